@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from specviz.trace.notes.drafts import TreeDepth
 
 if TYPE_CHECKING:
+    from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.drafters.guided_drafter import GuidedDrafter
+    from specviz.engine.interfaces import TreeBuilder
     from specviz.methods.resources import MethodResources
     from specviz.trees.depth_profile import DepthProfile
-    from specviz.trees.dynamic import Dynamic, SpeedupMaximising
+    from specviz.trees.dynamic import SpeedupMaximising
 
 
 class TreeParameters(Protocol):
@@ -36,14 +39,19 @@ def paying(parts: MethodResources, network: Any, rows: int) -> SpeedupMaximising
 
 
 def dynamic_tree(
-    parameters: TreeParameters, parts: MethodResources, network: Any, kind: str, profile: str, usual: int
-) -> Dynamic:
+    parameters: TreeParameters, parts: MethodResources, network: Any, kind: str, profile: str, usual: int, drawn: bool = False
+) -> TreeBuilder[FeatureDrafter[Any] | GuidedDrafter]:
     """The tree that ``network``, heads of this ``kind``, drafts. A depth of 0 is chosen by the measured ``profile`` where
-    one was made with these heads and this width on this target, and is ``usual`` for others.
+    one was made with these heads and this width on this target, and is ``usual`` for others. With ``drawn`` a sampling target
+    gets a tree of drawn tokens, which weighs levels and nodes anew in each round.
     """
     from specviz.trees.depth_profile import DepthProfile, depth_that_pays
+    from specviz.trees.drawn import Drawn
     from specviz.trees.dynamic import Dynamic
 
+    if drawn and not parts.warp.greedy:
+        pays = None if parameters.nodes else paying(parts, network, 1 if parts.guidance is None else 2)
+        return Drawn(parameters.depth or usual, parameters.width, parameters.nodes, pays)
     if parameters.depth and parameters.nodes:
         return Dynamic(parameters.depth, parameters.width, parameters.nodes)
     pays = paying(parts, network, parameters.width * (1 if parts.guidance is None else 2))  # a guided row beside each

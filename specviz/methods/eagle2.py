@@ -26,9 +26,11 @@ class Parameters:
     width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
     nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes")
     rule: str = choice(
-        "match",
-        ("match", "rejection"),
-        "Sample-and-match (equal to the autoregressive run token for token), or rejection of point masses, as published.",
+        "without_replacement",
+        ("without_replacement", "match", "rejection"),
+        "When sampling: tokens drawn from the drafter's distribution, as many below each node as are worth it, and rejection "
+        "without replacement; or its likeliest tokens with sample-and-match (equal to the autoregressive run token for token) "
+        "or with rejection of point masses, as published.",
     )
 
 
@@ -38,8 +40,8 @@ class Parameters:
     summary="The drafter's confidence stands in for acceptance: expand the best beam, then keep the best nodes of all.",
     modality=("text", "vision_language", "image"),
     exactness="exact",
-    token_exact=True,
-    in_distribution=("rule", "rejection"),
+    token_exact=False,
+    token_exact_with=("rule", "match"),
     family="features",
     claim="3.05 to 4.26×, 20 to 40 % over EAGLE.",
     differs=(
@@ -54,7 +56,8 @@ class Parameters:
         "2406.16858",
         "EMNLP",
     ),
-    look_at="Two phases: the beam expands level by level, then the losers fade. Sure rounds give deep trees, doubtful wide ones.",
+    look_at="Two phases at temperature 0: the beam expands level by level, then the losers fade. Sure rounds give deep trees, doubtful "
+    "wide ones; drawn tokens are never dropped.",
     parameters=Parameters,
     weights=("eagle",),
 )
@@ -68,7 +71,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.methods.dynamic_tree import dynamic_tree
 
     network = parts.drafter_weights("eagle")
-    builder = dynamic_tree(parameters, parts, network, "eagle", "eagle2", usual=4)
+    builder = dynamic_tree(parameters, parts, network, "eagle", "eagle2", usual=4, drawn=parameters.rule == "without_replacement")
     acceptance = Match() if parameters.rule == "match" else Rejection()
     taps = network.config.taps
     if parts.picture is None:

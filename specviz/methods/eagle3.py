@@ -26,9 +26,11 @@ class Parameters:
     width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
     nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes")
     rule: str = choice(
-        "match",
-        ("match", "rejection"),
-        "Sample-and-match (equal to the autoregressive run token for token), or rejection of point masses, as published.",
+        "without_replacement",
+        ("without_replacement", "match", "rejection"),
+        "When sampling: tokens drawn from the drafter's distribution, as many below each node as are worth it, and rejection "
+        "without replacement; or its likeliest tokens with sample-and-match (equal to the autoregressive run token for token) "
+        "or with rejection of point masses, as published.",
     )
 
 
@@ -38,8 +40,8 @@ class Parameters:
     summary="Low, middle and high hidden states are fused, and the drafter was trained on what it feeds itself.",
     modality=("text",),
     exactness="exact",
-    token_exact=True,
-    in_distribution=("rule", "rejection"),
+    token_exact=False,
+    token_exact_with=("rule", "match"),
     family="features",
     claim="5.5× and τ 6.6 on Vicuna 13B, 4.4× and τ 6.2 on Llama 3.1 8B, at temperature 0.",
     differs=(
@@ -67,6 +69,8 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.methods.dynamic_tree import dynamic_tree
 
     network = parts.drafter_weights("eagle3")
-    builder = dynamic_tree(parameters, parts, network, "eagle3", "eagle3", usual=5)
+    builder = dynamic_tree(
+        parameters, parts, network, "eagle3", "eagle3", usual=5, drawn=parameters.rule == "without_replacement"
+    )
     acceptance = Match() if parameters.rule == "match" else Rejection()
     return Composition(SingleDrafter(FeatureDrafter(network), builder), acceptance, network.config.taps, draft_name="eagle3")

@@ -40,7 +40,7 @@ class Rows(Protocol):
 
 
 @dataclass
-class _Growing:
+class Growing:
     """A tree on its way."""
 
     tokens: list[int]
@@ -68,7 +68,7 @@ class _Growing:
         return fresh
 
 
-class _Block:
+class NodeNoise:
     """Gumbel noise for one round. Small supports share one block: a call per node would cost more than the draws."""
 
     WIDTH = 16
@@ -124,7 +124,7 @@ class Sampled:
 
     def build(self, drafter: Rows, context: Context) -> Draft:
         shape = self._shape if isinstance(self._shape, TreeShape) else self._shape(context)
-        growing, place, noise = _Growing([context.ids[-1]]), {0: 0}, _Block(context, len(shape))
+        growing, place, noise = Growing([context.ids[-1]]), {0: 0}, NodeNoise(context, len(shape))
         for depth, level in enumerate(shape.levels):
             inner_nodes = [node for node in level if node in place and shape.children[node]]
             if not inner_nodes or depth >= context.max_depth - 1:
@@ -152,8 +152,8 @@ class Sampled:
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
 
     def _level(
-        self, growing: _Growing, shape: TreeShape, inner_nodes: Sequence[int], distributions: Sequence[Proposal],
-        place: dict[int, int], context: Context, noise: _Block,
+        self, growing: Growing, shape: TreeShape, inner_nodes: Sequence[int], distributions: Sequence[Proposal],
+        place: dict[int, int], context: Context, noise: NodeNoise,
     ) -> None:  # fmt: skip
         """One level's children, with a handful of operations however many nodes it has."""
         nodes, counts = [place[node] for node in inner_nodes], [len(shape.children[node]) for node in inner_nodes]
@@ -173,9 +173,11 @@ class Sampled:
             fresh = growing.add(nodes[row], pick, tokens[row][:count], shares[row][:count], greedy)
             place.update(zip(shape.children[node], fresh, strict=False))
 
-    def _pick(self, node: int, distribution: Proposal, count: int, context: Context, noise: _Block) -> Pick:
+    def _pick(self, node: int, distribution: Proposal, count: int, context: Context, noise: NodeNoise) -> Pick:
         q = distribution.probability
-        if count > 1 or q.numel() <= _Block.WIDTH:  # one draw from a wide distribution needs no counting, which waits for a GPU
+        if (
+            count > 1 or q.numel() <= NodeNoise.WIDTH
+        ):  # one draw from a wide distribution needs no counting, which waits for a GPU
             count = min(count, int((q > 0).sum()))
         if context.warp.greedy or self._ranked:
             return Pick(node, distribution, None, q.topk(count).indices, count)

@@ -19,8 +19,8 @@ Values = dict[str, object]
 TREE: Values = {"depth": 3, "width": 6, "nodes": 24}
 TOKEN_EXACT: list[tuple[str, Values]] = [
     ("eagle", {"tree": "published", "rule": "match"}),
-    ("eagle2", TREE),
-    ("eagle3", TREE),
+    ("eagle2", {**TREE, "rule": "match"}),
+    ("eagle3", {**TREE, "rule": "match"}),
     ("ddd", {**TREE, "threshold": "own", "log_mass": -1.2}),
 ]
 # Parameters that change the tree or the rule, not the way a tree is run: the plain tier says enough about them.
@@ -29,6 +29,7 @@ VARIANTS: list[tuple[str, Values]] = [
     ("eagle2", {"depth": 3, "width": 4}),
     ("eagle2", {**TREE, "rule": "rejection"}),
     ("eagle3", {**TREE, "rule": "rejection"}),
+    ("eagle3", TREE),
     ("ddd", {**TREE, "threshold": "paper", "levels": "published", "drafter": "eagle", "depth": 7}),
 ]
 
@@ -66,7 +67,7 @@ def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(name: str, value
 @pytest.mark.parametrize("level", ["off", "path", "tree"])
 def test_recording_does_not_change_the_text(level: str) -> None:
     target = tiny_target()
-    run = decode(target, compose("eagle3", TREE, target, WARM), PROMPT, 60, WARM, 7, level)
+    run = decode(target, compose("eagle3", {**TREE, "rule": "match"}, target, WARM), PROMPT, 60, WARM, 7, level)
     assert run.ids == baseline("eager", torch.float64, WARM)[:60]
 
 

@@ -44,7 +44,7 @@ def test_the_one_by_one_run_fills_the_grid_and_says_where_each_code_goes() -> No
 
 @pytest.mark.parametrize(("warped", "guidance"), [("greedy", 1.0), ("warm", 3.0), ("narrow", 3.0)])
 def test_a_deterministic_tree_with_matching_equals_the_one_by_one_run(warped: str, guidance: float) -> None:
-    run = world(guidance, 16).draw("eagle2", {"nodes": 20}, WARPS[warped])
+    run = world(guidance, 16).draw("eagle2", {"nodes": 20, "rule": "match"}, WARPS[warped])
     assert run.ids == alone(WARPS[warped], guidance, 16)
     assert sum(len(step.path) for step in run.steps) > 5, "hardly anything was accepted, so hardly anything was tested"
 
@@ -181,6 +181,7 @@ def test_a_kept_codes_mark_is_true_of_the_picture_as_it_is_when_its_block_is_don
     [
         ("eagle", {"tree": "published"}),
         ("eagle2", {"nodes": 12}),
+        ("eagle2", {"nodes": 12, "rule": "match"}),
         ("lantern", {"delta": 0.3, "nodes": 20}),
         ("lantern_pp", {"factor": 3.0, "tree": "57"}),
         ("speculative_jacobi", {"window": 8}),

@@ -43,6 +43,7 @@ def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
     def made(name: str, values: dict[str, object], warp: Any = GREEDY, forward: float = CHEAP, **more: object) -> Composition:
         monkeypatch.setattr(measuring, "forward_cost", lambda network, rows: forward * rows / 6)
+        values = {"rule": "match", **values} if name in ("eagle2", "eagle3") else values
         heads = {"drafter_weights": lambda kind: FeatureStepper(tiny_net(target.model, kind != "eagle", 40))}
         parts = parts_for(target, warp).using(**{**heads, **more})
         method = all_methods()[name]

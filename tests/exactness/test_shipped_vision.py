@@ -30,7 +30,7 @@ def told(method: str, **more: object) -> Trace:
     for name in ("scenes_vlm", NEEDS.get(method, "")):
         if name and not (WEIGHTS / f"{name}.safetensors").is_file():
             pytest.skip(f"the weights {name} are not here: python -m specviz train {name}")
-    parameters = {"rule": "match"} if method == "stand" else {}
+    parameters = {"rule": "match"} if method in ("stand", "eagle2") else {}
     asked: dict[str, Any] = {"prompt": "Describe the picture.", "target": DEFAULT_VISION_TARGET, "image": str(SCENE)}
     asked |= {"seed": 5, "max_new_tokens": 120, "parameters": parameters, **more}
     return run(method=method, **asked)

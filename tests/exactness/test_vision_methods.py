@@ -18,7 +18,7 @@ MODEL_FREE: list[tuple[str, Values]] = [
     ("suffix_decoding", {}),
 ]
 TRAINED: list[tuple[str, Values]] = [
-    ("eagle2", TREE),
+    ("eagle2", {**TREE, "rule": "match"}),
     ("hivis", TREE),
     ("language_only", {"gamma": 3}),
     ("dream", {**TREE, "keep": 0.5}),

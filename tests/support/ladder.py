@@ -200,8 +200,8 @@ ROWS: list[Row] = [
     # Drafters that read the target's hidden states.
     Row("eagle", {"tree": "published", "rule": "match"}, BOTH_TIERS, ends="warm"),
     Row("eagle", {"tree": "published"}, GREEDY_WAYS),
-    Row("eagle2", TREE, ends="warm"),
-    Row("eagle3", TREE, ends="warm"),
+    *(Row(name, {**TREE, "rule": "match"}, ends="warm") for name in ("eagle2", "eagle3")),
+    *(Row(name, TREE, GREEDY_WAYS) for name in ("eagle2", "eagle3")),
     Row("ddd", {**TREE, "threshold": "own", "log_mass": -1.2}, BOTH_TIERS, ends="warm"),
     Row("ddd", {**TREE, "threshold": "paper", "levels": "published", "drafter": "eagle", "depth": 7}, GREEDY_PLAIN),
     Row("gto", TREE, ends="warm"),
@@ -303,7 +303,7 @@ ROWS: list[Row] = [
             audits=as_ways(PLAIN),
         )
         for name, values in (
-            ("eagle2", BEAM),
+            ("eagle2", {**BEAM, "rule": "match"}),
             ("hivis", BEAM),
             ("language_only", {"gamma": 3}),
             ("dream", {**BEAM, "keep": 0.5}),

@@ -37,12 +37,31 @@ STUDIES = (
     Arm(PAPERS, "ddd", {"threshold": "paper", "levels": "published", "nodes": 25}),
 )
 
-GREEDY_STUDIES = (Arm("eagle, chains", "eagle2", CHAIN), Arm("eagle3, chains", "eagle3", CHAIN))
-"""Acceptance by depth, where agreement with the target is all there is to it."""
+GREEDY_STUDIES = (
+    Arm("eagle, chains", "eagle2", CHAIN),
+    Arm("eagle3, chains", "eagle3", CHAIN),
+    Arm("medusa, 25 nodes", "medusa", {"nodes": 25}),
+    Arm("falcon, 25 nodes", "falcon", {"nodes": 25}),
+    Arm("small draft model, chains of 4", "speculative_sampling", {"gamma": 4}),
+)
+"""Acceptance by depth, and of whole trees, where agreement with the target is all there is to it."""
+LIKELIEST = {"rule": "match"}
+SAMPLED_STUDIES = (
+    Arm("eagle2, 25 nodes, likeliest tokens", "eagle2", {**TREE, **LIKELIEST}),
+    Arm("eagle3, 25 nodes, likeliest tokens", "eagle3", {**TREE, **LIKELIEST}),
+)
+"""Trees searched as at temperature 0, where those of the line are drawn."""
 SHALLOW = (3, 4)
 """Depths, about as many as ``ddd`` takes forwards: does stopping at the right moment bring more than always stopping there?"""
-GOALS = {0.0: (2.0, 3.0), 1.0: (1.6, None)}
+GOALS = {0.0: (2.0, 3.0), 1.0: (1.5, None)}
 """Least speed-up and τ of the best method by temperature."""
+LENGTHS = {
+    "eagle": 2.1, "eagle2, 25 nodes": 2.35, "eagle3, 25 nodes": 2.6, "medusa, 25 nodes": 1.8, "falcon, 25 nodes": 2.1,
+    "small draft model, chains of 4": 2.0,
+}  # fmt: skip
+"""Least τ of each drafter at temperature 0."""
+EVERY_KIND = 1.7
+"""Least τ of EAGLE's drafters on the kind they are worst at."""
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
@@ -76,7 +95,8 @@ def arms_at(temperature: float) -> list[Arm]:
     """Everything that runs at this temperature."""
     known = all_methods()
     line = [Arm(name, name) for name in LINE if name in known]
-    return [*line, *STUDIES, fixed_depth(), *map(fixed_depth, SHALLOW), *(() if temperature else GREEDY_STUDIES)]
+    studies = (*STUDIES, fixed_depth(), *map(fixed_depth, SHALLOW))
+    return [*line, *studies, *(SAMPLED_STUDIES if temperature else GREEDY_STUDIES)]
 
 
 def fixed_depth(depth: int | None = None) -> Arm:
@@ -84,7 +104,7 @@ def fixed_depth(depth: int | None = None) -> Arm:
     own = {parameter.name: parameter.default for parameter in describe(all_methods()["ddd"].parameters)}
     label = FIXED if depth is None else f"ddd's tree, always {depth} levels, 25 nodes"
     return Arm(label, own["drafter"] if own["drafter"] == "eagle3" else "eagle2", {
-        "depth": depth or own["depth"], "width": own["width"], "nodes": 25,
+        "depth": depth or own["depth"], "width": own["width"], "nodes": 25, **LIKELIEST,
     })  # fmt: skip
 
 
@@ -94,6 +114,7 @@ def rows(samples: Samples, arms: Sequence[Arm], temperature: float) -> list[Row]
     speed_rows = [_speed(samples, arm, where) for arm in arms if arm.label in LINE]
     speed_rows += _best(samples, temperature)
     speed_rows += _line_steps(samples, where)
+    speed_rows += [] if temperature else _lengths(samples)
     return [*speed_rows, *_flatness(samples), *_depth(samples, where), *_forwards(samples, where)]
 
 
@@ -134,12 +155,29 @@ def relaxes(method: str, temperature: float) -> bool:
     return bool(temperature) and all_methods()[method].exactness == "relaxed"
 
 
+def _lengths(samples: Samples) -> list[Row]:
+    """τ of each drafter at temperature 0, and by kind."""
+    rows = []
+    for label, goal in LENGTHS.items():
+        if not samples.of(label):
+            continue
+        tau_by_kind = samples.by_kind(label, _tau)
+        kinds = ", ".join(f"{kind} {tau:.2f}" for kind, tau in tau_by_kind.items())
+        rows.append(Row(f"{label}: τ at T = 0", _mean(samples, label, _tau), "tokens", goal, detail=kinds))
+        if label in ("eagle", "eagle2, 25 nodes", "eagle3, 25 nodes"):
+            worst = min(tau_by_kind, key=tau_by_kind.__getitem__)
+            rows.append(Row(f"{label}: τ of the worst kind", tau_by_kind[worst], "tokens", EVERY_KIND, detail=worst))
+    return rows
+
+
 def _line_steps(samples: Samples, where: str) -> list[Row]:
     """Each step of the line on trees of the same size: dynamic over fixed, then the better drafter."""
+    likeliest = ", likeliest tokens" if samples.of("eagle3, 25 nodes, likeliest tokens") else ""
     steps = (
         ("a tree that follows confidence over a fixed one, same drafter", "eagle2, 25 nodes", "eagle"),
         ("EAGLE-3's drafter over EAGLE's, same kind of tree", "eagle3, 25 nodes", "eagle2, 25 nodes"),
-        ("GTO's drafter over EAGLE-3's, same tree", "gto, 25 nodes", "eagle3, 25 nodes"),
+        ("GTO's drafter over EAGLE-3's, same tree", "gto, 25 nodes", f"eagle3, 25 nodes{likeliest}"),
+        ("drawn tokens over the likeliest ones, same drafter", "eagle2, 25 nodes", "eagle2, 25 nodes, likeliest tokens"),
     )
     return [
         _versus(samples, f"τ: {what}{where}", first, second) for what, first, second in steps if _both_ran(samples, first, second)

@@ -34,7 +34,8 @@ class GrowthNote(TypedNote):
     beams: Sequence[Sequence[int]]
     """[level, beam]: nodes that were expanded at each level, the root's first."""
     value: Sequence[float]
-    """[node]: log of the drafter's probability of the whole path, pruned nodes included."""
+    """[node]: log of the drafter's probability of the whole path, pruned nodes included; of drawn tokens the log of the
+    probability that the target accepts so far, as it was expected."""
     kept: int
     """Nodes that went to the target, the root included: they come first."""
     considered: int

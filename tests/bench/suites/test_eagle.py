@@ -175,7 +175,7 @@ def test_fixed_depth_is_the_dynamic_ones_own_tree() -> None:
     assert fixed.method == "eagle3"
     dynamic = [arm for arm in eagle.arms_at(0.0) if arm.label in (eagle.DDD, eagle.PAPERS)]
     assert [arm.parameters["nodes"] for arm in dynamic] == [25, 25]
-    assert fixed.parameters == {"depth": own.depth, "width": own.width, "nodes": 25}
+    assert fixed.parameters == {"depth": own.depth, "width": own.width, "nodes": 25, "rule": "match"}
 
 
 def test_drafters_are_compared_on_one_tree() -> None:
@@ -220,3 +220,18 @@ def test_a_comparison_that_cannot_run_leaves_the_others_standing() -> None:
     report = Report("eagle", {})
     eagle._proof(report, None, {}, "gto", broken)  # type: ignore[arg-type]
     assert (report.rows[0].value, report.rows[0].detail) == (None, "the weights are missing.")
+
+
+def test_each_drafters_acceptance_length_has_a_goal_and_its_worst_kind_is_told() -> None:
+    arms = {arm.label for arm in eagle.arms_at(0.0)}
+    assert set(eagle.LENGTHS) <= arms
+    made = rows_of(Samples({"eagle3, 25 nodes": [sample("maths", [2]), sample("chat", [0, 1])]}))
+    assert made["eagle3, 25 nodes: τ at T = 0"].reached is False
+    worst = made["eagle3, 25 nodes: τ of the worst kind"]
+    assert (worst.value, worst.detail, worst.reached) == (1.5, "chat", False)
+
+
+def test_drawn_trees_are_held_against_the_likeliest_tokens_where_tokens_are_drawn() -> None:
+    labels = {arm.label: arm for arm in eagle.arms_at(1.0)}
+    likeliest = labels["eagle2, 25 nodes, likeliest tokens"]
+    assert likeliest.parameters == {**labels["eagle2, 25 nodes"].parameters, "rule": "match"}

@@ -1,0 +1,96 @@
+"""Dynamic trees of drawn tokens: the distribution by enumeration of all that may be drawn, level after level."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from specviz.acceptance.rejection import Rejection
+from specviz.engine.cost import CostCurve
+from specviz.engine.interfaces import Draft, Pick, Proposal
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import DraftTree
+from specviz.trees import drawn
+from specviz.trees.drawn import Drawn
+from specviz.trees.dynamic import SpeedupMaximising
+from tests.support.worlds.three_tokens import World, context, exact_distribution
+
+Chances = list[tuple[float, tuple[int, ...]]]
+
+
+def orders(q: torch.Tensor, count: int) -> Chances:
+    """Every order in which ``count`` tokens may be drawn without replacement, and how likely it is."""
+    found = []
+    for order in itertools.permutations(range(len(q)), count):
+        probability, left = 1.0, 1.0
+        for token in order:
+            probability *= float(q[token]) / left if left > 0 else 0.0
+            left -= float(q[token])
+        if probability > 0:
+            found.append((probability, order))
+    return found
+
+
+def every_draft(world: World, builder: Drawn, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[float, Draft]]:
+    """All trees that the builder may draw, by the probability of drawing them."""
+    waiting: list[list[int]] = [[]]
+    while waiting:
+        script = waiting.pop()
+        chances: list[float] = []
+
+        def told(node: int, proposal: Proposal, count: int, noise: object) -> Pick:
+            found, at = orders(proposal.probability, count), len(chances)
+            if at == len(script):
+                waiting.extend([*script, other] for other in range(1, len(found)))
+                script.append(0)
+            probability, order = found[script[at]]
+            chances.append(probability)
+            return Pick(node, proposal, None, torch.tensor(order), count)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(drawn, "_drawn", told)
+            draft = builder.build(world, context(Noise(0), world.warp))
+        yield float(torch.tensor(chances, dtype=torch.float64).prod()), draft
+
+
+BUILDERS = {
+    "small": Drawn(2, 2, 4),
+    "wide": Drawn(2, 3, 6),
+    "paying": Drawn(2, 2, 0, SpeedupMaximising.on(CostCurve((1, 8), (10.0, 14.0)))),
+}
+
+
+@pytest.mark.parametrize("builder", list(BUILDERS))
+@pytest.mark.parametrize("warp", [Warp(1.0), Warp(0.6), Warp(1.4, top_p=0.95)])
+def test_what_is_drawn_decides_the_next_level_and_not_the_distribution(
+    builder: str, warp: Warp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(3, 5, warp)
+    drafts = list(every_draft(world, BUILDERS[builder], monkeypatch))
+    assert sum(probability for probability, _ in drafts) == pytest.approx(1.0)
+    if builder != "paying" and warp == Warp(1.0):
+        assert len({draft.tree.shape.parents for _, draft in drafts}) > 1, "the shape follows the draws"
+    found = exact_distribution(world, iter(drafts), Rejection(), monkeypatch)
+    assert float((found - world.distribution()).abs().max()) < 1e-12
+
+
+def test_noticed_a_child_dropped_for_what_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second child stays only where it is a likely one: whether it is there depends on its own draw."""
+    world = World(3, 1)
+
+    def choosy(draft: Draft) -> Draft:
+        first, second = draft.tree.shape.children[0]
+        kept = (0, first, second) if (draft.confidence[second] or 0.0) > 0.3 else (0, first)
+        tokens = [draft.tree.host_tokens[node] for node in kept]
+        return Draft(DraftTree.of(tokens, [-1, 0, 0][: len(kept)]), {0: draft.proposals[0]})
+
+    drafts = list(every_draft(world, Drawn(1, 2, 2), monkeypatch))
+    as_drawn, changed = (
+        exact_distribution(world, iter(several), Rejection(), monkeypatch)
+        for several in (drafts, [(probability, choosy(draft)) for probability, draft in drafts])
+    )
+    assert float((as_drawn - world.distribution()).abs().max()) < 1e-12
+    assert float((changed - world.distribution()).abs().max()) > 1e-3
