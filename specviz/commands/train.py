@@ -12,7 +12,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="which weights, such as small_draft")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to train")
     parser.add_argument("--minutes", type=float, metavar="N", help="stop after this long, with what there is then")
-    parser.add_argument("--data", metavar="FILE", help="the dialogues to learn from, instead of the usual ones")
+    parser.add_argument("--data", metavar="FILE", nargs="+", default=(), help="the dialogues to learn from, not the usual ones")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
 
 
@@ -24,5 +24,5 @@ def execute(options: argparse.Namespace) -> int:
 
     reported = (*prompts.KINDS.values(), prompts.GROUNDED, prompts.CALIBRATION, arms.STORIES, arms.COPYING, length.QUESTIONS)
     reserved = tuple(prompt for several in reported for prompt in several)
-    train(options.name, options.device, options.minutes, options.resume, options.data, reserved)
+    train(options.name, options.device, options.minutes, options.resume, tuple(options.data), reserved)
     return 0

@@ -25,14 +25,14 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Job:
-    """What the user asked for. ``data`` is the dialogue file, None for the usual place; ``reserved`` are prompts that must
+    """What the user asked for. ``data`` are the dialogue files, none for the usual one; ``reserved`` are prompts that must
     never be training data."""
 
     recipe: Recipe
     device: str
     minutes: float
     resume: bool
-    data: str | None = None
+    data: tuple[str, ...] = ()
     reserved: tuple[str, ...] = ()
 
 
@@ -78,7 +78,7 @@ def recipes() -> Mapping[str, Recipe]:
 
 
 def train(
-    name: str, device: str = "auto", minutes: float | None = None, resume: bool = False, data: str | None = None,
+    name: str, device: str = "auto", minutes: float | None = None, resume: bool = False, data: tuple[str, ...] = (),
     reserved: tuple[str, ...] = (),
 ) -> None:  # fmt: skip
     """Make the weights called ``name`` and print how it goes.

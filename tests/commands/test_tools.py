@@ -61,7 +61,7 @@ def test_calibrate_and_train_hand_over_their_choices(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "specviz.training", training)
     assert main(["train", "small_draft", "--device", "cpu", "--minutes", "1.5", "--resume"]) == 0
     *choices, reserved = asked[1]
-    assert asked[0] == ("stand", "T") and choices == ["small_draft", "cpu", 1.5, True, None]
+    assert asked[0] == ("stand", "T") and choices == ["small_draft", "cpu", 1.5, True, ()]
     reported = {*GROUNDED, *CALIBRATION, *(prompt for prompts in KINDS.values() for prompt in prompts)}
     assert reported < set(reserved), "what numbers are reported on must never be training data"
 

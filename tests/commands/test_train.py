@@ -18,12 +18,12 @@ def test_the_dialogues_may_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         make = staticmethod(jobs.append)
 
     monkeypatch.setattr(registry, "importlib", SimpleNamespace(import_module=lambda name: Recipe))
-    file = str(tmp_path / "dialogues.npz")
-    assert main(["train", "eagle3", "--minutes", "2", "--data", file, "--resume"]) == 0
+    files = [str(tmp_path / name) for name in ("dialogues.npz", "more.npz")]
+    assert main(["train", "eagle3", "--minutes", "2", "--data", *files, "--resume"]) == 0
     assert main(["train", "eagle"]) == 0
     first, second = jobs
-    assert (first.recipe.name, first.minutes, first.data, first.resume) == ("eagle3", 2.0, file, True)
-    assert (second.recipe.name, second.data, second.resume) == ("eagle", None, False)
+    assert (first.recipe.name, first.minutes, first.data, first.resume) == ("eagle3", 2.0, tuple(files), True)
+    assert (second.recipe.name, second.data, second.resume) == ("eagle", (), False)
 
 
 def test_dialogues_that_are_not_there_are_told_before_anything_is_loaded(

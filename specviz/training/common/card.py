@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,10 @@ def print_card(path: Path, facts: Mapping[str, str]) -> None:
     print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {parts}", flush=True)
 
 
-def dialogues_line(file: Path, *more: str) -> str:
-    """What was learned from: the dialogue file and the part that was kept out."""
-    return "; ".join((f"{file.name} sha256 {file_digest(file)}, one in {HELD_OUT_EVERY} kept out", *more))
+def dialogues_line(files: Sequence[Path], *more: str) -> str:
+    """What was learned from: the dialogue files and the part that was kept out."""
+    named = ", ".join(f"{file.name} sha256 {file_digest(file)}" for file in files)
+    return "; ".join((f"{named}, one in {HELD_OUT_EVERY} kept out", *more))
 
 
 def file_digest(file: Path) -> str:

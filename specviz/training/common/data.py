@@ -6,6 +6,7 @@ Axis names: ``dialogue``, ``row`` (of a batch), ``token``.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,14 @@ from torch import Tensor
 
 from specviz.errors import BadInput
 from specviz.models.hub.cache_dir import cache_folder
+from specviz.training.common.known import KnownTexts
+from specviz.training.common.turns import KINDS
 
 PREFIX = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\n"
 ANSWER = "<|im_end|>\n<|im_start|>assistant\n"
 TURN = "\n<|im_start|>user\n"
 HELD_OUT_EVERY = 20
+UNREAD_EVERY = 12
 IGNORED = -100
 """The label of a token that the draft vocabulary has no place for, or that does not count."""
 
@@ -74,15 +78,16 @@ def place(path: str | None = None) -> Path:
     return Path(file_name).expanduser() if file_name else cache_folder() / "data" / "smollm2_dialogues.npz"
 
 
-def find(path: str | None = None) -> Path:
-    """The dialogue file at :func:`place`. Raises BadInput when there is none."""
-    file = place(path)
-    if not file.is_file():
-        raise BadInput(
-            f"There are no dialogues at {file}: make some with `python -m specviz train dialogues`, "
-            "or name a file in the environment variable SPECVIZ_DATA."
-        )
-    return file
+def find(paths: Sequence[str] = ()) -> list[Path]:
+    """The dialogue files at these paths, else the one at :func:`place`. Raises BadInput where there is none."""
+    files = [place(path) for path in paths] or [place()]
+    for file in files:
+        if not file.is_file():
+            raise BadInput(
+                f"There are no dialogues at {file}: make some with `python -m specviz train dialogues`, "
+                "or name a file in the environment variable SPECVIZ_DATA."
+            )
+    return files
 
 
 def read(path: Path) -> Dialogues:
@@ -97,6 +102,28 @@ def read(path: Path) -> Dialogues:
     if length.sum() != len(tokens) or len(prompt) != len(length) or (prompt >= length).any():
         raise BadInput(f"{path.name} is damaged: its lengths do not add up. Make it again with `train dialogues`.")
     return Dialogues(tokens, np.concatenate(([0], np.cumsum(length))), prompt, temperature, kind, held_out)
+
+
+def read_all(files: Sequence[Path]) -> Dialogues:
+    """The dialogues of several files, each once: answers that say nearly what an earlier one says are left out. Of a file
+    that does not tell, the kinds are the target's own turns, and every twentieth is kept out."""
+    parts, known = [read(file) for file in files], KnownTexts()
+    if len(parts) == 1:
+        return parts[0]
+    kept: list[tuple[np.ndarray, int, float, int, bool]] = []
+    for part in parts:
+        for number in range(len(part)):
+            tokens, prompt = part.of(number), int(part.prompt[number])
+            if known.has_answer(tokens[:prompt].tolist(), tokens[prompt:].tolist()):
+                continue
+            kind = len(KINDS) - 1 if part.kind is None else int(part.kind[number])
+            held_out = number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1 if part.held_out is None else bool(part.held_out[number])
+            kept.append((tokens, prompt, float(part.temperature[number]), kind, held_out))
+    tokens, prompts, temperatures, kinds, held_outs = zip(*kept, strict=True)
+    return Dialogues(
+        np.concatenate(tokens), np.cumsum([0, *map(len, tokens)]), np.array(prompts), np.array(temperatures, dtype=np.float32),
+        np.array(kinds), np.array(held_outs),
+    )  # fmt: skip
 
 
 def write(path: Path, dialogues: Dialogues) -> None:
@@ -129,6 +156,14 @@ def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
     held_out, training = np.flatnonzero(kept_out).tolist(), np.flatnonzero(~kept_out).tolist()
     trained_questions = {questions[number] for number in training}
     return training, [number for number in held_out if questions[number] not in trained_questions]
+
+
+def set_apart(dialogues: Dialogues, training: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Of the numbers to train on those that drafters learn from, and one in twelve that they leave unread: a change to a
+    drafter, such as GTO's, has nothing to gain where its start knows the text by heart. Which they are follows from their
+    tokens, so that they stay so when the file grows."""
+    unread = {number for number in training if zlib.crc32(dialogues.of(number).astype("<i8").tobytes()) % UNREAD_EVERY == 0}
+    return [number for number in training if number not in unread], sorted(unread)
 
 
 def places_in(ids: Tensor, vocab: int) -> Tensor:

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from specviz.errors import BadInput
 from specviz.training.common import data
 from specviz.training.common.decoding import Decoder, Finished, Request
 from specviz.training.common.features import store_for
@@ -67,7 +68,9 @@ class _Plan:
 
 def make(job: Job) -> None:
     """Write dialogues until the minutes are over; ``resume`` adds to the file there is, else it is written anew."""
-    path = data.place(job.data)
+    if len(job.data) > 1:
+        raise BadInput("Dialogues are written to one file: name one with --data.")
+    path = data.place(*job.data)
     assets = target_assets(job.device)
     if assets.target.device.type == "cpu":
         torch.set_num_threads(1)

@@ -101,11 +101,11 @@ def make(job: Job) -> None:
 
     The control spends the second stage's time on more of the first. It comes last, and may be broken off.
     """
-    file = data.find(job.data)
+    files = data.find(job.data)
     assets = target_assets(job.device)
     stages, settings = Stages(), replace(settings_for(assets, job), batch=24, peak=0.005, warm=10)
     model = load_base(assets)
-    work = Work(job, file, assets, data.read(file), stages, settings, model, LowRank(model, stages.rank, settings.seed))
+    work = Work(job, files, assets, data.read_all(files), stages, settings, model, LowRank(model, stages.rank, settings.seed))
     print(f"{stages} {settings}", flush=True)
     first_stage = work.learned(FIRST, "deer_first", stages.first)
     work.record("first_stage", first_stage)
@@ -126,7 +126,7 @@ class Work:
     """What the stages share, and the arms and figures there are so far."""
 
     job: Job
-    file: Path
+    files: list[Path]
     assets: TargetAssets
     dialogues: data.Dialogues
     stages: Stages
@@ -162,7 +162,7 @@ class Work:
         start: Any = json.loads(read_weights(WEIGHTS / f"{START}.safetensors")[1].get("metrics", "{}"))
         target = self.assets.target
         return card(
-            self.job.recipe.name, self.settings, dialogues_line(self.file), progress.spent(target.device.type, "hidden tokens"),
+            self.job.recipe.name, self.settings, dialogues_line(self.files), progress.spent(target.device.type, "hidden tokens"),
             {"start": start, **self.figures}, start=base_of(), stages=json.dumps(asdict(self.stages)),
             **{CHANGES: base_of(), "tokenizer_hash": target.tokenizer_hash},
         )  # fmt: skip

@@ -85,10 +85,10 @@ def milestone_figures(
 
 def make(job: Job) -> None:
     """Train, measure what is shipped on held-out answers, write ``assets/weights/masked_lm.safetensors``."""
-    file, name = data.find(job.data), job.recipe.name
+    files, name = data.find(job.data), job.recipe.name
     assets = target_assets(job.device)
     settings = settings_for(assets, job)
-    dialogues = data.read(file)
+    dialogues = data.read_all(files)
     embedding = assets.embedding.to(assets.target.device)
     start = load_small(SMALL, embedding, torch.float32, embedding.device)
     model = from_autoregressive(start)
@@ -100,7 +100,7 @@ def make(job: Job) -> None:
     figures = measured(load(aside, embedding, torch.float32, embedding.device), dialogues, assets)
     start_line = f"{SMALL.name} sha256 {file_digest(SMALL)}"
     facts = card(
-        name, settings, dialogues_line(file), spent, figures, start=start_line, tokenizer_hash=assets.target.tokenizer_hash
+        name, settings, dialogues_line(files), spent, figures, start=start_line, tokenizer_hash=assets.target.tokenizer_hash
     )  # fmt: skip
     save(model, path, facts)
     print_card(path, facts)

@@ -6,7 +6,6 @@ answers with and without the n-grams.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 
@@ -18,7 +17,7 @@ from specviz.drafters.networks.masked_lm import MaskedLM, load
 from specviz.methods.diffuspec.lattice import Ngrams, columns, distribution, search
 from specviz.methods.diffuspec.searched import Searching
 from specviz.training.common import data
-from specviz.training.common.card import commit
+from specviz.training.common.card import commit, dialogues_line
 from specviz.training.common.target_assets import target_assets
 from specviz.training.registry import WEIGHTS, Job
 
@@ -34,9 +33,9 @@ SEARCH_WEIGHTS = (1.0, 0.75, 0.5, 0.25)
 
 def make(job: Job) -> None:
     """Count, measure, write ``assets/weights/ngrams.safetensors``. Takes seconds, whatever time is given."""
-    file = data.find(job.data)
+    files = data.find(job.data)
     assets = target_assets(job.device)
-    dialogues = data.read(file)
+    dialogues = data.read_all(files)
     training, held_out = data.split(dialogues)
     vocab = assets.embedding.shape[0]
     ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [assets.markers.end])
@@ -54,7 +53,7 @@ def make(job: Job) -> None:
         figures["searched"] = searched_agreement(masked, model, dialogues, greedy, assets.markers, *SEARCHED[1:])
     card = {
         "recipe": f"python -m specviz train {job.recipe.name} (pairs from {RARE_PAIR}, triples from {RARE_TRIPLE} times)",
-        "data": f"{file.name} sha256 {hashlib.sha256(file.read_bytes()).hexdigest()[:16]}, the training answers alone",
+        "data": dialogues_line(files, "the training answers alone"),
         "licence": "Apache-2.0, as the target's",
         "metrics": json.dumps(figures),
         "commit": commit(),

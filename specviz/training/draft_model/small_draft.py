@@ -1,9 +1,15 @@
-"""``train small_draft``, a small autoregressive draft model: cross-entropy on the target's own answers."""
+"""``train small_draft``, a small autoregressive draft model that learns what the target thinks of each token of its answers.
+
+The target's distribution is read off the hidden states that the feature store keeps, so that one token teaches as much as many
+would by themselves (DistillSpec, Zhou et al. 2024, arXiv 2310.08461). Where a target's states are not at hand,
+:class:`SmallDraftTraining` learns from the tokens alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +19,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.networks.small_lm import SmallConfig, SmallLM, save
-from specviz.models.device import choose_device
 from specviz.training.common import data, parallel
 from specviz.training.common.agreement import Agreement, chain_agreement, next_token_agreement, overlap
-from specviz.training.common.card import card, dialogues_line, print_card
+from specviz.training.common.card import print_card
 from specviz.training.common.data import IGNORED
+from specviz.training.common.features import DialogueFeatures
 from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, train
 from specviz.training.common.optimizer import Optimizer
-from specviz.training.common.target_assets import target_assets
+from specviz.training.feature.acceptance_eval import by_kind, greedy_only
+from specviz.training.feature.recipes import FeatureTraining, card_of, gather, settings_for, visited
 from specviz.training.registry import WEIGHTS, Job
 
+PEAK, DECAY = 0.004, 0.1
 DEPTHS = (4, 6)
 MEASURED_DIALOGUES = 60
 MEASURED_STEPS = 4000
@@ -123,13 +131,22 @@ def prepare(
 
     ``parts`` are the dialogues' numbers to train on and those kept out, None for the usual split.
     """
-    torch.manual_seed(settings.seed)
-    config = SmallConfig(vocab_size=embedding.shape[0], hidden=embedding.shape[1], **shape)
     training, held_out = data.split(dialogues) if parts is None else parts
+    model = fresh(embedding, markers, dialogues, training, shape, settings.seed)
+    return SmallDraftTraining(model, dialogues, markers, training, held_out, settings)
+
+
+def fresh(
+    embedding: Tensor, markers: data.Markers, dialogues: data.Dialogues, training: Sequence[int], shape: Mapping[str, int],
+    seed: int,
+) -> SmallLM:  # fmt: skip
+    """A network on the target's ``embedding`` [vocab, hidden] that knows how often the training answers use each token."""
+    torch.manual_seed(seed)
+    config = SmallConfig(vocab_size=embedding.shape[0], hidden=embedding.shape[1], **shape)
     ids, count = data.draft_vocabulary(dialogues, training, config.draft_vocab, config.vocab_size, [markers.end])
     model = SmallLM(config, embedding, torch.from_numpy(ids)).to(embedding.device)
     _initialise(model, torch.from_numpy(count))
-    return SmallDraftTraining(model, dialogues, markers, training, held_out, settings)
+    return model
 
 
 def _initialise(model: SmallLM, count: Tensor) -> None:
@@ -152,12 +169,6 @@ def measure(state: SmallDraftTraining, dialogues: int, depth: int, runs: int) ->
     return chain_agreement(state.model, state.dialogues, greedy, state.markers, depth, runs)
 
 
-def measure_overlap(state: SmallDraftTraining, target: Callable[[Tensor], Tensor], dialogues: int) -> float:
-    """Probability of acceptance at temperature 1, on ``dialogues`` held-out answers sampled at temperature 1."""
-    sampled = [number for number in state.held_out if state.dialogues.temperature[number] == 1][:dialogues]
-    return overlap(state.model, target, state.dialogues, sampled, state.markers)
-
-
 def export(state: SmallDraftTraining, path: Path, card: Mapping[str, str]) -> None:
     """Write what is shipped: the averaged weights, as :func:`specviz.drafters.networks.small_lm.load` reads them."""
     state.use_average()
@@ -165,44 +176,86 @@ def export(state: SmallDraftTraining, path: Path, card: Mapping[str, str]) -> No
     save(state.model, path, dict(card))
 
 
+class Distillation(FeatureTraining):
+    """A draft model that learns the target's distributions, dialogue by dialogue."""
+
+    def settle(self) -> None:
+        """What the model folded from its old weights goes with these."""
+        self.net.eval()
+
+
+def distilled(
+    model: SmallLM, head: Tensor, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float
+) -> Tensor:  # fmt: skip
+    """Cross-entropy (nats) to the target's distribution over the draft vocabulary, summed over the answer's tokens that are in
+    it, times ``scale``. ``head`` [draft, hidden] gives the target's logits and, behind ``leave``, the draft's."""
+    tokens, first = dialogue.tokens, dialogue.first
+    ids = tokens[None, :-1]
+    inside = place[tokens[first:]] != IGNORED
+    with torch.no_grad():
+        distribution = F.linear(dialogue.features[first - 1 : -1, -1][inside], head).softmax(-1)
+    features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)[0, first - 1 :][inside]
+    # Folding the head into the draft's width, as drafting does, pays for thousands of tokens and not for one answer.
+    logits = F.linear(model.leave(features), head) + model.bias
+    return F.cross_entropy(logits.float(), distribution.float(), reduction="sum") * scale
+
+
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/small_draft.safetensors`` and print its card line."""
-    file, name = data.find(job.data), job.recipe.name
-    assets = target_assets(job.device)
-    device = choose_device(job.device)
-    torch.set_num_threads(1 if device.type == "cpu" else torch.get_num_threads())  # cores are shared out by rows
-    settings = _settings(device, job)
-    state = prepare(assets.embedding.to(device), assets.markers, data.read(file), {}, settings)
-    print(f"{len(state.training)} dialogues to learn from, {len(state.held_out)} kept out; {settings}", flush=True)
-    progress = train(state, checkpoint_of(name))
-    agreements = measured(state)
-    target = assets.target.model
-    accepted = measure_overlap(state, lambda ids: target(ids[None]).logits[0], OVERLAP_DIALOGUES)
-    print(f"temperature 1: {accepted:.3f} of single drafts accepted", flush=True)
-    path = WEIGHTS / f"{name}.safetensors"
-    facts = card(
-        name, settings, dialogues_line(file), progress.spent(device.type), figures(progress, agreements, accepted),
-        tokenizer_hash=assets.target.tokenizer_hash,
+    inputs = gather(job)
+    settings = settings_for(job, inputs, peak=PEAK, decay=DECAY)
+    dialogues, markers = inputs.store.dialogues, inputs.assets.markers
+    model = fresh(inputs.assets.embedding, markers, dialogues, inputs.training, {}, settings.seed)
+    head = model.embedding[model.draft_ids]
+    parallel.keep_cast(head)
+    state = Distillation(
+        model, inputs.store, inputs.training, greedy_only(inputs.store, inputs.held_out), settings,
+        partial(distilled, model, head, data.places_in(model.draft_ids, model.config.vocab_size)),
+        lambda numbers: _milestone(chain_agreement(model, dialogues, numbers, markers, DEPTHS[0], MEASURED_STEPS)),
     )  # fmt: skip
-    export(state, path, facts)
+    print(f"{len(state.training)} dialogues to learn from, {len(inputs.held_out)} kept out; {settings}", flush=True)
+    progress = train(state, checkpoint_of(job.recipe.name))
+    agreements = {depth: _agreement(state, depth) for depth in DEPTHS}
+    sampled = [number for number in inputs.held_out if dialogues.temperature[number] == 1][:OVERLAP_DIALOGUES]
+    target = inputs.assets.target.model
+    accepted = overlap(model, lambda ids: target(ids[None]).logits[0], dialogues, sampled, markers)
+    print(f"temperature 1: {accepted:.3f} of single drafts accepted", flush=True)
+    named = figures(progress, agreements, accepted) | told(state, progress, agreements[DEPTHS[0]].tau)
+    read = visited(state.training, settings, progress)
+    tokens = sum(len(dialogues.answer(number)) for number in read)
+    facts = card_of(job, inputs, settings, progress, named, f"{len(read)} dialogues of {tokens} answer tokens learned from")
+    path = WEIGHTS / f"{job.recipe.name}.safetensors"
+    save(model, path, facts)
     print_card(path, facts)
 
 
-def _settings(device: torch.device, job: Job) -> Settings:
-    """A GPU takes wide batches and, with them, a higher rate; a processor gets one row a core at a time."""
-    common = {"minutes": job.minutes, "resume": job.resume}
-    if device.type == "cuda":
-        return Settings(batch=64, part=32, peak=0.006, every=200, workers=1, **common)
-    return Settings(workers=parallel.cores(), **common)
+def _milestone(agreement: Agreement) -> dict[str, float]:
+    return {"tau": agreement.tau, "first": agreement.top1[0]}
 
 
-def measured(state: SmallDraftTraining) -> dict[int, Agreement]:
-    """Chain drafting on the held-out greedy answers, at each depth."""
-    agreements = {depth: measure(state, MEASURED_DIALOGUES, depth, MEASURED_STEPS) for depth in DEPTHS}
-    for depth, agreement in agreements.items():
-        rounded = {name: tuple(round(share, 3) for share in getattr(agreement, name)) for name in ("top1", "top5")}
-        print(f"depth {depth}: tau {agreement.tau:.3f} over {agreement.steps} steps, {rounded}", flush=True)
-    return agreements
+def _agreement(state: Distillation, depth: int) -> Agreement:
+    """Chain drafting on held-out greedy answers of the kinds that are reported."""
+    chosen = state.held_out[:MEASURED_DIALOGUES]
+    agreement = chain_agreement(state.net, state.store.dialogues, chosen, state.store.markers, depth, MEASURED_STEPS)
+    _say(depth, agreement)
+    return agreement
+
+
+def told(state: Distillation, progress: Progress, tau: float) -> dict[str, Any]:
+    """The acceptance length by kind, its gap to learned dialogues of the same kinds, and the learning curve."""
+    found: dict[str, Any] = {}
+    for name, numbers in by_kind(state.store, state.held_out[:MEASURED_DIALOGUES]).items():
+        found[f"tau, {name}"] = state.measured(numbers)["tau"]
+    known = greedy_only(state.store, visited(state.training, state.settings, progress))[:MEASURED_DIALOGUES]
+    found["gap"] = state.measured(known)["tau"] - tau
+    found["curve"] = [{name: entry[name] for name in ("distinct", "tau", "gap")} for entry in progress.history]
+    print("held-out:", found, flush=True)
+    return found
+
+
+def _say(depth: int, agreement: Agreement) -> None:
+    rounded = {name: tuple(round(share, 3) for share in getattr(agreement, name)) for name in ("top1", "top5")}
+    print(f"depth {depth}: tau {agreement.tau:.3f} over {agreement.steps} steps, {rounded}", flush=True)
 
 
 def figures(progress: Progress, agreements: Mapping[int, Agreement], accepted: float) -> dict[str, Any]:
@@ -210,7 +263,7 @@ def figures(progress: Progress, agreements: Mapping[int, Agreement], accepted: f
     last = progress.history[-1] if progress.history else {}
     deepest = agreements[max(agreements)]
     return {
-        **{key: last[key] for key in ("held_out", "top1", "top5") if key in last},
+        **{key: last[key] for key in ("loss",) if key in last},
         **{f"tau_depth_{depth}": round(agreement.tau, 3) for depth, agreement in agreements.items()},
         "top1_by_depth": [round(share, 3) for share in deepest.top1],
         "top5_by_depth": [round(share, 3) for share in deepest.top5],

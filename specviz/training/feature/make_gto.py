@@ -205,12 +205,12 @@ def unlearned(change: LowRank) -> dict[str, Tensor]:
 
 def make(job: Job) -> None:
     """Train, run the control, measure all three on held-out answers, write ``assets/weights/gto.safetensors``."""
-    file = data.find(job.data)
+    files = data.find(job.data)
     assets = target_assets(job.device)
     device = assets.target.device
     torch.set_num_threads(1 if device.type == "cpu" else torch.get_num_threads())  # cores are shared out by dialogues
     settings = settings_for(device, job)
-    state, held_out = prepare(assets, data.read(file), settings)
+    state, held_out = prepare(assets, data.read_all(files), settings)
     print(f"{len(state.training)} dialogues to learn from, {len(held_out)} to measure on; {settings}", flush=True)
     read_all(state.store, held_out, settings.workers)
     name = job.recipe.name
@@ -223,7 +223,7 @@ def make(job: Job) -> None:
     }
     figures = measured(state, runs, held_out, settings.groups.size, lambda line: print(line, flush=True))
     facts = card(
-        name, settings, dialogues_line(file), progress.spent(device.type, "prefixes"), figures,
+        name, settings, dialogues_line(files), progress.spent(device.type, "prefixes"), figures,
         **{CHANGES: base_of(), "tokenizer_hash": assets.target.tokenizer_hash},
     )  # fmt: skip
     write_weights(path, learned, facts)
@@ -243,11 +243,12 @@ def prepare(assets: TargetAssets, dialogues: data.Dialogues, settings: Settings)
     shipped = load_heads(START, None, loaded, target)
     net, before = independent_copy(shipped).float(), independent_copy(shipped).float()
     training, held_out = data.split(dialogues)
+    _, unread = data.set_apart(dialogues, training)
     store = store_for(loaded.model, loaded.name, dialogues, assets.markers)
     ids = torch.arange(target.vocab_size, device=target.device) if net.draft_ids is None else net.draft_ids
     arena = Arena(net, before, target, data.places_in(ids, target.vocab_size))
     change = LowRank(net, settings.rank, settings.seed)
-    return GtoTraining(arena, change, store, training, settings), greedy_only(store, held_out)[:MEASURED]
+    return GtoTraining(arena, change, store, unread, settings), greedy_only(store, held_out)[:MEASURED]
 
 
 def control_of(state: GtoTraining) -> dict[str, Tensor]:

@@ -143,7 +143,7 @@ class TrainInputs:
     """The frozen target's assets, the data and its split, the features, and the draft vocabulary's ids [support]."""
 
     assets: TargetAssets
-    file: Path
+    files: list[Path]
     store: FeatureStore
     training: list[int]
     held_out: list[int]
@@ -194,16 +194,17 @@ def make(job: Job) -> None:
 
 def gather(job: Job) -> TrainInputs:
     """Load the target and the data. On a processor each core works on its own, so torch is kept to one thread."""
-    file = data.find(job.data)
+    files = data.find(job.data)
     assets = target_assets(job.device)
     if assets.target.device.type == "cpu":
         torch.set_num_threads(1)
-    dialogues = data.read(file)
+    dialogues = data.read_all(files)
     training, held_out = data.split(dialogues)
+    training, _ = data.set_apart(dialogues, training)
     store = store_for(assets.target.model, assets.target.name, dialogues, assets.markers)
     vocab = assets.embedding.shape[0]
     ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [assets.markers.end])
-    return TrainInputs(assets, file, store, training, held_out, torch.from_numpy(ids).to(assets.target.device))
+    return TrainInputs(assets, files, store, training, held_out, torch.from_numpy(ids).to(assets.target.device))
 
 
 def settings_for(job: Job, inputs: TrainInputs, **own: float) -> Settings:
@@ -292,6 +293,6 @@ def card_of(
 ) -> dict[str, str]:  # fmt: skip
     """The model card of a feature drafter; ``read`` says how much it learned from."""
     return card(
-        job.recipe.name, settings, dialogues_line(inputs.file, read), progress.spent(inputs.device.type), figures,
+        job.recipe.name, settings, dialogues_line(inputs.files, read), progress.spent(inputs.device.type), figures,
         tokenizer_hash=inputs.assets.target.tokenizer_hash,
     )  # fmt: skip

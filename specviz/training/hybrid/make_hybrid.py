@@ -158,8 +158,8 @@ def make(job: Job) -> None:
     device = choose_device(job.device)
     if device.type == "cpu":
         torch.set_num_threads(1)  # cores are shared out by rows
-    file = data.find(job.data)
-    dialogue_texts = _read(file)
+    files = data.find(job.data)
+    dialogue_texts = _read(files)
     teacher, tokenizer = (None, small_tokenizer(dialogue_texts.training)) if job.recipe.name != DRAFT else _teacher(device)
     ids = corpus(dialogue_texts, tokenizer)
     settings = settings_for(job, device)
@@ -169,7 +169,7 @@ def make(job: Job) -> None:
     state = StateSpaceTraining(model, ids, loss, settings)
     print(f"{len(ids.training)} dialogues to learn from, {len(ids.held_out)} kept out; {settings}", flush=True)
     progress = train(state, checkpoint_of(job.recipe.name))
-    finish(job, file, state, progress, tokenizer, measured(state, dialogue_texts, ids, teacher))
+    finish(job, files, state, progress, tokenizer, measured(state, dialogue_texts, ids, teacher))
 
 
 def settings_for(job: Job, device: torch.device) -> Settings:
@@ -181,10 +181,10 @@ def settings_for(job: Job, device: torch.device) -> Settings:
     return Settings(part=max(1, 6 // workers), workers=workers, **common)
 
 
-def _read(file: Path) -> Texts:
+def _read(files: list[Path]) -> Texts:
     """The dialogues as text: only SmolLM2's tokenizer is needed, not the model."""
     folder = prepare(TARGET, lambda message, fraction: print(message, flush=True))
-    return texts(data.read(file), AutoTokenizer.from_pretrained(folder, local_files_only=True))
+    return texts(data.read_all(files), AutoTokenizer.from_pretrained(folder, local_files_only=True))
 
 
 def _teacher(device: torch.device) -> tuple[Any, Tokenizer]:
@@ -205,13 +205,13 @@ def measured(state: StateSpaceTraining, dialogue_texts: Texts, ids: Corpus, teac
 
 
 def finish(
-    job: Job, file: Path, state: StateSpaceTraining, progress: Progress, tokenizer: Tokenizer, metrics: Mapping[str, float]
+    job: Job, files: list[Path], state: StateSpaceTraining, progress: Progress, tokenizer: Tokenizer, metrics: Mapping[str, float]
 ) -> None:  # fmt: skip
     """Write the file with its card."""
     print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in metrics.items()), flush=True)
     name = job.recipe.name
     facts = card(
-        name, state.settings, dialogues_line(file, f"{len(state.corpus.training)} dialogues"),
+        name, state.settings, dialogues_line(files, f"{len(state.corpus.training)} dialogues"),
         progress.spent(state.device.type, "tokens"), metrics, "Apache-2.0, as SmolLM2's, whose dialogues it learned",
         **({IMITATES: named(TEACHER)} if name == DRAFT else {}),
     )  # fmt: skip

@@ -164,7 +164,7 @@ def finish(job: Job, state: OwlTraining, progress: Progress) -> None:
     inputs, figures = state.inputs, owl.acceptance_figures(state.model, state.net, state.held_out, DEPTH)
     print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in figures.items()), flush=True)
     facts = card(
-        job.recipe.name, state.settings, dialogues_line(inputs.file, f"windows of {owl.LENGTH} tokens"),
+        job.recipe.name, state.settings, dialogues_line(inputs.files, f"windows of {owl.LENGTH} tokens"),
         progress.spent(inputs.device.type, "tokens read by the target"), figures,
         tokenizer_hash=inputs.assets.target.tokenizer_hash,
     )  # fmt: skip

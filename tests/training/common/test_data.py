@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from specviz.errors import BadInput
 from specviz.training.common import data
+from specviz.training.common.dialogues import Dialogue, dialogues_of, packed
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 
@@ -31,8 +33,11 @@ def test_the_environment_names_the_file_and_an_argument_wins(tmp_path: Path, mon
     for name in ("a.npz", "b.npz"):
         data.write(tmp_path / name, dialogues(2))
     monkeypatch.setenv("SPECVIZ_DATA", str(tmp_path / "a.npz"))
-    assert data.find().name == "a.npz"
-    assert data.find(str(tmp_path / "b.npz")).name == "b.npz"
+    assert [file.name for file in data.find()] == ["a.npz"]
+    both = [str(tmp_path / "b.npz"), str(tmp_path / "a.npz")]
+    assert [file.name for file in data.find(both)] == ["b.npz", "a.npz"]
+    with pytest.raises(BadInput, match="c.npz"):
+        data.find([*both, str(tmp_path / "c.npz")])
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
@@ -110,3 +115,33 @@ def test_a_dialogue_longer_than_a_row_does_not_open_every_row_after_it() -> None
     stream = data.rows(told, range(12), MARKERS, shortest - 4, np.random.default_rng(0))
     seen = {tuple(next(stream).tokens[len(MARKERS.prefix) :][:4].tolist()) for _ in range(12)}
     assert len(seen) == 12, "every dialogue's beginning comes once before any comes again"
+
+
+def test_several_files_are_read_as_one_and_no_answer_twice(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.npz", tmp_path / "second.npz"
+    told = [Dialogue((7, 8), tuple(range(10, 40)), 0.0, "chat"), Dialogue((9,), tuple(range(50, 90)), 1.0, "code", True)]
+    data.write(first, packed(told))
+    data.write(second, packed([told[1], Dialogue((5, 6), tuple(range(100, 130)), 0.3, "maths", True)]))
+    made = data.read_all([first, second])
+    assert list(dialogues_of(made)) == [*told, Dialogue((5, 6), tuple(range(100, 130)), float(np.float16(0.3)), "maths", True)]
+    assert list(dialogues_of(data.read_all([first]))) == told
+
+
+def test_of_a_file_that_tells_no_kinds_every_twentieth_is_kept_out(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    told = [Dialogue((7,), tuple(generator.integers(0, 999, 30).tolist()), 0.0) for _ in range(40)]
+    plain = replace(packed(told), kind=None, held_out=None)
+    for name in ("first.npz", "second.npz"):
+        data.write(tmp_path / name, plain)
+    made = data.read_all([tmp_path / "first.npz", tmp_path / "second.npz"])
+    assert len(made) == 40 and made.held_out is not None and made.kind is not None
+    assert np.flatnonzero(made.held_out).tolist() == [19, 39]
+
+
+def test_the_same_dialogues_stay_unread_when_a_file_grows() -> None:
+    generator = np.random.default_rng(1)
+    told = [Dialogue((7,), tuple(generator.integers(0, 999, 9).tolist()), 0.0) for _ in range(600)]
+    small, large = packed(told[:300]), packed(told)
+    read, unread = data.set_apart(small, range(300))
+    assert sorted(read + unread) == list(range(300)) and 10 < len(unread) < 45
+    assert [number for number in data.set_apart(large, range(600))[1] if number < 300] == unread

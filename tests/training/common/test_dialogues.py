@@ -142,7 +142,7 @@ def test_the_file_grows_when_resumed_and_can_be_trained_on(
     for resume in (False, True):
         seconds = count(step=0.5)
         monkeypatch.setattr(dialogues.time, "monotonic", lambda seconds=seconds: next(seconds))
-        dialogues.make(Job(recipes()["dialogues"], "cpu", 1.0, resume, str(path)))
+        dialogues.make(Job(recipes()["dialogues"], "cpu", 1.0, resume, (str(path),)))
         sizes.append(data.read(path))
     first, more = sizes
     assert 0 < len(first) < len(more) and (more.tokens[: len(first.tokens)] == first.tokens).all()
@@ -175,6 +175,6 @@ def test_files_of_other_names_hold_other_turns(assets: TargetAssets, tmp_path: P
     for name in ("one", "other"):
         seconds = count(step=0.5)
         monkeypatch.setattr(dialogues.time, "monotonic", lambda seconds=seconds: next(seconds))
-        dialogues.make(Job(recipes()["dialogues"], "cpu", 1.0, False, str(tmp_path / f"{name}.npz")))
+        dialogues.make(Job(recipes()["dialogues"], "cpu", 1.0, False, (str(tmp_path / f"{name}.npz"),)))
         turns.append({one.question for one in dialogues.dialogues_of(data.read(tmp_path / f"{name}.npz"))})
     assert all(turns) and len(turns[0] & turns[1]) < 0.1 * len(turns[0]), "short turns may coincide, most do not"

@@ -53,14 +53,14 @@ def test_the_control_begins_where_the_first_stage_ended(folder: Path, monkeypatc
         return learned(work, stage, name, share)
 
     monkeypatch.setattr(make_deer.Work, "learned", watched)
-    make_deer.make(Job(recipes()["deer"], "cpu", 0.03, False, str(folder / "d.npz")))
+    make_deer.make(Job(recipes()["deer"], "cpu", 0.03, False, (str(folder / "d.npz"),)))
     for name, value in begun["deer"].items():
         torch.testing.assert_close(begun["deer_control"][name], value, rtol=0, atol=0)
     assert any((begun["deer"][name] != value).any() for name, value in begun["deer_first"].items())
 
 
 def test_what_is_shipped_is_a_change_to_the_base_and_its_card_compares_the_arms(folder: Path) -> None:
-    make_deer.make(Job(recipes()["deer"], "cpu", 0.03, False, str(folder / "d.npz")))
+    make_deer.make(Job(recipes()["deer"], "cpu", 0.03, False, (str(folder / "d.npz"),)))
     factors, card = read_weights(folder / "deer.safetensors")
     found = json.loads(card["metrics"])
     assert list(found) == ["start", "first_stage", "deer", "control"]

@@ -13,7 +13,9 @@ import torch
 
 from specviz.drafters.networks.small_lm import load
 from specviz.training.common import data, parallel
+from specviz.training.common.agreement import overlap
 from specviz.training.common.card import card, dialogues_line, print_card
+from specviz.training.common.features import DialogueFeatures
 from specviz.training.common.loop import Progress, train
 from specviz.training.draft_model import small_draft
 from specviz.training.draft_model.small_draft import figures
@@ -95,8 +97,9 @@ def test_the_probability_of_acceptance_is_one_between_equals_and_none_between_st
         best = itself(ids).argmin(-1, keepdim=True)
         return torch.full((len(ids), VOCAB), -torch.inf).scatter(1, best, 0.0)
 
-    assert small_draft.measure_overlap(learned, itself, 3) == pytest.approx(1.0, abs=1e-4)
-    assert small_draft.measure_overlap(learned, stranger, 3) < 0.05
+    sampled = [number for number in learned.held_out if learned.dialogues.temperature[number] == 1][:3]
+    assert overlap(model, itself, learned.dialogues, sampled, MARKERS) == pytest.approx(1.0, abs=1e-4)
+    assert overlap(model, stranger, learned.dialogues, sampled, MARKERS) < 0.05
 
 
 @pytest.mark.slow
@@ -144,7 +147,50 @@ def test_the_card_says_what_was_spent_and_found(
     data.write(file, learned.dialogues)
     progress = Progress(90, 120.0, 4242, [{"top1": 0.9, "top5": 0.95, "held_out": 0.4, "loss": 0.3}])
     found = figures(progress, {3: small_draft.measure(learned, 3, 3, 10)}, 0.5)
-    print_card(file, card("small_draft", SETTINGS, dialogues_line(file), progress.spent("cpu"), found))
+    print_card(file, card("small_draft", SETTINGS, dialogues_line([file]), progress.spent("cpu"), found))
     line = capsys.readouterr().out
     for said in ("4242 answer tokens", "2 minutes on cpu", "Apache-2.0", "tau_depth_3", "d.npz sha256", "commit"):
         assert said in line
+
+
+def pupil() -> tuple[small_draft.SmallLM, torch.Tensor]:
+    """A fresh draft model and the target's head over its vocabulary."""
+    made = dialogues(40)
+    model = small_draft.fresh(embedding(), MARKERS, made, range(len(made)), SHAPE, 0)
+    with torch.no_grad():
+        model.leave.weight.normal_(std=0.3)
+    return model, model.embedding[model.draft_ids]
+
+
+def read_aloud(seed: int = 0) -> DialogueFeatures:
+    """A dialogue with made-up hidden states of the target, of which the last are what its head reads."""
+    tokens = torch.tensor([*MARKERS.prefix, 7, 8, 9, 10, 11, 12])
+    features = torch.randn(len(tokens), 2, embedding().shape[1], generator=torch.Generator().manual_seed(seed))
+    return DialogueFeatures(tokens, features, len(MARKERS.prefix) + 2)
+
+
+def test_distillation_is_the_cross_entropy_to_what_the_target_thinks_before_each_answer_token() -> None:
+    model, head = pupil()
+    place, told = data.places_in(model.draft_ids, VOCAB), read_aloud()
+    found = small_draft.distilled(model, head, place, told, torch.Generator(), 0.5)
+    expected, cache = 0.0, model.open(20)
+    for at, token in enumerate(told.tokens[:-1]):
+        logits = model(token[None], cache)[0]
+        if at + 1 >= told.first and int(place[told.tokens[at + 1]]) != data.IGNORED:
+            thought = (head @ told.features[at, -1]).softmax(-1)
+            expected -= float((thought * logits.log_softmax(-1)).sum())
+    assert float(found) == pytest.approx(0.5 * expected, rel=1e-4)
+
+
+def test_distillation_learns_what_the_target_thinks_and_not_what_was_drawn() -> None:
+    model, head = pupil()
+    place, told = data.places_in(model.draft_ids, VOCAB), read_aloud(1)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(150):
+        optimizer.zero_grad()
+        small_draft.distilled(model, head, place, told, torch.Generator(), 1.0).backward()
+        optimizer.step()
+    logits = model.train()(told.tokens[:-1], model.open(20))[told.first - 1 :]
+    thought = (told.features[told.first - 1 : -1, -1] @ head.T).softmax(-1)
+    inside = place[told.tokens[told.first :]] != data.IGNORED
+    assert float((logits.softmax(-1) - thought)[inside].abs().sum(-1).max()) < 0.2

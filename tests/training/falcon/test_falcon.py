@@ -41,7 +41,7 @@ def inputs_of(folder: Path | None = None) -> TrainInputs:
     target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc")
     material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
     store = FeatureStore(model, made, MARKERS, (1, 2), folder)
-    return TrainInputs(material, Path(__file__), store, training, held_out, IDS)  # type: ignore[arg-type]
+    return TrainInputs(material, [Path(__file__)], store, training, held_out, IDS)  # type: ignore[arg-type]
 
 
 def fresh(given: TrainInputs, started: bool = True, **own: int) -> BlockNet:

@@ -340,7 +340,7 @@ def test_the_card_tells_the_learning_curve_and_the_gap(
     model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
     target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc", name="tiny")
     assets = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
-    inputs = TrainInputs(assets, Path(__file__), one.store, one.training, one.held_out, IDS)  # type: ignore[arg-type]
+    inputs = TrainInputs(assets, [Path(__file__)], one.store, one.training, one.held_out, IDS)  # type: ignore[arg-type]
     kind = recipes.KINDS["eagle3"]
     job = Job(known_recipes()["eagle3"], "cpu", 1.0, False)
     recipes.finish(job, inputs, one.net, kind, one, progress)  # type: ignore[arg-type]

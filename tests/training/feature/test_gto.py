@@ -210,8 +210,8 @@ def test_measuring_that_breaks_off_leaves_what_ships_as_it_was(tmp_path: Path, m
     assets = SimpleNamespace(target=SimpleNamespace(device=torch.device("cpu"), tokenizer_hash="abc"))
     for name, found in (("target_assets", assets), ("prepare", (made, [20])), ("control_of", made.change.factors)):
         monkeypatch.setattr(make_gto, name, lambda *asked, found=found: found)
-    monkeypatch.setattr(make_gto.data, "find", lambda asked: tmp_path / "d.npz")
-    monkeypatch.setattr(make_gto.data, "read", lambda file: store().dialogues)
+    monkeypatch.setattr(make_gto.data, "find", lambda asked: [tmp_path / "d.npz"])
+    monkeypatch.setattr(make_gto.data, "read_all", lambda files: store().dialogues)
     monkeypatch.setattr(make_gto.loop, "train", lambda *asked: loop.Progress())
 
     def stopped(state: GtoTraining, arms: dict[str, object], *asked: object) -> None:

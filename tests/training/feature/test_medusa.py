@@ -174,7 +174,7 @@ def test_weights_tree_and_card_are_written_also_where_no_features_are_kept(
     target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc", name="tiny")
     material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
     training, held_out = data.split(made)
-    inputs = TrainInputs(material, Path(__file__), kept, training, held_out, torch.arange(48))  # type: ignore[arg-type]
+    inputs = TrainInputs(material, [Path(__file__)], kept, training, held_out, torch.arange(48))  # type: ignore[arg-type]
     read = training[:12]
     medusa.start(net := network(), kept, read)
     settings = Settings(workers=1)
@@ -194,7 +194,7 @@ def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that
     target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc", name="tiny")
     material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
     training, held_out = data.split(made)
-    inputs = TrainInputs(material, Path(__file__), kept, training, held_out, torch.arange(48))  # type: ignore[arg-type]
+    inputs = TrainInputs(material, [Path(__file__)], kept, training, held_out, torch.arange(48))  # type: ignore[arg-type]
     medusa.start(net := network(), kept, training[:12])
     asked: list[list[int]] = []
     plain = medusa.ranks

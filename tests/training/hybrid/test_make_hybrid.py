@@ -33,6 +33,6 @@ def test_the_drafter_s_card_names_the_target_it_learned_from(name: str, tmp_path
         corpus=SimpleNamespace(training=[0]),
         device=torch.device("cpu"),
     )
-    make_hybrid.finish(job, dialogues, state, Progress(1, 60.0, 100), spell(), {"held_out_kl": 0.5})
+    make_hybrid.finish(job, [dialogues], state, Progress(1, 60.0, 100), spell(), {"held_out_kl": 0.5})
     card = card_in(tmp_path / f"{name}.safetensors")
     assert card.get(IMITATES) == (learned_from if name == "hybrid_draft" else None)
