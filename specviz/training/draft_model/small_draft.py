@@ -248,7 +248,7 @@ def told(state: Distillation, progress: Progress, tau: float) -> dict[str, Any]:
         found[f"tau, {name}"] = state.measured(numbers)["tau"]
     known = greedy_only(state.store, visited(state.training, state.settings, progress))[:MEASURED_DIALOGUES]
     found["gap"] = state.measured(known)["tau"] - tau
-    found["curve"] = [{name: entry[name] for name in ("distinct", "tau", "gap")} for entry in progress.history]
+    found["curve"] = [{name: entry[name] for name in ("tokens", "distinct", "tau", "gap")} for entry in progress.history]
     print("held-out:", found, flush=True)
     return found
 

@@ -278,7 +278,7 @@ def finish(
     known = greedy_only(store, visited_numbers)[:MEASURED_DIALOGUES]
     figures["gap"] = acceptance_figures(net, store, kind.columns, known, DEPTH)["tau"] - figures["tau"]
     print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in figures.items()), flush=True)
-    curve = [{name: entry[name] for name in ("distinct", "tau", "gap")} for entry in progress.history]
+    curve = [{name: entry[name] for name in ("tokens", "distinct", "tau", "gap")} for entry in progress.history]
     print("learning curve:", ", ".join(f"{one['distinct']:.0f} tokens τ {one['tau']:.3f}" for one in curve), flush=True)
     tokens = sum(len(store.dialogues.answer(number)) for number in visited_numbers)
     read = f"{len(visited_numbers)} dialogues of {tokens} answer tokens learned from"

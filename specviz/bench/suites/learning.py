@@ -1,0 +1,63 @@
+"""The learning suite: what more data brought each drafter, from the curves that travel inside the weights that ship.
+
+Nothing is trained: a training measures itself at milestones, on held-out answers of the kinds that results are reported on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from specviz.bench.kit.report import Report, Row
+from specviz.drafters.networks.weights import read_weights
+from specviz.figures.learning_curves import Milestone, learning_curves
+from specviz.models.drafters.heads import WEIGHTS
+from specviz.models.hub.cache_dir import cache_folder, ensure_folder
+
+MARKS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Million distinct answer tokens."""
+
+
+def run(report: Report, target: str, methods: Sequence[str]) -> None:
+    """A row a drafter whose card holds a curve, and a page with all of them."""
+    curves = {path.stem: milestones for path in sorted(WEIGHTS.glob("*.safetensors")) if (milestones := curve_of(path))}
+    for name, milestones in curves.items():
+        report.add(row(name, milestones))
+    if curves:
+        where = ensure_folder(cache_folder() / "bench") / "learning-curves.html"
+        learning_curves(curves).write_html(where, include_plotlyjs=True)
+        report.say(f"Drawn in {where}.")
+
+
+def curve_of(path: Path) -> list[Milestone]:
+    """The milestones that a file of weights tells of. Those of earlier versions count distinct tokens alone, so that only their
+    first pass has a place on the axis."""
+    metrics = read_weights(path)[1].get("metrics", "")
+    milestones: list[dict[str, float]] = json.loads(metrics).get("curve", []) if metrics.startswith("{") else []
+    found: list[Milestone] = []
+    for one in milestones:
+        if "tokens" in one or not found or one["distinct"] > found[-1].distinct:
+            found.append(Milestone(one.get("tokens", one["distinct"]), one["distinct"], one["tau"], one["gap"]))
+    return found
+
+
+def row(name: str, milestones: Sequence[Milestone]) -> Row:
+    """The last acceptance length, and in the columns the one at each amount of distinct tokens."""
+    cells = {"drafter": f"`{name}`"}
+    for mark in MARKS:
+        cells[f"{mark:g} M"] = at(milestones, mark * 1e6)
+    last = milestones[-1]
+    cells |= {"passes": f"{last.tokens / last.distinct:.1f}", "τ at the end": f"{last.tau:.2f}", "gap": f"{last.gap:.2f}"}
+    detail = f"{last.distinct / 1e6:.2f} million distinct answer tokens, {last.tokens / 1e6:.2f} million in all"
+    return Row(name, last.tau, "tokens", detail=detail, cells=cells, table="learning")
+
+
+def at(milestones: Sequence[Milestone], distinct: float) -> str:
+    """τ between the two milestones around so many distinct tokens, all read once; a dash past the first pass."""
+    first_pass = [one for one in milestones if one.tokens <= one.distinct]
+    for before, after in zip(first_pass, first_pass[1:], strict=False):
+        if before.distinct <= distinct <= after.distinct:
+            share = (distinct - before.distinct) / max(1.0, after.distinct - before.distinct)
+            return f"{before.tau + share * (after.tau - before.tau):.2f}"
+    return "–"

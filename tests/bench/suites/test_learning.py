@@ -1,0 +1,57 @@
+"""The learning suite: what a training told of itself, in rows, columns and a drawing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from specviz.bench.kit.report import Report
+from specviz.bench.suites import learning
+from specviz.drafters.networks.weights import write_weights
+from specviz.figures.learning_curves import Milestone, learning_curves
+
+CURVE = [
+    {"tokens": 4e5, "distinct": 4e5, "tau": 1.8, "gap": 0.1},
+    {"tokens": 1.2e6, "distinct": 1.2e6, "tau": 2.2, "gap": 0.2},
+    {"tokens": 3e6, "distinct": 1.5e6, "tau": 2.4, "gap": 0.4},
+]
+MILESTONES = [Milestone(**one) for one in CURVE]
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(learning, "WEIGHTS", tmp_path)
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    cards = {
+        "good": {"metrics": json.dumps({"tau": 2.4, "curve": CURVE})},
+        "old": {"metrics": json.dumps({"curve": [{k: v for k, v in one.items() if k != "tokens"} for one in CURVE + CURVE[2:]]})},
+        "words": {"metrics": "signal to noise 25"}, "none": {},
+    }  # fmt: skip
+    for name, card in cards.items():
+        write_weights(tmp_path / f"{name}.safetensors", {"weight": torch.zeros(2, 2)}, card)
+    return tmp_path
+
+
+def test_a_row_a_drafter_whose_card_tells_of_its_training(weights: Path) -> None:
+    said: list[str] = []
+    report = Report("learning", {}, say=said.append)
+    learning.run(report, "", ())
+    assert [row.name for row in report.rows] == ["good", "old"]
+    cells = report.rows[0].cells
+    assert (cells["0.5 M"], cells["1 M"], cells["2 M"], cells["0.25 M"]) == ("1.85", "2.10", "–", "–")
+    assert (cells["passes"], cells["τ at the end"], cells["gap"]) == ("2.0", "2.40", "0.40")
+    assert (weights / "cache" / "bench" / "learning-curves.html").is_file() and "learning-curves.html" in said[-1]
+
+
+def test_a_card_that_counts_distinct_tokens_alone_gives_its_first_pass(weights: Path) -> None:
+    assert [one.tau for one in learning.curve_of(weights / "old.safetensors")] == [1.8, 2.2, 2.4]
+
+
+def test_later_passes_are_told_apart_in_the_drawing() -> None:
+    line = learning_curves({"a<b>": MILESTONES}).data[0]
+    assert line.x == (0.4, 1.2, 3.0) and line.y == (1.8, 2.2, 2.4)
+    assert line.marker.symbol == ("circle", "circle", "circle-open")
+    assert "<b>" not in line.hovertext[0] and "1.50 million distinct" in line.hovertext[2]
