@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -182,6 +183,40 @@ def test_a_lesson_hides_the_verdict_until_the_class_has_guessed(visitor: AppPage
         visitor.page.evaluate(shown, panel)
         stage = visitor.stage("#sp-lesson")
         assert visitor.page.evaluate(f"[{stage}.tab, {stage}.selectedNote]") == told
+
+
+def test_lessons_are_a_path_that_remembers_what_was_learned(visitor: AppPage) -> None:
+    visitor.tab("Learn")
+    pages = visitor.page.locator(".sp-lesson")
+    status = visitor.page.locator(".sp-learned [role=status]")
+    expect(status).to_have_text("0 of 4 done")
+    visitor.button("Next").click()
+    visitor.page.locator(".sp-guess label").first.click()
+    visitor.button("Reveal").click()
+    expect(status).to_have_text(re.compile(r"0 of 4 done · [01] of 1 right"))
+    for number in (3, 4):
+        visitor.button("Next").click()
+        expect(pages).to_contain_text(f"{number} of 4")
+    visitor.button("Reveal").click()
+    expect(visitor.page.locator(".sp-onward")).to_contain_text("Next: Accepting by chance")
+    expect(status).to_have_text(re.compile("1 of 4 done · [01] of 1 right"))
+    visitor.button("Next lesson").click()
+    expect(pages).to_contain_text("Accepting by chance")
+    expect(visitor.page.locator("#sp-lesson-choice select")).to_have_value("03-chance")
+    visitor.page.reload()
+    visitor.tab("Learn")
+    expect(status).to_have_text(re.compile("1 of 4 done"))
+    expect(visitor.page.locator("#sp-lesson-choice option").first).to_contain_text("✓")
+    visitor.page.get_by_role("button", name="Start over").click()
+    expect(status).to_have_text("0 of 4 done")
+
+
+def test_a_lesson_is_printed_as_a_sheet_of_its_own(visitor: AppPage) -> None:
+    visitor.tab("Learn")
+    visitor.page.get_by_role("button", name="Print sheet").click()
+    visitor.until("document.querySelector('#sp-lesson-choice iframe').contentDocument.querySelector('.answers')")
+    sheet = visitor.page.frame_locator("#sp-lesson-choice iframe")
+    assert sheet.locator(".boxes li").count() > 4 and sheet.locator(".draft code").count() > 2
 
 
 def test_two_runs_move_in_step(visitor: AppPage) -> None:
