@@ -229,7 +229,29 @@ def test_two_runs_move_in_step(visitor: AppPage) -> None:
     before = visitor.page.evaluate(f"({written})({left})")
     last = visitor.page.evaluate(f"{right}.trace.steps[{right}.cursor].emitted.length")
     assert visitor.page.evaluate(f"({written})({right})") - last < before
-    expect(visitor.page.locator(".sp-parting")).to_contain_text("Same prompt")
+    expect(visitor.page.locator(".sp-verdict")).to_contain_text(", same text")
+
+
+def test_a_pair_is_on_one_clock_and_both_sides_are_chosen_and_run_here(visitor: AppPage) -> None:
+    visitor.tab("Compare")
+    left, right = visitor.stage("#sp-left"), visitor.stage("#sp-right")
+    visitor.until(f"{left}.span > 0 && {right}.span > 0")
+    lane = "(stage) => stage.trace.end.baseline.token_ns.reduce((sum, ns) => sum + ns, 0) / stage.span"
+    assert visitor.page.evaluate(f"({lane})({left}) === ({lane})({right})")
+    expect(visitor.page.locator(".sp-race tr")).to_have_count(3)
+    visitor.choose("#sp-one", "A run of stand")
+    expect(visitor.page.locator(".sp-verdict")).to_contain_text("Their temperatures differ")
+    prompt = visitor.page.locator("#sp-both-prompt :is(input, textarea)")
+    expect(visitor.page.locator(".sp-warm input")).to_have_value("0.8")
+    prompt.fill("My own prompt.")
+    visitor.choose("#sp-two", "Autoregressive (not recorded)")
+    expect(visitor.page.locator(".sp-verdict")).to_contain_text("press Run both")
+    visitor.button("Run both").click()
+    visitor.until(f"{left}.feed.name && {left}.trace.end && {right}.trace.end && {right}.trace.run.method === 'autoregressive'")
+    assert visitor.run("trace.run.prompt", "#sp-left") == visitor.run("trace.run.prompt", "#sp-right") == "My own prompt."
+    expect(visitor.page.locator(".sp-verdict")).to_contain_text("autoregressive run made beside it")
+    visitor.until(f"{left}.span > 0 && {right}.span > 0")
+    expect(prompt).to_have_value("My own prompt.")
 
 
 def test_every_tab_can_be_linked_to(opened: Browser, url: str) -> None:
