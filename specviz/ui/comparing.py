@@ -15,6 +15,7 @@ from specviz.trace import metrics
 from specviz.trace.schema import Run, Trace
 from specviz.ui.shared import AppState
 from specviz.ui.shown import MINE, Archive, choices
+from specviz.ui.stream import feed
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
@@ -23,6 +24,9 @@ from specviz.ui.widgets.gallery import Gallery
 
 METHOD = "method:"
 """Before the name of a method that has no recorded run: it can be chosen, and shows something once it has been run."""
+
+WAITS = "Waits until the left run is over"
+"""What the right stage says meanwhile."""
 
 EQUAL = 1.05
 """Runs whose times differ by less are called equally fast; the baselines of two recordings differ by as much."""
@@ -66,7 +70,7 @@ def live(
     """
     try:
         requests = [request_form.request(_asked(shared.archive, form_state, name), shared.settings) for name in pair]
-        yield Change(running=True, banner="", left="", right="")
+        yield Change(running=True, banner="", left="", right=feed.control("live", "next", message=WAITS))
         yield from _one_after_the_other(shared, caller, requests, before)
     except SpecvizError as error:
         yield Change(banner=str(error))
@@ -93,6 +97,7 @@ def _one_after_the_other(
         with closing(shared.live.run(page, request, caller.reader())) as frames:
             for frame in frames:
                 if not page.current(frame.cancel):
+                    yield both(shared, *before)
                     return
                 if frame.failure and not frame.lines:
                     yield replace(both(shared, *before), banner=frame.failure)
@@ -102,8 +107,9 @@ def _one_after_the_other(
                 session_run = (names[side], frame.trace) if frame.trace else None
                 change = Change(session_run=session_run, banner=frame.failure or None)
                 yield replace(change, right=frame.feed) if side else replace(change, left=frame.feed)
-        if frame.trace and frame.trace.end and frame.trace.end.reason == "cancelled":
-            break
+        if not side and frame.trace and frame.trace.end and frame.trace.end.reason == "cancelled":
+            yield replace(both(shared, names[0], names[1]), left=None)
+            return
     yield Change(names=(names[0], names[1]))
 
 
@@ -228,12 +234,28 @@ def race(left: Trace, right: Trace, judged: Verdict) -> str:
     return f'<table class="sp-race"><caption>time per token</caption>{cells}</table>'
 
 
+def running() -> str:
+    """What stands in the verdict's place meanwhile."""
+    return _block("Running both", "", "One after the other, on this prompt. The verdict follows.")
+
+
 def banner(left: Trace, right: Trace, rehearsals: tuple[int, int] = (0, 0)) -> str:
     """The verdict as it stands above the two stages."""
     judged = verdict(left, right, rehearsals)
-    text = f", {markup(judged.text)}" if judged.text else ""
-    words = f'<p class="sp-won"><b>{markup(judged.headline)}</b>{text}</p><p class="sp-beside">{markup(judged.beside)}</p>'
-    return f'<div class="sp-verdict"><div>{words}</div>{race(left, right, judged)}</div>'
+    return _block(judged.headline, judged.text, judged.beside, race(left, right, judged))
+
+
+def _block(headline: str, text: str, beside: str, bars: str = "") -> str:
+    told = f"<b>{markup(headline)}</b>" + (f", {markup(text)}" if text else "")
+    words = f'<p class="sp-won">{told}</p><p class="sp-beside">{markup(beside)}</p>'
+    return f'<div class="sp-verdict"><div>{words}</div>{bars}</div>'
+
+
+def unrecorded() -> str:
+    """What stands there where a side has a method without a run."""
+    return _block(
+        "Nothing to compare yet", "", "A method without a recorded run shows something once it has been run: press Run both."
+    )
 
 
 def _metric(trace: Trace, name: str, digits: int, unit: str = "") -> str:

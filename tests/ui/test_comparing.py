@@ -152,7 +152,9 @@ def test_a_stop_ends_both(tmp_path: Path) -> None:
         changes.append(change)
         if change.left and '"kind":"step"' in change.left:
             text_run.stop(shared, "a")
-    assert changes[-1].running is False and not any(change.right for change in changes)
+    assert changes[-1].running is False
+    waited, restored = (change.right for change in changes if change.right)
+    assert comparing.WAITS in waited and restored == shared.archive.feed("stand")
     names = next(change.names for change in changes if change.names)
     assert shared.archive.trace(names[0]).end is not None and names[1] == "stand"
 

@@ -88,14 +88,14 @@ class CompareTab:
         if change.running is not None:
             updates[self.run] = gr.Button("Running" if change.running else "Run both")
             updates[self.stop] = gr.Button(visible=change.running)
+            updates |= {self.verdict: comparing.running(), self.table: ""} if change.running else {}
         return updates
 
     def versus(self, left: str, right: str) -> dict[Any, Any]:
         """The verdict above the two and the table below; while one of them is missing, what to do about it."""
         archive = self.shared.archive
         if any(name.startswith(comparing.METHOD) for name in (left, right)):
-            word = "A method without a recorded run shows something once it has been run: press Run both."
-            return {self.verdict: f'<div class="sp-verdict"><p class="sp-beside">{word}</p></div>', self.table: ""}
+            return {self.verdict: comparing.unrecorded(), self.table: ""}
         try:
             pair = archive.trace(left), archive.trace(right)
         except SpecvizError:
