@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -155,8 +156,8 @@ def test_a_panel_that_tells_the_answer_is_kept_back(tmp_path: Path) -> None:
     asking = lesson(at="first", panel="reveal", ask={"question": "?", "choices": ["a", "b"], "answer": 0}, reveal="r")
     before, after = (learn_tab.view(shared, asking, 0, revealed=revealed) for revealed in (False, True))
     assert [json.loads(one.at)["panel"] for one in (before, after)] == [False, True]
-    told = [store.read(one.feed.split("\n", 1)[1].encode()).steps[0].notes for one in (before, after)]
-    assert not told[0] and told[1]
+    notes = [store.read(one.feed.split("\n", 1)[1].encode()).steps[0].notes for one in (before, after)]
+    assert not notes[0] and notes[1]
 
 
 def test_the_lesson_about_a_batch_shows_holes_and_a_sweep() -> None:
@@ -296,6 +297,38 @@ def test_rescued_tokens_are_there_to_be_seen() -> None:
     one, trace, _ = shipped("08-from-the-leaves")
     notes = trace.steps[lessons.places(one, trace)[-1] or 0].notes
     assert next(note.data for note in notes if note.type == "traversal")["rescued"]
+
+
+def told(name: str, number: int, kind: str) -> Any:
+    """What a note says of the step on page ``number``, counted from 1, of a lesson's recording."""
+    one, trace, _ = shipped(name)
+    at = lessons.places(one, trace)[number - 1]
+    assert at is not None
+    return next(note.data for note in trace.steps[at].notes if note.type == kind)
+
+
+def test_panels_show_what_the_texts_beside_them_say() -> None:
+    """Counts that are a method's own, in words in the lesson and in numbers in the recording."""
+    mass = told("07-how-deep", 2, "mass")
+    assert list(mass["mass"]) == sorted(mass["mass"], reverse=True), "the mass only falls"
+    short = told("07-how-deep", 4, "mass")
+    assert short["stopped"] < mass["stopped"] and short["mass"][-1] < short["threshold"], "the drafter could have known"
+    assert told("10-two-at-a-time", 2, "blocks")["width"] == 2
+    lattice = told("13-through-the-lattice", 2, "lattice")
+    assert lattice["weight"] == 0.5 and max(len(beam["picks"]) for beam in lattice["beams"]) == 3
+    gauge = told("13-through-the-lattice", 5, "lattice")["gauge"]
+    assert gauge["length"] < gauge["longest"], "its blocks stay short"
+    assert told("14-only-the-last-token", 3, "last_state")["probed"]
+    arms = told("15-judged-in-hindsight", 3, "arms")
+    assert arms["names"] == ["code", "maths", "stories", "translation", "copy"] and arms["waiting"]
+    groups = told("17-side-by-side", 2, "layers")["groups"]
+    assert len(groups[0]) == len(groups[-1]) == 1 < min(len(group) for group in groups[1:-1])
+    mask = told("19-trees-on-states", 3, "ssm_mask")
+    assert mask["taps"] == 4 and mask["replay_bytes"] < mask["per_node_bytes"]
+    picture = told("20-a-picture-kept-back", 2, "visual_tokens")
+    seen = sum(last - first + 1 for first, last in picture["visual"])
+    assert 2 * seen > picture["target"] and picture["drafter"] == picture["target"] - seen and not picture["kept"]
+    assert "without" in told("20-a-picture-kept-back", 4, "residuals")
 
 
 def test_every_lesson_leads_to_the_next(tmp_path: Path) -> None:
