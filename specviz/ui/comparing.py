@@ -134,7 +134,8 @@ def unlike(left: Run, right: Run) -> str:
         "devices": lambda run: run.device,
         "temperatures": lambda run: (run.sampling.temperature, run.sampling.top_k, run.sampling.top_p),
     }
-    return " and ".join(name for name, value in of.items() if value(left) != value(right))
+    names = [name for name, value in of.items() if value(left) != value(right)]
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def first_divergence(left: Trace, right: Trace) -> int | None:

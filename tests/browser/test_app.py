@@ -177,6 +177,7 @@ def test_a_lesson_hides_the_verdict_until_the_class_has_guessed(visitor: AppPage
     visitor.page.locator(".sp-guess label").first.click()
     visitor.button("Reveal").click()
     expect(visitor.page.locator(".sp-reveal")).to_contain_text("Answer:")
+    expect(visitor.page.locator(".sp-reveal")).to_be_in_viewport(ratio=0.9)
     visitor.until(f"{visitor.stage('#sp-lesson')}.step.bonus")
     shown = "(panel) => window.specvizPage.go('#sp-lesson', { step: 2, panel })"
     for panel, told in (("rows", ["method", "rows"]), (True, ["method", None]), (False, ["verdict", None])):

@@ -83,6 +83,7 @@ def test_what_the_texts_share_depends_on_the_temperature_and_the_methods() -> No
         ({"prompt": "Something else."}, "Their prompts differ"),
         ({"target": "other", "dtype": "float64"}, "Their targets and number formats differ"),
         ({"temperature": 0.7}, "Their temperatures differ"),
+        ({"prompt": "a", "target": "b", "device": "c"}, "Their prompts, targets and devices differ"),
     ],
 )
 def test_runs_that_are_unlike_are_not_compared(changes: dict[str, object], said: str) -> None:

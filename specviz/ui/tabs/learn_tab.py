@@ -21,6 +21,8 @@ SEEK = """(at) => {
   const place = JSON.parse(at);
   document.dispatchEvent(new CustomEvent("specviz:lesson", { detail: place }));
   window.specvizPage.go("#sp-lesson", place);
+  const read = document.querySelector(".sp-reveal") || document.querySelector(".sp-lesson h2");
+  read.scrollIntoView({ block: "nearest" });
 }"""
 
 COVERED = "covered until the questions about this run are answered"
