@@ -1,20 +1,26 @@
 """Lessons: JSON files that walk a class through a recorded run, a prediction before every reveal.
 
-A file of ``assets/lessons`` holds {"title", "about", "trace", "method", "pages": [...]}: ``trace`` names the recording, or,
-where there is none of that name, ``method`` takes the first recording of a method. A page is {"text", "at", "veiled",
-"ask", "reveal"}. ``at`` says which step: "first", "last", "longest", "none_kept", "first_rejection" or {"step": 4}, counted
-from 0, so that a lesson survives a new recording. ``veiled`` hides the verdict of that step until it is revealed. ``ask`` is
-{"about": "kept"} or {"about": "bonus"}, whose choices and answer come from the step itself, or {"question", "choices",
-"answer"} with the answer counted from 0. ``panel`` opens the method's own panel beside the tree, or, where a step has several
-stories, the one of that note type: "rows". In every text, {tau} and the other names of :func:`facts` stand for the run's own
-numbers, **x** is bold and `x` is code.
+A file of ``assets/lessons`` holds {"title", "about", "group", "trace", "method", "beside", "pages": [...]}: ``trace`` names the
+recording, or, where there is none of that name, ``method`` takes the first recording of a method; ``beside`` names another
+recording whose numbers the texts quote. A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
+
+``at`` says which step, so that a lesson survives a new recording: one of :data:`PLACES` or {"step": 4}, counted from 0. A place
+that an earlier page has names the same step again; any other is looked for among the steps that no page has shown yet, so
+that the stage, which holds the run up to its page's step, never shows what is asked later. ``veiled`` asks before the verdict
+of that step is seen: it stays hidden on this page and on every earlier one. ``ask`` is {"about": "kept"} or {"about": "bonus"},
+whose choices and answer come from the step itself, or {"question", "choices", "answer"} with the answer counted from 0.
+``panel`` opens the method's own panel beside the tree: true, the note type of one of several ("rows"), or "reveal", which keeps
+it back until the answer is given.
+
+In every text **x** is bold, `x` is code, and {tau} and the other names of :func:`facts` stand for the run's own numbers:
+{page2.kept} for those of the step on page 2, {beside.tau} for those of the other recording.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +28,15 @@ from typing import Any
 from specviz.errors import BadInput
 from specviz.figures.theme import markup, show_whitespace
 from specviz.trace import metrics
-from specviz.trace.schema import PRUNED, ROOT, SKIPPED, Nanoseconds, Step, Trace
+from specviz.trace.schema import PRUNED, RELAXED, ROOT, SKIPPED, Nanoseconds, Step, Trace
 
-PLACES = ("first", "last", "longest", "none_kept", "first_rejection")
-MOST_CHOICES = 6
-VERDICTS = frozenset({"traversal", "typical", "reward", "arms", "relaxed", "islands", "canvas", "rows"})
-"""Notes that tell how a step was judged, which a veiled step must not."""
+PLACES = ("first", "last", "longest", "shallowest", "none_kept", "relaxed", "first_rejection", "next_rejection")
+MOST_CHOICES = 8
+REVEAL = "reveal"
+VERDICTS = frozenset(
+    {"traversal", "typical", "reward", "arms", "relaxed", "islands", "canvas", "rows", "overlap", "belts", "residuals"}
+)
+"""Notes that tell how a step was judged, or what the target thought of it, which a veiled step must not."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +50,10 @@ class Question:
 
 @dataclass(frozen=True)
 class Page:
-    """One page, with every number filled in. ``step`` is the step on the stage, None for none in particular."""
+    """One page, with every number filled in. ``step`` is the step on the stage, None where it stays as it was."""
 
     text: tuple[str, ...]
     step: int | None
-    veiled: bool
     ask: Question | None
     reveal: str
     panel: bool | str = False
@@ -61,6 +69,8 @@ class Lesson:
     trace: str
     method: str
     pages: tuple[Mapping[str, Any], ...]
+    group: str = ""
+    beside: str = ""
 
 
 def load(folder: Path) -> dict[str, Lesson]:
@@ -72,7 +82,10 @@ def _lesson(path: Path) -> Lesson:
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         pages = tuple(fields["pages"])
-        lesson = Lesson(path.stem, fields["title"], fields["about"], fields.get("trace", ""), fields["method"], pages)
+        lesson = Lesson(
+            path.stem, fields["title"], fields["about"], fields.get("trace", ""), fields["method"], pages,
+            fields.get("group", ""), fields.get("beside", ""),
+        )  # fmt: skip
         for number, raw_page in enumerate(pages, 1):
             _check(raw_page, number)
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -86,6 +99,8 @@ def _check(page: Mapping[str, Any], number: int) -> None:
         raise ValueError(f"page {number} needs a text, and an at that is one of {', '.join(PLACES)} or a step")
     if not isinstance(page.get("panel", False), bool | str):
         raise ValueError(f"page {number} opens the panel {page['panel']!r}; say true or the type of a note")
+    if page.get("veiled") and not (page.get("ask") and at is not None):
+        raise ValueError(f"page {number} is veiled, so it needs a question and an at")
     ask = page.get("ask") or {"about": "kept"}
     if "about" in ask:
         if ask["about"] not in ("kept", "bonus") or (page.get("ask") and at is None):
@@ -94,37 +109,96 @@ def _check(page: Mapping[str, Any], number: int) -> None:
         raise ValueError(f"page {number} has no choice number {ask['answer']}")
 
 
-def page(lesson: Lesson, number: int, trace: Trace) -> Page:
+def page(lesson: Lesson, number: int, trace: Trace, beside: Trace | None = None) -> Page:
     """Page ``number``, its step found and its texts filled in."""
     raw = lesson.pages[number]
-    at = find(trace, raw["at"]) if "at" in raw else None
-    known = facts(trace, at)
-    text = tuple(filled(paragraph, known) for paragraph in raw["text"])
+    steps = places(lesson, trace)
+    known = facts(trace, steps[number])
+    for earlier, step in enumerate(steps[:number], 1):
+        if step is not None:
+            known |= {f"page{earlier}.{name}": value for name, value in step_facts(trace.steps[step]).items()}
+    known |= {f"beside.{name}": value for name, value in (facts(beside, None) if beside else {}).items()}
     return Page(
-        text,
-        at,
-        bool(raw.get("veiled")),
-        _question(raw.get("ask"), trace, at, known),
+        tuple(filled(paragraph, known) for paragraph in raw["text"]),
+        steps[number],
+        _question(raw.get("ask"), trace, steps[number], known),
         filled(raw.get("reveal", ""), known),
         raw.get("panel", False),
     )
 
 
-def find(trace: Trace, at: Any) -> int:
-    """The index of the step that ``at`` means; the first one that drafted something where there is none like it."""
+def places(lesson: Lesson, trace: Trace) -> tuple[int | None, ...]:
+    """The step of every page: the one that an earlier page of the same place has, or one that none has reached yet."""
+    steps: list[int | None] = []
+    by_place: dict[str, int] = {}
+    for raw in lesson.pages:
+        at = raw.get("at")
+        if at is None:
+            steps.append(None)
+            continue
+        place = json.dumps(at)
+        if place not in by_place:
+            by_place[place] = find(trace, at, max(by_place.values(), default=-1))
+        steps.append(by_place[place])
+    return tuple(steps)
+
+
+def shown(lesson: Lesson, number: int, trace: Trace, revealed: bool = False) -> tuple[Trace, int]:
+    """What the stage may show on a page, and the step it stands at: nothing that this page or a later one asks about."""
+    steps = places(lesson, trace)
+    at = next((step for step in reversed(steps[: number + 1]) if step is not None), 0)
+    ahead = [
+        step
+        for later, (step, raw) in enumerate(zip(steps, lesson.pages, strict=True))
+        if step is not None and raw.get("veiled") and later >= number + revealed
+    ]
+    if ahead and at >= min(ahead):
+        at = min(ahead)
+        trace = veiled(trace, at)
+    elif ahead:
+        trace = replace(trace, steps=trace.steps[: at + 1], end=None)
+    if lesson.pages[number].get("panel") == REVEAL and not revealed:
+        steps_without = (*trace.steps[:at], replace(trace.steps[at], notes=()), *trace.steps[at + 1 :])
+        trace = replace(trace, steps=steps_without)
+    return trace, at
+
+
+def find(trace: Trace, at: Any, after: int = -1) -> int:
+    """The index of the step that ``at`` means, behind step ``after`` if there is such a one there.
+
+    Where no step is like it, the first that drafted something.
+    """
     steps = trace.steps
     if not steps:
         raise BadInput("This recording has no step to look at.")
     if isinstance(at, dict):
         return min(max(int(at["step"]), 0), len(steps) - 1)
-    drafted = [step for step in steps if step.verified]
-    candidates = [step for step in drafted if step.cut is None] or drafted or list(steps)
     if at == "last":
         return len(steps) - 1
+    drafted = [step for step in steps if step.verified]
+    whole = [step for step in drafted if step.cut is None] or drafted or list(steps)
+    candidates = [step for step in whole if step.index > after] or whole
     if at == "longest":
         return max(candidates, key=lambda step: (step.accepted, -step.index)).index
-    matches = {"none_kept": lambda step: not step.accepted, "first_rejection": _stopped}.get(at, lambda step: True)
-    return next((step.index for step in candidates if matches(step)), candidates[0].index)
+    if at == "shallowest":
+        return min(candidates, key=lambda step: (mean_depth(step), step.index)).index
+    matches = {"none_kept": lambda step: not step.accepted, "first": lambda step: True, "relaxed": _relaxed}.get(at, _stopped)
+    return next((step.index for step in (*candidates, *whole) if matches(step)), candidates[0].index)
+
+
+def mean_depth(step: Step) -> float:
+    """How deep the tokens that the target looked at stand on average: small for a wide tree, large for a long one."""
+    return _mean(_sent_depths(step)) or 0.0
+
+
+def _sent_depths(step: Step) -> list[int]:
+    """The depth of every drafted token that the target looked at."""
+    return [depth for node, depth in zip(step.nodes, step.depths, strict=True) if node.status not in (ROOT, PRUNED)]
+
+
+def _relaxed(step: Step) -> int:
+    """How many tokens were kept that the strict rule would have rejected."""
+    return sum(step.nodes[node].status == RELAXED for node in step.path)
 
 
 def _stopped(step: Step) -> bool:
@@ -141,25 +215,74 @@ def facts(trace: Trace, at: int | None) -> dict[str, str]:
         "target": trace.run.target,
         "steps": str(len(trace.steps)),
         "tokens": str(sum(len(step.emitted) for step in trace.steps)),
+        "budget": str(trace.run.max_new_tokens),
         "tau": _number(metrics.tau(trace.steps)),
         "speedup": _number(end.get("speedup")),
         "predicted": _number(end.get("predicted_speedup")),
+        "nodes": f"{_mean([step.verified for step in trace.steps]) or 0:.0f}",
+        "pass_cost": _number(pass_cost(trace)),
+        "draft_share": _percent((end.get("shares") or {}).get("draft")),
+        "same": _same(trace),
     }
-    return known if at is None else known | _step_facts(trace.steps[at])
+    for depth, share in enumerate(metrics.accepted_by_depth(trace.steps), 1):
+        known[f"accepted{depth}"] = _percent(share)
+    for name, value in trace.run.parameters.items():
+        known[f"parameter.{name}"] = f"{value:g}" if isinstance(value, float) else str(value)
+    return known if at is None else known | step_facts(trace.steps[at])
 
 
-def _step_facts(step: Step) -> dict[str, str]:
+def step_facts(step: Step) -> dict[str, str]:
+    """What texts may name of one step."""
     bonus = step.bonus.text if step.bonus else ""
+    sent = [node for node in step.nodes if node.status != PRUNED]
+    ends = set(range(1, len(step.nodes))) - {node.parent for node in sent}
     return {
         "step": str(step.index + 1),
         "root": show_whitespace(step.nodes[0].text),
         "drafted": str(step.verified),
         "kept": str(step.accepted),
+        "relaxed": str(_relaxed(step)),
         "emitted": str(len(step.emitted)),
         "bonus": show_whitespace(bonus),
         "text": show_whitespace("".join(step.pieces)),
-        "depth": str(max(step.depths)),
+        "path": show_whitespace("".join(step.nodes[node].text for node in step.path)),
+        "depth": str(max(_sent_depths(step), default=0)),
+        "mean_depth": f"{mean_depth(step):.1f}",
+        "ends": str(sum(step.nodes[end].status != PRUNED for end in ends)),
     }
+
+
+def pass_cost(trace: Trace) -> float | None:
+    """What the target's pass over a tree took on average, in its own passes over one token. None without a baseline."""
+    baseline = trace.end.baseline if trace.end else None
+    verify = _mean([step.time.verify for step in trace.steps if step.cut is None])
+    per_token = _mean(baseline.token_ns) if baseline else None
+    return verify / per_token if verify and per_token else None
+
+
+def _same(trace: Trace) -> str:
+    """How far the run's text is that of plain decoding, in a sentence for a class."""
+    baseline = trace.end.baseline if trace.end else None
+    if baseline is None:
+        return "Plain decoding was not recorded beside this run."
+    parting = baseline.first_divergence
+    if parting is None:
+        return "Token for token, this run wrote what plain decoding writes."
+    if trace.run.sampling.temperature:
+        return "This run draws its tokens, so plain decoding draws others, from the same probabilities."
+    why = "its two best tokens have the same score" if not parting.gap else f"its two best scores are {parting.gap:g} apart"
+    return (
+        f"This run wrote what plain decoding writes up to token {parting.position}. For the next one the target could not "
+        f"decide: {why}, and rounding tips the scales."
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def _percent(share: float | None) -> str:
+    return "unknown" if share is None else f"{100 * share:.0f} %"
 
 
 def _number(value: float | None) -> str:
@@ -168,7 +291,7 @@ def _number(value: float | None) -> str:
 
 def filled(text: str, known: Mapping[str, str]) -> str:
     """``text`` as safe HTML, its names replaced by what is known."""
-    named = re.sub(r"\{(\w+)\}", lambda match: known.get(match[1], match[0]), text)
+    named = re.sub(r"\{([\w.]+)\}", lambda match: known.get(match[1], match[0]), text)
     bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", markup(named))
     return re.sub(r"`(.+?)`", r"<code>\1</code>", bold)
 
@@ -180,19 +303,20 @@ def _question(ask: Mapping[str, Any] | None, trace: Trace, at: int | None, known
         return Question(ask["question"], tuple(ask["choices"]), ask["answer"])
     assert at is not None
     step = trace.steps[at]
-    return _kept_question(step, known) if ask["about"] == "kept" else _bonus_question(step)
+    return _kept_question(step, known) if ask["about"] == "kept" else _bonus_question(step, known)
 
 
 def _kept_question(step: Step, known: Mapping[str, str]) -> Question:
-    """How many drafted tokens go into the output: from none to as deep as the draft is."""
-    deepest = max(max(step.depths), step.accepted)
-    lowest = max(0, min(step.accepted - 2, deepest - MOST_CHOICES + 1))
-    counts = range(lowest, min(deepest, lowest + MOST_CHOICES - 1) + 1)
+    """How many drafted tokens go into the output: from none to as deep as the draft is, in ranges where it is deep."""
+    deepest = max(_sent_depths(step), default=0)
+    size = -(-(deepest + 1) // MOST_CHOICES)
+    counts = [(low, min(low + size - 1, deepest)) for low in range(0, deepest + 1, size)]
     question = f"The drafter proposes {known['drafted']} tokens, at most {deepest} in a row. How many will the target keep?"
-    return Question(question, tuple(str(count) for count in counts), step.accepted - lowest)
+    choices = tuple(str(low) if low == high else f"{low} to {high}" for low, high in counts)
+    return Question(question, choices, step.accepted // size)
 
 
-def _bonus_question(step: Step) -> Question | None:
+def _bonus_question(step: Step, known: Mapping[str, str]) -> Question | None:
     """Which token the target says where the walk ends, among those it ranked high there and those that were drafted."""
     if step.bonus is None:
         return None
@@ -201,12 +325,13 @@ def _bonus_question(step: Step) -> Question | None:
     ranked = [candidate.text for row in step.rows if row.node == place for candidate in row.top]
     others = [text for text in dict.fromkeys((*drafted, *ranked)) if text != step.bonus.text]
     choices = sorted([step.bonus.text, *others[: MOST_CHOICES - 1]])
-    question = "Where the walk ends, the target adds a token of its own. Which one?"
+    walk = f"It kept {known['kept']} of them: “{known['path']}”" if step.path else "It kept none of them"
+    question = f"{walk}. Which token of its own does the target add?"
     return Question(question, tuple(show_whitespace(text) for text in choices), choices.index(step.bonus.text))
 
 
 def veiled(trace: Trace, at: int) -> Trace:
-    """The run up to step ``at``, of which only the draft is known: no verdict, no target's numbers, no output."""
+    """The run up to step ``at``, of which only the draft is known: no verdict, no target's numbers, no output, no end."""
     step = trace.steps[at]
     nodes = tuple(
         node if node.status in (ROOT, PRUNED) else replace(node, p=None, status=SKIPPED, threshold=None, draw=None)

@@ -228,8 +228,25 @@
     leading = false;
   }
 
+  /** One scale for the clocks of the pair: one length for both autoregressive baselines, or the same seconds where prompts differ. */
+  function oneScale() {
+    const pair = [alignment.left, alignment.right].map(stage);
+    if (pair.some((viewer) => !viewer || viewer.last < 0 || viewer.running)) return;
+    const baseline = ({ trace }) => ((trace.end && trace.end.baseline && trace.end.baseline.token_ns) || []).reduce((sum, ns) => sum + ns, 0);
+    const plain = pair.map(baseline);
+    const same = plain.every(Boolean) && pair[0].trace.run.prompt === pair[1].trace.run.prompt;
+    const unit = same ? plain : [1, 1];
+    const most = Math.max(...pair.map((viewer, side) => Math.max(viewer.total, plain[side]) / unit[side]));
+    pair.forEach((viewer, side) => {
+      if (viewer.span === most * unit[side]) return;
+      viewer.span = most * unit[side];
+      viewer.touch("data");
+    });
+  }
+
   document.addEventListener("specviz:step", (event) => {
     if (!alignment || leading) return;
+    oneScale();
     const side = [alignment.left, alignment.right].find((id) => event.target.closest(id));
     if (side) alignOther(side);
   });
@@ -249,7 +266,7 @@
   window.specvizPage = {
     reveal,
     figures: (run) => [isOpen("sp-figures") ? run : "", dark() ? "dark" : "light"],
-    align: (left, right, how) => { alignment = { left, right, how }; alignOther(left); },
+    align: (left, right, how) => { alignment = { left, right, how }; oneScale(); alignOther(left); },
     go: goTo,
     stage,
   };

@@ -55,6 +55,11 @@ class Archive:
         recording = self.gallery.recordings.get(name)
         return recording.note if recording else ""
 
+    def rehearsals(self, name: str) -> int:
+        """How often a recorded run was made before it was kept; 0 for any other."""
+        recording = self.gallery.recordings.get(name)
+        return recording.rehearsals if recording else 0
+
     def feed(self, name: str) -> str:
         """What a stage is given to play it. Nothing for no name, so that a page without recordings still opens."""
         return feed.recorded(name, self.text(name)) if name else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -176,12 +177,47 @@ def test_a_lesson_hides_the_verdict_until_the_class_has_guessed(visitor: AppPage
     visitor.page.locator(".sp-guess label").first.click()
     visitor.button("Reveal").click()
     expect(visitor.page.locator(".sp-reveal")).to_contain_text("Answer:")
+    expect(visitor.page.locator(".sp-reveal")).to_be_in_viewport(ratio=0.9)
     visitor.until(f"{visitor.stage('#sp-lesson')}.step.bonus")
     shown = "(panel) => window.specvizPage.go('#sp-lesson', { step: 2, panel })"
     for panel, told in (("rows", ["method", "rows"]), (True, ["method", None]), (False, ["verdict", None])):
         visitor.page.evaluate(shown, panel)
         stage = visitor.stage("#sp-lesson")
         assert visitor.page.evaluate(f"[{stage}.tab, {stage}.selectedNote]") == told
+
+
+def test_lessons_are_a_path_that_remembers_what_was_learned(visitor: AppPage) -> None:
+    visitor.tab("Learn")
+    pages = visitor.page.locator(".sp-lesson")
+    status = visitor.page.locator(".sp-learned [role=status]")
+    expect(status).to_have_text("0 of 4 done")
+    visitor.button("Next").click()
+    visitor.page.locator(".sp-guess label").first.click()
+    visitor.button("Reveal").click()
+    expect(status).to_have_text(re.compile(r"0 of 4 done · [01] of 1 right"))
+    for number in (3, 4):
+        visitor.button("Next").click()
+        expect(pages).to_contain_text(f"{number} of 4")
+    visitor.button("Reveal").click()
+    expect(visitor.page.locator(".sp-onward")).to_contain_text("Next: Accepting by chance")
+    expect(status).to_have_text(re.compile("1 of 4 done · [01] of 1 right"))
+    visitor.button("Next lesson").click()
+    expect(pages).to_contain_text("Accepting by chance")
+    expect(visitor.page.locator("#sp-lesson-choice select")).to_have_value("03-chance")
+    visitor.page.reload()
+    visitor.tab("Learn")
+    expect(status).to_have_text(re.compile("1 of 4 done"))
+    expect(visitor.page.locator("#sp-lesson-choice option").first).to_contain_text("✓")
+    visitor.page.get_by_role("button", name="Start over").click()
+    expect(status).to_have_text("0 of 4 done")
+
+
+def test_a_lesson_is_printed_as_a_sheet_of_its_own(visitor: AppPage) -> None:
+    visitor.tab("Learn")
+    visitor.page.get_by_role("button", name="Print sheet").click()
+    visitor.until("document.querySelector('#sp-lesson-choice iframe').contentDocument.querySelector('.answers')")
+    sheet = visitor.page.frame_locator("#sp-lesson-choice iframe")
+    assert sheet.locator(".boxes li").count() > 4 and sheet.locator(".draft code").count() > 2
 
 
 def test_two_runs_move_in_step(visitor: AppPage) -> None:
@@ -194,7 +230,29 @@ def test_two_runs_move_in_step(visitor: AppPage) -> None:
     before = visitor.page.evaluate(f"({written})({left})")
     last = visitor.page.evaluate(f"{right}.trace.steps[{right}.cursor].emitted.length")
     assert visitor.page.evaluate(f"({written})({right})") - last < before
-    expect(visitor.page.locator(".sp-parting")).to_contain_text("Same prompt")
+    expect(visitor.page.locator(".sp-verdict")).to_contain_text(", same text")
+
+
+def test_a_pair_is_on_one_clock_and_both_sides_are_chosen_and_run_here(visitor: AppPage) -> None:
+    visitor.tab("Compare")
+    left, right = visitor.stage("#sp-left"), visitor.stage("#sp-right")
+    visitor.until(f"{left}.span > 0 && {right}.span > 0")
+    lane = "(stage) => stage.trace.end.baseline.token_ns.reduce((sum, ns) => sum + ns, 0) / stage.span"
+    assert visitor.page.evaluate(f"({lane})({left}) === ({lane})({right})")
+    expect(visitor.page.locator(".sp-race tr")).to_have_count(3)
+    visitor.choose("#sp-one", "A run of stand")
+    expect(visitor.page.locator(".sp-verdict")).to_contain_text("Their temperatures differ")
+    prompt = visitor.page.locator("#sp-both-prompt :is(input, textarea)")
+    expect(visitor.page.locator(".sp-warm input")).to_have_value("0.8")
+    prompt.fill("My own prompt.")
+    visitor.choose("#sp-two", "Autoregressive (not recorded)")
+    expect(visitor.page.locator(".sp-verdict")).to_contain_text("press Run both")
+    visitor.button("Run both").click()
+    visitor.until(f"{left}.feed.name && {left}.trace.end && {right}.trace.end && {right}.trace.run.method === 'autoregressive'")
+    assert visitor.run("trace.run.prompt", "#sp-left") == visitor.run("trace.run.prompt", "#sp-right") == "My own prompt."
+    expect(visitor.page.locator(".sp-verdict")).to_contain_text("autoregressive run made beside it")
+    visitor.until(f"{left}.span > 0 && {right}.span > 0")
+    expect(prompt).to_have_value("My own prompt.")
 
 
 def test_every_tab_can_be_linked_to(opened: Browser, url: str) -> None:

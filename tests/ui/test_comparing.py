@@ -2,33 +2,125 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from specviz.trace.schema import Trace
 from specviz.ui import comparing
 from specviz.ui.comparing import Change
+from specviz.ui.settings import Settings
+from specviz.ui.shared import make
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import text_run
-from tests.support.fakes.ui import FakeEngine, Refused, app, asked
+from specviz.ui.widgets.gallery import Gallery
+from tests.support.fakes.ui import FakeEngine, Refused, app, asked, gallery
 from tests.support.traces.samples import sample_trace
 
 
+def timed(trace: Trace, speedup: float, title: str, **run: object) -> Trace:
+    """The trace as one whose speed-up is known, at temperature 0 unless said otherwise."""
+    assert trace.end is not None
+    numbers = {**trace.end.metrics, "speedup": speedup, "baseline_tokens_per_second": 40.0}
+    warm = run.pop("temperature", 0.0)
+    sampling = replace(trace.run.sampling, temperature=warm)  # type: ignore[arg-type]
+    return replace(
+        trace,
+        run=replace(trace.run, title=title, sampling=sampling, **run),
+        end=replace(trace.end, metrics=numbers),  # type: ignore[arg-type]
+    )
+
+
+def parted(trace: Trace) -> tuple[Trace, int]:
+    """The trace with another token on its fifth step, and where that stands."""
+    step = trace.steps[4]
+    steps = (*trace.steps[:4], replace(step, emitted=(1, *step.emitted[1:])), *trace.steps[5:])
+    return replace(trace, steps=steps), sum(len(one.emitted) for one in trace.steps[:4])
+
+
+PLAIN = sample_trace(10, method="token_recycling", baseline=True)
+
+
 def test_texts_part_at_the_first_different_token() -> None:
-    left = sample_trace(10, method="stand")
-    step = left.steps[4]
-    other = replace(left, steps=(*left.steps[:4], replace(step, emitted=(1, *step.emitted[1:])), *left.steps[5:]))
-    before = sum(len(one.emitted) for one in left.steps[:4])
-    assert comparing.first_divergence(left, left) is None
-    assert comparing.first_divergence(left, other) == before
-    assert f"output token {before + 1}" in comparing.sentence(left, other)
-    assert "the same text" in comparing.sentence(left, replace(left, steps=left.steps[:3]))
+    other, before = parted(PLAIN)
+    assert comparing.first_divergence(PLAIN, PLAIN) is None
+    assert comparing.first_divergence(PLAIN, other) == before
+    assert comparing.first_divergence(PLAIN, replace(PLAIN, steps=PLAIN.steps[:3])) is None
 
 
-def test_runs_of_other_prompts_are_not_compared() -> None:
-    left = sample_trace(4)
-    other = replace(left, run=replace(left.run, prompt="Something else."))
-    assert "do not compare" in comparing.sentence(left, other)
+@pytest.mark.parametrize(
+    ("speedups", "said"),
+    [
+        ((2.0, 3.4), "Right is 1.7× as fast as Left"),
+        ((3.4, 2.0), "Left is 1.7× as fast as Right"),
+        ((2.0, 2.05), "Right and Left are equally fast"),
+    ],
+)
+def test_the_headline_says_who_is_faster(speedups: tuple[float, float], said: str) -> None:
+    left, right = (timed(PLAIN, speedup, title) for speedup, title in zip(speedups, ("Left", "Right"), strict=True))
+    found = comparing.verdict(left, right)
+    assert (found.headline, found.text) == (said, "same text")
+    assert found.times == pytest.approx((1 / speedups[0], 1 / speedups[1]))
+    assert "25.0 and 25.0 ms a token" in found.beside
+
+
+def test_what_the_texts_share_depends_on_the_temperature_and_the_methods() -> None:
+    other, before = parted(PLAIN)
+
+    def said(**run: object) -> str:
+        return comparing.verdict(timed(PLAIN, 2.0, "a", **run), timed(other, 3.0, "b", **run)).text
+
+    assert said() == f"same text up to token {before}, where rounding decides"
+    assert said(temperature=0.7) == "same distribution"
+    assert said(temperature=0.7, exactness="relaxed") == "different distributions"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"prompt": "Something else."}, "Their prompts differ"),
+        ({"target": "other", "dtype": "float64"}, "Their targets and number formats differ"),
+        ({"temperature": 0.7}, "Their temperatures differ"),
+        ({"prompt": "a", "target": "b", "device": "c"}, "Their prompts, targets and devices differ"),
+    ],
+)
+def test_runs_that_are_unlike_are_not_compared(changes: dict[str, object], said: str) -> None:
+    left, right = timed(PLAIN, 2.0, "a"), timed(PLAIN, 3.0, "b", **changes)
+    found = comparing.verdict(left, right)
+    assert found.headline == said and found.times is None and not comparing.race(left, right, found)
+
+
+def test_without_a_timed_baseline_no_speed_is_claimed() -> None:
+    bare = replace(sample_trace(10, method="token_recycling", baseline=False), run=PLAIN.run)
+    found = comparing.verdict(PLAIN, bare)
+    assert found.headline == "No speed to compare" and found.times is None
+
+
+def test_a_run_that_remembers_the_prompt_says_so() -> None:
+    left, right = timed(PLAIN, 2.0, "Fresh"), timed(PLAIN, 9.0, "Old hand")
+    assert "Old hand had answered this prompt once before." in comparing.verdict(left, right, (0, 1)).beside
+    assert "had answered" not in comparing.verdict(left, right).beside
+
+
+def test_bars_are_on_one_scale_with_one_baseline() -> None:
+    left, right = timed(PLAIN, 2.0, "<b>a</b>"), timed(PLAIN, 0.5, "b")
+    made = comparing.race(left, right, comparing.verdict(left, right))
+    assert re.findall(r"width:([\d.]+)%", made) == ["50.0", "25.0", "100.0"]
+    assert re.findall(r"([\d.]+)×", made) == ["1.00", "2.00", "0.50"]
+    assert "&lt;b&gt;" in made and "<b>a" not in made
+
+
+def test_the_tab_opens_on_a_gain() -> None:
+    """Two shipped runs of one prompt, both faster than plain decoding, and one clearly faster than the other."""
+    shipped = Gallery(Settings().traces)
+    names = comparing.first_pair(shipped)
+    assert names == shipped.pair
+    left, right = (shipped.get(name) for name in names)
+    found = comparing.verdict(left.trace, right.trace, (left.rehearsals, right.rehearsals))
+    assert found.times is not None and max(found.times) < 1 and "× as fast as" in found.headline
+    assert found.text.startswith("same")
 
 
 def test_the_table_is_safe_and_knows_what_is_missing() -> None:
@@ -46,7 +138,7 @@ def test_both_recorded(tmp_path: Path) -> None:
 
 def test_both_live_use_one_prompt_and_seed(tmp_path: Path) -> None:
     shared = app(tmp_path)
-    changes = list(comparing.live(shared, Caller("a"), asked(shared, "stand"), "prompt_lookup", ("", "")))
+    changes = list(comparing.live(shared, Caller("a"), asked(shared, "eagle"), ("stand", "prompt_lookup"), ("", "")))
     names = next(change.names for change in changes if change.names)
     left, right = (shared.archive.trace(name) for name in names)
     assert (left.run.method, right.run.method) == ("stand", "prompt_lookup")
@@ -57,11 +149,13 @@ def test_both_live_use_one_prompt_and_seed(tmp_path: Path) -> None:
 def test_a_stop_ends_both(tmp_path: Path) -> None:
     shared = app(tmp_path, FakeEngine(steps=200, pace=0.02))
     changes: list[Change] = []
-    for change in comparing.live(shared, Caller("a"), asked(shared, "stand"), "prompt_lookup", ("stand", "stand")):
+    for change in comparing.live(shared, Caller("a"), asked(shared), ("stand", "prompt_lookup"), ("stand", "stand")):
         changes.append(change)
         if change.left and '"kind":"step"' in change.left:
             text_run.stop(shared, "a")
-    assert changes[-1].running is False and not any(change.right for change in changes)
+    assert changes[-1].running is False
+    waited, restored = (change.right for change in changes if change.right)
+    assert comparing.WAITS in waited and restored == shared.archive.feed("stand")
     names = next(change.names for change in changes if change.names)
     assert shared.archive.trace(names[0]).end is not None and names[1] == "stand"
 
@@ -69,7 +163,7 @@ def test_a_stop_ends_both(tmp_path: Path) -> None:
 def test_what_was_compared_comes_back_when_a_run_cannot_begin(tmp_path: Path) -> None:
     shared = app(tmp_path, FakeEngine(breaks=Refused("No model; fetch one.")))
     before = ("stand", "prompt_lookup")
-    changes = list(comparing.live(shared, Caller("a"), asked(shared), "prompt_lookup", before))
+    changes = list(comparing.live(shared, Caller("a"), asked(shared), before, before))
     back = next(change for change in changes if change.banner)
     assert back.banner == "No model; fetch one." and back.names == before and back.left
     assert changes[-1].running is False
@@ -77,16 +171,45 @@ def test_what_was_compared_comes_back_when_a_run_cannot_begin(tmp_path: Path) ->
 
 def test_a_bad_prompt_leaves_both_stages_alone(tmp_path: Path) -> None:
     shared = app(tmp_path)
-    changes = list(comparing.live(shared, Caller("a"), asked(shared, prompt=""), "stand", ("stand", "stand")))
+    changes = list(comparing.live(shared, Caller("a"), asked(shared, prompt=""), ("stand", "stand"), ("stand", "stand")))
     assert all(change.left is None and change.right is None for change in changes)
     assert any("prompt is empty" in (change.banner or "") for change in changes)
 
 
-def test_the_first_pair_has_one_prompt_where_there_is_such_a_pair(tmp_path: Path) -> None:
-    gallery = app(tmp_path).archive.gallery
-    assert comparing.first_pair(gallery) == ("token_recycling", "prompt_lookup")
-    odd = gallery.recordings["prompt_lookup"]
+def test_a_method_without_a_recorded_run_can_be_chosen_and_run(tmp_path: Path) -> None:
+    shared = app(tmp_path)
+    listed = {name: title for title, name in comparing.listed(shared.archive, [("Mine", "mine:1")])}
+    assert listed["method:eagle2"] == "EAGLE-2 (not recorded)" and "method:stand" not in listed
+    assert listed["mine:1"] == "Mine" and "stand" in listed and "method:mulo_sd" not in listed
+    assert comparing.both(shared, "stand", "method:eagle2").right == ""
+    names = ("stand", "method:prompt_lookup")
+    changes = list(comparing.live(shared, Caller("a"), asked(shared), names, names))
+    ran = next(change.names for change in changes if change.names)
+    assert [shared.archive.trace(name).run.method for name in ran] == ["stand", "prompt_lookup"]
+
+
+def test_a_run_is_made_anew_with_its_own_parameters(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    shared = app(tmp_path, engine)
+    run = shared.archive.trace("stand").run
+    vars(shared.archive.gallery.get("stand"))["trace"] = Trace(replace(run, parameters={**run.parameters, "nodes": 7}), ())
+    list(comparing.live(shared, Caller("a"), asked(shared, "prompt_lookup"), ("stand", "stand"), ("", "")))
+    asked_for = engine.asked[0]
+    assert asked_for.method == "stand" and vars(asked_for.parameters)["nodes"] == 7
+
+
+def test_a_picture_is_not_run_as_text(tmp_path: Path) -> None:
+    shared = make(Settings(traces=gallery(tmp_path / "traces", ("stand", "lantern_pp"))), FakeEngine())
+    names = ("stand", "lantern_pp")
+    changes = list(comparing.live(shared, Caller("a"), asked(shared), names, names))
+    assert any("writes no text" in (change.banner or "") for change in changes) and not any(change.left for change in changes)
+
+
+def test_the_first_pair_can_be_compared_where_there_is_such_a_pair(tmp_path: Path) -> None:
+    found = app(tmp_path).archive.gallery
+    assert comparing.first_pair(found) == ("token_recycling", "prompt_lookup")
+    odd = found.recordings["prompt_lookup"]
     vars(odd)["run"] = replace(odd.run, prompt="Another.")
-    assert comparing.first_pair(gallery) == ("token_recycling", "stand")
-    gallery.recordings.clear()
-    assert comparing.first_pair(gallery) == ("", "")
+    assert comparing.first_pair(found) == ("stand", "speculative_sampling")
+    found.recordings.clear()
+    assert comparing.first_pair(found) == ("", "")

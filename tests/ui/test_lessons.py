@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from specviz.errors import BadInput
-from specviz.trace import store
-from specviz.trace.schema import Note, Trace
-from specviz.ui import lessons
+from specviz.trace import metrics, store
+from specviz.trace.schema import Divergence, Note, Trace
+from specviz.ui import lesson_sheet, lessons
 from specviz.ui.lessons import Lesson, Question
 from specviz.ui.settings import Settings
 from specviz.ui.shared import make
 from specviz.ui.tabs import learn_tab
+from specviz.ui.widgets import lesson_path
 from specviz.ui.widgets.gallery import Gallery
 from tests.support.fakes.ui import FakeEngine, app, gallery, recorded
 from tests.support.traces.samples import sample_trace
@@ -31,13 +34,12 @@ def lesson(**page: object) -> Lesson:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(("name", "number"), EVERY_PAGE)
 def test_shipped_pages_can_be_given_on_any_recording(name: str, number: int, seed: int) -> None:
-    made = lessons.page(SHIPPED[name], number, recorded(SHIPPED[name].method, 20, seed))
+    beside = recorded(SHIPPED[name].beside, 20, seed) if SHIPPED[name].beside else None
+    made = lessons.page(SHIPPED[name], number, recorded(SHIPPED[name].method, 20, seed), beside)
     assert made.text and "{" not in "".join(made.text) + made.reveal
     assert bool(made.ask) == bool(made.reveal), "a question without a reveal teaches nothing"
     if made.ask is not None:
-        assert 1 < len(made.ask.choices) <= 6 and len(set(made.ask.choices)) == len(made.ask.choices)
-    if made.veiled:
-        assert made.ask is not None and made.step is not None
+        assert 1 < len(made.ask.choices) <= 8 and len(set(made.ask.choices)) == len(made.ask.choices)
 
 
 @pytest.mark.parametrize("at", lessons.PLACES)
@@ -55,6 +57,18 @@ def test_places_mean_what_they_say() -> None:
     assert trace.steps[lessons.find(trace, "none_kept")].accepted == 0
     stopped = trace.steps[lessons.find(trace, "first_rejection")]
     assert stopped.path and any(node.parent == stopped.path[-1] for node in stopped.nodes)
+
+
+def test_a_place_is_looked_for_behind_the_steps_that_were_shown() -> None:
+    trace = sample_trace(40, method="token_recycling")
+    pages = tuple({"text": ["a"], "at": at} for at in ("longest", "next_rejection", "longest", "none_kept"))
+    first, later, again, last = lessons.places(Lesson("test", "", "", "", "", pages), trace)
+    assert first is not None and later is not None and last is not None
+    assert first == again < later < last
+    assert lessons.find(trace, "longest", after=30) > 30 > lessons.find(trace, "longest")
+    assert lessons.mean_depth(trace.steps[lessons.find(trace, "shallowest")]) == min(
+        lessons.mean_depth(step) for step in trace.steps if step.verified and step.cut is None
+    )
 
 
 def right(ask: Question | None) -> str:
@@ -104,6 +118,7 @@ def test_token_text_cannot_become_markup() -> None:
         ({"text": ["a"], "ask": {"question": "?", "choices": ["a"], "answer": 1}}, "no choice number 1"),
         ({"at": "first"}, "text"),
         ({"text": ["a"], "panel": 3}, "opens the panel 3"),
+        ({"text": ["a"], "at": "first", "veiled": True}, "is veiled"),
     ],
 )
 def test_a_teacher_s_mistake_is_named(tmp_path: Path, page: dict[str, object], said: str) -> None:
@@ -117,8 +132,8 @@ def test_a_teacher_s_mistake_is_named(tmp_path: Path, page: dict[str, object], s
 def test_a_page_hides_the_verdict_until_it_is_revealed(tmp_path: Path) -> None:
     shared = app(tmp_path)
     found = learn_tab.playable(shared, SHIPPED)
-    one = found["01-one-step"]
-    number = next(number for number, page in enumerate(one.pages) if page.get("veiled"))
+    one = found["03-chance"]
+    number = max(number for number, page in enumerate(one.pages) if page.get("veiled"))
     before = learn_tab.view(shared, one, number)
     after = learn_tab.view(shared, one, number, guess=before.choices[0], revealed=True)
     hidden, whole = (store.read(view.feed.split("\n", 1)[1].encode()) for view in (before, after))
@@ -132,8 +147,17 @@ def recording(folder: Path, name: str) -> Trace:
 
 def test_a_page_may_open_one_of_several_stories(tmp_path: Path) -> None:
     shared = app(tmp_path)
-    asked = [learn_tab.view(shared, lesson(at="first", panel=panel), 0).at for panel in (True, "rows", False)]
-    assert [json.loads(one) for one in asked] == [{"step": 0, "panel": panel} for panel in (True, "rows", False)]
+    asked = [json.loads(learn_tab.view(shared, lesson(at="first", panel=panel), 0).at) for panel in (True, "rows", False)]
+    assert [(one["step"], one["panel"]) for one in asked] == [(0, True), (0, "rows"), (0, False)]
+
+
+def test_a_panel_that_tells_the_answer_is_kept_back(tmp_path: Path) -> None:
+    shared = app(tmp_path)
+    asking = lesson(at="first", panel="reveal", ask={"question": "?", "choices": ["a", "b"], "answer": 0}, reveal="r")
+    before, after = (learn_tab.view(shared, asking, 0, revealed=revealed) for revealed in (False, True))
+    assert [json.loads(one.at)["panel"] for one in (before, after)] == [False, True]
+    notes = [store.read(one.feed.split("\n", 1)[1].encode()).steps[0].notes for one in (before, after)]
+    assert not notes[0] and notes[1]
 
 
 def test_the_lesson_about_a_batch_shows_holes_and_a_sweep() -> None:
@@ -150,8 +174,214 @@ def test_the_lesson_about_a_batch_shows_holes_and_a_sweep() -> None:
     assert rows[0] == 4 > rows[-1], "rows that are done leave"
 
 
+def shipped(name: str) -> tuple[Lesson, Trace, Trace | None]:
+    """A lesson with the recordings that ship with it."""
+    one, recordings = SHIPPED[name], Gallery(Settings().traces)
+    return one, recordings.get(one.trace).trace, recordings.get(one.beside).trace if one.beside else None
+
+
+@pytest.mark.parametrize(("name", "number"), EVERY_PAGE)
+def test_no_page_shows_what_it_or_a_later_one_asks(name: str, number: int) -> None:
+    one, trace, beside = shipped(name)
+    for revealed in (False, True):
+        seen, at = lessons.shown(one, number, trace, revealed)
+        assert 0 <= at < len(seen.steps)
+        for later in range(number + revealed, len(one.pages)):
+            step = lessons.places(one, trace)[later]
+            if not one.pages[later].get("veiled") or step is None or step >= len(seen.steps):
+                continue
+            hidden = seen.steps[step]
+            assert step == at == len(seen.steps) - 1 and seen.end is None, f"page {later + 1} asks about what is seen"
+            assert not hidden.path and not hidden.emitted and hidden.bonus is None and not hidden.rows
+            assert not {note.type for note in hidden.notes} & lessons.VERDICTS
+    stays = lessons.page(one, number, trace, beside).step
+    assert stays is None or lessons.shown(one, number, trace, True)[1] == stays, "the step that the text speaks of"
+
+
+STEP_WORDS = ("kept", "emitted", "bonus", "text", "path")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_no_answer_stands_in_the_text_above_its_question(name: str) -> None:
+    one, trace, beside = shipped(name)
+    told = ""
+    for number, raw in enumerate(one.pages):
+        made = lessons.page(one, number, trace, beside)
+        told += words(" ".join(made.text))
+        for word in STEP_WORDS:
+            assert not (raw.get("veiled") and f"{{{word}}}" in " ".join(raw["text"])), f"page {number + 1} tells {word}"
+        if made.ask is not None:
+            answer = words(right(made.ask))
+            assert len(answer.split()) < 4 or answer not in told, f"page {number + 1}"
+            told += words(made.reveal)
+
+
+def words(text: str) -> str:
+    """Lower-case words without mark-up, so that texts can be searched."""
+    return " " + " ".join(re.findall(r"[a-z0-9]+", re.sub(r"<[^>]+>", " ", text.lower()))) + " "
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_place_that_a_lesson_names_is_in_its_recording(name: str) -> None:
+    one, trace, _ = shipped(name)
+    for raw, at in zip(one.pages, lessons.places(one, trace), strict=True):
+        step = trace.steps[at or 0]
+        if raw.get("at") == "none_kept":
+            assert step.accepted == 0 and step.verified
+        if raw.get("at") == "relaxed":
+            assert any(step.nodes[node].status == "relaxed" for node in step.path)
+        if raw.get("at") in ("first_rejection", "next_rejection"):
+            assert step.path and step.overruled
+        if raw.get("at") == "longest":
+            assert step.accepted == max(other.accepted for other in trace.steps[step.index :] if other.cut is None)
+
+
+EXAMPLES = {
+    "03-chance": {0.8, 0.4, 0.4 / 0.8},
+    "08-from-the-leaves": {1.08, 0.96, 1.34, 1.27, 1.56, 1.42},
+    "11-practising-on-trees": {2.0, 1.5, 6.52, 6.07},
+    "16-three-in-a-chain": {0.96, round(0.96**8, 2)},
+    "21-look-alikes": {0.04, 0.35, 0.05, 0.08, 0.09, round(0.04 / 0.35, 2), round(0.08 / 0.35, 2)},
+}
+"""Decimals that a lesson may have typed: worked examples, and what a paper measured. Those of lesson 8 are proven in
+tests/exactness/test_traversal.py."""
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_measured_numbers_are_taken_from_the_recording(name: str) -> None:
+    raw = json.dumps([dict(page, at=None) for page in SHIPPED[name].pages])
+    assert {float(number) for number in re.findall(r"\d+\.\d+", raw)} <= EXAMPLES.get(name, set())
+    assert not re.search(r"\d *×", raw), "a speed-up that was typed"
+
+
+def test_the_first_lesson_is_greedy_and_says_how_exact_its_run_was() -> None:
+    one, trace, _ = shipped(next(iter(SHIPPED)))
+    assert trace.run.sampling.temperature == 0 and trace.run.exactness == "exact"
+    last = lessons.page(one, len(one.pages) - 1, trace).reveal
+    assert trace.end is not None and trace.end.baseline is not None
+    parting = trace.end.baseline.first_divergence
+    assert ("Token for token" if parting is None else f"up to token {parting.position}") in last
+    assert f"{metrics.tau(trace.steps):.2f}" in lessons.page(one, len(one.pages) - 2, trace).reveal
+
+
+def test_what_is_said_of_a_run_depends_on_how_its_text_differs() -> None:
+    trace = sample_trace(12, method="token_recycling", baseline=True)
+    assert trace.end is not None and trace.end.baseline is not None
+    greedy = replace(trace, run=replace(trace.run, sampling=replace(trace.run.sampling, temperature=0.0)))
+
+    def said(parting: Divergence | None, of: Trace = greedy) -> str:
+        baseline = replace(trace.end.baseline, first_divergence=parting)  # type: ignore[union-attr, type-var]
+        return lessons.facts(replace(of, end=replace(trace.end, baseline=baseline)), None)["same"]  # type: ignore[type-var]
+
+    assert said(None).startswith("Token for token")
+    assert "same score" in said(Divergence(5, 0.0)) and "0.125 apart" in said(Divergence(5, 0.125))
+    warm = replace(trace, run=replace(trace.run, sampling=replace(trace.run.sampling, temperature=0.7)))
+    assert "draws its tokens" in said(Divergence(5, 0.0), warm)
+    assert lessons.facts(replace(greedy, end=None), None)["same"] == "Plain decoding was not recorded beside this run."
+
+
+def test_a_tree_is_wider_and_shallower_where_its_drafter_is_unsure() -> None:
+    """What lesson 6 says about two steps, in the recording that ships."""
+    one, trace, _ = shipped("06-confident-trees")
+    places = lessons.places(one, trace)
+    sure, unsure = (lessons.step_facts(trace.steps[place or 0]) for place in (places[1], places[-1]))
+    assert float(unsure["mean_depth"]) < float(sure["mean_depth"]) and int(unsure["ends"]) > int(sure["ends"])
+    confidence = [
+        max(node.q or 0 for node in trace.steps[place or 0].nodes if node.parent == 0) for place in (places[1], places[-1])
+    ]
+    assert confidence[0] > confidence[1]
+
+
+def test_rescued_tokens_are_there_to_be_seen() -> None:
+    """The stars that lesson 8 shows in its last panel."""
+    one, trace, _ = shipped("08-from-the-leaves")
+    notes = trace.steps[lessons.places(one, trace)[-1] or 0].notes
+    assert next(note.data for note in notes if note.type == "traversal")["rescued"]
+
+
+def told(name: str, number: int, kind: str) -> Any:
+    """What a note says of the step on page ``number``, counted from 1, of a lesson's recording."""
+    one, trace, _ = shipped(name)
+    at = lessons.places(one, trace)[number - 1]
+    assert at is not None
+    return next(note.data for note in trace.steps[at].notes if note.type == kind)
+
+
+def test_panels_show_what_the_texts_beside_them_say() -> None:
+    """Counts that are a method's own, in words in the lesson and in numbers in the recording."""
+    mass = told("07-how-deep", 2, "mass")
+    assert list(mass["mass"]) == sorted(mass["mass"], reverse=True), "the mass only falls"
+    short = told("07-how-deep", 4, "mass")
+    assert short["stopped"] < mass["stopped"] and short["mass"][-1] < short["threshold"], "the drafter could have known"
+    assert told("10-two-at-a-time", 2, "blocks")["width"] == 2
+    lattice = told("13-through-the-lattice", 2, "lattice")
+    assert lattice["weight"] == 0.5 and max(len(beam["picks"]) for beam in lattice["beams"]) == 3
+    gauge = told("13-through-the-lattice", 5, "lattice")["gauge"]
+    assert gauge["length"] < gauge["longest"], "its blocks stay short"
+    assert told("14-only-the-last-token", 3, "last_state")["probed"]
+    arms = told("15-judged-in-hindsight", 3, "arms")
+    assert arms["names"] == ["code", "maths", "stories", "translation", "copy"] and arms["waiting"]
+    groups = told("17-side-by-side", 2, "layers")["groups"]
+    assert len(groups[0]) == len(groups[-1]) == 1 < min(len(group) for group in groups[1:-1])
+    mask = told("19-trees-on-states", 3, "ssm_mask")
+    assert mask["taps"] == 4 and mask["replay_bytes"] < mask["per_node_bytes"]
+    picture = told("20-a-picture-kept-back", 2, "visual_tokens")
+    seen = sum(last - first + 1 for first, last in picture["visual"])
+    assert 2 * seen > picture["target"] and picture["drafter"] == picture["target"] - seen and not picture["kept"]
+    assert "without" in told("20-a-picture-kept-back", 4, "residuals")
+
+
+def test_every_lesson_leads_to_the_next(tmp_path: Path) -> None:
+    names = list(SHIPPED)
+    for name, following in zip(names, [*names[1:], names[0]], strict=True):
+        last = len(SHIPPED[name].pages) - 1
+        assert learn_tab.turned(SHIPPED, name, last, 1) == (following, 0)
+        assert learn_tab.turned(SHIPPED, name, last, -1) == (name, last - 1)
+    assert learn_tab.turned(SHIPPED, names[0], 0, -1) == (names[0], 0)
+    shared, one = app(tmp_path), SHIPPED["03-chance"]
+    last = len(one.pages) - 1
+    before, after = (learn_tab.view(shared, one, last, revealed=over, following=SHIPPED["04-speed"]) for over in (False, True))
+    assert SHIPPED["04-speed"].title in after.verdict and not before.verdict
+    assert [json.loads(view.at)["done"] for view in (before, after)] == [False, True]
+
+
+def test_a_prediction_is_judged_and_no_guess_is_none(tmp_path: Path) -> None:
+    shared, one = app(tmp_path), SHIPPED["03-chance"]
+    choices = learn_tab.view(shared, one, 1).choices
+    judged = [json.loads(learn_tab.view(shared, one, 1, guess, revealed=True).at)["right"] for guess in (*choices, None)]
+    assert judged == [False, True, False, False, None]
+    assert json.loads(learn_tab.view(shared, one, 1, choices[1]).at)["right"] is None, "before the reveal"
+
+
+def test_a_covered_run_does_not_say_that_its_baseline_is_missing(tmp_path: Path) -> None:
+    shared, one = app(tmp_path), SHIPPED["03-chance"]
+    covered, whole = (json.loads(learn_tab.view(shared, one, number).feed.split("\n")[0]) for number in (0, len(one.pages) - 1))
+    assert covered["baseline"] == learn_tab.COVERED and "baseline" not in whole
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_sheet_has_every_question_and_the_answers_apart(name: str) -> None:
+    one, trace, beside = shipped(name)
+    sheet = lesson_sheet.html(one, trace, beside)
+    questions, answers = sheet.split("<section class='answers'>")
+    pages = [lessons.page(one, number, trace, beside) for number in range(len(one.pages))]
+    asked = [made for made in pages if made.ask]
+    assert questions.count("class='boxes'") == len(asked) <= answers.count("<li value=")
+    assert all(made.reveal in answers and made.reveal not in questions for made in asked)
+    veiled = {made.step for made, raw in zip(pages, one.pages, strict=True) if raw.get("veiled")}
+    assert questions.count("class='draft'") == len(veiled)
+    asking = next(number for number, made in enumerate(pages) if made.ask)
+    later = [made for made in pages[asking:] if not made.ask]
+    assert not any(paragraph in questions for made in later for paragraph in made.text)
+
+
+def test_every_lesson_belongs_to_a_group_and_groups_stand_together() -> None:
+    listed = [number for group in lesson_path.groups(SHIPPED).values() for number, _ in group]
+    assert listed == list(range(1, len(SHIPPED) + 1)) and all(one.group for one in SHIPPED.values())
+
+
 def test_lessons_without_a_recording_are_not_offered(tmp_path: Path) -> None:
-    wanted = tuple({one.method for one in SHIPPED.values()})
+    wanted = tuple(dict.fromkeys(name for one in SHIPPED.values() for name in (one.method, one.beside) if name))
     everything = make(Settings(traces=gallery(tmp_path / "all", wanted)), FakeEngine())
     assert set(learn_tab.playable(everything, SHIPPED)) == set(SHIPPED)
     some = make(Settings(traces=gallery(tmp_path / "some", ("prompt_lookup",))), FakeEngine())

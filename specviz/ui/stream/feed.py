@@ -37,7 +37,7 @@ class Feed:
 
     def timing(self, going: bool) -> None:
         """Whether the autoregressive run is being timed now that this one is over."""
-        self.text += control("live", self.run, timing=going)
+        self.text += control("live", self.run, baseline="being timed now, on the same prompt" if going else "")
 
     def add(self, lines: list[str]) -> None:
         """Trace lines, without their line ends."""

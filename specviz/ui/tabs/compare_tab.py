@@ -1,10 +1,10 @@
-"""The Compare tab: two runs side by side, in step by token or by time; recorded, or run now on one prompt and seed."""
+"""The Compare tab: two runs on one clock and who is faster; recorded, or run now on one prompt, temperature and seed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
@@ -13,15 +13,17 @@ from specviz.errors import SpecvizError
 from specviz.ui import comparing, theme
 from specviz.ui.comparing import Change
 from specviz.ui.shared import AppState
-from specviz.ui.shown import choices, title
+from specviz.ui.shown import title
 from specviz.ui.stream import sse as tail
 from specviz.ui.stream.cumulative import gathered
 from specviz.ui.tabs import text_run
 from specviz.ui.tabs.request_form import FormState
-from specviz.ui.widgets import choice, panels
+from specviz.ui.widgets import controls, panels
 from specviz.viewer.component import Stage
 
 Runs = list[tuple[str, str]]
+Offered = tuple[str, float]
+"""Prompt and temperature as the tab filled them in."""
 ALIGNMENTS = [("token", "token"), ("time", "time"), ("neither", "off")]
 ALIGN = "(how) => window.specvizPage.align('#sp-left', '#sp-right', how)"
 
@@ -35,12 +37,14 @@ class CompareTab:
     right: gr.HTML
     left_choice: gr.Dropdown
     right_choice: gr.Dropdown
-    sentence: gr.HTML
+    verdict: gr.HTML
     table: gr.HTML
     banner: gr.HTML
     run: gr.Button
     stop: gr.Button
-    method: gr.HTML
+    prompt: gr.Textbox
+    temperature: gr.Number
+    offered: gr.State
     how: gr.Radio
     runs: gr.State
 
@@ -52,12 +56,15 @@ class CompareTab:
             self.right,
             self.left_choice,
             self.right_choice,
-            self.sentence,
+            self.verdict,
             self.table,
             self.banner,
             self.run,
             self.stop,
             self.runs,
+            self.prompt,
+            self.temperature,
+            self.offered,
         ]
 
     def updates(self, change: Change, runs: Runs) -> dict[Any, Any]:
@@ -71,7 +78,7 @@ class CompareTab:
             runs.append((title(change.session_run[1]), change.session_run[0]))
             updates[self.runs] = runs
         if change.names is not None:
-            listed = choices(self.shared.archive, runs)
+            listed = comparing.listed(self.shared.archive, runs)
             updates[self.left_choice], updates[self.right_choice] = (
                 gr.Dropdown(listed, value=name or None) for name in change.names
             )
@@ -81,50 +88,60 @@ class CompareTab:
         if change.running is not None:
             updates[self.run] = gr.Button("Running" if change.running else "Run both")
             updates[self.stop] = gr.Button(visible=change.running)
+            updates |= {self.verdict: comparing.running(), self.table: ""} if change.running else {}
         return updates
 
     def versus(self, left: str, right: str) -> dict[Any, Any]:
-        """The sentence above the two and the table below, or nothing while one of them is missing."""
+        """The verdict above the two and the table below; while one of them is missing, what to do about it."""
+        archive = self.shared.archive
+        if any(name.startswith(comparing.METHOD) for name in (left, right)):
+            return {self.verdict: comparing.unrecorded(), self.table: ""}
         try:
-            pair = self.shared.archive.trace(left), self.shared.archive.trace(right)
+            pair = archive.trace(left), archive.trace(right)
         except SpecvizError:
-            return {self.sentence: "", self.table: ""}
-        sentence = f'<p class="sp-parting">{panels.markup(comparing.sentence(*pair))}</p>'
-        return {self.sentence: sentence, self.table: comparing.table(*pair)}
+            return {self.verdict: "", self.table: ""}
+        rehearsals = archive.rehearsals(left), archive.rehearsals(right)
+        return {self.verdict: comparing.banner(*pair, rehearsals), self.table: comparing.table(*pair)}
+
+    def fill(self, left: str, prompt: str, temperature: float, offered: Offered) -> dict[Any, Any]:
+        """Prompt and temperature of the left run, unless the visitor has written something else."""
+        if (prompt, temperature) != offered or not left or left.startswith(comparing.METHOD):
+            return {}
+        run = self.shared.archive.trace(left).run
+        new = (run.prompt, run.sampling.temperature)
+        return {self.prompt: new[0], self.temperature: new[1], self.offered: new}
 
 
 def build(shared: AppState, runs: gr.State) -> CompareTab:
     """Lay the tab out. The stages stay empty until the tab is opened."""
     names = comparing.first_pair(shared.archive.gallery)
+    listed = comparing.listed(shared.archive, [])
+    first = shared.archive.gallery.recordings.get(names[0])
+    offered = (first.run.prompt, first.run.sampling.temperature) if first else ("", 0.0)
     with gr.Column(elem_classes="sp-compare"):
         with gr.Row(elem_classes="sp-bar"):
-            left_choice = gr.Dropdown(
-                choices(shared.archive, []),
-                value=names[0] or None,
-                label="Left",
-                elem_id="sp-one",
-                min_width=200,
-            )
-            right_choice = gr.Dropdown(
-                choices(shared.archive, []),
-                value=names[1] or None,
-                label="Right",
-                elem_id="sp-two",
-                min_width=200,
+            left_choice, right_choice = (
+                gr.Dropdown(listed, value=name or None, label=label, elem_id=elem_id, min_width=330)
+                for name, label, elem_id in zip(names, ("Left", "Right"), ("sp-one", "sp-two"), strict=True)
             )
             how = gr.Radio(ALIGNMENTS, value="token", label="Align by", elem_classes="sp-how", min_width=180)
-            method = choice.choice(
-                choice.methods(), "autoregressive", "Text tab's run against", elem_id="sp-other", elem_classes="sp-against"
+        with gr.Row(elem_classes="sp-bar"):
+            prompt = gr.Textbox(offered[0], label="Prompt", lines=1, max_lines=1, elem_id="sp-both-prompt", min_width=300)
+            temperature = gr.Number(
+                offered[1], label="Temperature", minimum=0, maximum=2, step=0.1, elem_classes="sp-warm", min_width=150
             )
             with gr.Row(elem_classes="sp-go"):
                 run = gr.Button("Run both", variant="primary", min_width=0)
                 stop = gr.Button("Stop", visible=False, min_width=0, elem_classes="sp-stop")
         banner = theme.html("", visible=False)
-        sentence = theme.html("")
+        verdict = theme.html("")
         with gr.Row(elem_classes="sp-pair"):
             left, right = (_stage(shared, elem_id) for elem_id in ("sp-left", "sp-right"))
         table = theme.html("")
-    return CompareTab(shared, left, right, left_choice, right_choice, sentence, table, banner, run, stop, method, how, runs)
+    return CompareTab(
+        shared, left, right, left_choice, right_choice, verdict, table, banner, run, stop, prompt, temperature,
+        gr.State(offered), how, runs,
+    )  # fmt: skip
 
 
 def _stage(shared: AppState, elem_id: str) -> Stage:
@@ -134,32 +151,40 @@ def _stage(shared: AppState, elem_id: str) -> Stage:
 
 
 def wire(tab: CompareTab, tab_page: gr.Tab, text_controls: list[Any]) -> None:
-    """Connect the tab. ``text_controls`` are the Text tab's controls, whose prompt and seed both runs use."""
+    """Connect the tab. ``text_controls`` are the Text tab's controls, whose target, length and seed both runs use."""
     shared = tab.shared
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
+    choices = [tab.left_choice, tab.right_choice, tab.runs, tab.prompt, tab.temperature]
 
-    def opened(left: str | None, right: str | None, runs: Runs, request: gr.Request) -> dict[Any, Any]:
+    def opened(
+        left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, offered: Offered, request: gr.Request
+    ) -> dict[Any, Any]:
         """The pair that the address names, where a link leads here; else the one that was chosen."""
         recordings = shared.archive.gallery.recordings
         named = (request.query_params.get("left"), request.query_params.get("right"))
         left, right = (name if name in recordings else chosen for name, chosen in zip(named, (left, right), strict=True))
-        return pair(left, right, runs)
+        return pair(left, right, runs, prompt, temperature, offered)
 
-    def pair(left: str | None, right: str | None, runs: Runs) -> dict[Any, Any]:
-        return tab.updates(comparing.both(shared, left or "", right or ""), list(runs))
+    def pair(
+        left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, offered: Offered
+    ) -> dict[Any, Any]:
+        updates = tab.updates(comparing.both(shared, left or "", right or ""), list(runs))
+        return updates | tab.fill(left or "", prompt, temperature, offered)
 
     def go(
-        left: str | None, right: str | None, runs: Runs, other: str, request: gr.Request, *controls: Any
+        left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, request: gr.Request, *values: Any
     ) -> Iterator[dict[Any, Any]]:
-        before, session_runs = (left or "", right or ""), list(runs)
-        with closing(comparing.live(shared, shared.presence.caller(request), FormState(*controls), other, before)) as changes:
+        names, session_runs, form = (left or "", right or ""), list(runs), FormState(*values)
+        asked = replace(form, prompt=prompt, basics=controls.replaced(form.basics, "temperature", temperature))
+        with closing(comparing.live(shared, shared.presence.caller(request), asked, names, names)) as changes:
             yield from gathered(tab.updates(change, session_runs) for change in changes)
 
     def halt(request: gr.Request) -> None:
         text_run.stop(shared, request.session_hash)
 
     for event, handler in ((tab_page.select, opened), (tab.left_choice.input, pair), (tab.right_choice.input, pair)):
-        event(handler, [tab.left_choice, tab.right_choice, tab.runs], tab.outputs, **quiet).then(None, tab.how, None, js=ALIGN)
+        event(handler, [*choices, tab.offered], tab.outputs, **quiet).then(None, tab.how, None, js=ALIGN)
     tab.how.input(None, tab.how, None, js=ALIGN)
-    tab.run.click(go, [tab.left_choice, tab.right_choice, tab.runs, tab.method, *text_controls], tab.outputs, **quiet)
+    started = gr.on([tab.run.click, tab.prompt.submit], go, [*choices, *text_controls], tab.outputs, **quiet)
+    started.then(None, tab.how, None, js=ALIGN)
     tab.stop.click(halt, None, None, queue=False, show_progress="hidden", api_visibility="private")

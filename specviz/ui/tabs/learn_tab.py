@@ -9,19 +9,29 @@ from typing import Any
 import gradio as gr
 
 from specviz.trace import store as traces
-from specviz.ui import lessons, theme
+from specviz.trace.schema import Trace
+from specviz.ui import lesson_sheet, lessons, theme
 from specviz.ui.lessons import Lesson, Page
 from specviz.ui.shared import AppState
 from specviz.ui.stream import feed
-from specviz.ui.widgets import panels
+from specviz.ui.widgets import lesson_path, panels
 from specviz.viewer.component import Stage
 
-SEEK = "(at) => window.specvizPage.go('#sp-lesson', JSON.parse(at))"
+SEEK = """(at) => {
+  const place = JSON.parse(at);
+  document.dispatchEvent(new CustomEvent("specviz:lesson", { detail: place }));
+  window.specvizPage.go("#sp-lesson", place);
+  const read = document.querySelector(".sp-reveal") || document.querySelector(".sp-lesson h2");
+  read.scrollIntoView({ block: "nearest" });
+}"""
+
+COVERED = "covered until the questions about this run are answered"
+"""What the stage says where the autoregressive run would stand."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What one page puts on the screen. ``at`` is the step to stop at, -1 for none in particular, and the panel."""
+    """What one page puts on the screen. ``at`` says where the stage stops, the panel, and how the prediction went."""
 
     text: str
     feed: str
@@ -34,34 +44,61 @@ class View:
 
 
 def playable(shared: AppState, lesson_by_name: dict[str, Lesson]) -> dict[str, Lesson]:
-    """The lessons whose recorded run is here."""
+    """The lessons whose recorded runs are here."""
     return {name: lesson for name, lesson in lesson_by_name.items() if _recording(shared, lesson) is not None}
 
 
 def _recording(shared: AppState, lesson: Lesson) -> str | None:
+    """The run of a lesson, None where it or the one that its texts quote is missing."""
     gallery = shared.archive.gallery
+    if lesson.beside and lesson.beside not in gallery.recordings:
+        return None
     if lesson.trace in gallery.recordings:
         return lesson.trace
     other = gallery.of_method(lesson.method)
     return other.name if other else None
 
 
-def view(shared: AppState, lesson: Lesson, number: int, guess: str | None = None, revealed: bool = False) -> View:
-    """Page ``number`` before its reveal, or after it with the class's ``guess`` beside the answer."""
+def _traces(shared: AppState, lesson: Lesson) -> tuple[Trace, Trace | None]:
+    """The lesson's run and the one that its texts quote beside it."""
+    archive = shared.archive
+    return archive.trace(_recording(shared, lesson) or ""), archive.trace(lesson.beside) if lesson.beside else None
+
+
+def view(
+    shared: AppState,
+    lesson: Lesson,
+    number: int,
+    guess: str | None = None,
+    revealed: bool = False,
+    following: Lesson | None = None,
+) -> View:
+    """Page ``number`` before its reveal, or after it with the class's ``guess`` beside the answer.
+
+    ``following`` is the lesson after this one, which the last page announces.
+    """
     name = _recording(shared, lesson)
-    trace = shared.archive.trace(name or "")
-    page = lessons.page(lesson, number, trace)
-    hidden = page.veiled and page.step is not None and page.ask is not None and not revealed
-    text = traces.text(lessons.veiled(trace, page.step)) if hidden and page.step is not None else shared.archive.text(name or "")
+    trace, beside = _traces(shared, lesson)
+    page = lessons.page(lesson, number, trace, beside)
+    shown, at = lessons.shown(lesson, number, trace, revealed)
+    whole = shown is trace
+    asks = page.ask is not None and not revealed
+    last = number == len(lesson.pages) - 1
+    right = None if page.ask is None or guess is None or not revealed else guess == page.ask.choices[page.ask.answer]
+    panel = page.panel if page.panel != lessons.REVEAL else revealed
+    place = {"lesson": lesson.name, "page": number, "right": right, "done": last and not asks, "step": at, "panel": panel}
+    covered = {} if whole else {"baseline": COVERED}
+    text = shared.archive.text(name or "") if whole else traces.text(shown)
+    announced = _announced(following) if last and not asks else ""
     return View(
         text=_text(lesson, page, number),
-        feed=feed.recorded(f"{name}#{number}{'?' if hidden else ''}", text),
-        at=json.dumps({"step": -1 if page.step is None else page.step, "panel": page.panel}),
-        choices=page.ask.choices if page.ask and not revealed else (),
-        verdict=_verdict(page, guess) if revealed else "",
+        feed=feed.control("recorded", f"{name}#{number}{'' if whole else '?' + str(int(revealed))}", **covered) + text,
+        at=json.dumps(place),
+        choices=page.ask.choices if page.ask and asks else (),
+        verdict=(_verdict(page, guess) if revealed else "") + announced,
         first=number == 0,
-        last=number == len(lesson.pages) - 1,
-        asks=page.ask is not None and not revealed,
+        last=last,
+        asks=asks,
     )
 
 
@@ -82,15 +119,25 @@ def _verdict(page: Page, guess: str | None) -> str:
     return f'<div class="sp-reveal" role="status">{answer}</div>'
 
 
+def _announced(following: Lesson | None) -> str:
+    """What comes after the last page."""
+    if following is None:
+        return '<p class="sp-onward">This was the last lesson.</p>'
+    return f'<p class="sp-onward">Next: <b>{panels.markup(following.title)}</b>. {panels.markup(following.about)}</p>'
+
+
 def build(shared: AppState, lesson_by_name: dict[str, Lesson], page: gr.Blocks) -> None:
     """Lay the tab out and connect it; ``page`` may be opened by a link to a lesson's page."""
-    names = [(entry.title, name) for name, entry in lesson_by_name.items()]
-    first = names[0][1]
+    first = next(iter(lesson_by_name))
     opened = view(shared, lesson_by_name[first], 0)
+
+    def sheet(name: str) -> str:
+        return lesson_sheet.html(lesson_by_name[name], *_traces(shared, lesson_by_name[name]))
+
     with gr.Row(elem_classes="sp-room sp-learn"):
         with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
             with gr.Column(elem_classes="sp-scroll", min_width=0):
-                lesson = gr.Dropdown(names, value=first, label="Lesson", elem_id="sp-lesson-choice")
+                lesson = lesson_path.path(lesson_by_name, first, sheet, elem_id="sp-lesson-choice")
                 text = theme.html(opened.text)
                 guess = gr.Radio(list(opened.choices), label="Your prediction", visible=opened.asks, elem_classes="sp-guess")
                 verdict = theme.html("", visible=False)
@@ -102,20 +149,15 @@ def build(shared: AppState, lesson_by_name: dict[str, Lesson], page: gr.Blocks) 
             stage = Stage(opened.feed, elem_id="sp-lesson", elem_classes="sp-stage", autoplay=False)
     number, at = gr.State(0), gr.Textbox(opened.at, visible=False)
     parts = {
-        "text": text,
-        "stage": stage,
-        "at": at,
-        "guess": guess,
-        "verdict": verdict,
-        "back": back,
-        "reveal": reveal,
+        "text": text, "stage": stage, "at": at, "guess": guess, "verdict": verdict, "back": back, "reveal": reveal,
         "onward": onward,
-    }
+    }  # fmt: skip
     _wire(shared, lesson_by_name, lesson, number, parts, page)
 
 
-def updates(view: View, number: int, parts: dict[str, Any]) -> list[Any]:
-    """The view as Gradio wants it, in the order of ``parts``, the page's number last."""
+def updates(view: View, parts: dict[str, Any], more: bool) -> list[Any]:
+    """The view as Gradio wants it, in the order of ``parts``. ``more`` says that a lesson follows."""
+    word = "Next" if not view.last else "Next lesson" if more else "First lesson"
     components = {
         "text": view.text,
         "stage": view.feed,
@@ -124,45 +166,57 @@ def updates(view: View, number: int, parts: dict[str, Any]) -> list[Any]:
         "verdict": gr.HTML(view.verdict, visible=bool(view.verdict)),
         "back": gr.Button(interactive=not view.first),
         "reveal": gr.Button(visible=view.asks),
-        "onward": gr.Button(interactive=not view.last, variant="secondary" if view.asks else "primary"),
+        "onward": gr.Button(word, variant="secondary" if view.asks else "primary"),
     }
-    return [*(components[name] for name in parts), number]
+    return [components[name] for name in parts]
+
+
+def turned(lesson_by_name: dict[str, Lesson], name: str, number: int, by: int) -> tuple[str, int]:
+    """The lesson and the page ``by`` pages further. Behind a lesson comes the next one, behind the last one the first."""
+    to = max(number + by, 0)
+    if to < len(lesson_by_name[name].pages):
+        return name, to
+    names = list(lesson_by_name)
+    return names[(names.index(name) + 1) % len(names)], 0
 
 
 def _wire(
     shared: AppState,
     lesson_by_name: dict[str, Lesson],
-    lesson: gr.Dropdown,
+    lesson: gr.HTML,
     number: gr.State,
     parts: dict[str, Any],
     page: gr.Blocks,
 ) -> None:
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
-    outputs = [*parts.values(), number]
+    outputs = [*parts.values(), number, lesson]
+    names = list(lesson_by_name)
 
-    def turn(by: int | None) -> Any:
-        def turned(name: str, now: int) -> list[Any]:
-            to = 0 if by is None else min(max(now + by, 0), len(lesson_by_name[name].pages) - 1)
-            return updates(view(shared, lesson_by_name[name], to), to, parts)
+    def page_of(name: str, to: int, guess: str | None = None, revealed: bool = False) -> list[Any]:
+        following = names[names.index(name) + 1 :][:1]
+        after = lesson_by_name[following[0]] if following else None
+        return [*updates(view(shared, lesson_by_name[name], to, guess, revealed, after), parts, bool(following)), to, name]
 
-        return turned
+    def turn(by: int) -> Any:
+        return lambda name, now: page_of(*turned(lesson_by_name, name, now, by))
+
+    def begin(name: str) -> list[Any]:
+        return page_of(name, 0)
 
     def shown(name: str, now: int, guess: str | None) -> list[Any]:
-        return updates(view(shared, lesson_by_name[name], now, guess, revealed=True), now, parts)
+        return page_of(name, now, guess, revealed=True)
 
     def arrived(request: gr.Request) -> Any:
         """The page of a lesson that the address names; the first lesson stays where it names none that is here."""
         name, asked = request.query_params.get("lesson", ""), request.query_params.get("at", "")
         if name not in lesson_by_name:
-            return [gr.skip()] * (len(outputs) + 1)
+            return [gr.skip()] * len(outputs)
         last = len(lesson_by_name[name].pages) - 1
-        to = min(max(int(asked) - 1, 0), last) if asked.isascii() and asked.isdecimal() and len(asked) < 6 else 0
-        return [*updates(view(shared, lesson_by_name[name], to), to, parts), name]
+        return page_of(name, min(max(int(asked) - 1, 0), last) if asked.isascii() and asked.isdecimal() and len(asked) < 6 else 0)
 
-    opened = page.load(arrived, None, [*outputs, lesson], **quiet)
-    opened.then(None, parts["at"], None, js=SEEK)
+    page.load(arrived, None, outputs, **quiet).then(None, parts["at"], None, js=SEEK)
     for event, handler, inputs in (
-        (lesson.input, turn(None), [lesson, number]),
+        (lesson.input, begin, [lesson]),
         (parts["back"].click, turn(-1), [lesson, number]),
         (parts["onward"].click, turn(1), [lesson, number]),
         (parts["reveal"].click, shown, [lesson, number, parts["guess"]]),

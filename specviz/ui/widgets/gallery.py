@@ -1,8 +1,9 @@
 """Recorded runs that come with the app: an index file that names them, and the trace files beside it.
 
-``index.json``: {"default": NAME, "traces": [{"name", "file", "title", "note"}, ...]}. ``name`` is what a link says
-(``?trace=NAME``), ``file`` lies in the same folder, ``note`` is one sentence on what to watch. What else an entry holds is for
-``python -m specviz record``, which makes the files.
+``index.json``: {"default": NAME, "pair": [NAME, NAME], "traces": [{"name", "file", "title", "note", "rehearsals"}, ...]}.
+``pair`` is what the Compare tab opens with. ``name`` is what a link says (``?trace=NAME``), ``file`` lies in the same folder,
+``note`` is one sentence on what to watch, ``rehearsals`` how often the run was made before, for a method with a memory. What
+else an entry holds is for ``python -m specviz record``, which makes the files.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from specviz.errors import BadInput, BadTrace
 from specviz.methods.registry import families
@@ -26,6 +28,7 @@ class Recording:
     title: str
     note: str
     path: Path
+    rehearsals: int = 0
 
     @cached_property
     def text(self) -> str:
@@ -73,13 +76,16 @@ class Gallery:
         listing = json.loads(index.read_text(encoding="utf-8")) if index.exists() else {"traces": []}
         recordings = [self._recording(entry, index) for entry in listing["traces"]]
         self.recordings = {recording.name: recording for recording in recordings}
+        pair = [name for name in listing.get("pair", ()) if name in self.recordings]
+        self.pair = (pair[0], pair[1]) if len(pair) == 2 else None
         self.default = self.recordings.get(listing.get("default", "")) or next(iter(recordings), None)
 
-    def _recording(self, entry: dict[str, str], index: Path) -> Recording:
+    def _recording(self, entry: dict[str, Any], index: Path) -> Recording:
         missing = {"name", "file", "title"} - entry.keys()
         if missing or not entry["file"] or Path(entry["file"]).name != entry["file"]:
             raise BadTrace(f"{index.name} has an entry without {', '.join(sorted(missing)) or 'a plain file name'}.")
-        return Recording(entry["name"], entry["title"], entry.get("note", ""), self.folder / entry["file"])
+        path, rehearsals = self.folder / entry["file"], int(entry.get("rehearsals", 0))
+        return Recording(entry["name"], entry["title"], entry.get("note", ""), path, rehearsals)
 
     def get(self, name: str) -> Recording:
         """The recording called ``name``. Raises BadInput listing the names there are."""

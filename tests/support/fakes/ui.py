@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from specviz.engine.stop import Stop, why
@@ -92,20 +92,29 @@ def stopped(steps: tuple[Step, ...], limit: str = "") -> End:
     return End(reason, output, text, 1, metrics.summarise(steps, reason, 1), limit)
 
 
-ALIKE = {"polybasic": "speculative_sampling", "easyspec": "speculative_sampling", "reader": "token_recycling"}
+ALIKE = {
+    "polybasic": "speculative_sampling",
+    "easyspec": "speculative_sampling",
+    "reader": "token_recycling",
+    "eagle3": "token_recycling",
+}
 """Methods whose rounds look like another's: a drawn chain judged by ratio, a bushy tree judged by match."""
 
 
 def recorded(method: str, steps: int, seed: int = 0) -> Trace:
-    """A run of any method, as real as one without a model can be."""
+    """A run of any method with its default parameters, as real as one without a model can be."""
+    made = _recorded(method, steps, seed)
+    return replace(made, run=replace(made.run, method=method, parameters=asdict(all_methods()[method].parameters())))
+
+
+def _recorded(method: str, steps: int, seed: int) -> Trace:
     if "text" not in all_methods()[method].modality and "image" in all_methods()[method].modality:
         return image_trace(method)
     if method in ("hivis", "dream"):
         return vision_trace(method, steps, seed)
     if method in TELLERS:
         return story_trace(method, steps, seed)
-    made = sample_trace(steps, seed, method=ALIKE.get(method, method))
-    return replace(made, run=replace(made.run, method=method))
+    return sample_trace(steps, seed, method=ALIKE.get(method, method))
 
 
 def gallery(folder: Path, names: tuple[str, ...] = RECORDED) -> Path:

@@ -88,7 +88,7 @@ def test_the_stage_knows_while_the_one_by_one_run_is_timed_and_when_that_was_sto
         if frame.timing:
             page.stop()
     assert any(frame.timing for frame in stopped) and not stopped[-1].timing
-    assert (stopped[-1].feed or "").splitlines()[-1].endswith('"timing":false}')
+    assert (stopped[-1].feed or "").splitlines()[-1].endswith('"baseline":""}')
 
 
 def test_loading_is_told_before_the_first_step() -> None:

@@ -29,7 +29,7 @@ export class Feed {
       end: null,
       problems: [],
       notice: null,
-      timing: false,
+      baseline: "",
       seen: new Set(),
     };
   }
@@ -164,7 +164,7 @@ export class Feed {
   notice(line) {
     if (line.mode === "live" || line.mode === "recorded") this.trace.mode = line.mode;
     if (line.message || line.error) this.trace.notice = line;
-    if (typeof line.timing === "boolean") this.trace.timing = line.timing;
+    if (typeof line.baseline === "string") this.trace.baseline = line.baseline;
   }
 
   problem(what) {

@@ -101,7 +101,7 @@ export function ends(pen, view) {
   text(pen, view, format.time(stage.total), mine + 6, at.run + at.lane / 2, { colour: "ink", bold: true });
   if (!view.plain) {
     const how = at.plot < 380 ? "" : ": run with the baseline to see what was saved";
-    const later = stage.trace.timing ? "being timed now, on the same prompt" : `not recorded${how}`;
+    const later = stage.trace.baseline || `not recorded${how}`;
     const label = stage.running ? "measured after the run, if asked for" : later;
     text(pen, view, label, at.left + 6, at.plain + at.lane / 2);
   } else difference(pen, view);

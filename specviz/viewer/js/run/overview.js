@@ -89,7 +89,7 @@ export class Overview {
     if (this.of !== baseline) this.plain = Overview.baselineTimes(baseline);
     this.of = baseline;
     const longest = Math.max(1, stage.total, this.plain ? this.plain.total : 0);
-    const span = stage.running ? 2 ** Math.ceil(Math.log2(longest * 1.05)) : longest;
+    const span = stage.running ? 2 ** Math.ceil(Math.log2(longest * 1.05)) : Math.max(longest, stage.span);
     const lane = 14 * stage.u;
     const plain = height - lane - 4 * stage.u,
       run = plain - lane - 7 * stage.u,

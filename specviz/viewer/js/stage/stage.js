@@ -38,7 +38,7 @@ export class Stage {
   }
 
   reset() {
-    Object.assign(this, { cursor: -1, node: null, picked: false, clock: 0, opened: new Set(), zoom: 1 });
+    Object.assign(this, { cursor: -1, node: null, picked: false, clock: 0, opened: new Set(), zoom: 1, span: 0 });
     Object.assign(this, { pointed: null, pointing: null });
     this.follow = true;
     this.fresh = true;

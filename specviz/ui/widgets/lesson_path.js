@@ -1,0 +1,75 @@
+// The way through the lessons. What was finished and predicted stays in this browser, under KEY.
+const KEY = "specviz-lessons";
+const select = element.querySelector("select");
+const marks = [...element.querySelectorAll("[data-lesson]")];
+const [status, forget] = [element.querySelector("[role=status]"), element.querySelector("[data-do=forget]")];
+const titles = new Map([...select.options].map((option) => [option.value, option.textContent]));
+let learned = {};
+try {
+  learned = JSON.parse(localStorage.getItem(KEY)) || {};
+} catch { /* a private window keeps nothing */ }
+
+const keep = () => {
+  try {
+    localStorage.setItem(KEY, JSON.stringify(learned));
+  } catch { /* likewise */ }
+};
+
+const done = (name) => Boolean(learned[name] && learned[name].done);
+
+function show() {
+  select.value = props.value;
+  for (const mark of marks) {
+    mark.classList.toggle("done", done(mark.dataset.lesson));
+    mark.classList.toggle("here", mark.dataset.lesson === props.value);
+  }
+  for (const option of select.options) option.textContent = `${done(option.value) ? "✓ " : ""}${titles.get(option.value)}`;
+  const guesses = [...titles.keys()].flatMap((name) => Object.values((learned[name] || {}).guesses || {}));
+  const finished = [...titles.keys()].filter(done).length;
+  const right = guesses.filter(Boolean).length;
+  status.textContent = `${finished} of ${titles.size} done` + (guesses.length ? ` · ${right} of ${guesses.length} right` : "");
+  status.title = "Lessons finished, and predictions that were right the first time; kept in this browser alone";
+  forget.hidden = !finished && !guesses.length;
+}
+
+/** A page was shown: { lesson, page, right, done }, where right is null unless a prediction was just judged. The first one counts. */
+function take({ lesson, page, right, done: over }) {
+  const entry = learned[lesson] || (learned[lesson] = { done: false, guesses: {} });
+  if (right !== null && !(page in entry.guesses)) entry.guesses[page] = right;
+  entry.done = entry.done || over;
+  keep();
+  show();
+}
+
+function choose(name) {
+  props.value = name;
+  trigger("input");
+}
+
+/** The sheet is a document of its own, in a frame that nobody sees. */
+async function print() {
+  const html = await server.sheet(props.value);
+  let frame = element.querySelector("iframe");
+  if (frame) frame.remove();
+  frame = document.createElement("iframe");
+  frame.title = "Sheet to print";
+  frame.addEventListener("load", () => frame.contentWindow.print());
+  frame.srcdoc = html;
+  frame.hidden = true;
+  element.append(frame);
+}
+
+select.addEventListener("change", () => choose(select.value));
+element.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  if (button.dataset.lesson) choose(button.dataset.lesson);
+  if (button.dataset.do === "print") print();
+  if (button.dataset.do !== "forget") return;
+  learned = {};
+  keep();
+  show();
+});
+document.addEventListener("specviz:lesson", (event) => take(event.detail));
+watch("value", show);
+show();
