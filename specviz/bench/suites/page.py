@@ -34,7 +34,7 @@ SIZE: Any = {"width": 1280, "height": 720}
 
 SEEN = """(() => {
   const look = () => {
-    const node = document.querySelector("#sp-stage .sv-node");
+    const node = document.querySelector("#sp-stage .sv-tree .sv-node");
     if (node && node.getClientRects().length) performance.mark("stage-seen"); else requestAnimationFrame(look);
   };
   requestAnimationFrame(look);
