@@ -202,3 +202,25 @@ def test_two_stages_share_a_page_without_sharing_a_state(show: Open) -> None:
     assert len(ids) == len(set(ids))
     assert tab.step() == 0
     assert tab.run("second.stage.cursor") == 3
+
+
+def test_zooming_goes_on_around_the_chosen_node_and_shades_the_edges_that_hide_something(show: Open) -> None:
+    tab = show(cases.trace(cases.bushy(0)))
+    frame = "document.querySelector('.sv-scroll')"
+    assert tab.run(f"[{frame}.scrollWidth - {frame}.clientWidth, {frame}.scrollHeight - {frame}.clientHeight]") == [0, 0]
+    node = tab.page.locator(".sv-tree .sv-is-accepted[data-id]").last
+    node.click()
+    before = node.bounding_box()
+    for _ in range(3):
+        tab.page.get_by_role("button", name="Zoom in").click()
+        tab.run("stage.flush()")
+        after = node.bounding_box()
+        assert before and after
+        assert abs(after["x"] + after["width"] / 2 - before["x"] - before["width"] / 2) < 4
+        assert abs(after["y"] + after["height"] / 2 - before["y"] - before["height"] / 2) < 4
+    assert tab.run(f"{frame}.scrollWidth > {frame}.clientWidth && {frame}.scrollHeight > {frame}.clientHeight")
+    attachments = tab.run(f"getComputedStyle({frame}).backgroundAttachment")
+    assert attachments.count("local") == 4 and attachments.count("scroll") == 4
+    tab.page.get_by_role("button", name="Fit").click()
+    tab.run("stage.flush()")
+    assert tab.run(f"[{frame}.scrollWidth - {frame}.clientWidth, {frame}.scrollHeight - {frame}.clientHeight]") == [0, 0]
