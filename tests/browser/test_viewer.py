@@ -266,3 +266,14 @@ def test_the_lanes_follow_a_long_run_that_is_going_on(show: Open) -> None:
         tab.run("(text) => { stage.update(text); stage.flush(); }", control + "".join(line + "\n" for line in known[:count]))
         lanes = "stage.stage.panels.find((panel) => panel.drawVeil)"
         assert tab.run(f"{lanes}.stage.total <= {lanes}.at.to && {lanes}.drawn === {lanes}.stage.trace.steps.length")
+
+
+def test_a_step_of_a_line_end_alone_can_be_seen_and_a_distribution_s_rule_says_so(show: Open) -> None:
+    nodes = [cases.node(-1, " a", "root"), cases.node(0, "\n", "accepted", 0.6, 0.7, 0.9, 0.2)]
+    tab = show(cases.trace(cases.step(0, nodes, [1], [1, 9, " b", 0.5, "target"], rule="ratio")))
+    expect(tab.page.locator(".sv-strip .sv-line-end")).to_have_count(1)
+    assert "⏎" in tab.run("getComputedStyle(document.querySelector('.sv-line-end'), '::before').content")
+    assert tab.run("document.querySelector('.sv-strip').textContent") == "\n b"
+    expect(tab.page.locator(".sv-badge.sv-exact")).to_have_text("exact in distribution")
+    greedy = show(cases.trace(cases.bushy(0)))
+    expect(greedy.page.locator(".sv-badge.sv-exact")).to_have_text("exact")
