@@ -23,6 +23,7 @@ from specviz.bench.suites import (
     learning,
     length,
     load,
+    page,
     quick,
     ssm,
     table,
@@ -49,6 +50,7 @@ SUITES: dict[str, Suite] = {
     "contention": contention.run,
     "load": load.run,
     "uploads": uploads.run,
+    "page": page.run,
     "text": partial(table.run, only="text"),
     "all": table.run,
 }
@@ -65,6 +67,7 @@ SHORT: dict[str, Suite] = {
     "contention": partial(contention.run, quick=True),
     "load": partial(load.run, quick=True),
     "uploads": partial(uploads.run, quick=True),
+    "page": partial(page.run, quick=True),
     "text": partial(table.run, only="text", quick=True),
     "all": partial(table.run, quick=True),
 }

@@ -193,11 +193,11 @@
 
   document.addEventListener("click", (event) => { if (event.target.closest && event.target.closest("#sp-link")) copyLink(); });
 
-  /** Show a step and a panel on a stage; on one whose tab has not been opened yet, as soon as it is there. */
+  /** Show a step and a panel on a stage; on one that has no run yet, as soon as it is there. */
   function goTo(id, at) {
     const viewer = stage(id);
-    unseen = viewer ? null : { id, at };
-    if (!viewer) return;
+    unseen = viewer && viewer.last >= 0 ? null : { id, at };
+    if (unseen) return;
     viewer.set({ tab: at.panel ? "method" : "verdict", selectedNote: typeof at.panel === "string" ? at.panel : null });
     if (at.step >= 0) setTimeout(() => viewer.go(at.step), 30);
   }

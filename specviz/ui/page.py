@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from specviz.ui import api, lessons, theme
+from specviz.ui import api, delivery, lessons, theme
 from specviz.ui.arrival import Rooms
 from specviz.ui.shared import AppState
 from specviz.ui.stream import sse as tail
@@ -50,16 +50,16 @@ def build(shared: AppState) -> gr.Blocks:
         with gr.Tabs(elem_classes="sp-tabs") as tabs:
             with gr.Tab("Text", id="text"):
                 text = text_tab.build(shared, run_name, runs)
-            with gr.Tab("Vision-language", id="vision"):
-                vision = vision_tab.build(shared)
-            with gr.Tab("Image", id="image"):
-                image = image_tab.build(shared)
+            with gr.Tab("Vision-language", id="vision") as opened:
+                vision = vision_tab.build(shared, opened)
+            with gr.Tab("Image", id="image") as opened:
+                image = image_tab.build(shared, opened)
             rooms = Rooms(shared, tabs, {"text": text, "vision": vision, "image": image})
             with gr.Tab("Compare", id="compare") as compare:
                 compare_tab.wire(compare_tab.build(shared, runs), compare, text.request_controls)
             if playable := learn_tab.playable(shared, lessons.load(shared.settings.lessons)):
-                with gr.Tab("Learn", id="learn"):
-                    learn_tab.build(shared, playable, page)
+                with gr.Tab("Learn", id="learn") as opened:
+                    learn_tab.build(shared, playable, opened)
             with gr.Tab("Traces", id="traces") as traces:
                 traces_tab.wire(shared, traces_tab.build(shared), run_name, runs, traces, rooms)
             with gr.Tab("About", id="about"):
@@ -100,6 +100,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
         "theme": theme.theme(),
         "css": theme.css(),
         "js": theme.script(),
+        "head": delivery.head(),
         "footer_links": [],
         "run_history": False,
         "ssr_mode": False,
@@ -110,7 +111,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
         "state_session_capacity": SESSIONS,
         "max_threads": settings.max_waiting + OTHER_THREADS,
         "app_kwargs": {
-            "routes": [tail.route(shared.live.tails)],
-            "middleware": [Middleware(Watch, presence=shared.presence)],
+            "routes": [tail.route(shared.live.tails), delivery.script_route()],
+            "middleware": [Middleware(Watch, presence=shared.presence), *delivery.middleware()],
         },
     }

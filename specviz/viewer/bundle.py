@@ -36,8 +36,8 @@ TINTS = {
 # Comments that take whole lines, and indentation: a fifth of what would otherwise travel with every page.
 _COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$", re.MULTILINE | re.DOTALL)
 _MARGIN = re.compile(r"^[ \t]+|\n(?=\n)", re.MULTILINE)
-# In a style sheet only; each of its line ends is two letters of the script.
-_LINE_END = re.compile(r"(?<=[{;,])\n")
+# In a style sheet only, whose strings hold none of these marks; each of its line ends is two letters of the script.
+_LINE_END = re.compile(r"(?<=[{;,:])[ \n]| (?={)")
 
 
 def _slim(text: str) -> str:

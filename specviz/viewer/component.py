@@ -27,7 +27,11 @@ from specviz.viewer import bundle
 Lines = Callable[[str, int, int], Sequence[str]]
 
 TEMPLATE = '<div class="specviz-host"></div>'
-START = "SpecvizViewer.attach(element, props, server, watch);"
+START = """
+const attach = () => SpecvizViewer.attach(element, props, server, watch);
+if (window.SpecvizViewer) attach();
+else document.querySelector("script[data-specviz]").addEventListener("load", attach);
+"""
 MOST_LETTERS = 400_000
 """Of one answer to a page that asks for lines it missed; it asks again for the rest."""
 
@@ -38,12 +42,13 @@ def _no_lines(run: str, first: int, last: int) -> Sequence[str]:
 
 class Stage(gr.HTML):
     """Draws a run. ``lines(run, first, last)`` returns trace lines ``first`` to ``last`` (not included) of a live run;
-    ``tail`` is the path, below the app's address, where server-sent events bring them as they are written.
-
-    Use it as an output with ``show_progress="hidden"``: Gradio fades a component that is being updated.
+    ``tail`` is the path, below the app's address, where server-sent events bring them as they are written. Each stage brings
+    the viewer's script; a page that has it in a script element marked ``data-specviz`` makes them ``with_script`` False.
     """
 
-    def __init__(self, value: str = "", *, lines: Lines = _no_lines, tail: str = "", **more: Any) -> None:
+    def __init__(
+        self, value: str = "", *, lines: Lines = _no_lines, tail: str = "", with_script: bool = True, **more: Any
+    ) -> None:
         self._lines = lines
 
         def get_range(line_range: Sequence[Any]) -> str:
@@ -54,8 +59,8 @@ class Stage(gr.HTML):
             value,
             html_template=TEMPLATE,
             js_on_load=START,
-            # The script goes into the page's head, where Gradio puts it once however many stages there are.
-            head=f"<script>{bundle.script()}</script>",
+            # Gradio puts it into the page's head once however many stages there are, but sends it for each.
+            head=f"<script>{bundle.script()}</script>" if with_script else "",
             apply_default_css=False,
             server_functions=[get_range],
             tail=tail,

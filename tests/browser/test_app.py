@@ -105,6 +105,28 @@ def test_nothing_overflows_on_a_phone_and_no_text_is_tiny(opened: Browser, url: 
             assert phone.page.evaluate(SMALLEST) == [], name
 
 
+def test_on_a_phone_playing_and_explaining_stay_in_reach_while_one_scrolls(opened: Browser, url: str) -> None:
+    with closing(AppPage(opened, url, viewport=stage_page.PHONE, has_touch=True, is_mobile=True)) as phone:
+        play, sheet = phone.page.locator("#sp-stage .sv-play"), phone.page.locator("#sp-stage .sv-inspector")
+        play.click()
+        for _ in range(4):
+            box, tabs = play.bounding_box(), phone.page.locator("#sp-stage .sv-tabs").bounding_box()
+            assert box and tabs and box["y"] + box["height"] <= 844 and tabs["y"] + tabs["height"] <= box["y"]
+            phone.page.evaluate("scrollBy(0, 150)")
+        expect(sheet.locator(".sv-pane:visible")).to_have_count(0)
+        phone.page.evaluate("scrollTo(0, 0)")
+        phone.page.locator("#sp-stage .sv-tree .sv-node.sv-is-bonus, #sp-stage .sv-tree .sv-node.sv-is-accepted").first.tap()
+        expect(sheet.locator(".sv-pane:visible")).to_have_count(1)
+        expect(play).to_be_in_viewport(ratio=1)
+        expect(sheet).to_be_in_viewport(ratio=1)
+        over = "document.querySelector('#sp-stage .sv-inspector').getBoundingClientRect().top"
+        phone.until(f"document.querySelector('#sp-stage .sv-tree [aria-selected=true]').getBoundingClientRect().bottom < {over}")
+        phone.button("Step").tap()
+        expect(sheet.locator(".sv-pane:visible")).to_have_count(1)
+        sheet.get_by_role("tab", name="Verdict").tap()
+        expect(sheet.locator(".sv-pane:visible")).to_have_count(0)
+
+
 def test_the_page_follows_the_system_s_colours_and_can_be_told_otherwise(opened: Browser, url: str) -> None:
     with closing(AppPage(opened, url, color_scheme="dark")) as night:
         night.until("document.body.classList.contains('dark')")

@@ -202,3 +202,78 @@ def test_two_stages_share_a_page_without_sharing_a_state(show: Open) -> None:
     assert len(ids) == len(set(ids))
     assert tab.step() == 0
     assert tab.run("second.stage.cursor") == 3
+
+
+def test_zooming_goes_on_around_the_chosen_node_and_shades_the_edges_that_hide_something(show: Open) -> None:
+    tab = show(cases.trace(cases.bushy(0)))
+    frame = "document.querySelector('.sv-scroll')"
+    assert tab.run(f"[{frame}.scrollWidth - {frame}.clientWidth, {frame}.scrollHeight - {frame}.clientHeight]") == [0, 0]
+    node = tab.page.locator(".sv-tree .sv-is-accepted[data-id]").last
+    node.click()
+    before = node.bounding_box()
+    for _ in range(3):
+        tab.page.get_by_role("button", name="Zoom in").click()
+        tab.run("stage.flush()")
+        after = node.bounding_box()
+        assert before and after
+        assert abs(after["x"] + after["width"] / 2 - before["x"] - before["width"] / 2) < 4
+        assert abs(after["y"] + after["height"] / 2 - before["y"] - before["height"] / 2) < 4
+    assert tab.run(f"{frame}.scrollWidth > {frame}.clientWidth && {frame}.scrollHeight > {frame}.clientHeight")
+    attachments = tab.run(f"getComputedStyle({frame}).backgroundAttachment")
+    assert attachments.count("local") == 4 and attachments.count("scroll") == 4
+    tab.page.get_by_role("button", name="Fit").click()
+    tab.run("stage.flush()")
+    assert tab.run(f"[{frame}.scrollWidth - {frame}.clientWidth, {frame}.scrollHeight - {frame}.clientHeight]") == [0, 0]
+
+
+def test_the_lanes_of_a_long_run_show_a_part_of_it_and_a_map_shows_the_whole(show: Open) -> None:
+    short = show()
+    lanes = "stage.stage.panels.find((panel) => panel.drawVeil)"
+    assert short.run(f"[{lanes}.zoom.on, {lanes}.at.from, {lanes}.at.to >= {lanes}.stage.total]") == [False, 0, True]
+    expect(short.page.get_by_role("button", name="Whole run")).to_be_hidden()
+    tab = show("".join(line + "\n" for line in lines(sample_trace(420))))
+    seen = f"(() => {{ const {{ at }} = {lanes}; return [{lanes}.stepAt(at.from), {lanes}.stepAt(at.to)]; }})()"
+    for step in (0, 1, 150, 419, 7):
+        tab.go(step)
+        first, last = tab.run(seen)
+        assert first <= step <= last and last - first < 200
+        assert tab.run(f"{lanes}.drawn") <= last + 1, "more was drawn than is seen"
+    box = tab.page.locator(".sv-clock-layer").bounding_box()
+    left, plot, map_top = tab.run(f"[{lanes}.at.left, {lanes}.at.plot, {lanes}.at.map]")
+    length = tab.run(f"{lanes}.at.plot * stage.stage.total / {lanes}.zoom.whole")
+    assert box
+    tab.page.mouse.click(box["x"] + left + 0.8 * length, box["y"] + map_top + 5)
+    tab.run("stage.flush()")
+    first, last = tab.run(seen)
+    assert first < 0.75 * 420 < 0.85 * 420 < last and tab.step() == 7, "the map moves the window, not the run"
+    tab.page.mouse.click(box["x"] + left + 0.5 * plot, box["y"] + 20)
+    assert first < tab.step() < last
+    chosen = tab.step()
+    tab.page.get_by_role("button", name="Show less of the run").click()
+    tab.run("stage.flush()")
+    closer = tab.run(seen)
+    assert closer[1] - closer[0] < last - first and closer[0] <= chosen <= closer[1]
+    tab.page.get_by_role("button", name="Whole run").click()
+    tab.run("stage.flush()")
+    assert tab.run(seen) == [0, 419]
+
+
+def test_the_lanes_follow_a_long_run_that_is_going_on(show: Open) -> None:
+    tab = show("")
+    control = '{"kind":"stage","mode":"live","run":"key"}\n'
+    known = lines(sample_trace(420))
+    for count in (200, 330, 421):
+        tab.run("(text) => { stage.update(text); stage.flush(); }", control + "".join(line + "\n" for line in known[:count]))
+        lanes = "stage.stage.panels.find((panel) => panel.drawVeil)"
+        assert tab.run(f"{lanes}.stage.total <= {lanes}.at.to && {lanes}.drawn === {lanes}.stage.trace.steps.length")
+
+
+def test_a_step_of_a_line_end_alone_can_be_seen_and_a_distribution_s_rule_says_so(show: Open) -> None:
+    nodes = [cases.node(-1, " a", "root"), cases.node(0, "\n", "accepted", 0.6, 0.7, 0.9, 0.2)]
+    tab = show(cases.trace(cases.step(0, nodes, [1], [1, 9, " b", 0.5, "target"], rule="ratio")))
+    expect(tab.page.locator(".sv-strip .sv-line-end")).to_have_count(1)
+    assert "⏎" in tab.run("getComputedStyle(document.querySelector('.sv-line-end'), '::before').content")
+    assert tab.run("document.querySelector('.sv-strip').textContent") == "\n b"
+    expect(tab.page.locator(".sv-badge.sv-exact")).to_have_text("exact in distribution")
+    greedy = show(cases.trace(cases.bushy(0)))
+    expect(greedy.page.locator(".sv-badge.sv-exact")).to_have_text("exact")

@@ -104,6 +104,7 @@ def test_the_grid_fills_while_a_recorded_run_plays(show: Open) -> None:
 def test_every_cell_is_marked_with_how_it_came_to_be(show: Open) -> None:
     tab, trace = show(text()), image_trace()
     tab.go(len(trace.steps) - 1)
+    tab.run("stage.pick(stage.stage.node); stage.flush()")
     kept = [step.nodes[node].status for step in trace.steps for node in step.path]
     again = sum(bool(step.bonus and step.bonus.source == "residual") for step in trace.steps)
     own = CODES - len(kept) - again
@@ -146,6 +147,7 @@ def test_the_plain_picture_has_no_marks_and_the_same_pixels(show: Open) -> None:
     tab.go(len(image_trace().steps) - 1)
     tab.until(f"{PAINTED} === 1")
     before = tab.run(PIXELS)
+    tab.run("stage.pick(stage.stage.node); stage.flush()")
     assert signs(tab) > CODES / 2
     toggle = tab.page.locator(".sv-verdict-toggle")
     toggle.click()
@@ -157,6 +159,21 @@ def test_the_plain_picture_has_no_marks_and_the_same_pixels(show: Open) -> None:
     tab.page.keyboard.press("v")
     expect(toggle).to_have_attribute("aria-pressed", "false")
     assert signs(tab) > CODES / 2
+
+
+def test_a_finished_picture_is_shown_clean_until_somebody_looks_into_its_last_step(show: Open) -> None:
+    tab = show(text())
+    key = tab.page.locator(".sv-cell-legend")
+    tab.go(tab.steps() - 2)
+    expect(key).to_be_visible()
+    tab.go(tab.steps() - 1)
+    expect(key).to_be_hidden()
+    tab.run("stage.pick(stage.stage.node)")
+    expect(key).to_be_visible()
+    tab.page.locator(".sv-verdict-toggle").click()
+    expect(key).to_be_hidden()
+    tab.go(0)
+    expect(key).to_be_hidden()
 
 
 def test_judging_again_changes_the_verdicts_and_says_that_it_is_approximate(show: Open) -> None:
@@ -199,6 +216,7 @@ def test_a_picture_drawn_in_two_sizes_marks_its_islands(show: Open) -> None:
         expect(head).to_have_text(f"Picture · code {done} of {CODES}")
     again = sum(node.status == "resampled" for step in trace.steps for node in step.nodes)
     assert again
+    tab.run("stage.pick(stage.stage.node); stage.flush()")
     assert signs(tab, "resampled") == again
 
 

@@ -19,7 +19,7 @@ WRAP = """
 require({script});
 const {{ modules }} = SpecvizViewer;
 const [format, noteRegistry, labels] = ["format", "noteRegistry", "labels"].map((name) => modules[`kit/${{name}}`]);
-const [layout, chain, rules] = ["layout", "chain", "rules"].map((name) => modules[`tree/${{name}}`]);
+const [layout, rules] = ["layout", "rules"].map((name) => modules[`tree/${{name}}`]);
 const {{ parseStep, findNode, sentChildren }} = modules["run/parseStep"];
 const {{ Feed }} = modules["run/feed"];
 const {{ Player }} = modules["run/player"];

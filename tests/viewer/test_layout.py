@@ -125,7 +125,7 @@ def test_opening_a_count_shows_what_it_hid(node: Evaluate) -> None:
 
 def test_a_long_chain_turns_at_the_end_of_its_row(node: Evaluate) -> None:
     made = drawn(node, cases.chain(0), width=700)
-    assert made["form"] == "chain"
+    assert made["form"] == "bands"
     assert made["width"] <= 701
     rows = sorted({round(item["y"]) for item in made["items"] if item["kind"] == "node"})
     assert len(rows) >= 2
@@ -134,9 +134,38 @@ def test_a_long_chain_turns_at_the_end_of_its_row(node: Evaluate) -> None:
     assert bonus["x"] == beside["x"] and bonus["y"] > beside["y"]
 
 
+def test_a_deep_tree_with_few_branches_is_cut_into_bands_that_fit(node: Evaluate) -> None:
+    """A path of forty tokens, a branch of three beside every fifth of them."""
+    nodes, path = [cases.node(-1, " a", "root")], [0]
+    for _ in range(40):
+        nodes.append(cases.node(path[-1], " word", "accepted", 0.6, 0.7))
+        path.append(len(nodes) - 1)
+        if len(path) % 5 == 0:
+            nodes.append(cases.node(path[-2], " other", "rejected", 0.2, 0.1))
+            nodes += [cases.node(len(nodes) - 1 + place, " more", "skipped", 0.4) for place in range(2)]
+    made = drawn(node, cases.step(0, nodes, path[1:], [path[-1], 9, " f", 0.5, "target"]), width=712, height=420)
+    assert (made["form"], made["width"], made["height"]) == ("bands", 712, 420)
+    assert overlaps(made["items"]) == []
+    by_id = {item["id"]: item for item in made["items"]}
+    assert [by_id[one]["label"] for one in path[1:]] == ["·word"] * 40
+    rows = [by_id[one]["y"] for one in path]
+    assert rows == sorted(rows) and 3 <= len(set(rows)) <= 6, "the path runs straight within a band"
+    for parent, child, drawn_path in made["edges"]:
+        assert (by_id[child]["x"] < by_id[parent]["x"]) == ("V" in drawn_path), "a turn where a band ends, and only there"
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_eighty_nodes_fit_a_small_projector(node: Evaluate, index: int) -> None:
+    made = drawn(node, cases.bushy(index), width=712, height=244)
+    assert (round(made["width"]), round(made["height"])) == (712, 244)
+    judged = [item for item in made["items"] if item["on"] or item["kind"] == "bonus"]
+    assert judged and all(item["label"] and item["form"] == "full" for item in judged)
+    assert overlaps(made["items"]) == []
+
+
 def test_a_chain_that_fits_stays_on_one_row(node: Evaluate) -> None:
     made = drawn(node, cases.chain(0, length=4, kept=4), width=900)
-    assert made["form"] != "chain"
+    assert made["form"] != "bands"
     assert len({item["y"] for item in made["items"]}) == 1
 
 

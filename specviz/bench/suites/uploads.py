@@ -29,22 +29,24 @@ PATIENCE = 600.0
 BUTTON = "sp-upload"
 
 
-def lesson(megabytes: float, visitor: int = 0) -> bytes:
-    """A trace file of about this size: a recorded run that goes on and on. Each ``visitor``'s is another."""
+def lesson(megabytes: float = MEGABYTES, visitor: int = 0, steps: int | None = None) -> bytes:
+    """A trace file of about this size, or of so many ``steps``: a recorded run that goes on and on. Each ``visitor``'s is
+    another."""
     run = store.read(RECORDED)
     whole = [step for step in run.steps if step.cut is None]
     each = len(store.text(replace(run, steps=tuple(whole), end=None))) / len(whole)
-    steps: list[Step] = []
+    count = int(megabytes * 1e6 / each) if steps is None else steps
+    made: list[Step] = []
     position, root = whole[0].position, whole[0].nodes[0].token
-    for index in range(int(megabytes * 1e6 / each)):
+    for index in range(count):
         step = whole[index % len(whole)]
         nodes = (replace(step.nodes[0], token=root), *step.nodes[1:])
-        steps.append(replace(step, index=index, position=position, nodes=nodes))
+        made.append(replace(step, index=index, position=position, nodes=nodes))
         position, root = position + len(step.emitted), step.emitted[-1]
-    output = tuple(token for step in steps for token in step.emitted)
-    end = End("budget", output, "", 1, metrics.summarise(steps, "budget", 1))
+    output = tuple(token for step in made for token in step.emitted)
+    end = End("budget", output, "", 1, metrics.summarise(made, "budget", 1))
     settings = replace(run.run, prompt=f"{run.run.prompt} {visitor}", max_new_tokens=len(output))
-    return store.text(Trace(settings, tuple(steps), end)).encode("utf-8")
+    return store.text(Trace(settings, tuple(made), end)).encode("utf-8")
 
 
 @dataclass(frozen=True)

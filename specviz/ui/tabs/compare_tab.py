@@ -147,7 +147,7 @@ def build(shared: AppState, runs: gr.State) -> CompareTab:
 def _stage(shared: AppState, elem_id: str) -> Stage:
     """An empty stage, half as wide as the page."""
     lines = shared.archive.store.lines
-    return Stage("", elem_id=elem_id, elem_classes="sp-stage", lines=lines, tail=tail.PATH, autoplay=False)
+    return Stage("", elem_id=elem_id, elem_classes="sp-stage", lines=lines, tail=tail.PATH, with_script=False, autoplay=False)
 
 
 def wire(tab: CompareTab, tab_page: gr.Tab, text_controls: list[Any]) -> None:

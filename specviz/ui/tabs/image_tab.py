@@ -51,13 +51,13 @@ class ImageTab(RunTab):
         return image_form.basics(run), image_form.advanced(run)
 
 
-def build(shared: AppState) -> ImageTab:
-    """Lay the tab out and connect it."""
+def build(shared: AppState, tab_page: gr.Tab) -> ImageTab:
+    """Lay the tab out and connect it; ``tab_page`` is the tab itself."""
     first = shared.archive.gallery.first(ImageTab.modality)
     run_name, runs = gr.State(first.name if first else ""), gr.State([])
     run, note = (first.run, first.note) if first else (None, "")
     tab = ImageTab(shared, run_name, runs, **run_tab.room(ImageTab, shared, first, lambda: _controls(run, note)))
-    tab.wire()
+    tab.wire(tab_page)
     tab.examples.choose(chosen, None, tab.prompt, queue=False, **QUIET)
     return tab
 

@@ -126,10 +126,8 @@ def _announced(following: Lesson | None) -> str:
     return f'<p class="sp-onward">Next: <b>{panels.markup(following.title)}</b>. {panels.markup(following.about)}</p>'
 
 
-def build(shared: AppState, lesson_by_name: dict[str, Lesson], page: gr.Blocks) -> None:
-    """Lay the tab out and connect it; ``page`` may be opened by a link to a lesson's page."""
-    first = next(iter(lesson_by_name))
-    opened = view(shared, lesson_by_name[first], 0)
+def build(shared: AppState, lesson_by_name: dict[str, Lesson], tab_page: gr.Tab) -> None:
+    """Lay the tab out and connect it; ``tab_page``, the tab itself, stays empty until it is opened."""
 
     def sheet(name: str) -> str:
         return lesson_sheet.html(lesson_by_name[name], *_traces(shared, lesson_by_name[name]))
@@ -137,22 +135,22 @@ def build(shared: AppState, lesson_by_name: dict[str, Lesson], page: gr.Blocks) 
     with gr.Row(elem_classes="sp-room sp-learn"):
         with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
             with gr.Column(elem_classes="sp-scroll", min_width=0):
-                lesson = lesson_path.path(lesson_by_name, first, sheet, elem_id="sp-lesson-choice")
-                text = theme.html(opened.text)
-                guess = gr.Radio(list(opened.choices), label="Your prediction", visible=opened.asks, elem_classes="sp-guess")
+                lesson = lesson_path.path(lesson_by_name, next(iter(lesson_by_name)), sheet, elem_id="sp-lesson-choice")
+                text = theme.html("")
+                guess = gr.Radio([], label="Your prediction", visible=False, elem_classes="sp-guess")
                 verdict = theme.html("", visible=False)
             with gr.Column(elem_classes="sp-foot", min_width=0), gr.Row(elem_classes="sp-go"):
                 back = gr.Button("Back", size="lg", min_width=0, interactive=False)
-                reveal = gr.Button("Reveal", variant="primary", size="lg", min_width=0, visible=opened.asks)
-                onward = gr.Button("Next", variant="secondary" if opened.asks else "primary", size="lg", min_width=0)
+                reveal = gr.Button("Reveal", variant="primary", size="lg", min_width=0, visible=False)
+                onward = gr.Button("Next", variant="primary", size="lg", min_width=0)
         with gr.Column(elem_classes="sp-main", min_width=0), gr.Column(elem_classes="sp-front", min_width=0):
-            stage = Stage(opened.feed, elem_id="sp-lesson", elem_classes="sp-stage", autoplay=False)
-    number, at = gr.State(0), gr.Textbox(opened.at, visible=False)
+            stage = Stage("", elem_id="sp-lesson", elem_classes="sp-stage", with_script=False, autoplay=False)
+    number, at = gr.State(0), gr.Textbox(visible=False)
     parts = {
         "text": text, "stage": stage, "at": at, "guess": guess, "verdict": verdict, "back": back, "reveal": reveal,
         "onward": onward,
     }  # fmt: skip
-    _wire(shared, lesson_by_name, lesson, number, parts, page)
+    _wire(shared, lesson_by_name, lesson, number, parts, tab_page)
 
 
 def updates(view: View, parts: dict[str, Any], more: bool) -> list[Any]:
@@ -186,10 +184,10 @@ def _wire(
     lesson: gr.HTML,
     number: gr.State,
     parts: dict[str, Any],
-    page: gr.Blocks,
+    tab_page: gr.Tab,
 ) -> None:
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
-    outputs = [*parts.values(), number, lesson]
+    outputs, filled = [*parts.values(), number, lesson], gr.State(False)
     names = list(lesson_by_name)
 
     def page_of(name: str, to: int, guess: str | None = None, revealed: bool = False) -> list[Any]:
@@ -206,15 +204,19 @@ def _wire(
     def shown(name: str, now: int, guess: str | None) -> list[Any]:
         return page_of(name, now, guess, revealed=True)
 
-    def arrived(request: gr.Request) -> Any:
-        """The page of a lesson that the address names; the first lesson stays where it names none that is here."""
+    def opened(first: str, filled_before: bool, request: gr.Request) -> Any:
+        """The page of a lesson that the address names, or the first lesson where it names none; a lesson that is open stays."""
+        if filled_before:
+            return [gr.skip()] * (len(outputs) + 1)
         name, asked = request.query_params.get("lesson", ""), request.query_params.get("at", "")
         if name not in lesson_by_name:
-            return [gr.skip()] * len(outputs)
+            name, asked = first, ""
         last = len(lesson_by_name[name].pages) - 1
-        return page_of(name, min(max(int(asked) - 1, 0), last) if asked.isascii() and asked.isdecimal() and len(asked) < 6 else 0)
+        to = min(max(int(asked) - 1, 0), last) if asked.isascii() and asked.isdecimal() and len(asked) < 6 else 0
+        return [*page_of(name, to), True]
 
-    page.load(arrived, None, outputs, **quiet).then(None, parts["at"], None, js=SEEK)
+    tab_page.select(opened, [lesson, filled], [*outputs, filled], **quiet)
+    filled.change(None, parts["at"], None, js=SEEK)
     for event, handler, inputs in (
         (lesson.input, begin, [lesson]),
         (parts["back"].click, turn(-1), [lesson, number]),

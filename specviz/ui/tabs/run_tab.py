@@ -60,13 +60,15 @@ class RunTab(ABC):
     advanced: gr.HTML
     given: gr.State
     """What the tab itself put into the prompt and the forms, a :class:`Given`."""
+    stage_filled: gr.State
+    """Whether the stage has been given a run. All but the first tab's wait until somebody opens the tab."""
 
     @property
     def outputs(self) -> list[Any]:
         """Everything a change may touch."""
         return [
             self.stage, self.run_name, self.runs, self.recording, self.banner, self.run, self.stop, self.why, self.method,
-            self.summary, self.own, self.prompt, self.basics, self.advanced, self.given,
+            self.summary, self.own, self.prompt, self.basics, self.advanced, self.given, self.stage_filled,
         ]  # fmt: skip
 
     @property
@@ -108,7 +110,7 @@ class RunTab(ABC):
         """The change as Gradio wants it: only the components that differ. A run that is kept joins ``runs`` itself."""
         updates: Updates = {}
         if change.feed is not None:
-            updates[self.stage] = change.feed
+            updates |= {self.stage: change.feed, self.stage_filled: True}
         if change.run_name is not None:
             updates[self.run_name] = change.run_name
             if change.joins_session and change.trace is not None and all(name != change.run_name for _, name in runs):
@@ -128,6 +130,10 @@ class RunTab(ABC):
         if change.settings_run is not None and self.knows(change.settings_run):
             updates |= self.take_over(change.settings_run, change.run_name or "")
         return updates
+
+    def fill(self, filled: bool, run_name: str) -> Updates:
+        """The run of the tab, when it is opened and shows none yet."""
+        return {self.stage_filled: True} if filled else {self.stage_filled: True, self.stage: self.shared.archive.feed(run_name)}
 
     def play(self, name: str, runs: Runs, request: gr.Request) -> Updates:
         """Show the run called ``name``."""
@@ -172,8 +178,13 @@ class RunTab(ABC):
         """End this page's run at its next step."""
         text_run.stop(self.shared, request.session_hash)
 
-    def wire(self) -> tuple[Any, Any, Any]:
-        """Connect what every tab of a run has; the events of a chosen recording, a chosen method and a started run."""
+    def wire(self, tab_page: gr.Tab | None = None) -> tuple[Any, Any, Any]:
+        """Connect what every tab of a run has; the events of a chosen recording, a chosen method and a started run.
+
+        ``tab_page`` is filled when it is opened; the tab that the page opens with has its run from the start.
+        """
+        if tab_page is not None:
+            tab_page.select(self.fill, [self.stage_filled, self.run_name], [self.stage_filled, self.stage], **QUIET)
         played = self.recording.input(self.play, [self.recording, self.runs], self.outputs, **QUIET)
         started = [self.run.click, self.prompt.submit]
         ran = gr.on(started, self.go, [self.run_name, self.runs, *self.request_controls], self.outputs, **QUIET)
@@ -197,10 +208,12 @@ def room(
     first: Recording | None,
     make_controls: Callable[[], dict[str, Any]],
     make_below: Callable[[], dict[str, Any]] = dict,
+    filled: bool = False,
 ) -> dict[str, Any]:
-    """Lay a tab out. ``make_controls`` makes its controls, ``make_below`` what stands under the stage."""
+    """Lay a tab out. ``make_controls`` makes its controls, ``make_below`` what stands under the stage; it is ``filled`` where
+    its run travels with the page."""
     name = first.name if first else ""
-    parts: dict[str, Any] = {}
+    parts: dict[str, Any] = {"stage_filled": gr.State(filled)}
     # What the stage shows, in the header's free corner: recorded runs, and this session's as they come.
     parts["recording"] = gr.Dropdown(
         choices(shared.archive, [], tab.modality), value=name or None, label="Showing",
@@ -221,8 +234,8 @@ def room(
             with gr.Column(elem_classes="sp-front", min_width=0):
                 parts["banner"] = theme.html("", visible=False)
                 parts["stage"] = Stage(
-                    shared.archive.feed(name), elem_id=f"{tab.prefix}-stage", elem_classes="sp-stage",
-                    lines=shared.archive.store.lines, tail=tail.PATH,
+                    shared.archive.feed(name) if filled else "", elem_id=f"{tab.prefix}-stage", elem_classes="sp-stage",
+                    lines=shared.archive.store.lines, tail=tail.PATH, with_script=False,
                 )  # fmt: skip
             parts |= make_below()
     return parts

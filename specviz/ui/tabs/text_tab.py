@@ -66,6 +66,7 @@ def build(shared: AppState, run_name: gr.State, runs: gr.State) -> TextTab:
         shared.archive.gallery.default,
         lambda: _controls(shared),
         lambda: {"figures": Figures.build(shared, run_name)},
+        filled=True,
     )
     tab = TextTab(shared, run_name, runs, **parts)
     for event in tab.wire():

@@ -79,14 +79,14 @@ class VisionTab(RunTab):
         return {self.picture: data, self.preview: scene_shelf.preview(data)}
 
 
-def build(shared: AppState) -> VisionTab:
-    """Lay the tab out and connect it."""
+def build(shared: AppState, tab_page: gr.Tab) -> VisionTab:
+    """Lay the tab out and connect it; ``tab_page`` is the tab itself."""
     examples, recorded = scene_shelf.examples(), shared.archive.gallery.first(MODALITY)
     run_name, runs = gr.State(recorded.name if recorded else ""), gr.State([])
     parts = run_tab.room(VisionTab, shared, recorded, lambda: _controls(shared, examples))
     picture = gr.State(examples[0].data if examples else None)
     tab = VisionTab(shared, run_name, runs, examples=examples, picture=picture, **parts)
-    tab.wire()
+    tab.wire(tab_page)
     looks = [tab.picture, tab.preview, tab.prompt, tab.banner]
     tab.upload.upload(tab.bring, tab.upload, looks, **QUIET)
     tab.scenes.choose(tab.take, None, looks, queue=False, **QUIET)

@@ -81,11 +81,11 @@ def enter(folder: Path) -> Enter:
     shared = make(Settings(traces=folder), FakeEngine())
 
     def opened(name: str) -> Visitor:
-        with gr.Blocks():
+        with gr.Blocks(), gr.Tab() as tab_page:
             if name == "text":
                 tab: RunTab = text_tab.build(shared, gr.State("stand"), gr.State([]))
             else:
-                tab = {"vision": vision_tab, "image": image_tab}[name].build(shared)
+                tab = {"vision": vision_tab, "image": image_tab}[name].build(shared, tab_page)
         return Visitor(tab, tab.given.value)
 
     return opened

@@ -37,8 +37,8 @@ def event(at: object) -> gr.EventData:
 @pytest.fixture
 def tab(tmp_path: Path) -> VisionTab:
     shared = app(tmp_path)
-    with gr.Blocks():
-        return vision_tab.build(shared)
+    with gr.Blocks(), gr.Tab() as opened:
+        return vision_tab.build(shared, opened)
 
 
 def test_the_page_has_the_tab(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ export function probability(value) {
   if (value === null || value === undefined) return "–";
   if (value === 0 || value === 1) return String(value);
   if (value < 0.001) return value.toExponential(1);
-  if (value > 0.999 && value < 1) return value < 0.99995 ? value.toFixed(4) : ">0.9999";
+  if (value > 0.999 && value < 1) return value < 0.99995 ? value.toFixed(4) : "1−" + (1 - value).toExponential(0);
   return value < 0.1 ? value.toPrecision(2) : value.toFixed(value > 10 ? 0 : 2);
 }
 

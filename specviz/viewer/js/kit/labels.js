@@ -4,10 +4,11 @@ import { LABELS, LEGEND } from "../generated.js";
 
 export const of = (status) => LABELS[status] || status;
 
-/** Verdicts worth a place in the legend: the usual ones, and those this run has shown. */
+/** Verdicts worth a place in the legend: those of the run, and while it is going on the usual ones. */
 export function legendStatuses(trace) {
-  const statuses = new Set(["accepted", "rejected", "skipped", "bonus", ...trace.seen]);
-  if (trace.run && trace.run.exactness === "relaxed") statuses.add("relaxed");
+  const usual = ["accepted", "rejected", "skipped", "bonus"];
+  const statuses = new Set([...(trace.end ? [] : usual), ...trace.seen]);
+  if (trace.steps.some((step) => step.bonus)) statuses.add("bonus");
   return Object.keys(LEGEND).filter((status) => statuses.has(status));
 }
 

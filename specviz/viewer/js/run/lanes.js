@@ -26,6 +26,7 @@ export function names(pen, view) {
   text(pen, view, "tokens", at.left - 8, (at.top + at.floor) / 2, { align: "right" });
   text(pen, view, "this run", at.left - 8, at.run + at.lane / 2, { align: "right" });
   text(pen, view, "AR baseline", at.left - 8, at.plain + at.lane / 2, { align: "right" });
+  if (view.zoom.on) text(pen, view, "whole run", at.left - 8, (at.map + at.height) / 2, { align: "right" });
 }
 
 /** One block a token, from the bottom; a dashed foot where the target overruled the draft. */
@@ -88,7 +89,8 @@ export function plain(pen, view) {
   const gap = (view.plain.total / view.plain.times.length / at.span) * at.plot > 3 ? 1.2 : 0;
   for (const end of view.plain.ends) {
     const x = view.x(from);
-    pen.fillRect(x, at.plain, Math.max(0.4, view.x(end) - x - gap), at.lane);
+    if (from > at.to) return;
+    if (end >= at.from) pen.fillRect(x, at.plain, Math.max(0.4, view.x(end) - x - gap), at.lane);
     from = end;
   }
 }
@@ -97,8 +99,8 @@ export function plain(pen, view) {
 export function ends(pen, view) {
   const { at, stage } = view;
   if (stage.last < 0) return;
-  const mine = view.x(stage.total);
-  text(pen, view, format.time(stage.total), mine + 6, at.run + at.lane / 2, { colour: "ink", bold: true });
+  const { total } = stage;
+  if (seen(at, total)) text(pen, view, format.time(total), view.x(total) + 6, at.run + at.lane / 2, { colour: "ink", bold: true });
   if (!view.plain) {
     const how = at.plot < 380 ? "" : ": run with the baseline to see what was saved";
     const later = stage.trace.baseline || `not recorded${how}`;
@@ -106,6 +108,9 @@ export function ends(pen, view) {
     text(pen, view, label, at.left + 6, at.plain + at.lane / 2);
   } else difference(pen, view);
 }
+
+/** Whether a time is among those that the lanes show. */
+const seen = (at, ns) => ns >= at.from && ns <= at.to;
 
 /** The time saved or lost in words, where it would stand between the ends of the lanes, and whether it fits there. */
 export function gain(view) {
@@ -118,14 +123,15 @@ export function gain(view) {
   const label = `${format.time(Math.abs(alone.total - stage.total))} ${slower ? "lost" : "saved"} · ${ratio.toFixed(2)}×`;
   const start = (slower ? other : mine) + 62 * stage.u,
     end = slower ? at.width : other;
-  return { label, slower, start, end, other, fits: end - start > label.length * 6.9 * stage.u + (slower ? 0 : 20) };
+  return { label, slower, start, end, other, fits: view.zoom.factor === 1 && end - start > label.length * 6.9 * stage.u + (slower ? 0 : 20) };
 }
 
 /** Between the ends of the lanes: the time saved, or the time lost. What does not fit stands in the card's head. */
 function difference(pen, view) {
   const { at, stage } = view;
   const { label, slower, start, end, other, fits } = gain(view);
-  text(pen, view, format.time(view.plain.total), other + 6, at.plain + at.lane / 2);
+  if (seen(at, view.plain.total)) text(pen, view, format.time(view.plain.total), other + 6, at.plain + at.lane / 2);
+  if (view.zoom.factor > 1) return;
   const bold = true;
   if (slower && fits) text(pen, view, label, start, at.plain + at.lane / 2, { colour: "rejected", bold });
   if (slower) return;

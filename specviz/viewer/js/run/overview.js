@@ -5,6 +5,7 @@ import * as format from "../kit/format.js";
 import * as lanes from "./lanes.js";
 import { palette } from "./lanes.js";
 import { PHASES } from "./parseStep.js";
+import { Zoom } from "./zoom.js";
 
 export class Overview {
   constructor(stage) {
@@ -21,10 +22,11 @@ export class Overview {
       key("sv-phase-verify", "verify"),
       key("sv-phase-judge", "judge, commit, host"),
     );
+    this.zoom = new Zoom(this);
     this.card = dom.h(
       "div",
       { class: "sv-card sv-run" },
-      dom.h("div", { class: "sv-card-head" }, this.title, legend),
+      dom.h("div", { class: "sv-card-head" }, this.title, this.zoom.tools, legend),
       this.box,
     );
     this.veil.addEventListener("click", (event) => this.click(event));
@@ -40,13 +42,15 @@ export class Overview {
     if (changed.has("size") || !this.size || !this.size.width)
       this.size = { width: this.box.clientWidth, height: this.box.clientHeight };
     if (changed.has("theme") || changed.has("size") || !this.paint) this.paint = palette(stage.root);
-    const base = ["data", "run", "theme", "size"].some((topic) => changed.has(topic));
+    const base = ["data", "run", "theme", "size", "lanes"].some((topic) => changed.has(topic));
     this.stale = {
       base: base || (this.stale && this.stale.base),
       veil: base || changed.has("clock") || changed.has("cursor"),
     };
     if (!base && !this.stale.veil) return;
+    const from = this.at ? this.at.from : 0;
     this.at = this.frame();
+    this.stale.base = this.stale.base || this.at.from !== from;
     this.words();
   }
 
@@ -71,10 +75,11 @@ export class Overview {
     const difference = lanes.gain(this);
     const gained = difference && !difference.fits ? [" · ", dom.h("b", { class: difference.slower ? "sv-lost" : "sv-saved" }, difference.label)] : [];
     this.title.replaceChildren(dom.h("b", {}, "Run"), ...gained, rate + now);
+    const shown = this.zoom.on ? `, steps ${this.stepAt(this.at.from) + 1} to ${this.stepAt(this.at.to) + 1} in the lanes` : "";
     const gain = this.plain ? ` Autoregressive baseline: ${format.time(this.plain.total)}.` : "";
     this.base.setAttribute(
       "aria-label",
-      `${format.count(trace.steps.length, "step")}, ${format.time(stage.total)} of decoding.${gain}`,
+      `${format.count(trace.steps.length, "step")}, ${format.time(stage.total)} of decoding${shown}.${gain}`,
     );
   }
 
@@ -89,12 +94,15 @@ export class Overview {
     if (this.of !== baseline) this.plain = Overview.baselineTimes(baseline);
     this.of = baseline;
     const longest = Math.max(1, stage.total, this.plain ? this.plain.total : 0);
-    const span = stage.running ? 2 ** Math.ceil(Math.log2(longest * 1.05)) : Math.max(longest, stage.span);
-    const lane = 14 * stage.u;
-    const plain = height - lane - 4 * stage.u,
-      run = plain - lane - 7 * stage.u,
+    const whole = stage.running ? 2 ** Math.ceil(Math.log2(longest * 1.05)) : Math.max(longest, stage.span);
+    const plot = Math.max(10, width - left - right);
+    const { from, span } = this.zoom.range(whole, plot);
+    const lane = (this.zoom.on ? 12 : 14) * stage.u;
+    const map = height - (this.zoom.on ? 14 * stage.u : 0);
+    const plain = map - lane - 4 * stage.u,
+      run = plain - lane - (this.zoom.on ? 4 : 7) * stage.u,
       floor = run - 8 * stage.u;
-    return { width, height, left, plot: Math.max(10, width - left - right), span, lane, plain, run, floor, top: 4 };
+    return { width, height, left, plot, from, to: from + span, span, lane, plain, run, floor, map, top: 4 };
   }
 
   /** When the autoregressive baseline had each of its tokens, or null where it was not measured. */
@@ -106,7 +114,7 @@ export class Overview {
   }
 
   x(ns) {
-    return this.at.left + (ns / this.at.span) * this.at.plot;
+    return this.at.left + ((ns - this.at.from) / this.at.span) * this.at.plot;
   }
 
   fit(canvas, clear = true) {
@@ -133,6 +141,7 @@ export class Overview {
     const scale = [
       this.at.width,
       this.at.height,
+      this.at.from,
       this.at.span,
       this.most,
       this.plain ? this.plain.total : 0,
@@ -142,24 +151,46 @@ export class Overview {
     const anew = scale !== this.scale || this.steps !== steps;
     const pen = this.fit(this.base, anew);
     if (anew) {
-      this.drawn = 0;
+      this.drawn = this.stepAt(this.at.from);
       lanes.names(pen, this);
-      lanes.plain(pen, this);
     }
-    for (let index = this.drawn; index < steps.length; index += 1) {
-      lanes.stack(pen, this, steps[index], index, this.most);
-      lanes.phases(pen, this, steps[index], index);
-    }
-    Object.assign(this, { scale, steps, drawn: steps.length });
+    this.within(pen, () => {
+      if (anew) lanes.plain(pen, this);
+      const { starts } = this.stage.trace;
+      for (; this.drawn < steps.length && starts[this.drawn] <= this.at.to; this.drawn += 1) {
+        lanes.stack(pen, this, steps[this.drawn], this.drawn, this.most);
+        lanes.phases(pen, this, steps[this.drawn], this.drawn);
+      }
+    });
+    if (this.zoom.on && (anew || this.mapped !== steps.length)) this.zoom.map(pen);
+    Object.assign(this, { scale, steps, mapped: steps.length });
+  }
+
+  /** Draw with nothing outside the plot being touched. */
+  within(pen, draw) {
+    const { left, plot, height } = this.at;
+    pen.save();
+    pen.beginPath();
+    pen.rect(left - 3, 0, plot + 6, height);
+    pen.clip();
+    draw();
+    pen.restore();
   }
 
   /** What lies after the clock is veiled; the current step is framed. */
   drawVeil() {
     if (!this.at || !this.at.width) return;
     const pen = this.fit(this.veil);
-    const { stage, at, paint } = this;
+    const { stage } = this;
     if (!stage.step) return;
-    const now = this.x(stage.clock);
+    if (this.zoom.on) this.zoom.window(pen);
+    this.within(pen, () => this.drawClock(pen));
+    lanes.ends(pen, this);
+  }
+
+  drawClock(pen) {
+    const { stage, at, paint } = this;
+    const now = Math.max(at.left - 3, this.x(stage.clock));
     pen.globalAlpha = 0.66;
     pen.fillStyle = paint.card;
     pen.fillRect(now + 1, 0, at.left + at.plot - now, at.plain + at.lane + 2);
@@ -175,12 +206,11 @@ export class Overview {
     pen.stroke();
     pen.fillStyle = paint.ink;
     pen.fillRect(now - 0.5, at.plain - 3, 1.5, at.lane + 6);
-    lanes.ends(pen, this);
   }
 
   locate(event) {
     const frame = this.veil.getBoundingClientRect();
-    const ns = ((event.clientX - frame.left - this.at.left) / this.at.plot) * this.at.span;
+    const ns = this.at.from + ((event.clientX - frame.left - this.at.left) / this.at.plot) * this.at.span;
     return { ns, y: event.clientY - frame.top };
   }
 
@@ -198,14 +228,16 @@ export class Overview {
   }
 
   click(event) {
-    if (this.at && this.stage.last >= 0) this.stage.go(this.stepAt(this.locate(event).ns));
+    if (!this.at || this.stage.last < 0) return;
+    const { ns, y } = this.locate(event);
+    if (!this.zoom.holds(y)) this.stage.go(this.stepAt(ns));
   }
 
   describe(event) {
     const { stage, at, plain } = this;
     if (!at || stage.last < 0) return null;
     const { ns, y } = this.locate(event);
-    if (ns < 0 || ns > at.span) return null;
+    if (ns < at.from || ns > at.to || this.zoom.holds(y)) return null;
     if (y >= at.plain - 2) return plain && ns <= plain.total ? this.aboutPlain(ns) : null;
     if (ns > stage.total) return null;
     const index = this.stepAt(ns);

@@ -2,6 +2,7 @@
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
+import * as rules from "../tree/rules.js";
 
 export class Header {
   constructor(stage) {
@@ -18,7 +19,8 @@ export class Header {
   update(changed) {
     if (changed.has("run") || changed.has("data")) {
       const { run, mode, end, problems, notice, steps } = this.stage.trace;
-      const key = [run, mode, end, problems.length, notice, steps.length > 0];
+      this.inDistribution = steps.some((step) => rules.EXACT.has(step.rule));
+      const key = [run, mode, end, problems.length, notice, steps.length > 0, this.inDistribution];
       if (this.key && key.every((part, place) => part === this.key[place])) return;
       this.key = key;
       this.draw();
@@ -48,7 +50,11 @@ export class Header {
             "sv-relaxed",
             "The output distribution differs from the target's own by no more than the stated bound",
           )
-        : badge("exact", "sv-exact", "The output follows the target's own distribution");
+        : badge(
+            this.inDistribution ? "exact in distribution" : "exact",
+            "sv-exact",
+            "The output follows the target's own distribution",
+          );
     const live = trace.mode === "live" && !trace.end;
     return [
       badge(

@@ -36,6 +36,7 @@ export class Inspector {
     this.bar = dom.h("div", { class: "sv-tabs", role: "tablist", "aria-label": "Inspector" }, Object.values(this.tabs));
     this.card = dom.h("div", { class: "sv-card sv-inspector" }, this.bar, ...Object.values(this.panes));
     this.bar.addEventListener("keydown", (event) => this.arrows(event));
+    this.bar.addEventListener("click", (event) => event.target === this.bar && stage.set({ picked: !stage.picked }));
     for (const pane of Object.values(this.panes))
       pane.addEventListener(
         "scroll",
@@ -46,8 +47,11 @@ export class Inspector {
       );
   }
 
+  /** On a phone the panes are a sheet that the tabs open, and the open one closes. */
   tab(name, text, controls) {
-    return dom.button(text, "", () => this.stage.set({ tab: name }), { role: "tab", "aria-controls": controls });
+    const { stage } = this;
+    const show = () => stage.set({ picked: !(stage.size === "phone" && stage.picked && stage.tab === name), tab: name });
+    return dom.button(text, "", show, { role: "tab", "aria-controls": controls });
   }
 
   arrows(event) {
@@ -64,6 +68,7 @@ export class Inspector {
     const moved = stage.step !== this.step || changed.has("node") || changed.has("run");
     if (!moved && !changed.has("ui") && !changed.has("size")) return;
     this.anew = moved;
+    this.rising = stage.picked && !stage.root.hasAttribute("data-picked");
     stage.root.toggleAttribute("data-picked", stage.picked);
     this.step = stage.step;
     const any = stage.trace.steps.some((step) => step.notes.length);
@@ -103,10 +108,19 @@ export class Inspector {
    * scroll, since touching the position makes the browser lay out the page).
    */
   settle() {
+    if (this.rising && this.stage.size === "phone") this.uncover();
+    this.rising = false;
     for (const figure of this.panes.method.querySelectorAll("[data-after]")) figure.settle();
     if (!this.scrolled || !this.anew) return;
     for (const pane of Object.values(this.panes)) pane.scrollTop = 0;
     this.scrolled = this.anew = false;
+  }
+
+  /** The sheet rises over the lower half of a phone: the node it explains moves out from under it. */
+  uncover() {
+    const node = this.stage.root.querySelector('.sv-tree [aria-selected="true"]');
+    const hidden = node ? node.getBoundingClientRect().bottom + 20 - this.card.getBoundingClientRect().top : 0;
+    if (hidden > 0) document.scrollingElement.scrollBy({ top: hidden, behavior: "smooth" });
   }
 
   head(step, node) {

@@ -9,7 +9,7 @@ import { findNode } from "../run/parseStep.js";
 export class Picture {
   constructor(stage) {
     this.stage = stage;
-    this.plain = false;
+    this.choice = null;
     this.head = dom.h("h3", { class: "sv-card-title" });
     this.toggle = dom.button("", "Verdicts on or off (V)", () => this.flip(), { class: "sv-verdict-toggle" });
     this.canvas = dom.h("canvas", { class: "sv-pixels", "aria-hidden": "true" });
@@ -31,8 +31,14 @@ export class Picture {
     stage.flipPicture = () => this.flip();
   }
 
+  /** Without marks: as the reader chose, else once the picture is finished and nobody looks into its last step. */
+  get plain() {
+    const { trace, cursor, last, picked } = this.stage;
+    return this.choice ?? Boolean(trace.end && this.whole && cursor === last && !picked);
+  }
+
   flip() {
-    this.plain = !this.plain;
+    this.choice = !this.plain;
     this.paint();
   }
 
@@ -52,7 +58,7 @@ export class Picture {
     const { end } = this.stage.trace;
     if (end && end.picture && !this.whole) this.whole = this.load(coerce.text(end.picture));
     if (["run", "data", "cursor", "ui", "theme"].some((topic) => changed.has(topic))) this.paint();
-    else if (changed.has("node")) this.mark();
+    else if (changed.has("node")) this.paint();
   }
 
   clear(steps, [rows, columns]) {

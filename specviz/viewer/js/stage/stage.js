@@ -93,7 +93,7 @@ export class Stage {
     if (cursor === this.cursor) return;
     this.cursor = cursor;
     this.opened = new Set();
-    this.picked = false;
+    this.picked = this.picked && this.size === "phone"; // there the proof stays open and follows
     this.pointed = null;
     this.node = Stage.nodeToExplain(this.step);
     this.touch("cursor", "node");
@@ -121,7 +121,7 @@ export class Stage {
   pick(node) {
     if (!this.step || !findNode(this.step, node)) return;
     // A second pick of the same node puts the proof away where there is no room to keep it open.
-    this.picked = !(this.picked && this.node === node && this.size === "compact");
+    this.picked = !(this.picked && this.node === node && ["compact", "phone"].includes(this.size));
     this.node = node;
     this.touch("node");
     this.root.dispatchEvent(new CustomEvent("specviz:node", { bubbles: true, detail: { step: this.cursor, node } }));

@@ -68,7 +68,8 @@ export class Strip {
       const piece = format.plain(step.pieces[place] || "");
       this.pieces += 1;
       this.letters += piece.length;
-      if (piece && !this.full()) group.append(dom.h("span", { class: `sv-token sv-is-${origin.kind}`, "data-place": place }, piece));
+      const mark = /^\n+$/.test(piece) ? " sv-line-end" : "";
+      if (piece && !this.full()) group.append(dom.h("span", { class: `sv-token sv-is-${origin.kind}${mark}`, "data-place": place }, piece));
     });
     this.groups.push(group);
     if (this.full() && !this.rest) this.text.append((this.rest = dom.h("p", { class: "sv-strip-overflow" })));

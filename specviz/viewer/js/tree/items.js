@@ -4,7 +4,7 @@ import { FAILED, JUDGED } from "../run/parseStep.js";
 
 // From roomy to dense: how nodes that were not verified are drawn (unverified), how those that failed are, how much text the
 // unverified ones keep, and the smallest gap between columns. What was accepted is always drawn in full.
-// `named` of the failed siblings keep their text, the rest become dots.
+// `named` of the failed siblings keep their text, the rest become dots (as in `crowd`).
 export const FORMS = [
   { unverified: "full", failed: "full", named: 99, chars: 16, gap: 26 },
   { unverified: "small", failed: "full", named: 99, chars: 14, gap: 20 },
@@ -15,16 +15,18 @@ export const FORMS = [
   { unverified: "dot", failed: "small", named: 3, chars: 14, gap: 15 },
   { unverified: "dot-small", failed: "small", named: 1, chars: 14, gap: 14 },
   { unverified: "dot-tiny", failed: "small", named: 1, chars: 14, gap: 14 },
+  { unverified: "dot-tiny", failed: "small", named: 1, crowd: "dot-small", chars: 14, gap: 14 },
+  { unverified: "dot-least", failed: "small", named: 1, crowd: "dot-tiny", chars: 14, gap: 14 },
 ];
-const TALL = { full: 26, bars: 39, bare: 24, small: 17, dot: 8.5, "dot-small": 6.5, "dot-tiny": 4.9, bonus: 28, chip: 21 };
-export const ROUND = { dot: 3, "dot-small": 2.1, "dot-tiny": 1.6 }; // radius of what has no room for its text
+const TALL = { full: 26, bars: 39, bare: 24, small: 17, dot: 8.5, "dot-small": 6.5, "dot-tiny": 4.9, "dot-least": 3.6, bonus: 28, chip: 21 };
+export const ROUND = { dot: 3, "dot-small": 2.1, "dot-tiny": 1.6, "dot-least": 1.2 }; // radius of what has no room for its text
 export const MARGIN = { left: 14, right: 14, top: 10, bottom: 10 };
 export const TRACK = 40; // width of the p and q hairlines at probability 1
 
 /** How an item is drawn in a form: what counts in full, what failed and what was not verified as the form says. */
 function formOf(item, form, chosen) {
   if (item.kind !== "node") return item.kind === "chip" ? "chip" : "full";
-  if (FAILED.has(item.node.status)) return item.place < form.named || chosen === item.id ? form.failed : "dot";
+  if (FAILED.has(item.node.status)) return item.place < form.named || chosen === item.id ? form.failed : form.crowd || "dot";
   return item.node.status === "root" || JUDGED.has(item.node.status) || chosen === item.id
     ? "full"
     : form.unverified;
@@ -53,5 +55,5 @@ export function measureItem(item, form, room) {
       tall: TALL[item.bars ? "bars" : item.form] * u,
     });
   } else if (item.form === "small") Object.assign(item, { w: text(11) + 9 * u, h: 15 * u, tall: TALL.small * u });
-  else Object.assign(item, { w: (2 * ROUND[item.form] + 1) * u, h: 7 * u, tall: TALL[item.form] * u });
+  else Object.assign(item, { w: (2 * ROUND[item.form] + 1) * u, h: Math.min(7, TALL[item.form]) * u, tall: TALL[item.form] * u });
 }

@@ -1,15 +1,18 @@
 // Where every node of a step's tree goes: a tidy tree, left to right, judged nodes large, the rest as small as need be.
 //
 // Text never shrinks below 11 px. When room is short, nodes that were not verified lose size first (small boxes, then dots), then
-// the drawing grows past its frame and scrolls. A step's accepted path runs straight, so the eye reads it as one line.
+// the deepest of them hide behind counts, then the drawing grows past its frame and scrolls. What is deep and narrow is cut
+// into bands. A step's accepted path runs straight, so the eye reads it as one line.
 import { FAILED, JUDGED } from "../run/parseStep.js";
-import * as chain from "./chain.js";
+import * as bands from "./bands.js";
 import { edges } from "./edges.js";
 import { FORMS, MARGIN, ROUND, measureItem } from "./items.js";
 
 const NAMED = FORMS.filter((form) => !ROUND[form.unverified]);
 const WIDEST_GAP = 112;
 const LIMIT = 400;
+const DEEP = 10; // columns from which on a narrow tree is rather cut into bands than written without its text
+const FEWER = [72, 48, 32]; // items, tried in turn where not even the densest form fits
 const MANY = 12; // so many pruned nodes are folded into a count as soon as others would lose their text to them
 export const PRUNED_CHIP = "chippruned";
 
@@ -163,21 +166,50 @@ const fullRoom = (room) => ({
 export function tree(step, frame) {
   const room = fullRoom(frame);
   const foldable = step.counts.pruned > MANY && !room.opened.has("pruned");
-  const named = foldable ? fittingForm(step, room, false, NAMED) : null;
-  const { drawing, sizing, bent } = named && (named.bent || named.sizing.fits) ? named : fittingForm(step, room, foldable);
-  if (bent) return { items: drawing.items, ...bent, form: "chain" };
-  return { items: drawing.items, ...placeItems(sizing, drawing, room), edges: edges(drawing.items, room.u), form: sizing.form };
+  const named = foldable ? fittingForm(choose(step, room.limit, room.opened), room, step, NAMED) : null;
+  return finished(named && named.fits ? named : fitted(step, room, foldable), room);
 }
 
-/** A step's items in the roomiest form that fits, or in the densest where none does. */
-function fittingForm(step, room, fold, forms = FORMS) {
-  const drawing = choose(step, room.limit, room.opened, fold);
+/** The step in the roomiest form that fits, with fewer items where none does. */
+function fitted(step, room, fold) {
+  const whole = fittingForm(choose(step, room.limit, room.opened, fold), room, step);
+  if (whole.fits || room.opened.size) return whole;
+  const judged = step.nodes.filter((node) => JUDGED.has(node.status) || FAILED.has(node.status)).length;
+  for (const limit of FEWER.filter((count) => count < step.nodes.length && count * 0.75 > judged + 1)) {
+    const part = fittingForm(choose(step, limit, room.opened, fold), room, step);
+    if (part.fits) return part;
+  }
+  return whole;
+}
+
+function finished({ drawing, sizing, banded }, room) {
+  const { items } = drawing;
+  if (banded) return { items, ...banded };
+  return { items, ...placeItems(sizing, drawing, room), edges: edges(items, room.u), form: sizing.form };
+}
+
+/** A drawing in the roomiest form that fits, in one row or in bands; in the densest where none does. */
+function fittingForm(drawing, room, step, forms = FORMS) {
   for (const id of step.path) if (drawing.items.has(id)) drawing.items.get(id).on = true;
-  if (chain.needsRows(drawing, room)) return { drawing, bent: chain.plan(drawing, room) };
   let sizing;
   for (const form of forms) {
     sizing = { ...plan(drawing, form, room), form: form.unverified };
-    if (sizing.fits) break;
+    if (sizing.fits) return { drawing, sizing, fits: true };
+    const banded = narrow(sizing) ? inBands(sizing, drawing, room) : null;
+    if (banded && banded.fits) return { drawing, banded, fits: true };
   }
-  return { drawing, sizing };
+  const banded = sizing.least > room.width ? inBands(sizing, drawing, room) : null;
+  return banded && banded.height * room.width < sizing.least * room.height
+    ? { drawing, banded, fits: banded.fits }
+    : { drawing, sizing, fits: false };
+}
+
+/** Hardly more than a line: a chain, or a deep tree with few branches. */
+function narrow({ items, widths }) {
+  return items.length <= widths.length + 1 || (widths.length >= DEEP && items.length <= 3 * widths.length);
+}
+
+function inBands(sizing, drawing, room) {
+  settle(drawing.root, 0);
+  return bands.plan(sizing, drawing, room);
 }

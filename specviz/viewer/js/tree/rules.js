@@ -5,7 +5,8 @@ import { count, quote } from "../kit/format.js";
 import { FAILED, sentChildren } from "../run/parseStep.js";
 import { REASONS, failed, winner } from "./reasons.js";
 
-const EXACT = new Set(["ratio", "without_replacement", "traversal"]);
+/** Rules by which the output follows the target's distribution, not the tokens of one autoregressive run. */
+export const EXACT = new Set(["ratio", "without_replacement", "traversal"]);
 
 const card = (name, title, formula) => [name, { title, formula, why: REASONS[name] }];
 export const ALL = Object.fromEntries([

@@ -176,6 +176,8 @@ export class Tree {
     if (!width) return undefined;
     const room = { width: width * stage.zoom, height: (height - 2) * stage.zoom };
     const measure = (text, size, bold) => dom.measure(text, size, bold);
+    this.anchor = !fresh && this.zoom !== stage.zoom ? this.anchored() : null;
+    this.zoom = stage.zoom;
     this.plan = layout.tree(step, { ...room, u: stage.u, measure, opened: stage.opened });
     const focused = this.svg.contains(document.activeElement);
     this.paint(step);
@@ -233,8 +235,26 @@ export class Tree {
   }
 
   settle() {
-    if (this.framing && this.plan && !this.stage.table) this.frame();
+    if (this.anchor) this.hold(this.anchor);
+    else if (this.framing && this.plan && !this.stage.table) this.frame();
     this.framing = false;
+    this.anchor = null;
+  }
+
+  /** Where in the frame the chosen node stands, or the frame's middle when it is out of sight. */
+  anchored() {
+    const { width, height } = this.room();
+    const item = this.plan && (this.plan.items.get(this.stage.node) || this.plan.items.get(0));
+    if (!item) return null;
+    const x = item.x + item.w / 2 - this.scroller.scrollLeft,
+      y = item.y - this.scroller.scrollTop;
+    return x > 0 && x < width && y > 0 && y < height ? { id: item.id, x, y } : { id: item.id, x: width / 2, y: height / 2 };
+  }
+
+  /** Zooming goes on around the chosen node. */
+  hold({ id, x, y }) {
+    const item = this.plan.items.get(id);
+    if (item) this.scroller.scrollTo(item.x + item.w / 2 - x, item.y - y);
   }
 
   /** When the drawing is larger than its frame, begin where the walk ended, with as much before it as fits. */

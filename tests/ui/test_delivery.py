@@ -1,0 +1,74 @@
+"""What travels to a visitor: one page, compressed, without the viewer's script and without what other tabs show."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from specviz.ui import delivery
+from specviz.ui.shared import AppState
+from specviz.viewer import bundle
+from tests.support.fakes.ui import app
+from tests.support.pages.app import served
+
+STAGES = ("sp-see-stage", "sp-image-stage", "sp-left", "sp-right", "sp-lesson")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> AppState:
+    return app(tmp_path_factory.mktemp("app"))
+
+
+@pytest.fixture(scope="module")
+def url(shared: AppState) -> Iterator[str]:
+    with served(shared) as found:
+        yield found
+
+
+def answer(url: str, path: str = "/", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+    connection.request("GET", path, headers=headers)
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response, body
+
+
+def components(page: bytes) -> dict[str, Any]:
+    """Properties of the page's components, by element id."""
+    config = re.search(r"window\.gradio_config = (.*?);</script>", page.decode(), re.DOTALL)
+    assert config
+    return {entry["props"].get("elem_id"): entry["props"] for entry in json.loads(config[1])["components"]}
+
+
+def test_the_page_is_compressed_for_a_browser_that_can_read_it(url: str) -> None:
+    plain, page = answer(url)
+    packed, body = answer(url, **{"Accept-Encoding": "gzip, deflate"})
+    assert plain.getheader("Content-Encoding") is None and packed.getheader("Content-Encoding") == "gzip"
+    assert "accept-encoding" in str(packed.getheader("Vary")).lower()
+    assert len(body) < len(page) / 3 and gzip.decompress(body)[:200] == page[:200]
+
+
+def test_the_page_has_only_the_run_that_it_opens_with(url: str, shared: AppState) -> None:
+    default = shared.archive.gallery.default
+    assert default is not None
+    found = components(answer(url)[1])
+    assert default.text in found["sp-stage"]["value"]
+    assert [found[name]["value"] for name in STAGES] == [""] * len(STAGES)
+
+
+def test_the_viewer_s_script_travels_once_in_a_file_that_is_kept(url: str) -> None:
+    response, page = answer(url)
+    assert b"SpecvizViewer =" not in page and page.count(delivery.script_address().encode()) == 1
+    assert response.getheader("Link") == f"<{delivery.script_address()}>; rel=preload; as=script"
+    file, script = answer(url, f"/{delivery.script_address()}")
+    assert script.decode() == bundle.script() and "immutable" in str(file.getheader("Cache-Control"))
+    assert str(file.getheader("Content-Type")).startswith("text/javascript")
+    assert answer(url, "/config")[0].getheader("Link") is None
