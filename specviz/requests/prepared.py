@@ -18,7 +18,6 @@ import torch
 import transformers
 
 import specviz
-from specviz.engine.cost import CostCurve, measure
 from specviz.engine.interfaces import Composition, Target, TokenText
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder, written
@@ -39,9 +38,6 @@ KINDS = {"text": "text", "image": "images", "vision_language": "pictures and tex
 """What targets of a modality work on, in words for a sentence."""
 FAULTS = frozenset({"error", "out_of_memory"})
 """Reasons of an end that something went wrong for."""
-
-_CURVES: dict[tuple[str, ...], CostCurve] = {}
-_CURVES_LOCK = threading.Lock()
 
 
 class LoadedModel(Protocol):
@@ -288,14 +284,3 @@ def check_modality(method: Method, modality: str, target: str) -> None:
         raise BadInput(
             f"{method.title} does not run on {target}, which works on {KINDS.get(modality, modality)}. Methods that do: {names}."
         )
-
-
-def measured_curve(target: Target, progress: Progress) -> CostCurve:
-    """The cost curve of this target here, measured once per process."""
-    progress("Measuring what a pass costs here", None)
-    rows = str(getattr(target, "rows", 1))  # a guided picture reads every code twice
-    key = (target.name, str(target.device), str(target.dtype), target.tier, rows)
-    with _CURVES_LOCK:
-        if key not in _CURVES:
-            _CURVES[key] = measure(target)
-        return _CURVES[key]
