@@ -121,8 +121,6 @@ class RunTab(ABC):
         if change.running is not None:
             updates[self.run] = gr.Button(self.verb[change.running])
             updates[self.stop] = gr.Button(visible=change.running)
-            if change.running:
-                updates[self.why] = panels.why(None)
         if change.trace is not None:
             updates[self.why] = panels.why(change.trace, change.timing, self.more)
         if change.settings_run is not None and self.knows(change.settings_run):

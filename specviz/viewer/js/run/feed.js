@@ -29,6 +29,7 @@ export class Feed {
       end: null,
       problems: [],
       notice: null,
+      coming: null,
       timing: false,
       seen: new Set(),
     };
@@ -36,13 +37,26 @@ export class Feed {
 
   /** Take the whole text as it is now. */
   accept(text) {
-    if (typeof text !== "string" || text === this.text) return;
+    if (typeof text !== "string") return;
+    const { coming } = this.trace;
+    this.trace.coming = this.announced(text);
+    if (this.trace.coming || text === this.text) {
+      if (coming !== this.trace.coming) this.onChange();
+      return;
+    }
     if (this.text === "" || !text.startsWith(this.text)) this.restart(text);
     this.text = text;
-    const before = this.next;
     this.drain();
-    this.onChange(this.next !== before);
+    this.onChange();
     this.follow();
+  }
+
+  /** The newest word on another live run, until that has lines: what is on the stage stays there meanwhile. */
+  announced(text) {
+    const last = text.trimEnd().split("\n").at(-1);
+    const control = Feed.control(last);
+    const waits = control && control.mode === "live" && control.run !== this.name && this.trace.steps.length;
+    return waits && !text.includes('"seq":') ? control : null;
   }
 
   /** Once a live run has begun, take its lines as they are written. */
@@ -53,9 +67,8 @@ export class Feed {
 
   /** Lines that came by the tail. */
   more(text) {
-    const before = this.next;
     for (const line of text.split("\n")) this.line(line, true);
-    if (this.next !== before) this.onChange(true);
+    this.onChange();
   }
 
   restart(text) {
@@ -148,7 +161,7 @@ export class Feed {
     for (const line of text.split("\n")) this.line(line, true);
     if (this.next === start) return this.skip(until);
     if (this.early.size) this.ask(Math.min(...this.early.keys()));
-    return this.onChange(true);
+    return this.onChange();
   }
 
   /** The missing lines cannot be had: say so and go on with what there is. */
@@ -158,7 +171,7 @@ export class Feed {
     this.early.clear();
     this.next = until;
     for (const [, line] of waiting) this.place(line);
-    this.onChange(true);
+    this.onChange();
   }
 
   notice(line) {
