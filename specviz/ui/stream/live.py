@@ -186,7 +186,7 @@ class Live:
             feed.say(*batch.status)
         feed.add(batch.lines)
         trace, failure = None, batch.failure
-        if first or batch.ended or batch.failure:
+        if feed.count and (first or batch.ended or batch.failure):
             trace, broken = self._trace(feed.run)
             failure = failure or broken
         if failure and feed.count:
@@ -197,7 +197,7 @@ class Live:
         return Frame(cancel, feed.text, feed.run, trace, failure, feed.count, timing)
 
     def _trace(self, key: str) -> tuple[Trace | None, str]:
-        """The run so far, None before its first line; or what is wrong with the file it has written."""
+        """The run so far, None before the page has a line of it; or what is wrong with the file it has written."""
         text = self.store.text(key)
         try:
             return (traces.read(text.encode()) if text else None), ""
