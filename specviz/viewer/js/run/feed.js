@@ -25,6 +25,7 @@ export class Feed {
       run: null,
       steps: [],
       ends: [],
+      lines: [],
       starts: [],
       end: null,
       problems: [],
@@ -111,7 +112,9 @@ export class Feed {
       if (whole) this.problem("a line that is not JSON");
       return whole;
     }
-    if (record && typeof record === "object") this.place(record);
+    if (!record || typeof record !== "object") return true;
+    record.source = text;
+    this.place(record);
     return true;
   }
 
@@ -186,6 +189,7 @@ export class Feed {
 
   use(line) {
     const { trace } = this;
+    trace.lines.push(line.source);
     if (line.kind === "run") trace.run = this.run(line);
     if (line.kind === "end") trace.end = line;
     if (line.kind !== "step") return;
