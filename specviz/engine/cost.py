@@ -86,8 +86,8 @@ def measure(
                 told(number, len(widths) * (1 + rounds))
                 threads.look()
                 times[width].append(_pass(target, session, width, chains))
-            if len(times[widths[-1]]) == 1:
-                round_cost = sum(cost for (cost,) in times.values())
+            if len(times[widths[-1]]) == 2:  # on a GPU the first round captures graphs
+                round_cost = sum(costs[-1] for costs in times.values())
                 rounds = min(REPEATS, max(FEWEST, int(MILLISECONDS / round_cost)))
         # The first of each is warm-up; of two the smaller, which less has come between.
         return CostCurve(widths, tuple(statistics.median_low(times[width][1:]) for width in widths))

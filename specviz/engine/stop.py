@@ -86,13 +86,17 @@ def watched(look: Look) -> Iterator[None]:
         _OF_THREAD.look = outer
 
 
-def pieces(total: int, size: int) -> Iterator[tuple[int, int]]:
-    """Start and end of each piece of at most ``size`` of ``total`` tokens, for whoever reads a text in several passes.
+def pieces(total: int, size: int | Callable[[int], int]) -> Iterator[tuple[int, int]]:
+    """Start and end of the pieces of ``total`` tokens, for whoever reads a text in several passes. ``size`` is the most that a
+    piece may have, or says so for the piece that starts at a token.
 
     Raises Interrupted before a piece that nobody wants any more; a text of one piece is read without asking.
     """
-    for start in range(0, total, size):
+    start = 0
+    while start < total:
+        end = min(total, start + (size if isinstance(size, int) else size(start)))
         look = getattr(_OF_THREAD, "look", None)
-        if look is not None and total > size:
+        if look is not None and (start or end < total):
             look(start, total)
-        yield start, min(total, start + size)
+        yield start, end
+        start = end

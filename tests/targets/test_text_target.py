@@ -130,6 +130,13 @@ def test_a_prompt_read_in_pieces_is_the_prompt_read_at_once(kind: str, tier: str
         assert torch.allclose(mine[0], other[0], atol=1e-10) and torch.allclose(mine[1], other[1], atol=1e-10)
 
 
+def test_pieces_shrink_with_what_they_look_back_on() -> None:
+    target = TextTarget(model("llama"), "llama", ())
+    assert [target.piece_at(start) for start in (0, 1024, 3072, 100_000)] == [256, 128, 64, 64]
+    target.piece = 1
+    assert target.piece_at(100_000) == 1
+
+
 def test_layers_that_cannot_branch_are_refused_with_a_reason() -> None:
     config = MambaConfig(vocab_size=64, hidden_size=16, num_hidden_layers=2, state_size=4)
     with pytest.raises(ModelUnavailable, match="linear_attention, which cannot hold the branches"):

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import Target, TargetPass
-from specviz.engine.stop import pieces
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.errors import ModelUnavailable
 from specviz.targets.text import TextSession, TextTarget, joined
@@ -66,7 +65,7 @@ class SpecTokenSession(TextSession):
     def prefill(self, ids: Sequence[int]) -> SpecTokenPass:
         """As :meth:`TextSession.prefill`, with a [SPEC] token behind the last of ``ids``."""
         passes, behind = list[TargetPass](), dict[int, Tensor]()
-        for start, end in pieces(len(ids), self.target.piece):
+        for start, end in self._pieces(len(ids)):
             if end < len(ids):
                 passes.append(self._read(ids[start:end]))
                 continue
