@@ -71,8 +71,9 @@
   let writing = 0;
   let unseen = null;
 
-  /** Go to the step that the address named, once its run is there. */
+  /** Go to the step that the address named, once its run is there; a run of one's own that came back stands in for it. */
   function seek(viewer) {
+    if (isSeen(viewer) && viewer.feed.name.startsWith("mine:")) seeking = false;
     if (!seeking || (sought.trace && sought.trace !== viewer.feed.name)) return;
     seeking = false;
     if (Number.isInteger(sought.step) && sought.step >= 0) setTimeout(() => viewer.go(sought.step), 30);

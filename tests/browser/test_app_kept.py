@@ -49,6 +49,10 @@ def test_a_reload_keeps_the_form_and_the_steps_and_a_link_does_not(opened: Brows
         visitor.page.goto(f"{url}?trace=stand")
         visitor.until(f"{visitor.stage()}.feed.name === 'stand'")
         expect(visitor.page.locator("#sp-prompt textarea")).not_to_have_value("A prompt of my own.")
+        begin(visitor)
+        visitor.page.reload()
+        visitor.until(f"{visitor.stage()}.feed.name.startsWith('mine:')")
+        visitor.until("!new URL(location.href).searchParams.has('trace')")
         visitor.errors.clear()  # Gradio's own, of the answers that a reload cuts off
 
 
