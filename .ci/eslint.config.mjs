@@ -2,7 +2,8 @@
 const PAGE = [
   "CustomEvent", "EventSource", "Image", "MutationObserver", "ResizeObserver", "URL", "atob",
   "cancelAnimationFrame", "clearTimeout", "devicePixelRatio", "document", "getComputedStyle", "history", "innerWidth",
-  "localStorage", "location", "navigator", "matchMedia", "performance", "requestAnimationFrame", "setTimeout", "window",
+  "fetch", "localStorage", "location", "navigator", "matchMedia", "performance", "requestAnimationFrame", "sessionStorage",
+  "setInterval", "setTimeout", "window",
 ];
 
 const rules = {

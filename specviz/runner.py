@@ -11,6 +11,7 @@ from specviz.engine.stop import Stop, why
 from specviz.engine.threads import ThreadLimit
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.registry import Method, get
+from specviz.models.hub.cache_dir import silent
 from specviz.models.hub.modality import modality_of
 from specviz.request import Memory, Request
 from specviz.requests import image, text, vision_language
@@ -31,7 +32,7 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
     """Load and check, as the target's kind wants it. Raises a SpecvizError that says what to change."""
     if not (isinstance(memory, Memory | None) and (progress is None or callable(progress))):
         raise BadInput("memory is a specviz.request.Memory and progress a function of a message and a fraction, or None.")
-    progress = progress or (lambda message, fraction: None)
+    progress = progress or silent
     # What is wrong with the request itself is said before anything is fetched or loaded.
     method = get(request.method)
     modality = modality_of(request.target, progress)
@@ -70,7 +71,7 @@ def _decoded(
     missing = prepared.earlier_trajectories(cancel, progress)
     record = prepared.run_record(composition)
     yield replace(record, warnings=(*record.warnings, missing)) if missing else record
-    decoding = prepared.decoding(composition, request.seed, request.record, cancel)
+    decoding = prepared.decoding(composition, request.seed, request.record, cancel, progress=progress or silent)
     steps: list[Step] = []
     for step in prepared.steps(decoding):
         steps.append(step)

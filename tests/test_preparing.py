@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.registry import get
 from specviz.models.hub.modality import modality_of
 from specviz.request import Request
-from specviz.requests import prepared
-from specviz.requests.prepared import check_modality, measured_curve
+from specviz.requests.prepared import check_modality
 from specviz.runner import prepare
 
 
@@ -61,18 +58,3 @@ def test_an_error_of_a_parameter_names_its_field() -> None:
 def test_a_folder_that_is_no_model_is_left_to_the_loader(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="safetensors"):
         prepare(Request("autoregressive", "hello", str(tmp_path)))
-
-
-def test_what_a_pass_costs_is_measured_once_a_target_and_guided_pictures_have_their_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A guided picture reads every code twice: the curve of one row would foretell it twice as fast as it is."""
-    measured: list[int] = []
-    monkeypatch.setattr(prepared, "_CURVES", {})
-    monkeypatch.setattr(prepared, "measure", lambda target: measured.append(target.rows) or target.rows)
-    plain, guided = (
-        SimpleNamespace(name="emoji-64", device=torch.device("cpu"), dtype=torch.float32, tier="auto", rows=rows)
-        for rows in (1, 2)
-    )
-    found = [measured_curve(one, lambda *_: None) for one in (plain, guided, plain, guided)]
-    assert found == [1, 2, 1, 2] and measured == [1, 2]

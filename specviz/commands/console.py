@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -20,11 +21,15 @@ class Parser(argparse.ArgumentParser):
         raise BadInput(f"{message[:1].upper()}{message[1:].rstrip('.')}; see {self.prog} --help.")
 
 
+_COUNTS = re.compile(r"\d[\d,]* of ")
+
+
 class ProgressLine:
-    """Progress on the error stream: one line rewritten on a terminal, a line for each new message elsewhere."""
+    """Progress on the error stream: one line rewritten on a terminal; elsewhere a line for each new message, what it counts
+    aside."""
 
     def __init__(self) -> None:
-        self._message = ""
+        self._said = ""
         self._open = False
 
     def __call__(self, message: str, fraction: float | None = None) -> None:
@@ -33,9 +38,9 @@ class ProgressLine:
             share = "" if fraction is None else f" {fraction * 100:.0f} %"
             sys.stderr.write(f"\r\x1b[2K{message}{share}")
             self._open = True
-        elif message != self._message:
+        elif (said := _COUNTS.sub("", message)) != self._said:
             sys.stderr.write(message + "\n")
-        self._message = message
+            self._said = said
         sys.stderr.flush()
 
     def close(self) -> None:

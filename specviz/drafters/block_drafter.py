@@ -15,8 +15,12 @@ from torch import Tensor
 from specviz.drafters.networks.block_net import BlockNet, State
 from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
+from specviz.engine.stop import pieces
 from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
+
+PIECE = 512
+"""Inputs of a prompt that are taken in at once."""
 
 
 class Memory:
@@ -99,7 +103,8 @@ class BlockDrafter(NullDrafter):
         self._recent = self._recent[:0]
         self._waiting, self._branches, self._block_logits, self._calls = [], None, {}, 0
         if prefill is not None:
-            self._commit(list(context.ids[1:]), prefill.hidden[self._tap])
+            for start, end in pieces(len(context.ids) - 1, PIECE):
+                self._commit(list(context.ids[start + 1 : end + 1]), prefill.hidden[self._tap][start:end])
 
     @torch.inference_mode()
     def observe(self, finished: Round) -> None:

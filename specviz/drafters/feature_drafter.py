@@ -18,6 +18,7 @@ from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
+from specviz.engine.stop import pieces
 from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
 
@@ -195,8 +196,9 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         done = 0
         self._cache.reserve(until)
         self._stepper.reach(until)
-        while self._committed < until:
-            start, end = self._committed, min(until, self._committed + PIECE)
+        before = self._committed
+        for piece_start, piece_end in pieces(until - before, PIECE):
+            start, end = before + piece_start, before + piece_end
             rows = features[done : done + end - start]
             places = torch.arange(start, end, device=device)
             mask = None if end - start == 1 else torch.arange(end, device=device)[None] <= places[:, None]

@@ -15,6 +15,7 @@ from specviz.engine.batch_cache import RowCache
 from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Context, Draft, TargetPass
 from specviz.engine.run_state import RunState, Settled
+from specviz.engine.stop import Interrupted
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
 from specviz.trace.notes.models import BatchCacheNote, BatchRowCache
@@ -116,6 +117,8 @@ class BatchDecoding:
             while self.running:
                 yield self._play()
                 self._release([row for row in self.running if row.cancel.is_set()], "cancelled")
+        except Interrupted:
+            return  # while a drafter read a row's prompt: all rows are cancelled below
         except Exception as error:  # a fault in one row or in the shared pass ends all; the steps so far survive
             for row in self.running:
                 row.fail(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,10 @@ from specviz.engine.tree import DraftTree
 # One row takes another kernel than two, so the step from one to two is measured, not interpolated.
 WIDTHS = (1, 2, 4, 8, 16, 32, 64, 96)
 REPEATS = 5
+FEWEST = 2
+MILLISECONDS = 1500.0
+"""What the counted rounds over all widths may take together on a slow or busy machine, which makes fewer of them: somebody
+waits for the first step."""
 CONTEXT = 128
 
 
@@ -62,10 +66,12 @@ class Timed(Protocol):
         """A session with room for so many tokens."""
 
 
-def measure(target: Timed, widths: Sequence[int] = WIDTHS, chains: bool = False) -> CostCurve:
+def measure(
+    target: Timed, widths: Sequence[int] = WIDTHS, chains: bool = False, told: Callable[[int, int], None] = lambda *_: None
+) -> CostCurve:
     """Time passes behind 128 cached tokens: medians of a few, taken in turn so that drift hits all widths alike.
 
-    ``chains`` is for models that score chains only.
+    ``chains`` is for models that score chains only. ``told`` hears the number of each pass and of how many.
     """
     context = max(1, min(CONTEXT, target.context_length - 2 * max(widths)))
     widths = tuple(width for width in widths if context + width < target.context_length)
@@ -73,13 +79,18 @@ def measure(target: Timed, widths: Sequence[int] = WIDTHS, chains: bool = False)
     try:
         session.prefill([1] * context)
         times: dict[int, list[float]] = {width: [] for width in widths}
-        for repeat in range(REPEATS + 1):
+        number, rounds = 0, REPEATS
+        while len(times[widths[-1]]) <= rounds:
             for width in widths:
+                number += 1
+                told(number, len(widths) * (1 + rounds))
                 threads.look()
-                spent = _pass(target, session, width, chains)
-                if repeat:  # the first of each is warm-up
-                    times[width].append(spent)
-        return CostCurve(widths, tuple(statistics.median(times[width]) for width in widths))
+                times[width].append(_pass(target, session, width, chains))
+            if len(times[widths[-1]]) == 2:  # on a GPU the first round captures graphs
+                round_cost = sum(costs[-1] for costs in times.values())
+                rounds = min(REPEATS, max(FEWEST, int(MILLISECONDS / round_cost)))
+        # The first of each is warm-up; of two the smaller, which less has come between.
+        return CostCurve(widths, tuple(statistics.median_low(times[width][1:]) for width in widths))
     finally:
         session.close()
 

@@ -10,7 +10,7 @@ from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Session
 from specviz.engine.recorder import DeferredSteps
 from specviz.engine.run_state import Outcome, RunState, is_out_of_memory
-from specviz.engine.stop import why
+from specviz.engine.stop import Interrupted
 from specviz.trace.schema import Step
 
 __all__ = ["Decoding", "Outcome", "is_out_of_memory"]
@@ -30,6 +30,8 @@ class Decoding(RunState):
             session = self._open()
             self.prefill(session)
             yield from self._rounds(session, recorded)
+        except Interrupted:
+            self.stopped()
         except Exception as error:  # the steps so far must survive a fault in any part, ours included
             self.note_fault(error)
             last = _rescued(recorded)
@@ -68,10 +70,10 @@ class Decoding(RunState):
                 if step is not None:
                     yield step
         last = recorded.pop()
-        limit = why(self.cancel)
-        self.outcome.reason = stop or ("time_limit" if limit else "cancelled")
         if stop is None:
-            self.outcome.message = limit
+            self.stopped()
+        else:
+            self.outcome.reason = stop
         if last is not None:
             yield last
 

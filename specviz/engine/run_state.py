@@ -18,6 +18,7 @@ from specviz.engine.clock import Stopwatch, Untimed
 from specviz.engine.interfaces import Composition, Context, Draft, Round, Target, TargetPass, Verdict
 from specviz.engine.recorder import DeferredSteps, Recorder
 from specviz.engine.sampling import Noise, Warp
+from specviz.engine.stop import Interrupted, Look, watched, why
 from specviz.errors import ContextFull, OutOfMemory, SpecvizError
 
 _LOG = logging.getLogger(__name__)
@@ -67,13 +68,20 @@ def _committed(draft: Draft, verdict: Verdict) -> list[int]:
     return path if verdict.bonus is None else [*path, verdict.bonus]
 
 
+def _no_progress(message: str, share: float | None) -> None:
+    """Where nobody waits for the prompt to be read."""
+
+
 def _no_mark(phase: str) -> None:
     """Where no round is timed, nothing marks the end of a phase."""
 
 
 @dataclass
 class RunState:
-    """One run of a composition on a target, from the token ids ``prompt``, round by round; ``outcome`` says how it went."""
+    """One run of a composition on a target, from the token ids ``prompt``, round by round; ``outcome`` says how it went.
+
+    ``progress`` is told how far a long prompt is read: a sentence, and the share of it.
+    """
 
     target: Target
     composition: Composition
@@ -84,6 +92,7 @@ class RunState:
     recorder: Recorder
     cancel: threading.Event = field(default_factory=threading.Event)
     ignore_eos: bool = False
+    progress: Callable[[str, float | None], None] = _no_progress
     outcome: Outcome = field(default_factory=Outcome)
 
     def __post_init__(self) -> None:
@@ -114,13 +123,29 @@ class RunState:
         )
 
     def prefill(self, cache: RunCache) -> None:
-        """All of the prompt but its last token, into the cache and to the drafter."""
+        """All of the prompt but its last token, into the cache and to the drafter. Raises Interrupted where the run is ended
+        between two pieces of a long one."""
         started = time.perf_counter_ns()
-        scored = cache.prefill(self.prompt[:-1]) if len(self.prompt) > 1 else None
-        self.composition.controller.begin(self.context(), scored)
+        with watched(self._look("Reading the prompt")):
+            scored = cache.prefill(self.prompt[:-1]) if len(self.prompt) > 1 else None
+        with watched(self._look("The drafter reads the prompt")):
+            self.composition.controller.begin(self.context(), scored)
         if self.target.device.type == "cuda":
             torch.cuda.synchronize(self.target.device)
         self.outcome.prefill_ns = time.perf_counter_ns() - started - self.untimed.spent
+
+    def _look(self, what: str) -> Look:
+        def look(done: int, total: int) -> None:
+            if self.cancel.is_set():
+                raise Interrupted
+            self.progress(f"{what}: {done:,} of {total:,} tokens", done / total)
+
+        return look
+
+    def stopped(self) -> None:
+        """Note in ``outcome`` that somebody or the clock ended the run."""
+        self.outcome.message = why(self.cancel)
+        self.outcome.reason = "time_limit" if self.outcome.message else "cancelled"
 
     def settle(self, cache: RunCache, context: Context, draft: Draft, scored: TargetPass, clock: Stopwatch) -> Settled:
         """Judge, commit, and let the drafter learn, which is part of what drafting costs. Ends the round."""

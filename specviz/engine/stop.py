@@ -1,11 +1,12 @@
-"""Stop conditions from outside a run: whoever asked for it, or the clock."""
+"""Stop conditions from outside a run: whoever asked for it, or the clock; also in the middle of a long prompt."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 Limit = Callable[[], tuple[float, str]]
 """Most seconds a run may compute, as things stand now, and a sentence on why. It may change while the run goes on."""
@@ -62,3 +63,40 @@ class Stop(threading.Event):
 def why(cancel: threading.Event) -> str:
     """The limit that ended a run; empty when somebody stopped it."""
     return cancel.why if isinstance(cancel, Stop) else ""
+
+
+class Interrupted(Exception):
+    """A run was stopped while a prompt was being read for it."""
+
+
+Look = Callable[[int, int], None]
+"""Told how many tokens of how many have been read. Raises Interrupted where no more is wanted."""
+
+_OF_THREAD = threading.local()
+
+
+@contextmanager
+def watched(look: Look) -> Iterator[None]:
+    """Have ``look`` called between the pieces of every long text that this thread reads until the ``with`` block ends."""
+    outer = getattr(_OF_THREAD, "look", None)
+    _OF_THREAD.look = look
+    try:
+        yield
+    finally:
+        _OF_THREAD.look = outer
+
+
+def pieces(total: int, size: int | Callable[[int], int]) -> Iterator[tuple[int, int]]:
+    """Start and end of the pieces of ``total`` tokens, for whoever reads a text in several passes. ``size`` is the most that a
+    piece may have, or says so for the piece that starts at a token.
+
+    Raises Interrupted before a piece that nobody wants any more; a text of one piece is read without asking.
+    """
+    start = 0
+    while start < total:
+        end = min(total, start + (size if isinstance(size, int) else size(start)))
+        look = getattr(_OF_THREAD, "look", None)
+        if look is not None and (start or end < total):
+            look(start, total)
+        yield start, end
+        start = end

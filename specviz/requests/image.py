@@ -25,6 +25,7 @@ from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 from specviz.methods.registry import Method
 from specviz.methods.resources import ImageResources
+from specviz.models.cost_curves import measured_curve
 from specviz.models.device import choose_device, choose_dtype
 from specviz.models.drafters.heads import layout_for
 from specviz.models.hub.catalog import resolve
@@ -35,7 +36,7 @@ from specviz.models.image.image_parts import image_drafter, image_samplers
 from specviz.models.image.image_vocabulary import warning
 from specviz.models.image.prompts import checked
 from specviz.request import Memory, Request, refuse_unused
-from specviz.requests.prepared import Prepared, Progress, measured_curve
+from specviz.requests.prepared import Prepared, Progress
 from specviz.targets.image import ImageTarget
 from specviz.trace.notes.images import CanvasNote
 from specviz.trace.schema import Note, Step

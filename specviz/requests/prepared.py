@@ -18,16 +18,16 @@ import torch
 import transformers
 
 import specviz
-from specviz.engine.cost import CostCurve, measure
 from specviz.engine.interfaces import Composition, Target, TokenText
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder, written
 from specviz.engine.run_state import RunState
 from specviz.engine.sampling import Noise
-from specviz.engine.stop import Stop, why
+from specviz.engine.stop import Interrupted, Stop, watched, why
 from specviz.errors import BadInput
 from specviz.methods.registry import Method, all_methods, get
 from specviz.methods.resources import MethodResources
+from specviz.models.hub.cache_dir import silent
 from specviz.request import Memory, Recollection, Request
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import Baseline, Divergence, End, Run, Sampling, Step
@@ -38,9 +38,6 @@ KINDS = {"text": "text", "image": "images", "vision_language": "pictures and tex
 """What targets of a modality work on, in words for a sentence."""
 FAULTS = frozenset({"error", "out_of_memory"})
 """Reasons of an end that something went wrong for."""
-
-_CURVES: dict[tuple[str, ...], CostCurve] = {}
-_CURVES_LOCK = threading.Lock()
 
 
 class LoadedModel(Protocol):
@@ -96,12 +93,19 @@ class Prepared:
         return replace(composition, generation=recollection.generation())
 
     def decoding(
-        self, composition: Composition, seed: int, record: str, cancel: threading.Event, trajectory: int = 0
+        self,
+        composition: Composition,
+        seed: int,
+        record: str,
+        cancel: threading.Event,
+        trajectory: int = 0,
+        progress: Progress = silent,
     ) -> Decoding:
-        """One run, ready to start, or with a number from 1 a trajectory that only teaches the drafter."""
+        """One run, ready to start, or with a number from 1 a trajectory that only teaches the drafter. ``progress`` hears how
+        far a long prompt is read."""
         noise = Noise(seed, trajectory, composition.generation)
         warp, recorder = self.parts.warp, self.recorder(record)
-        return Decoding(self.target, composition, self.prompt_ids, warp, noise, self.budget, recorder, cancel)
+        return Decoding(self.target, composition, self.prompt_ids, warp, noise, self.budget, recorder, cancel, progress=progress)
 
     def recorder(self, record: str) -> Recorder:
         """Who makes the steps of a run."""
@@ -138,17 +142,26 @@ class Prepared:
         """
         count = getattr(self.request.parameters, "earlier_trajectories", 0)
         for number in range(1, count + 1):
-            if progress is not None:
-                progress(f"Decoding earlier trajectory {number} of {count}", (number - 1) / count)
             decoding = self.decoding(self.compose(), self.request.seed, "off", cancel, number)
             with closing(decoding.steps()) as steps:
-                cut = any(_halfway(cancel) for _ in steps)
+                cut = any(_halfway(cancel) for _ in self._told(steps, number, count, progress or silent))
+            cut = cut or decoding.outcome.reason in {"cancelled", "time_limit"}
             if cut or _halfway(cancel):
                 complete = number - cut
                 if complete == count or (cancel.is_set() and not why(cancel)):
                     return ""
                 return f"{complete} of {count} earlier trajectories fitted into half the time."
         return ""
+
+    def _told(self, steps: Iterator[Step], number: int, count: int, progress: Progress) -> Iterator[Step]:
+        """The steps of an earlier trajectory; ``progress`` hears which it is and how many of its tokens there are."""
+        written = 0
+        progress(f"Earlier try {number} of {count}", (number - 1) / count)
+        for step in steps:
+            yield step
+            written += len(step.emitted)
+            share = (number - 1 + min(1.0, written / self.budget)) / count
+            progress(f"Earlier try {number} of {count}: {written:,} of at most {self.budget:,} tokens", share)
 
     def run_record(self, composition: Composition) -> Run:
         """What was asked for and where it runs, for its trace."""
@@ -217,7 +230,11 @@ class Prepared:
         )
         if place is None and len(own_ids) != len(target_ids):
             place = min(len(own_ids), len(target_ids))
-        divergence = None if place is None else Divergence(place, self._gap(target_ids[:place]))
+        try:
+            with watched(lambda done, total: _refuse_ended(cancel)):
+                divergence = None if place is None else Divergence(place, self._gap(target_ids[:place]))
+        except Interrupted:
+            return None
         return Baseline(times, decoding.outcome.prefill_ns, place is None, divergence)
 
     def _gap(self, output: list[int]) -> float:
@@ -237,6 +254,12 @@ def _spare(cancel: threading.Event, seconds: float) -> bool:
 def _halfway(cancel: threading.Event) -> bool:
     """Whether what comes before the run itself has to end."""
     return cancel.halfway() if isinstance(cancel, Stop) else cancel.is_set()
+
+
+def _refuse_ended(cancel: threading.Event) -> None:
+    """Raise Interrupted where the run is to end."""
+    if cancel.is_set():
+        raise Interrupted
 
 
 def _libraries() -> dict[str, str]:
@@ -261,14 +284,3 @@ def check_modality(method: Method, modality: str, target: str) -> None:
         raise BadInput(
             f"{method.title} does not run on {target}, which works on {KINDS.get(modality, modality)}. Methods that do: {names}."
         )
-
-
-def measured_curve(target: Target, progress: Progress) -> CostCurve:
-    """The cost curve of this target here, measured once per process."""
-    progress("Measuring what a pass costs here", None)
-    rows = str(getattr(target, "rows", 1))  # a guided picture reads every code twice
-    key = (target.name, str(target.device), str(target.dtype), target.tier, rows)
-    with _CURVES_LOCK:
-        if key not in _CURVES:
-            _CURVES[key] = measure(target)
-        return _CURVES[key]

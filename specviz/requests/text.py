@@ -15,13 +15,14 @@ from specviz.engine.sampling import Warp
 from specviz.errors import BadInput, ContextFull
 from specviz.methods.registry import Method
 from specviz.methods.resources import TextResources
+from specviz.models.cost_curves import measured_curve
 from specviz.models.drafters.drafts import draft_model
 from specviz.models.drafters.grouped import grouped_model
 from specviz.models.drafters.heads import drafting_heads, ours
 from specviz.models.drafters.intermediate_models import intermediate_model
 from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.request import Memory, Request, refuse_unused
-from specviz.requests.prepared import Prepared, Progress, measured_curve
+from specviz.requests.prepared import Prepared, Progress
 from specviz.targets.causal import causal_target
 
 

@@ -14,12 +14,13 @@ from specviz.engine.sampling import Warp
 from specviz.errors import ContextFull
 from specviz.methods.registry import Method
 from specviz.methods.resources import VisionLanguageResources
+from specviz.models.cost_curves import measured_curve
 from specviz.models.vision.picture_question import PictureQuestion
 from specviz.models.vision.pictures import as_text, one_picture
 from specviz.models.vision.vision_drafts import text_only_model, vision_heads
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
 from specviz.request import Memory, Request, refuse_unused
-from specviz.requests.prepared import Prepared, Progress, measured_curve
+from specviz.requests.prepared import Prepared, Progress
 from specviz.targets.image_prompt import sight
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
 from specviz.trace.notes.images import PictureNote

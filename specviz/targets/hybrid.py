@@ -18,6 +18,7 @@ from torch import Tensor
 from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.state_space import Activations, Carried, Recurrence, joined, replayed, stacked, tree_scan
+from specviz.engine.stop import pieces
 from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape, chain
@@ -175,8 +176,8 @@ class HybridSession:
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Put ``ids`` behind what is there; logits [1, vocab] of the last one, hidden [position, hidden]."""
         hidden, tapped = None, [dict[int, Tensor]() for _ in ids[::CHUNK]]
-        for place, start in enumerate(range(0, len(ids), CHUNK)):
-            part = list(ids[start : start + CHUNK])
+        for place, (start, end) in enumerate(pieces(len(ids), CHUNK)):
+            part = list(ids[start:end])
             tree = DraftTree(chain(len(part) - 1), to_device(part, self.target.device), tuple(part))
             hidden, tapped[place] = self._pass(tree)
             self.keep(range(len(part)))

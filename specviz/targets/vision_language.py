@@ -18,7 +18,7 @@ from specviz.engine.cache import FixedCache
 from specviz.engine.interfaces import TargetPass
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.targets.image_prompt import ImagePrompt
-from specviz.targets.text import SLIDING, TextSession, TextTarget, layer_kinds, unsupported_reason
+from specviz.targets.text import SLIDING, TextSession, TextTarget, joined, layer_kinds, unsupported_reason
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,11 @@ class VisionLanguageSession(TextSession):
             if target.sight.placeholder in ids:
                 raise BadInput("This text has a place for a picture, and is not the prompt that the picture came with.")
             return super().prefill(ids)
-        prompt, following = list(ids[: len(target.sight.ids)]), list(ids[len(target.sight.ids) :])
-        prompt_pass = self._look(len(prompt))
-        if not following:
-            return prompt_pass
-        after = super().prefill(following)
-        hidden = {tap: torch.cat((prompt_pass.hidden[tap], after.hidden[tap])) for tap in prompt_pass.hidden}
-        return TargetPass(after.logits, hidden)
+        seen = min(len(ids), len(target.sight.ids))
+        if target.family.blocks != "prompt":  # what stands behind the picture may be read in pieces
+            seen = min(seen, max(target.piece, len(target.sight.visual) - target.sight.visual[::-1].index(True)))
+        prompt_pass, following = self._look(seen), list(ids[seen:])
+        return joined([prompt_pass, super().prefill(following)] if following else [prompt_pass])
 
     def _look(self, length: int) -> TargetPass:
         """Prefill the prompt's first ``length`` tokens with the picture. Where a prompt looks both ways all of it goes

@@ -7,10 +7,13 @@ from typing import Any
 
 import gradio as gr
 
+from specviz.errors import SpecvizError
+from specviz.ui import kept
+from specviz.ui.kept import Kept
 from specviz.ui.shared import AppState
 from specviz.ui.shown import MINE
 from specviz.ui.tabs import text_run
-from specviz.ui.tabs.run_tab import Runs, RunTab, Updates
+from specviz.ui.tabs.run_tab import Runs, RunTab, Updates, banner_html
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,28 @@ class Rooms:
         first = next(iter(self.by_id))
         return next((place for place, room in self.by_id.items() if room.modality == modality), first)
 
-    def arrive(self, request: gr.Request, *runs: Runs) -> Updates:
-        """What the page opens with: the run that its address names. A tab that it names too is opened by the page itself."""
+    def arrive(self, kept_text: str, request: gr.Request, *runs: Runs) -> Updates:
+        """What the page opens with: the run that its address names, and over it what the page whose place it takes had kept."""
+        updates = self._addressed(request, *runs)
+        parts = kept.parts(kept_text)
+        for room, session_runs in zip(self.by_id.values(), runs, strict=True):
+            if part := parts.get(room.prefix):
+                updates |= self._kept_run(room, part, list(session_runs), request) | room.restored(part)
+        return updates
+
+    def _kept_run(self, room: RunTab, part: Kept, session_runs: Runs, request: gr.Request) -> Updates:
+        """The visitor's own run, back on its stage; what was damaged on the way is left out and said in the banner."""
+        if not part.lines:
+            return {}
+        try:
+            name = self.shared.opening.take(part.run()).name
+            change = text_run.recording(self.shared, request.session_hash, name)
+            return room.updates(replace(change, joins_session=True), session_runs)
+        except SpecvizError as error:
+            return {room.banner: banner_html(f"The run that this page had kept could not be read again. {error}")}
+
+    def _addressed(self, request: gr.Request, *runs: Runs) -> Updates:
+        """The run that the address names. A tab that it names too is opened by the page itself."""
         first, default = next(iter(self.by_id.values())), self.shared.archive.gallery.default
         default_name = default.name if default else ""
         name = request.query_params.get("trace") or default_name

@@ -71,8 +71,9 @@
   let writing = 0;
   let unseen = null;
 
-  /** Go to the step that the address named, once its run is there. */
+  /** Go to the step that the address named, once its run is there; a run of one's own that came back stands in for it. */
   function seek(viewer) {
+    if (isSeen(viewer) && viewer.feed.name.startsWith("mine:")) seeking = false;
     if (!seeking || (sought.trace && sought.trace !== viewer.feed.name)) return;
     seeking = false;
     if (Number.isInteger(sought.step) && sought.step >= 0) setTimeout(() => viewer.go(sought.step), 30);
@@ -251,14 +252,65 @@
     if (side) alignOther(side);
   });
 
+  // What a reload or a server that restarts would take, kept for this tab: the forms, and the lines of the visitor's own runs.
+  const KEPT = "specviz-kept";
+  const MOST_KEPT = 1_500_000;
+  const forms = {};
+
+  /** The beginning of a run's file, as long as it may be. */
+  function fileOf(viewer) {
+    if (viewer.last < 0 || isShared(viewer)) return "";
+    let room = MOST_KEPT;
+    const end = viewer.trace.lines.findIndex((line) => (room -= line.length + 1) < 0);
+    return viewer.trace.lines.slice(0, end < 0 ? undefined : end).join("\n");
+  }
+
+  function keep() {
+    if (writing) { clearTimeout(writing); write(); }
+    const parts = {};
+    for (const id of ROOMS) {
+      const [prefix, viewer] = [id.slice(1, -"-stage".length), stage(id)];
+      parts[prefix] = { form: forms[prefix], lines: viewer ? fileOf(viewer) : "" };
+    }
+    // Where the browser has no room for all, the forms are worth more.
+    for (const lines of [true, false]) {
+      for (const part of Object.values(parts)) if (!lines) part.lines = "";
+      try { return sessionStorage.setItem(KEPT, JSON.stringify({ href: location.href, parts })); } catch { /* too much, or a private window */ }
+    }
+    return undefined;
+  }
+
+  window.addEventListener("pagehide", keep);
+  document.addEventListener("visibilitychange", () => { if (document.hidden) keep(); });
+
+  // A run whose server is gone never ends by itself. Gradio loads the page anew once it is back.
+  const GONE = { error: "The server no longer answers, so the live run cannot go on. Its steps so far and your settings are kept: "
+    + "once the server is back, this page loads anew with them. Then press Run live to start again." };
+
+  async function ask() {
+    const going = [...document.querySelectorAll(".specviz-host")].map((host) => host.specviz && host.specviz.stage)
+      .filter((viewer) => viewer && (viewer.running || viewer.trace.coming || viewer.trace.notice === GONE));
+    if (!going.length) return;
+    const gone = await fetch(`${base()}/specviz/tail/-`).then(() => null, () => GONE);
+    root.classList.toggle("sp-gone", Boolean(gone));
+    for (const viewer of going) {
+      if (gone) viewer.trace.coming = null;
+      if (gone || viewer.trace.notice === GONE) viewer.trace.notice = gone;
+      viewer.touch("run", "data");
+    }
+  }
+
+  setInterval(ask, 3000);
+
+  // Behind a proxy only the path of the server's idea of its own address is sure to be right.
+  const base = () => new URL((window.gradio_config || {}).root || "/", location.href).pathname.replace(/\/$/, "");
+
   /** Lines of a live run as the server writes them; returns what ends it. A way that is blocked is given up quietly. */
   window.specvizTail = (path, run, from, take) => {
     if (!window.gradio_config) return null; // inside somebody else's page
-    // Behind a proxy only the path of the server's idea of its own address is sure to be right.
-    const base = new URL(window.gradio_config.root || "/", location.href).pathname.replace(/\/$/, "");
-    const source = new EventSource(`${base}/${path}/${encodeURIComponent(run)}?from=${from}`);
+    const source = new EventSource(`${base()}/${path}/${encodeURIComponent(run)}?from=${from}`);
     source.onmessage = (event) => take(event.data);
-    source.onerror = () => source.close();
+    source.onerror = () => { source.close(); ask(); };
     source.addEventListener("over", () => source.close());
     return () => source.close();
   };
@@ -269,5 +321,6 @@
     align: (left, right, how) => { alignment = { left, right, how }; oneScale(); alignOther(left); },
     go: goTo,
     stage,
+    remember: (prefix, values) => { forms[prefix] = values; },
   };
 }

@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from specviz.ui import api, delivery, lessons, theme
+from specviz.ui import api, delivery, kept, lessons, theme
 from specviz.ui.arrival import Rooms
 from specviz.ui.shared import AppState
 from specviz.ui.stream import sse as tail
@@ -66,7 +66,11 @@ def build(shared: AppState) -> gr.Blocks:
                 about_tab.build(shared)
         api.register(shared)
 
-        page.load(rooms.arrive, rooms.runs, rooms.outputs, queue=False, show_progress="hidden", api_visibility="private")
+        kept_text = gr.Textbox(visible=False)
+        page.load(
+            rooms.arrive, [kept_text, *rooms.runs], rooms.outputs, js=kept.TAKE, queue=False, show_progress="hidden",
+            api_visibility="private",
+        )  # fmt: skip
 
         departures = Departures(shared.presence)
 

@@ -56,7 +56,7 @@ def style() -> str:
     fonts = {"mono": palette.MONO, "sans": palette.SANS}
     variables = _rule(".specviz", _colours(palette.LIGHT) | fonts) + _rule(".dark .specviz", _colours(palette.DARK))
     sheets = "".join(_slim((HERE / "css" / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES)
-    return variables + _LINE_END.sub("", sheets)
+    return variables + _LINE_END.sub("", sheets).replace(": ", ":").replace(" {", "{")
 
 
 def _colours(theme: Theme) -> dict[str, str]:

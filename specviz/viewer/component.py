@@ -6,10 +6,11 @@
 
 ``mode`` is "live" or "recorded" (the default: the run is played from its first step). A value that begins with the
 last one is more of the same run; any other value is a new run, unless its control line names the same ``run``: then it
-is the next segment of a long one, whose lines count from ``first``. Control lines may carry ``message`` (and ``fraction``,
-0 to 1) while a model loads, ``baseline`` with what to say where the autoregressive run is not there yet, or ``error``. A page
-that opens late, or misses a segment, asks ``lines`` for what it lacks; where the app offers the lines of a live run at an
-address of its own, ``tail``, it reads them there too.
+is the next segment of a long one, whose lines count from ``first``. Later control lines may carry ``message`` (and
+``fraction``, 0 to 1) while a model loads, ``baseline`` with what to say where the autoregressive run is not there yet, or
+``error``. The steps of another run stay on the stage until this one has lines. A page that opens late, or misses a segment,
+asks ``lines`` for what it lacks; where the app offers the lines of a live run at an address of its own, ``tail``, it reads
+them there too.
 
 Everything else happens in the browser: playing, scrubbing, hovering and inspecting never come back to Python.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import threading
 from collections.abc import Sequence
@@ -15,10 +16,11 @@ from specviz.acceptance.match import Match
 from specviz.drafters.null import NullDrafter
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.cost import CostCurve, best_size
-from specviz.engine.interfaces import Composition, Context, Draft
+from specviz.engine.interfaces import Composition, Context, Draft, TargetPass
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import DRAFT, TARGET, Noise, Warp, draw
+from specviz.engine.stop import Stop, pieces
 from specviz.engine.tree import DraftTree, TreeShape, best_ranks, chain, shape_from_counts, shape_from_paths
 from specviz.errors import BadInput, ContextFull
 from specviz.methods.registry import all_methods
@@ -223,6 +225,44 @@ def test_a_failure_ends_the_run_and_keeps_what_there_is(error: Exception, reason
     assert len(list(run.steps())) == 2
     assert run.outcome.reason == reason
     assert words in run.outcome.message
+
+
+class Reading(NullDrafter):
+    """A drafter that reads the prompt in pieces of two tokens, and counts those that it has read."""
+
+    read = 0
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        for start, end in pieces(len(context.ids) - 1, 2):
+            self.read += end - start
+
+
+@pytest.mark.parametrize(
+    ("stop_at", "read"),
+    [(None, 11), ("Reading the prompt: 5 of 11 tokens", 0), ("The drafter reads the prompt: 4 of 11 tokens", 6)],
+)
+@pytest.mark.parametrize("limit", ["", "A run has 9 s here."])
+def test_a_run_ends_between_two_pieces_of_a_long_prompt(stop_at: str | None, read: int, limit: str) -> None:
+    target, drafter, told = tiny_target(), Reading(), list[str]()
+    target.piece = 5
+    stop = Stop(lambda: (math.inf, limit))
+
+    def progress(message: str, share: float | None) -> None:
+        told.append(message)
+        if message == stop_at:
+            stop.why = limit
+            stop.set()
+
+    composition = Composition(SingleDrafter(drafter, RootOnly()), Match())
+    run = Decoding(target, composition, range(12), Warp(), Noise(0), 3, Recorder(Letters()), stop, progress=progress)
+    steps = list(run.steps())
+    assert drafter.read == read
+    if stop_at is None:
+        assert told[:3] == [f"Reading the prompt: {done} of 11 tokens" for done in (0, 5, 9)] and len(told) == 9
+        assert run.outcome.reason == "budget" and len(steps) == 3
+    else:
+        assert told[-1] == stop_at and not steps
+        assert (run.outcome.reason, run.outcome.message) == ("time_limit" if limit else "cancelled", limit)
 
 
 def test_a_prompt_longer_than_the_context_is_refused() -> None:

@@ -54,6 +54,19 @@ def test_a_pass_with_probes_gives_what_one_without_gives(tier: str) -> None:
     torch.testing.assert_close(found[0], found[2], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+def test_a_prompt_in_pieces_has_the_same_probe_behind_it(tier: str) -> None:
+    target, probe = tiny_target(tier), torch.randn(32, dtype=torch.float64)
+    whole = SpecToken(probe).open(target, 64, (2,)).prefill(PROMPT)
+    target.piece = 2
+    session = SpecToken(probe).open(target, 64, (2,))
+    pieces = session.prefill(PROMPT)
+    assert session.length == len(PROMPT)
+    for one, other in zip((whole.logits, whole.hidden[2], whole.behind[2]),
+                          (pieces.logits, pieces.hidden[2], pieces.behind[2]), strict=True):  # fmt: skip
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+
+
 def test_a_probe_sees_its_token_and_what_that_token_sees() -> None:
     """The probe below a node is a pass over the path to it with the probe's embedding behind: nothing else reaches it."""
     target = tiny_target()

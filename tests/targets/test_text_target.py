@@ -111,6 +111,32 @@ def test_taps_are_the_models_hidden_states() -> None:
         assert torch.allclose(prefill.hidden[layer], expected[layer][0], atol=1e-5)
 
 
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+@pytest.mark.parametrize("kind", list(MODELS))
+def test_a_prompt_read_in_pieces_is_the_prompt_read_at_once(kind: str, tier: str) -> None:
+    if kind == "gemma3" and tier == "graph":
+        pytest.skip("sliding windows are refused in the graph tier")
+    target = TextTarget(model(kind, dtype=torch.float64), kind, (), tier)
+    whole_session = target.open(64, taps=(1, 3))
+    whole = whole_session.prefill(PROMPT)
+    target.piece = 5
+    session = target.open(64, taps=(1, 3))
+    pieces = session.prefill(PROMPT)
+    assert session.length == len(PROMPT) and pieces.logits.shape == whole.logits.shape
+    assert torch.allclose(pieces.logits, whole.logits, atol=1e-10)
+    for layer in (1, 3):
+        assert torch.allclose(pieces.hidden[layer], whole.hidden[layer], atol=1e-10)
+    for mine, other in zip(session.tensors(), whole_session.tensors(), strict=True):
+        assert torch.allclose(mine[0], other[0], atol=1e-10) and torch.allclose(mine[1], other[1], atol=1e-10)
+
+
+def test_pieces_shrink_with_what_they_look_back_on() -> None:
+    target = TextTarget(model("llama"), "llama", ())
+    assert [target.piece_at(start) for start in (0, 1024, 3072, 100_000)] == [256, 128, 64, 64]
+    target.piece = 1
+    assert target.piece_at(100_000) == 1
+
+
 def test_layers_that_cannot_branch_are_refused_with_a_reason() -> None:
     config = MambaConfig(vocab_size=64, hidden_size=16, num_hidden_layers=2, state_size=4)
     with pytest.raises(ModelUnavailable, match="linear_attention, which cannot hold the branches"):

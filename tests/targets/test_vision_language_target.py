@@ -101,6 +101,20 @@ def test_taps_cover_the_whole_prompt(kind: str) -> None:
         assert far(hidden[layer], found[layer][0, : len(prompt.ids) - 1]) < 1e-9
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_stands_behind_the_picture_may_be_read_in_pieces(kind: str) -> None:
+    tiny = tiny_vision(kind, dtype=torch.float64)
+    ids = [*tiny.prompt.ids, *BRANCHES]
+    target = target_of(tiny)
+    whole_session = target.open(64, taps=(LAYERS,))
+    whole = whole_session.prefill(ids)
+    target.piece = 2
+    session = target.open(64, taps=(LAYERS,))
+    pieces = session.prefill(ids)
+    assert session.length == whole_session.length and pieces.hidden[LAYERS].shape == whole.hidden[LAYERS].shape
+    assert far(pieces.logits, whole.logits) < 1e-9 and far(pieces.hidden[LAYERS], whole.hidden[LAYERS]) < 1e-9
+
+
 def test_positions_of_a_run_never_reach_the_shared_model() -> None:
     tiny = tiny_vision("qwen2_5vl")
     first, second = target_of(tiny), target_of(tiny, seed=1)

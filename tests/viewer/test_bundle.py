@@ -87,7 +87,7 @@ def test_stage_and_figures_call_a_verdict_the_same(node: Evaluate) -> None:
         assert look(status, palette.LIGHT).label == short.get(status, palette.LABELS[status])
 
 
-def test_a_style_sheet_keeps_its_rules_when_line_ends_go() -> None:
+def test_a_style_sheet_keeps_its_rules_when_line_ends_and_blanks_go() -> None:
     sheets = "".join(bundle._slim((bundle.HERE / "css" / f"{name}.css").read_text(encoding="utf-8")) for name in bundle.STYLES)
     kept = bundle.style().split("}\n", 2)[2]
     assert kept.split() != sheets.split() and "".join(kept.split()) == "".join(sheets.split())

@@ -8,11 +8,12 @@ import torch
 
 from specviz.drafters.networks.fused_decoder import LeanDecoder
 from specviz.engine.interfaces import TargetPass
+from specviz.engine.stop import pieces
 from specviz.engine.tiers import tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
 
-PIECE = 256
+PIECE = 128
 """Tokens of a prompt that go through at once."""
 TREE_ROOM = 64
 AT_FIRST = 1024
@@ -39,8 +40,8 @@ class LeanSession:
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Put ``ids`` behind what is cached; logits [1, vocab] of the last one, hidden [position, hidden]."""
         passes = []
-        for start in range(0, len(ids), PIECE):
-            piece = list(ids[start : start + PIECE])
+        for start, end in pieces(len(ids), PIECE):
+            piece = list(ids[start:end])
             passes.append(self._run(DraftTree.of(piece, chain(len(piece) - 1).parents, self.decoder.device), 1))
             self._cache.length += len(piece)
         hidden = {tap: torch.cat([part.hidden[tap] for part in passes]) for tap in self.taps}

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specviz.drafters.networks.weights import read_weights, write_weights
+from specviz.engine.stop import pieces
 from specviz.errors import ContextFull, ModelUnavailable
 
 
@@ -136,13 +137,11 @@ class SmallLM(nn.Module):
         token, start = ids.shape[0], cache.length
         if start + token > cache.capacity:
             raise ContextFull(f"The draft model's cache holds {cache.capacity} tokens and needs {start + token}.")
-        if token > self.config.window:  # a longer prompt than the window: in pieces, so that no mask grows past it
-            first = self.forward(ids[: -self.config.window], cache, last_only)
-            logits = self.forward(ids[-self.config.window :], cache, last_only)
-            return logits if last_only else torch.cat((first, logits))
         if self._stepper is None:
             self._stepper = Stepper(self)
-        return self._stepper(ids, cache, last_only)
+        # A longer prompt than the window: in pieces, so that no mask grows past it.
+        logits = [self._stepper(ids[first:last], cache, last_only) for first, last in pieces(token, self.config.window)]
+        return logits[-1] if last_only or len(logits) == 1 else torch.cat(logits)
 
 
 def _matrices(block: nn.Module, grown: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -26,6 +26,8 @@ class ShadowDrafting:
                 self._other.begin(context, prefill)
                 capacity = min(self._target.context_length, len(context.ids) + context.max_depth)
                 self._session = self._target.open(capacity)
+                if len(context.ids) > 1:
+                    self._session.prefill(context.ids[:-1])
 
     def draft(self, context: Context) -> Draft:
         draft = self._main.draft(context)

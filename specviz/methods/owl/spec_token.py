@@ -15,7 +15,7 @@ from torch import Tensor
 from specviz.engine.interfaces import Target, TargetPass
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.errors import ModelUnavailable
-from specviz.targets.text import TextSession, TextTarget
+from specviz.targets.text import TextSession, TextTarget, joined
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,18 @@ class SpecTokenSession(TextSession):
 
     def prefill(self, ids: Sequence[int]) -> SpecTokenPass:
         """As :meth:`TextSession.prefill`, with a [SPEC] token behind the last of ``ids``."""
-        start, real = self.length, len(ids)
-        logits, hidden = self._chain([*ids, self.token], last=2)
-        self._cache.advance(real)
-        self._cache.rewind(start + real)  # the token's own keys and values go
-        return _split(logits[:1], hidden, real)
+        passes, behind = list[TargetPass](), dict[int, Tensor]()
+        for start, end in self._pieces(len(ids)):
+            if end < len(ids):
+                passes.append(self._read(ids[start:end]))
+                continue
+            logits, hidden = self._chain([*ids[start:], self.token], last=2)
+            self._cache.advance(end - start)
+            self._cache.rewind(self.length)  # the token's own keys and values go
+            last = _split(logits[:1], hidden, end - start)
+            passes, behind = [*passes, last], dict(last.behind)
+        read = joined(passes)
+        return SpecTokenPass(read.logits, read.hidden, behind=behind)
 
     def score(self, tree: DraftTree) -> SpecTokenPass:
         """As :meth:`TextSession.score`, with a [SPEC] token below each node."""

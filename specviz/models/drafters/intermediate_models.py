@@ -12,6 +12,7 @@ from specviz.drafters.networks.fused_decoder import LeanDecoder
 from specviz.drafters.networks.fused_session import LeanSession
 from specviz.engine.cost import CostCurve, measure
 from specviz.errors import ModelUnavailable
+from specviz.models.cost_curves import known_curve, measured_curve
 from specviz.models.drafters.drafts import named_draft, shipped_small
 from specviz.models.drafters.quantisation import layouts_of
 from specviz.models.drafters.quantised_copy import check_copy, lean_copy
@@ -45,10 +46,12 @@ def intermediate_model(
             return _named(draft, loaded, target, progress)
         if kind == "small_draft":
             small = shipped_small(loaded, target)
-            return _intermediate(kind, target, lambda capacity, taps: SmallSession(small, capacity), states=False, branches=False)
+            return _intermediate(
+                kind, target, lambda capacity, taps: SmallSession(small, capacity), progress, states=False, branches=False
+            )
         progress(f"Making {TITLES[kind]}", None)
         decoder = _cached(target, kind, lambda: _copy(kind, target))
-        return _intermediate(kind, target, lambda capacity, taps: LeanSession(decoder, capacity, taps))
+        return _intermediate(kind, target, lambda capacity, taps: LeanSession(decoder, capacity, taps), progress)
 
 
 def copies(target: TextTarget, group: int) -> LeanDecoder:
@@ -74,11 +77,13 @@ def _copy(kind: str, target: TextTarget) -> LeanDecoder:
                      layer_numbers if kind == "fewer_layers" else None)  # fmt: skip
 
 
-def _intermediate(kind: str, target: TextTarget, start: Callable[..., Any], **more: bool) -> IntermediateModel:
+def _intermediate(
+    kind: str, target: TextTarget, start: Callable[..., Any], progress: Progress, **more: bool
+) -> IntermediateModel:
     def cost() -> CostCurve:
-        with _LOCK:
-            plain = IntermediateModel(kind, TITLES[kind], target.context_length, target.device, start, cost, **more)
-            return _cached(target, f"cost of {kind}", lambda: measure(plain, WIDTHS, not plain.branches))
+        plain = IntermediateModel(kind, TITLES[kind], target.context_length, target.device, start, cost, **more)
+        facts = {"model": f"{target.name} of {target.vocab_size} tokens", "kind": kind, "dtype": str(target.dtype)}
+        return known_curve(facts, target.device, lambda told: measure(plain, WIDTHS, not plain.branches, told), progress)
 
     return IntermediateModel(kind, TITLES[kind], target.context_length, target.device, start, cost, **more)
 
@@ -91,10 +96,6 @@ def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: 
         )
     model, warnings = named_draft(draft, loaded, target, progress)
 
-    def cost() -> CostCurve:
-        with _LOCK:
-            return _cached(model, "cost", lambda: measure(model, WIDTHS))
-
     return IntermediateModel(
         model.name,
         model.name,
@@ -103,7 +104,7 @@ def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: 
         lambda capacity, taps: FittedSession(
             model.open(min(capacity, model.context_length)), model.vocab_size, target.vocab_size
         ),
-        cost,
+        lambda: measured_curve(model, progress),
         states=False,
         warnings=warnings,
     )

@@ -88,11 +88,11 @@ def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:
         if cancel.is_set():
             events.close()
             if run is not None and not isinstance(event, End):
-                yield _stopped(run, steps, why(cancel))
+                yield stopped(run, steps, why(cancel))
             return
 
 
-def _stopped(run: Run, steps: list[Step], limit: str) -> End:
+def stopped(run: Run, steps: list[Step], limit: str) -> End:
     """The end of a run after these steps, by its time limit or somebody's wish.
 
     How long its prefill took stayed behind with the GPU, and so did the model that could decode the codes: a picture is put

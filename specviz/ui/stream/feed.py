@@ -27,9 +27,10 @@ class Feed:
         self.text = control("live", run)
         self.count = 0
 
-    def say(self, message: str) -> None:
-        """A word on how things stand, for the time before the first step."""
-        self.text += control("live", self.run, message=message)
+    def say(self, message: str, share: float | None = None) -> None:
+        """A word on how things stand, for the time before the first step, and the share that is done where it is known."""
+        more = {} if share is None else {"fraction": round(share, 3)}
+        self.text += control("live", self.run, message=message, **more)
 
     def fail(self, message: str) -> None:
         """What went wrong, for a run whose steps so far stay on the stage."""

@@ -20,7 +20,7 @@ from specviz.ui.stream.feed import Feed
 from specviz.ui.stream.presence import Reader
 from specviz.ui.stream.run_queue import RunQueue, Ticket
 from specviz.ui.stream.sse import Tails
-from specviz.ui.stream.stream_worker import Batch, StreamSink, pump
+from specviz.ui.stream.stream_worker import NOTHING_RUN, Batch, Stopped, StreamSink, pump
 
 CONNECT_SECONDS = 0.05
 """Between two looks of a run whose turn it is at whether its reader has connected."""
@@ -144,12 +144,19 @@ class Live:
             request = replace(request, max_new_tokens=min(requested_tokens, CROWD_TOKENS))
 
         def work(outlet: StreamSink) -> None:
-            writer = TraceWriter()
+            writer, opening = TraceWriter(), list[str]()
             for event in self.stream(request, memory, cancel, outlet.status):
                 if isinstance(event, Run) and event.max_new_tokens == request.max_new_tokens < requested_tokens:
                     event = replace(event, warnings=(*event.warnings, _shortened(requested_tokens, request.max_new_tokens)))
                 line = writer.add(event)
                 self.store.append(feed.run, line)
+                if isinstance(event, Run):  # whatever is on the stage stays there until this run has something to show
+                    opening.append(line)
+                    continue
+                if opening and isinstance(event, End) and event.reason == "cancelled":
+                    raise Stopped(NOTHING_RUN)
+                while opening:
+                    outlet.line(opening.pop())
                 outlet.line(line, ended=isinstance(event, End))
 
         self.tails.begin(feed.run)
@@ -176,10 +183,10 @@ class Live:
     def _frame(self, cancel: Event, feed: Feed, batch: Batch, baseline: bool) -> Frame:
         first = not feed.count and bool(batch.lines)
         if batch.status is not None and not feed.count:
-            feed.say(batch.status)
+            feed.say(*batch.status)
         feed.add(batch.lines)
         trace, failure = None, batch.failure
-        if first or batch.ended or batch.failure:
+        if feed.count and (first or batch.ended or batch.failure):
             trace, broken = self._trace(feed.run)
             failure = failure or broken
         if failure and feed.count:
@@ -190,7 +197,7 @@ class Live:
         return Frame(cancel, feed.text, feed.run, trace, failure, feed.count, timing)
 
     def _trace(self, key: str) -> tuple[Trace | None, str]:
-        """The run so far, None before its first line; or what is wrong with the file it has written."""
+        """The run so far, None before the page has a line of it; or what is wrong with the file it has written."""
         text = self.store.text(key)
         try:
             return (traces.read(text.encode()) if text else None), ""

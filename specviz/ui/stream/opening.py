@@ -10,7 +10,7 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,10 +60,14 @@ class Opening:
 
     async def open(self, path: str | Path) -> Opened:
         """The run in an uploaded file. Raises BadTrace with the line and field that is wrong, BadInput when there is no room."""
-        future = self._place(await asyncio.to_thread(_digest, Path(path)), Path(path))
+        future = self._place(await asyncio.to_thread(_digest, Path(path)), lambda: _content(Path(path)))
         return await asyncio.shield(asyncio.wrap_future(future))  # others may wait for the same file
 
-    def _place(self, digest: str, path: Path) -> Future[Opened]:
+    def take(self, content: bytes) -> Opened:
+        """The run in a file's content. Raises as :meth:`open`."""
+        return self._place(hashlib.sha256(content).hexdigest(), lambda: content).result()
+
+    def _place(self, digest: str, content: Callable[[], bytes]) -> Future[Opened]:
         with self._lock:
             known = self._known.get(digest)
             if known is not None and known.name.removeprefix(MINE) in self.store:
@@ -74,12 +78,12 @@ class Opening:
                 return self._reading[digest]
             if len(self._reading) >= self.most:
                 raise BadInput(f"{len(self._reading)} other files are being opened just now. Try again in a minute.")
-            future = self._reading[digest] = self._pool.submit(self._read, digest, path)
+            future = self._reading[digest] = self._pool.submit(self._read, digest, content)
             return future
 
-    def _read(self, digest: str, path: Path) -> Opened:
+    def _read(self, digest: str, content: Callable[[], bytes]) -> Opened:
         try:
-            lines = list(self._within_budget(traces.rewritten(_content(path))))
+            lines = list(self._within_budget(traces.rewritten(content())))
             outline = traces.outline(lines)
             key = self.store.new(lines, checked=True)
             opened = Opened(MINE + key, title(Trace(outline.run, ())), outline)

@@ -15,11 +15,16 @@ from specviz.errors import SpecvizError
 BATCH_SECONDS = 0.08
 """Least time between two updates of the screen: twelve a second read as motion, more only costs."""
 
+TELL_SECONDS = 0.4
+"""The same while nothing but words on loading comes: a number that counts up is read no faster."""
+
 LOOK_SECONDS = 1.0
 """Between two looks at whether a silent run is still wanted."""
 
 BOUND = 2048
 """Lines that may wait for the screen. An engine that is further ahead than this waits for the screen."""
+
+NOTHING_RUN = "Stopped before the first step; nothing was run."
 
 
 class Stopped(SpecvizError):
@@ -28,14 +33,15 @@ class Stopped(SpecvizError):
 
 @dataclass
 class Batch:
-    """What happened since the last one. ``status`` is the newest word on loading; ``failure`` comes last, if at all.
+    """What happened since the last one. ``status`` is the newest word on loading with the share that is done, None where nobody
+    can know; ``failure`` comes last, if at all.
 
     ``ended`` says that an end line is among ``lines``.
     """
 
     lines: list[str] = field(default_factory=list)
     ended: bool = False
-    status: str | None = None
+    status: tuple[str, float | None] | None = None
     failure: str = ""
 
 
@@ -59,9 +65,8 @@ class StreamSink:
     def status(self, message: str, share: float | None = None) -> None:
         """How loading goes. Raises Stopped when nobody wants the run any more, which ends a long download too."""
         if self.cancel.is_set():
-            raise Stopped("Stopped before the first step; nothing was run.")
-        text = message if share is None else f"{message} {share:.0%}"
-        self.put(lambda batch: setattr(batch, "status", text))
+            raise Stopped(NOTHING_RUN)
+        self.put(lambda batch: setattr(batch, "status", (message, share)))
 
     def failure(self, message: str) -> None:
         """Why there is no more to come."""
@@ -97,7 +102,7 @@ def pump(
     last, over = -every, False
     try:
         while not over and is_wanted():
-            batch, over = _collect(outlet.items, last + every, is_wanted)
+            batch, over = _collect(outlet.items, last, every, is_wanted)
             last = time.monotonic()
             if batch != Batch():  # the engine's thread may say that it is over long after its last line
                 yield batch
@@ -123,9 +128,10 @@ def _work(work: Callable[[StreamSink], None], outlet: StreamSink, done: Callable
 
 
 def _collect(
-    items: queue.Queue[Callable[[Batch], None] | None], until: float, is_wanted: Callable[[], bool]
+    items: queue.Queue[Callable[[Batch], None] | None], last: float, every: float, is_wanted: Callable[[], bool]
 ) -> tuple[Batch, bool]:
-    """The next item, whenever it comes, and all that arrive with it or before ``until``. True with the last batch."""
+    """The next item, whenever it comes, and all that arrive with it or within ``every`` seconds of the ``last`` batch. True with
+    the last one of all."""
     batch, item = Batch(), None
     while True:
         try:
@@ -136,6 +142,7 @@ def _collect(
                 return batch, True
     while item is not None:
         item(batch)
+        until = last + (every if batch.lines else max(every, TELL_SECONDS))
         try:
             item = items.get(timeout=max(0.0, until - time.monotonic()))
         except queue.Empty:

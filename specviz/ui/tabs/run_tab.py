@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -10,11 +11,12 @@ from typing import Any, ClassVar
 
 import gradio as gr
 
-from specviz.errors import SpecvizError
+from specviz.errors import BadInput, SpecvizError
 from specviz.methods.registry import all_methods
 from specviz.request import Request
 from specviz.trace.schema import Run
-from specviz.ui import theme
+from specviz.ui import kept, theme
+from specviz.ui.kept import Kept, overlaid
 from specviz.ui.shared import AppState
 from specviz.ui.shown import MINE, choices, title
 from specviz.ui.stream import sse as tail
@@ -68,7 +70,7 @@ class RunTab(ABC):
         """Everything a change may touch."""
         return [
             self.stage, self.run_name, self.runs, self.recording, self.banner, self.run, self.stop, self.why, self.method,
-            self.summary, self.own, self.prompt, self.basics, self.advanced, self.given, self.stage_filled,
+            self.summary, self.own, self.prompt, self.basics, self.advanced, self.given, self.stage_filled, self.target,
         ]  # fmt: skip
 
     @property
@@ -93,6 +95,21 @@ class RunTab(ABC):
         given = {} if run_name.startswith(MINE) else {self.given: asked}
         own = self.of_method(run.method, dict(run.parameters), self.shared.archive.note(run_name))
         return own | self.filled(asked) | given | {self.method: run.method}
+
+    def restored(self, part: Kept) -> Updates:
+        """The controls as a page kept them; those that nobody could have set so stay as they are."""
+        form, method = part.form, part.form.get("method", "")
+        if method not in all_methods() or self.modality not in all_methods()[method].modality:
+            return {}
+        own = controls.method_answer(method)
+        try:
+            forms = [overlaid(offered, form[name]) for name, offered in zip(("basics", "advanced"), self.forms(), strict=True)]
+            values = json.loads(overlaid(own, form["own"]))["values"]
+        except BadInput:
+            return {}
+        updates = self.of_method(method, values) | self.filled(Given(form["prompt"], *forms)) | {self.method: method}
+        known = [value for _, value in self.target.choices]
+        return updates | ({self.target: form["target"]} if form["target"] in known or self.shared.settings.any_model else {})
 
     def filled(self, values: Given) -> Updates:
         """These values in their controls."""
@@ -123,8 +140,6 @@ class RunTab(ABC):
         if change.running is not None:
             updates[self.run] = gr.Button(self.verb[change.running])
             updates[self.stop] = gr.Button(visible=change.running)
-            if change.running:
-                updates[self.why] = panels.why(None)
         if change.trace is not None:
             updates[self.why] = panels.why(change.trace, change.timing, self.more)
         if change.settings_run is not None and self.knows(change.settings_run):
@@ -194,6 +209,9 @@ class RunTab(ABC):
         chosen = self.method.input(
             self.choose_method, [self.method, self.runs, *values], self.outputs, trigger_mode="always_last", **QUIET
         )
+        controls_kept = [getattr(self, name) for name in kept.NAMES]
+        changes = [component.change for component in controls_kept]
+        gr.on(changes, None, controls_kept, None, js=kept.remember(self.prefix), queue=False, **QUIET)
         return played, chosen, ran
 
 

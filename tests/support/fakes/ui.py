@@ -33,6 +33,7 @@ class FakeEngine:
     """Replays a sample of the method asked for, a step every ``pace`` seconds, and notices a stop between two steps.
 
     ``before_baseline`` are the seconds that the autoregressive run takes; a stop leaves it out.
+    ``reading`` is the word on a long prompt, between the run line and the first step.
     ``breaks`` is raised after ``breaks_at`` steps, before the run line when that is -1.
     """
 
@@ -41,6 +42,7 @@ class FakeEngine:
     before_baseline: float = 0.0
     breaks: Exception | None = None
     breaks_at: int = -1
+    reading: tuple[str, float] | None = None
     running: int = 0
     most_running: int = 0
     cancelled: int = 0
@@ -61,16 +63,18 @@ class FakeEngine:
         self.running += 1
         self.most_running = max(self.running, self.most_running)
         try:
-            yield from self.events(request, cancel)
+            yield from self.events(request, cancel, progress)
         finally:
             self.running -= 1
 
-    def events(self, request: Request, cancel: threading.Event) -> Iterator[Run | Step | End]:
+    def events(self, request: Request, cancel: threading.Event, progress: Progress) -> Iterator[Run | Step | End]:
         if self.breaks and self.breaks_at < 0:
             raise self.breaks
         trace = sample_trace(self.steps, request.seed, method=request.method, baseline=True, reason="budget")
         assert trace.end is not None
         yield replace(trace.run, prompt=request.prompt, max_new_tokens=request.max_new_tokens, warnings=())
+        if self.reading:
+            progress(*self.reading)
         for step in trace.steps:
             if step.index == self.breaks_at and self.breaks:
                 raise self.breaks

@@ -93,7 +93,27 @@ def test_the_stage_knows_while_the_one_by_one_run_is_timed_and_when_that_was_sto
 
 def test_loading_is_told_before_the_first_step() -> None:
     first = next(Room(FakeEngine()).live.run(PageSession(), REQUEST))
-    assert first.feed is not None and "Loading 50%" in first.feed
+    assert first.feed is not None and '"message":"Loading","fraction":0.5' in first.feed
+
+
+def test_the_page_gets_no_line_before_there_is_a_step_to_show() -> None:
+    """The stage keeps the run that is on it until this one's first line comes, so that has to bring a step along."""
+    frames = list(Room(FakeEngine(steps=3, pace=0.1)).live.run(PageSession(), REQUEST))
+    before = [frame for frame in frames if not frame.lines]
+    assert before and all('"seq":' not in (frame.feed or "") and frame.trace is None for frame in before)
+    first = next(frame for frame in frames if frame.lines)
+    assert first.lines >= 2 and first.trace is not None and first.trace.steps
+
+
+def test_a_run_stopped_before_its_first_step_leaves_nothing_behind() -> None:
+    room, page = Room(FakeEngine(pace=60.0, reading=("Reading the prompt: 5 of 9 tokens", 0.5))), PageSession()
+    frames = []
+    for frame in room.live.run(page, REQUEST):
+        frames.append(frame)
+        if '"message":"Reading the prompt: 5 of 9 tokens","fraction":0.5' in (frame.feed or ""):
+            page.stop()
+    assert frames[-1].failure == "Stopped before the first step; nothing was run." and not frames[-1].lines
+    assert len(room.store) == 0 and room.free()
 
 
 def test_a_stop_ends_the_run_and_keeps_its_steps() -> None:

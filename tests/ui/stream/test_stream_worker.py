@@ -115,4 +115,4 @@ def test_progress_is_a_sentence_with_a_share() -> None:
     def work(outlet: StreamSink) -> None:
         outlet.status("Fetching", 0.25)
 
-    assert next(pump(work, threading.Event())).status == "Fetching 25%"
+    assert next(pump(work, threading.Event())).status == ("Fetching", 0.25)

@@ -75,6 +75,17 @@ def test_a_model_that_cannot_be_had_gives_the_earlier_run_back(tmp_path: Path) -
     assert all(change.run_name is None for change in changes)
 
 
+def test_a_run_stopped_before_its_first_step_leaves_the_explanation_of_the_one_that_stays(tmp_path: Path) -> None:
+    shared = app(tmp_path, FakeEngine(pace=60.0, reading=("Reading the prompt: 5 of 9 tokens", 0.5)))
+    changes = []
+    for change in live(shared, shown="token_recycling"):
+        changes.append(change)
+        if "Reading the prompt" in (change.feed or ""):
+            text_run.stop(shared, "a")
+    explained = [change.trace for change in changes if change.trace is not None]
+    assert explained == [shared.archive.trace("token_recycling")] and changes[-1].running is False
+
+
 def test_a_run_that_breaks_off_stays_on_the_stage_with_its_steps(tmp_path: Path) -> None:
     shared = app(tmp_path, FakeEngine(breaks=Refused("The disk is full; make room."), breaks_at=4))
     changes = run(shared)

@@ -25,24 +25,39 @@ export class Feed {
       run: null,
       steps: [],
       ends: [],
+      lines: [],
       starts: [],
       end: null,
       problems: [],
       notice: null,
       baseline: "",
+      coming: null,
       seen: new Set(),
     };
   }
 
   /** Take the whole text as it is now. */
   accept(text) {
-    if (typeof text !== "string" || text === this.text) return;
+    if (typeof text !== "string") return;
+    const { coming } = this.trace;
+    this.trace.coming = this.announced(text);
+    if (this.trace.coming || text === this.text) {
+      if (coming !== this.trace.coming) this.onChange();
+      return;
+    }
     if (this.text === "" || !text.startsWith(this.text)) this.restart(text);
     this.text = text;
-    const before = this.next;
     this.drain();
-    this.onChange(this.next !== before);
+    this.onChange();
     this.follow();
+  }
+
+  /** The newest word on another live run, until that has lines: what is on the stage stays there meanwhile. */
+  announced(text) {
+    const last = text.trimEnd().split("\n").at(-1);
+    const control = Feed.control(last);
+    const waits = control && control.mode === "live" && control.run !== this.name && this.trace.steps.length;
+    return waits && !text.includes('"seq":') ? control : null;
   }
 
   /** Once a live run has begun, take its lines as they are written. */
@@ -53,9 +68,8 @@ export class Feed {
 
   /** Lines that came by the tail. */
   more(text) {
-    const before = this.next;
     for (const line of text.split("\n")) this.line(line, true);
-    if (this.next !== before) this.onChange(true);
+    this.onChange();
   }
 
   restart(text) {
@@ -98,7 +112,9 @@ export class Feed {
       if (whole) this.problem("a line that is not JSON");
       return whole;
     }
-    if (record && typeof record === "object") this.place(record);
+    if (!record || typeof record !== "object") return true;
+    record.source = text;
+    this.place(record);
     return true;
   }
 
@@ -148,7 +164,7 @@ export class Feed {
     for (const line of text.split("\n")) this.line(line, true);
     if (this.next === start) return this.skip(until);
     if (this.early.size) this.ask(Math.min(...this.early.keys()));
-    return this.onChange(true);
+    return this.onChange();
   }
 
   /** The missing lines cannot be had: say so and go on with what there is. */
@@ -158,7 +174,7 @@ export class Feed {
     this.early.clear();
     this.next = until;
     for (const [, line] of waiting) this.place(line);
-    this.onChange(true);
+    this.onChange();
   }
 
   notice(line) {
@@ -173,6 +189,7 @@ export class Feed {
 
   use(line) {
     const { trace } = this;
+    trace.lines.push(line.source);
     if (line.kind === "run") trace.run = this.run(line);
     if (line.kind === "end") trace.end = line;
     if (line.kind !== "step") return;

@@ -55,11 +55,10 @@ export class Header {
             "sv-exact",
             "The output follows the target's own distribution",
           );
-    const live = trace.mode === "live" && !trace.end;
     return [
       badge(
         trace.mode === "live" ? "live" : "recorded",
-        live ? "sv-live" : "",
+        this.stage.running ? "sv-live" : "",
         trace.mode === "live"
           ? "Computed for you, on this server"
           : `Recorded ${run.recorded_at || "earlier"} and played back`,

@@ -65,7 +65,8 @@ export class Stage {
     return this.trace.mode === "live";
   }
   get running() {
-    return this.live && Boolean(this.trace.run) && !this.trace.end;
+    const { run, end, notice } = this.trace;
+    return this.live && Boolean(run) && !end && !(notice && notice.error);
   }
 
   /** New lines have arrived. */

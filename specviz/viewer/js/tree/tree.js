@@ -23,6 +23,8 @@ export class Tree {
     this.scroller = dom.h("div", { class: "sv-scroll" }, this.svg);
     this.table = new Table(stage);
     this.empty = dom.h("div", { class: "sv-empty" });
+    this.coming = dom.h("div", { class: "sv-coming", role: "status" });
+    stage.root.append(this.coming);
     this.why = dom.h("p", { class: "sv-ending" });
     this.tools = this.buttons();
     this.card = dom.h(
@@ -113,32 +115,29 @@ export class Tree {
     if (fresh || changed.has("data")) this.words();
   }
 
-  /** What stands in the tree's place before there is a step. */
+  /** What stands in the tree's place before there is a step, and over it while another run is to come. */
   waiting() {
-    const { trace } = this.stage;
-    const { run, end, notice, steps } = trace;
+    const { run, end, notice, steps, coming } = this.stage.trace;
     this.empty.hidden = steps.length > 0;
+    this.coming.hidden = !coming;
+    this.coming.replaceChildren(...Tree.word(coming));
     if (steps.length) return;
-    const busy = !end && (run || (notice && notice.message)) && !(notice && notice.error);
-    const text = run
-      ? end
-        ? "The run ended before its first step."
-        : "The target is reading the prompt (prefill)…"
-      : notice && notice.error
+    const busy = run ? !end && { message: "The target is reading the prompt (prefill)…" } : notice && !notice.error && notice;
+    const idle = end
+      ? "The run ended before its first step."
+      : notice
         ? "There is nothing to draw yet."
-        : notice
-          ? coerce.text(notice.message)
-          : "No run yet. Open a recorded run, or choose a method and press Run live.";
-    const part =
-      notice && !run && typeof notice.fraction === "number" ? Math.max(0, Math.min(1, notice.fraction)) : null;
-    const progress = part === null ? null : dom.h("progress", { max: 1, value: part, "aria-label": text });
-    this.empty.replaceChildren(
-      ...[
-        busy ? dom.h("span", { class: "sv-spinner", "aria-hidden": "true" }) : null,
-        dom.h("p", {}, text),
-        progress,
-      ].filter(Boolean),
-    );
+        : "No run yet. Open a recorded run, or choose a method and press Run live.";
+    this.empty.replaceChildren(...(busy ? Tree.word(busy) : [dom.h("p", {}, idle)]));
+  }
+
+  /** How far a run is that has no step yet. */
+  static word(notice) {
+    if (!notice) return [];
+    const part = typeof notice.fraction === "number" ? Math.max(0, Math.min(1, notice.fraction)) : null;
+    const text = coerce.text(notice.message) + (part === null ? "" : ` · ${Math.round(100 * part)} %`);
+    const bar = part === null ? [] : [dom.h("progress", { max: 1, value: part, "aria-label": text })];
+    return [dom.h("span", { class: "sv-spinner", "aria-hidden": "true" }), dom.h("p", {}, text), ...bar];
   }
 
   words() {
