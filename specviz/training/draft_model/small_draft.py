@@ -26,8 +26,8 @@ from specviz.training.common.data import IGNORED
 from specviz.training.common.features import DialogueFeatures
 from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, train
 from specviz.training.common.optimizer import Optimizer
-from specviz.training.feature.acceptance_eval import by_kind, greedy_only
-from specviz.training.feature.recipes import FeatureTraining, card_of, gather, settings_for, visited
+from specviz.training.feature.acceptance_eval import greedy_only
+from specviz.training.feature.recipes import FeatureTraining, card_of, gather, learning, settings_for, visited
 from specviz.training.registry import WEIGHTS, Job
 
 PEAK, DECAY = 0.004, 0.1
@@ -220,7 +220,7 @@ def make(job: Job) -> None:
     target = inputs.assets.target.model
     accepted = overlap(model, lambda ids: target(ids[None]).logits[0], dialogues, sampled, markers)
     print(f"temperature 1: {accepted:.3f} of single drafts accepted", flush=True)
-    named = figures(progress, agreements, accepted) | told(state, progress, agreements[DEPTHS[0]].tau)
+    named = figures(progress, agreements, accepted) | learning(state, progress)
     read = visited(state.training, settings, progress)
     tokens = sum(len(dialogues.answer(number)) for number in read)
     facts = card_of(job, inputs, settings, progress, named, f"{len(read)} dialogues of {tokens} answer tokens learned from")
@@ -239,18 +239,6 @@ def _agreement(state: Distillation, depth: int) -> Agreement:
     agreement = chain_agreement(state.net, state.store.dialogues, chosen, state.store.markers, depth, MEASURED_STEPS)
     _say(depth, agreement)
     return agreement
-
-
-def told(state: Distillation, progress: Progress, tau: float) -> dict[str, Any]:
-    """The acceptance length by kind, its gap to learned dialogues of the same kinds, and the learning curve."""
-    found: dict[str, Any] = {}
-    for name, numbers in by_kind(state.store, state.held_out[:MEASURED_DIALOGUES]).items():
-        found[f"tau, {name}"] = state.measured(numbers)["tau"]
-    known = greedy_only(state.store, visited(state.training, state.settings, progress))[:MEASURED_DIALOGUES]
-    found["gap"] = state.measured(known)["tau"] - tau
-    found["curve"] = [{name: entry[name] for name in ("tokens", "distinct", "tau", "gap")} for entry in progress.history]
-    print("held-out:", found, flush=True)
-    return found
 
 
 def _say(depth: int, agreement: Agreement) -> None:

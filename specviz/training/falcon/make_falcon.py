@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from specviz.drafters.networks.block_net import BlockNet, load, save
 from specviz.models.drafters.falcon_ablation import plain_file
 from specviz.training.common import parallel
@@ -22,6 +25,7 @@ from specviz.training.feature.recipes import (
     fitted_on,
     gather,
     learned,
+    learning,
     read_all,
     settings_for,
 )
@@ -46,7 +50,8 @@ def make(job: Job) -> None:
     net = fresh_net(inputs, settings)
     state = state_of(inputs, Supervision(net, inputs.place, glancing=job.recipe.name != PLAIN), settings)
     print(f"{len(state.training)} dialogues to learn from; {settings}", flush=True)
-    finish(job, inputs, net, settings, train(state, checkpoint_of(job.recipe.name)))
+    progress = train(state, checkpoint_of(job.recipe.name))
+    finish(job, inputs, net, settings, progress, learning(state, progress))
 
 
 def fresh_net(inputs: TrainInputs, settings: Settings) -> BlockNet:
@@ -70,7 +75,7 @@ def state_of(inputs: TrainInputs, supervision: Supervision, settings: Settings) 
     )  # fmt: skip
 
 
-def finish(job: Job, inputs: TrainInputs, net: BlockNet, settings: Settings, progress: Progress) -> None:
+def finish(job: Job, inputs: TrainInputs, net: BlockNet, settings: Settings, progress: Progress, told: Mapping[str, Any]) -> None:
     """Measure what the rounding leaves of the weights on held-out answers, then write them with their card and figures."""
     chosen = greedy_only(inputs.store, inputs.held_out)[:MEASURED_DIALOGUES]
     read_all(inputs.store, chosen, settings.workers)
@@ -82,7 +87,7 @@ def finish(job: Job, inputs: TrainInputs, net: BlockNet, settings: Settings, pro
     figures = {**levels(rounded, inputs.store, chosen), **_named(chains(rounded, inputs.store, chosen, FORWARDS, STEPS))}
     print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in figures.items()), flush=True)
     read = f"{sum(inputs.store.known(number) for number in inputs.training)} dialogues read"
-    facts = card_of(job, inputs, settings, progress, figures, read)
+    facts = card_of(job, inputs, settings, progress, {**figures, **told}, read)
     path.parent.mkdir(parents=True, exist_ok=True)
     save(net, path, facts)
     print_card(path, facts)

@@ -8,9 +8,10 @@ learned, from the best linear guess of the target's hidden state there, which ha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +37,7 @@ from specviz.training.feature.recipes import (
     at_hand,
     card_of,
     gather,
+    learning,
     read_all,
     settings_for,
 )
@@ -162,7 +164,8 @@ def make(job: Job) -> None:
         partial(loss, net, inputs.place), lambda numbers: _measure(net, inputs, numbers),
     )  # fmt: skip
     print(f"{len(state.training)} dialogues to learn from; {settings}", flush=True)
-    finish(job, inputs, net, settings, train(state, checkpoint_of(job.recipe.name)))
+    progress = train(state, checkpoint_of(job.recipe.name))
+    finish(job, inputs, net, settings, progress, learning(state, progress))
 
 
 def fresh_net(inputs: TrainInputs, settings: Settings) -> ParallelNet:
@@ -182,7 +185,9 @@ def _measure(net: ParallelNet, inputs: TrainInputs, numbers: Sequence[int]) -> d
     return acceptance_figures(ranks(net, inputs.store, numbers), paths_of(shape_from_counts(PUBLISHED)))
 
 
-def finish(job: Job, inputs: TrainInputs, net: ParallelNet, settings: Settings, progress: Progress) -> None:
+def finish(
+    job: Job, inputs: TrainInputs, net: ParallelNet, settings: Settings, progress: Progress, told: Mapping[str, Any]
+) -> None:
     """Fit the tree, measure, and write both files."""
     tree, figures = fitted(inputs, net, settings.workers)
     print("held-out:", "  ".join(f"{key} {value:.4f}" for key, value in figures.items()), flush=True)
@@ -190,7 +195,7 @@ def finish(job: Job, inputs: TrainInputs, net: ParallelNet, settings: Settings, 
     tree.save(TREES / f"{job.recipe.name}.json")
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     read = f"{sum(inputs.store.known(number) for number in inputs.training)} dialogues read"
-    facts = card_of(job, inputs, settings, progress, figures, read)
+    facts = card_of(job, inputs, settings, progress, {**figures, **told}, read)
     save(net, path, facts)
     print_card(path, facts)
 

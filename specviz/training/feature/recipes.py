@@ -271,21 +271,29 @@ def finish(
     """Measure on held-out answers, write the weights with their card, and print the card's line."""
     store, chosen = inputs.store, greedy_only(inputs.store, inputs.held_out)[:MEASURED_DIALOGUES]
     read_all(store, chosen, state.settings.workers)
-    figures = acceptance_figures(net, store, kind.columns, chosen, DEPTH)
-    for name, numbers in by_kind(store, chosen).items():
-        figures[f"tau, {name}"] = acceptance_figures(net, store, kind.columns, numbers, DEPTH)["tau"]
+    figures = {**acceptance_figures(net, store, kind.columns, chosen, DEPTH), **learning(state, progress)}
+    print("held-out:", "  ".join(f"{name} {value}" for name, value in figures.items()), flush=True)
     visited_numbers = visited(state.training, state.settings, progress)
-    known = greedy_only(store, visited_numbers)[:MEASURED_DIALOGUES]
-    figures["gap"] = acceptance_figures(net, store, kind.columns, known, DEPTH)["tau"] - figures["tau"]
-    print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in figures.items()), flush=True)
-    curve = [{name: entry[name] for name in ("tokens", "distinct", "tau", "gap")} for entry in progress.history]
-    print("learning curve:", ", ".join(f"{one['distinct']:.0f} tokens τ {one['tau']:.3f}" for one in curve), flush=True)
     tokens = sum(len(store.dialogues.answer(number)) for number in visited_numbers)
     read = f"{len(visited_numbers)} dialogues of {tokens} answer tokens learned from"
-    facts = card_of(job, inputs, state.settings, progress, {**figures, "curve": curve}, read)
+    facts = card_of(job, inputs, state.settings, progress, figures, read)
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     save(net, path, facts)
     print_card(path, facts)
+
+
+def learning(state: FeatureTraining, progress: Progress) -> dict[str, Any]:
+    """What a card tells of a training beside its last figures: the acceptance length of each kind, its gap to learned dialogues
+    of the same kinds, and the learning curve."""
+    held_out = state.held_out[:MEASURED_DIALOGUES]
+    facts: dict[str, Any] = {
+        f"tau, {name}": state.measured(numbers)["tau"] for name, numbers in by_kind(state.store, held_out).items()
+    }
+    known = greedy_only(state.store, visited(state.training, state.settings, progress))[:MEASURED_DIALOGUES]
+    if known:
+        facts["gap"] = state.measured(known)["tau"] - state.measured(held_out)["tau"]
+    facts["curve"] = [{name: entry[name] for name in ("tokens", "distinct", "tau", "gap")} for entry in progress.history]
+    return facts
 
 
 def card_of(

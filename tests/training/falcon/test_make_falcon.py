@@ -28,7 +28,7 @@ def test_what_is_written_loads_again_and_its_card_says_what_was_spent(
     given = inputs_of()
     net = fresh(given)
     job = Job(recipes()[name], "cpu", 1.0, False)
-    make_falcon.finish(job, given, net, SETTINGS, Progress(7, 120.0, 4242))
+    make_falcon.finish(job, given, net, SETTINGS, Progress(7, 120.0, 4242), {"gap": 0.25})
     path = tmp_path / "falcon.safetensors" if name == "falcon" else plain_blocks.plain_file()
     card = read_weights(path)[1]
     assert "7 updates, 4242 answer tokens" in card["spent"] and card["tokenizer_hash"] == "abc"
@@ -54,7 +54,7 @@ def test_measuring_that_breaks_off_leaves_what_ships_as_it_was(tmp_path: Path, m
     shipped.write_bytes(b"what ships")
     given = inputs_of()
     with pytest.raises(KeyboardInterrupt):
-        make_falcon.finish(Job(recipes()["falcon"], "cpu", 1.0, False), given, fresh(given), SETTINGS, Progress())
+        make_falcon.finish(Job(recipes()["falcon"], "cpu", 1.0, False), given, fresh(given), SETTINGS, Progress(), {})
     assert shipped.read_bytes() == b"what ships"
 
 

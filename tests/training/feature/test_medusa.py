@@ -178,7 +178,7 @@ def test_weights_tree_and_card_are_written_also_where_no_features_are_kept(
     read = training[:12]
     medusa.start(net := network(), kept, read)
     settings = Settings(workers=1)
-    medusa.finish(Job(recipes()["medusa"], "cpu", 1.0, False), inputs, net, settings, Progress(3, 60.0, 99))
+    medusa.finish(Job(recipes()["medusa"], "cpu", 1.0, False), inputs, net, settings, Progress(3, 60.0, 99), {"gap": 0.25})
     card = read_weights(tmp_path / "medusa.safetensors")[1]
     assert f"{len(read)} dialogues read" in card["data"] and "tau_8" in json.loads(card["metrics"])
     greedy = [number for number in held_out if made.temperature[number] == 0]
