@@ -65,7 +65,7 @@ _RECIPES = {
         Recipe("image_drafter", "The image model's drafter, with guidance", "specviz.training.image.make_image_drafter", 8.0),
         Recipe("image_samplers", "Picture codes from coarse to fine and back", "specviz.training.image.make_image_samplers", 4.0),
         Recipe("image_score", "How well a picture fits its prompt", "specviz.training.image.make_image_score", 2.0),
-        Recipe("arms", "Four domains: a change each to the small draft model", "specviz.training.draft_model.arms", 12.0),
+        Recipe("arms", "Four domains: a change each to the small draft model", "specviz.training.draft_model.arms", 4.0),
         Recipe("owl", "OWL: a recurrence on the last token's state alone", "specviz.training.owl.make_owl", 12.0),
         Recipe("image_ar", "Image model of 16 x 16 codes, from prompts", "specviz.training.image.make_image_ar", 14.0),
     )

@@ -33,7 +33,7 @@ def composed(name: str, values: dict[str, object], target: TextTarget, warp: War
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -> None:
     folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
-    composition = composed("eagle3", {"depth": 3, "width": 4, "nodes": 16}, target, warp, folder)
+    composition = composed("eagle3", {"depth": 3, "width": 4, "nodes": 16, "rule": "match"}, target, warp, folder)
     assert composition.hidden_state_layers == (0, 1, 2)
     found = decode(target, composition, PROMPT, 80, warp, 7)
     assert found.ids == baseline("eager", float64, warp)[:80]
