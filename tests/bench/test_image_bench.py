@@ -127,17 +127,17 @@ def test_every_code_is_held_against_the_choice_behind_the_codes_before_it(bench:
 
 def test_the_suite_measures_speed_and_quality_of_every_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
-    monkeypatch.setattr(image, "QUICK", (Setting("eagle2", {"nodes": 8}), Setting("mulo_sd", {"tau": 0.1})))
+    monkeypatch.setattr(image, "QUICK", (Setting("eagle2", {"nodes": 8, "rule": "match"}), Setting("mulo_sd", {"tau": 0.1})))
     monkeypatch.setattr(image, "prompts", lambda count: ["a", "b"])
     report = Report("image", {})
     with tiny_models():
         image.run(report, "emoji-64", (), quick=True)
     rows = {row.name: row for row in report.rows}
     assert rows["autoregressive: latent distance to the target's own choice"].value == 0
-    assert rows["eagle2 nodes=8: latent distance to the target's own choice"].value == 0
+    assert rows["eagle2 nodes=8 rule=match: latent distance to the target's own choice"].value == 0
     relaxed = rows["mulo_sd tau=0.1: latent distance to the target's own choice"]
     assert relaxed.value and relaxed.value > 0 and "two independent draws" in relaxed.detail
-    assert rows["eagle2 nodes=8: passes"].value == pytest.approx(rows["eagle2 nodes=8: τ"].value, rel=0.2)
+    assert rows["eagle2 nodes=8 rule=match: passes"].value == pytest.approx(rows["eagle2 nodes=8 rule=match: τ"].value, rel=0.2)
     best = rows["fewer target passes, fastest relaxed setting"]
     assert (best.goal, best.detail) == (2.5, "mulo_sd tau=0.1") and best.value == rows["mulo_sd tau=0.1: passes"].value
     assert rows["seconds a picture, baseline"].goal == 60 == rows["seconds a picture, slowest setting"].goal
@@ -146,7 +146,7 @@ def test_the_suite_measures_speed_and_quality_of_every_setting(tmp_path: Path, m
     sheet = Image.open(tmp_path / "bench" / "image-all-quick.png")
     page = tmp_path / "bench" / "image-all-quick-curve.html"
     assert str(page) in rows["quality against speed"].detail
-    assert all(label in page.read_text() for label in ("eagle2 nodes=8", "mulo_sd tau=0.1"))
+    assert all(label in page.read_text() for label in ("eagle2 nodes=8 rule=match", "mulo_sd tau=0.1"))
     assert sheet.size == (2 * 2 * GRID, 3 * 2 * GRID)
 
 

@@ -292,6 +292,8 @@ def learning(state: FeatureTraining, progress: Progress) -> dict[str, Any]:
     known = greedy_only(state.store, visited(state.training, state.settings, progress))[:MEASURED_DIALOGUES]
     if known:
         facts["gap"] = state.measured(known)["tau"] - state.measured(held_out)["tau"]
+    curve = ", ".join(f"{entry['tokens']:.0f} tokens τ {entry['tau']:.3f}" for entry in progress.history)
+    print("learning curve:", curve, flush=True)
     facts["curve"] = [{name: entry[name] for name in ("tokens", "distinct", "tau", "gap")} for entry in progress.history]
     return facts
 

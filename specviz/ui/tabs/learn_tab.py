@@ -142,7 +142,7 @@ def build(shared: AppState, lesson_by_name: dict[str, Lesson], tab_page: gr.Tab)
             with gr.Column(elem_classes="sp-foot", min_width=0), gr.Row(elem_classes="sp-go"):
                 back = gr.Button("Back", size="lg", min_width=0, interactive=False)
                 reveal = gr.Button("Reveal", variant="primary", size="lg", min_width=0, visible=False)
-                onward = gr.Button("Next", variant="primary", size="lg", min_width=0, interactive=False)
+                onward = gr.Button("Next", variant="primary", size="lg", min_width=0, visible=False)
         with gr.Column(elem_classes="sp-main", min_width=0), gr.Column(elem_classes="sp-front", min_width=0):
             stage = Stage("", elem_id="sp-lesson", elem_classes="sp-stage", with_script=False, autoplay=False)
     number, at = gr.State(0), gr.Textbox(visible=False)
@@ -164,7 +164,7 @@ def updates(view: View, parts: dict[str, Any], more: bool) -> list[Any]:
         "verdict": gr.HTML(view.verdict, visible=bool(view.verdict)),
         "back": gr.Button(interactive=not view.first),
         "reveal": gr.Button(visible=view.asks),
-        "onward": gr.Button(word, variant="secondary" if view.asks else "primary", interactive=True),
+        "onward": gr.Button(word, variant="secondary" if view.asks else "primary", visible=True),
     }
     return [components[name] for name in parts]
 

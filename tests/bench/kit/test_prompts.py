@@ -32,7 +32,7 @@ def test_no_prompt_is_in_the_dialogues_that_drafters_learn_from() -> None:
     if not data.place().is_file():
         pytest.skip("no dialogues on this machine")
     tokenizer = load_causal_lm("smollm2-135m-instruct").tokenizer
-    dialogues = data.read(data.find())
+    dialogues = data.read_all(data.find())
     questions = [tokenizer.decode(dialogues.of(one)[: dialogues.prompt[one]]) for one in range(len(dialogues))]
     learned = "\n".join(plain(question) for question in questions)
     reported = [prompt for prompts in (*KINDS.values(), GROUNDED, CALIBRATION) for prompt in prompts]
