@@ -57,10 +57,10 @@ class Parameters:
     family="heads",
     claim="2.2 to 3.6× on Vicuna.",
     differs=(
-        "Here τ was 1.33 at temperature 0 and 1.57 at 1 on twelve prompts, with an earlier tree; at 1 typical acceptance keeps "
-        "more than sampling from the target would. The heads had minutes of training on a thousand dialogues. The published "
-        "root, the first token of a step, is greedy at every temperature; here it is sampled unless asked for, so that the "
-        "temperature keeps its meaning."
+        "Here τ is 1.70 at temperature 0 with as many nodes as pay, 1.32×, and 1.87 with 25, on twelve prompts of six kinds; at "
+        "1 typical acceptance keeps more than sampling from the target would. The heads read eight thousand dialogues. The "
+        "published root, the first token of a step, is greedy at every temperature; here it is sampled unless asked for, so that "
+        "the temperature keeps its meaning."
     ),
     paper=Paper(
         "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
