@@ -20,7 +20,8 @@ class Parameters:
     depth: int = number(
         0, 0, 12,
         "Deepest level, and drafter forwards a round; 0 goes as deep as pays on this machine, two levels at least, where the "
-        "heads were calibrated on the target with this width, else 4. The paper's value is 6.",
+        "heads were calibrated on the target with this width, else 4. Drawn tokens go as deep as pays in each round, 4 levels at "
+        "most. The paper's value is 6.",
         "levels",
     )  # fmt: skip
     width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")

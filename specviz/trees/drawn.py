@@ -126,7 +126,9 @@ def _offers(
         return []
     q = torch.stack([proposal.probability for proposal in proposals if proposal is not None])
     found = []
-    for place, likeliest, support in zip(places, *torch.stack((q.amax(-1), (q > 0).sum(-1).to(q))).tolist(), strict=True):
+    for place, likeliest, support in zip(
+        places, *torch.stack((q.amax(-1).double(), (q > 0).sum(-1).double())).tolist(), strict=True
+    ):
         shares = gains(likeliest, min(width, int(support)))
         found += [(reach[place] * share, place, rank) for rank, share in enumerate(shares)]
     return sorted(found, key=lambda offer: (-offer[0], offer[1], offer[2]))

@@ -175,9 +175,8 @@ class Sampled:
 
     def _pick(self, node: int, distribution: Proposal, count: int, context: Context, noise: NodeNoise) -> Pick:
         q = distribution.probability
-        if (
-            count > 1 or q.numel() <= NodeNoise.WIDTH
-        ):  # one draw from a wide distribution needs no counting, which waits for a GPU
+        # One draw from a wide distribution needs no counting, which waits for a GPU.
+        if count > 1 or q.numel() <= NodeNoise.WIDTH:
             count = min(count, int((q > 0).sum()))
         if context.warp.greedy or self._ranked:
             return Pick(node, distribution, None, q.topk(count).indices, count)

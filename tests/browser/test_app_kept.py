@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -14,16 +13,9 @@ pytest.importorskip("gradio")
 from playwright.sync_api import Browser, expect
 
 from tests.support.fakes.ui import FakeEngine, app
-from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def opened(chromium: str) -> Iterator[Browser]:
-    with stage_page.browser(chromium) as found:
-        yield found
 
 
 def begin(visitor: AppPage) -> None:
@@ -35,8 +27,8 @@ def begin(visitor: AppPage) -> None:
     visitor.until(f"{visitor.stage()}.trace.mode === 'live' && {visitor.stage()}.trace.steps.length >= 3")
 
 
-def test_a_reload_keeps_the_form_and_the_steps_and_a_link_does_not(opened: Browser, tmp_path: Path) -> None:
-    with served(app(tmp_path, FakeEngine(steps=1500, pace=0.05))) as url, closing(AppPage(opened, url)) as visitor:
+def test_a_reload_keeps_the_form_and_the_steps_and_a_link_does_not(browser: Browser, tmp_path: Path) -> None:
+    with served(app(tmp_path, FakeEngine(steps=1500, pace=0.05))) as url, closing(AppPage(browser, url)) as visitor:
         begin(visitor)
         kept = visitor.run("trace.steps.length")
         visitor.page.reload()
@@ -56,8 +48,8 @@ def test_a_reload_keeps_the_form_and_the_steps_and_a_link_does_not(opened: Brows
         visitor.errors.clear()  # Gradio's own, of the answers that a reload cuts off
 
 
-def test_a_run_whose_server_does_not_answer_says_so_until_it_does(opened: Browser, tmp_path: Path) -> None:
-    with served(app(tmp_path, FakeEngine(steps=1500, pace=0.05))) as url, closing(AppPage(opened, url)) as visitor:
+def test_a_run_whose_server_does_not_answer_says_so_until_it_does(browser: Browser, tmp_path: Path) -> None:
+    with served(app(tmp_path, FakeEngine(steps=1500, pace=0.05))) as url, closing(AppPage(browser, url)) as visitor:
         begin(visitor)
         error = visitor.page.locator("#sp-stage .sv-banner.sv-error")
         visitor.context.set_offline(True)

@@ -15,19 +15,12 @@ from playwright.sync_api import Browser, expect
 from specviz.ui.settings import Settings
 from specviz.ui.shared import make
 from tests.support.fakes.ui import FakeEngine, gallery
-from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served
 
 pytestmark = pytest.mark.browser
 
 NAMES = ("token_recycling", "stand", "lantern_pp", "mulo_sd", "dream", "hivis")
 SEEN = {"Vision-language": "#sp-see-stage", "Image": "#sp-image-stage"}
-
-
-@pytest.fixture(scope="module")
-def opened(chromium: str) -> Iterator[Browser]:
-    with stage_page.browser(chromium) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +31,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def visitor(opened: Browser, url: str) -> Iterator[AppPage]:
-    with closing(AppPage(opened, url, permissions=["clipboard-read", "clipboard-write"])) as found:
+def visitor(browser: Browser, url: str) -> Iterator[AppPage]:
+    with closing(AppPage(browser, url, permissions=["clipboard-read", "clipboard-write"])) as found:
         yield found
 
 
@@ -57,9 +50,9 @@ def address(visitor: AppPage, **parts: str | None) -> None:
     [("hivis", "Vision-language", "#sp-see-method"), ("mulo_sd", "Image", "#sp-image-method")],
 )
 def test_a_link_to_a_picture_s_run_opens_its_tab_with_its_form(
-    opened: Browser, url: str, name: str, tab: str, method: str
+    browser: Browser, url: str, name: str, tab: str, method: str
 ) -> None:
-    with closing(AppPage(opened, url, f"?trace={name}&step=2")) as linked:
+    with closing(AppPage(browser, url, f"?trace={name}&step=2")) as linked:
         expect(linked.page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
         linked.until(f"{linked.stage(SEEN[tab])}.feed.name === '{name}' && {linked.stage(SEEN[tab])}.cursor === 1")
         expect(linked.page.locator(f"{method} select")).to_have_value(name)
@@ -70,8 +63,8 @@ def test_a_link_to_a_picture_s_run_opens_its_tab_with_its_form(
         expect(linked.page.locator("#sp-method select")).to_have_value("token_recycling")
 
 
-def test_a_link_s_own_tab_is_opened_whatever_run_it_names(opened: Browser, url: str) -> None:
-    with closing(AppPage(opened, url, "?trace=hivis&step=3&tab=about")) as linked:
+def test_a_link_s_own_tab_is_opened_whatever_run_it_names(browser: Browser, url: str) -> None:
+    with closing(AppPage(browser, url, "?trace=hivis&step=3&tab=about")) as linked:
         expect(linked.page.get_by_role("tab", name="About")).to_have_attribute("aria-selected", "true")
         linked.page.wait_for_timeout(500)
         expect(linked.page.get_by_role("tab", name="About")).to_have_attribute("aria-selected", "true")
@@ -110,7 +103,7 @@ def test_a_stage_stands_still_while_its_tab_is_left_and_then_goes_on(visitor: Ap
     assert not visitor.run("player.playing"), "paused by hand, and played all the same"
 
 
-def test_a_copied_link_leads_to_the_step_that_was_seen(opened: Browser, visitor: AppPage) -> None:
+def test_a_copied_link_leads_to_the_step_that_was_seen(browser: Browser, visitor: AppPage) -> None:
     visitor.tab("Vision-language")
     visitor.until(f"{visitor.stage('#sp-see-stage')}.cursor >= 0 && {visitor.stage('#sp-see-stage')}.width > 0")
     visitor.page.evaluate(f"{visitor.stage('#sp-see-stage')}.go(4)")
@@ -118,7 +111,7 @@ def test_a_copied_link_leads_to_the_step_that_was_seen(opened: Browser, visitor:
     expect(visitor.page.locator("#sp-linked")).to_have_text("Link copied.")
     link = visitor.page.evaluate("navigator.clipboard.readText()")
     query = link.removeprefix(visitor.page.evaluate("location.origin") + "/")
-    with closing(AppPage(opened, visitor.url, query)) as other:
+    with closing(AppPage(browser, visitor.url, query)) as other:
         stage = other.stage("#sp-see-stage")
         other.until(f"{stage}.feed.name === 'dream' && {stage}.cursor === 4")
 
@@ -142,7 +135,7 @@ def test_a_run_sent_from_the_traces_tab_plays_in_its_own_tab(visitor: AppPage) -
     address(visitor, tab="vision-language", trace="hivis")
 
 
-def test_a_link_opens_a_pair_of_runs_at_its_step(opened: Browser, visitor: AppPage) -> None:
+def test_a_link_opens_a_pair_of_runs_at_its_step(browser: Browser, visitor: AppPage) -> None:
     visitor.tab("Compare")
     left, right = visitor.stage("#sp-left"), visitor.stage("#sp-right")
     visitor.until(f"{left}.trace.steps.length > 0 && {right}.trace.steps.length > 0")
@@ -153,7 +146,7 @@ def test_a_link_opens_a_pair_of_runs_at_its_step(opened: Browser, visitor: AppPa
     visitor.page.evaluate(f"{left}.go(5)")
     address(visitor, tab="compare", left="stand", right="token_recycling", step="6", trace=None)
     query = visitor.page.evaluate("location.search")
-    with closing(AppPage(opened, visitor.url, query)) as other:
+    with closing(AppPage(browser, visitor.url, query)) as other:
         other.until(f"{left}.feed.name === 'stand' && {right}.feed.name === 'token_recycling' && {left}.cursor === 5")
         expect(other.page.locator("#sp-one input")).to_have_value("A run of stand")
         address(other, left="stand", right="token_recycling", step="6")
@@ -161,13 +154,13 @@ def test_a_link_opens_a_pair_of_runs_at_its_step(opened: Browser, visitor: AppPa
         address(other, tab=None, trace="token_recycling", left=None, right=None)
 
 
-def test_a_link_opens_a_page_of_a_lesson(opened: Browser, visitor: AppPage) -> None:
+def test_a_link_opens_a_page_of_a_lesson(browser: Browser, visitor: AppPage) -> None:
     visitor.tab("Learn")
     visitor.button("Next").click()
     address(visitor, tab="learn", at="2", trace=None)
     step, query = visitor.run("cursor", "#sp-lesson"), visitor.page.evaluate("location.search")
     said = visitor.page.locator(".sp-lesson").inner_text()
-    with closing(AppPage(opened, visitor.url, query)) as other:
+    with closing(AppPage(browser, visitor.url, query)) as other:
         expect(other.page.locator(".sp-lesson")).to_contain_text("2 of")
         assert other.page.locator(".sp-lesson").inner_text() == said
         other.until(f"{other.stage('#sp-lesson')}.cursor === {step}")
@@ -175,6 +168,6 @@ def test_a_link_opens_a_page_of_a_lesson(opened: Browser, visitor: AppPage) -> N
         address(other, tab="learn", at="1")
 
 
-def test_a_link_to_a_lesson_that_is_not_here_opens_the_first(opened: Browser, url: str) -> None:
-    with closing(AppPage(opened, url, "?tab=learn&lesson=nowhere&at=x")) as linked:
+def test_a_link_to_a_lesson_that_is_not_here_opens_the_first(browser: Browser, url: str) -> None:
+    with closing(AppPage(browser, url, "?tab=learn&lesson=nowhere&at=x")) as linked:
         expect(linked.page.locator(".sp-lesson")).to_contain_text("1 of")

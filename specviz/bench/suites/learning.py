@@ -31,14 +31,15 @@ def run(report: Report, target: str, methods: Sequence[str]) -> None:
 
 
 def curve_of(path: Path) -> list[Milestone]:
-    """The milestones that a file of weights tells of. Those of earlier versions count distinct tokens alone, so that only their
-    first pass has a place on the axis."""
+    """The milestones that a file of weights tells of. Those of earlier versions count distinct tokens alone: how much had been
+    learned from is then known of the first pass only."""
     metrics = read_weights(path)[1].get("metrics", "")
     milestones: list[dict[str, float]] = json.loads(metrics).get("curve", []) if metrics.startswith("{") else []
     found: list[Milestone] = []
     for one in milestones:
-        if "tokens" in one or not found or one["distinct"] > found[-1].distinct:
-            found.append(Milestone(one.get("tokens", one["distinct"]), one["distinct"], one["tau"], one["gap"]))
+        again = bool(found) and one["distinct"] <= found[-1].distinct
+        tokens = one.get("tokens", None if again else one["distinct"])
+        found.append(Milestone(tokens, one["distinct"], one["tau"], one["gap"]))
     return found
 
 
@@ -48,14 +49,16 @@ def row(name: str, milestones: Sequence[Milestone]) -> Row:
     for mark in MARKS:
         cells[f"{mark:g} M"] = at(milestones, mark * 1e6)
     last = milestones[-1]
-    cells |= {"passes": f"{last.tokens / last.distinct:.1f}", "τ at the end": f"{last.tau:.2f}", "gap": f"{last.gap:.2f}"}
-    detail = f"{last.distinct / 1e6:.2f} million distinct answer tokens, {last.tokens / 1e6:.2f} million in all"
+    passes = "–" if last.tokens is None else f"{last.tokens / last.distinct:.1f}"
+    cells |= {"passes": passes, "τ at the end": f"{last.tau:.2f}", "gap": f"{last.gap:.2f}"}
+    in_all = "" if last.tokens is None else f", {last.tokens / 1e6:.2f} million in all"
+    detail = f"{last.distinct / 1e6:.2f} million distinct answer tokens{in_all}"
     return Row(name, last.tau, "tokens", detail=detail, cells=cells, table="learning")
 
 
 def at(milestones: Sequence[Milestone], distinct: float) -> str:
     """τ between the two milestones around so many distinct tokens, all read once; a dash past the first pass."""
-    first_pass = [one for one in milestones if one.tokens <= one.distinct]
+    first_pass = [one for one in milestones if one.tokens is not None and one.tokens <= one.distinct]
     for before, after in zip(first_pass, first_pass[1:], strict=False):
         if before.distinct <= distinct <= after.distinct:
             share = (distinct - before.distinct) / max(1.0, after.distinct - before.distinct)

@@ -46,8 +46,12 @@ def test_a_row_a_drafter_whose_card_tells_of_its_training(weights: Path) -> None
     assert (weights / "cache" / "bench" / "learning-curves.html").is_file() and "learning-curves.html" in said[-1]
 
 
-def test_a_card_that_counts_distinct_tokens_alone_gives_its_first_pass(weights: Path) -> None:
-    assert [one.tau for one in learning.curve_of(weights / "old.safetensors")] == [1.8, 2.2, 2.4]
+def test_a_card_that_counts_distinct_tokens_alone_places_its_first_pass_and_keeps_its_end(weights: Path) -> None:
+    found = learning.curve_of(weights / "old.safetensors")
+    assert [one.tokens for one in found] == [4e5, 1.2e6, 1.5e6, None]
+    cells = learning.row("old", found).cells
+    assert (cells["passes"], cells["τ at the end"]) == ("–", "2.40")
+    assert learning_curves({"old": found}).data[0].x == (0.4, 1.2, 1.5)
 
 
 def test_later_passes_are_told_apart_in_the_drawing() -> None:
