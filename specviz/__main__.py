@@ -7,7 +7,20 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from specviz.commands import batch, bench, calibrate, convert, export, fetch, methods, record, run, train, validate
+from specviz.commands import (
+    batch,
+    bench,
+    calibrate,
+    convert,
+    export,
+    export_drafter,
+    fetch,
+    methods,
+    record,
+    run,
+    train,
+    validate,
+)
 from specviz.commands.console import Parser
 from specviz.errors import SpecvizError
 
@@ -19,6 +32,7 @@ COMMANDS = {
     "fetch": fetch,
     "validate": validate,
     "export": export,
+    "export-drafter": export_drafter,
     "convert": convert,
     "calibrate": calibrate,
     "train": train,
