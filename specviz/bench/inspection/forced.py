@@ -16,6 +16,7 @@ from torch import Tensor
 from specviz.bench.inspection.passages import Passage
 from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.networks.feature_head import FeatureHead
+from specviz.drafters.networks.parallel_net import ParallelNet
 
 LEAST = math.log(1e-6)
 """log q of a token that the head cannot draft."""
@@ -74,6 +75,28 @@ def foresee(reading: Reading, passages: Sequence[Passage], depth: int) -> Foresi
     found, stepper = Foresight(depth), HeadStepper(reading.head)
     for passage in passages:
         _along(reading, stepper, passage, found)
+    return found
+
+
+@torch.inference_mode()
+def foresee_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) -> Foresight:
+    """The same of a network that gives all depths from one state of the target: Medusa's heads."""
+    found = Foresight(min(depth, net.config.heads))
+    for passage in passages:
+        ids, rows = passage.ids, len(passage.ids) - 1
+        starts = torch.arange(max(0, passage.first - 1), rows - found.depth, device=ids.device)
+        if not len(starts):
+            continue
+        alive, lengths = torch.ones_like(starts, dtype=torch.bool), torch.zeros_like(starts)
+        by_depth = net.logits(passage.states[net.config.tap][starts].to(net.outputs.dtype))
+        for level in range(found.depth):
+            logits = by_depth[level].float()
+            alive = _judged(found, level, net.draft_ids, logits, ids[starts + level + 2], alive)
+            lengths += alive
+            if level == 0:
+                _overlapping(found, net.draft_ids, logits, passage.logits[starts + 2 - passage.first].float())
+        found.lengths.append(lengths.cpu())
+        found.places += len(starts)
     return found
 
 
