@@ -108,13 +108,13 @@ def _positions(reading: Reading, theta: float | None) -> Iterator[Other]:
 
 
 def _vocabularies(reading: Reading, target: Fit) -> Iterator[Other]:
-    head = reading.head
-    ids = head.draft_ids
-    if not _same(head.embedding, target.embedding.to(head.embedding)) and head.config.hidden == target.embedding.shape[1]:
+    head, fits = reading.head, reading.head.config.hidden == target.embedding.shape[1]
+    ids, embedding = head.draft_ids, target.embedding.to(head.embedding)
+    if fits and not _same(head.embedding, embedding):
         yield Other("the target's embedding", "the embedding that comes with the head is not the one it was trained on",
-                    replace(reading, head=replace(head, embedding=target.embedding)))  # fmt: skip
-    own = target.head if ids is None else target.head[ids]
-    if head.config.hidden == target.head.shape[1] and not _same(head.head, own.to(head.head)):
+                    replace(reading, head=replace(head, embedding=embedding)))  # fmt: skip
+    own = (target.head if ids is None else target.head[ids]).to(head.head)
+    if fits and not _same(head.head, own):
         yield Other("the target's own head", "the lm_head that comes with the head belongs to another model",
                     replace(reading, head=replace(head, head=own)))  # fmt: skip
     if ids is not None:

@@ -16,7 +16,7 @@ from specviz.models.hub.published import Fit
 
 BLOCK = 8
 """Neighbouring places that count as one: what follows a place a head got wrong is often wrong too."""
-SURE, GAIN = 5.0, 0.05
+SURE, GAIN = 4.0, 0.05
 """A reading is clearly better where what came is likelier under it by so many standard errors of the paired difference, and so
 many more drafted tokens are accepted."""
 ROUNDS = 3
