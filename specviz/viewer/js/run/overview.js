@@ -51,7 +51,8 @@ export class Overview {
     const from = this.at ? this.at.from : 0;
     this.at = this.frame();
     this.stale.base = this.stale.base || this.at.from !== from;
-    this.words();
+    // While a step moves its words wait for the next moment: new text would have the page laid out in every frame.
+    if (base || stage.moment === null || changed.has("moment")) this.words();
   }
 
   /** Drawn last: setting a canvas's font makes the browser settle the styles of the whole page. */
@@ -65,7 +66,7 @@ export class Overview {
   words() {
     const { stage } = this;
     const { trace, step } = stage;
-    const emitted = trace.steps.slice(0, stage.cursor + 1).reduce((sum, entry) => sum + entry.emitted.length, 0);
+    const emitted = trace.steps.slice(0, stage.written + 1).reduce((sum, entry) => sum + entry.emitted.length, 0);
     const alone = this.plain && step ? this.plain.ends.filter((end) => end <= stage.clock).length : null;
     const tau = trace.end && trace.end.metrics ? trace.end.metrics.tau : null;
     const rate = typeof tau === "number" ? ` · ${tau.toFixed(2)} tokens per target pass (τ)` : "";
