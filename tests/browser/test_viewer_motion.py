@@ -83,6 +83,7 @@ def test_levels_appear_in_turn_and_the_pass_goes_over_the_whole_tree(show: Open)
 def test_slow_motion_plays_one_step_and_ends_in_the_usual_picture(show: Open) -> None:
     tab = show(cases.trace(cases.bushy(0), cases.bushy(1)))
     picture = "document.querySelector('.sv-tree').outerHTML.replace(/sv-hatch-\\d+/g, '')"
+    tab.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(done))))")
     usual = tab.run(picture)
     tab.page.locator(".specviz").focus()
     tab.page.keyboard.press("a")

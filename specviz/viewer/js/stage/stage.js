@@ -7,6 +7,7 @@ import { findNode } from "../run/parseStep.js";
 import { Player } from "../run/player.js";
 import * as keys from "./keys.js";
 import { buildPanels } from "./panels.js";
+import * as projector from "./projector.js";
 
 export class Stage {
   constructor(host, options = {}) {
@@ -23,6 +24,7 @@ export class Stage {
       moments: {},
       u: 1,
       slow: false,
+      projector: false,
     });
     this.stillness = matchMedia("(prefers-reduced-motion: reduce)");
     this.feed = new Feed({
@@ -264,8 +266,9 @@ export class Stage {
     const { width, height } = this.root.getBoundingClientRect();
     if (!width || (width === this.width && height === this.height)) return;
     Object.assign(this, { width, height });
-    this.u = width >= 1500 ? 1.2 : 1;
-    const size = Stage.sizeOf(width);
+    this.u = this.projector ? projector.scale(this) : width >= 1500 ? 1.2 : 1;
+    this.root.style.setProperty("--sv-u", this.projector ? this.u : "");
+    const size = this.projector ? "large" : Stage.sizeOf(width);
     this.root.dataset.size = size;
     this.size = size;
     this.touch("size", "tree");
@@ -282,6 +285,7 @@ export class Stage {
 
   destroy() {
     this.player.stop();
+    for (const panel of this.panels) if (panel.destroy) panel.destroy();
     this.sizes.disconnect();
     this.themes.disconnect();
     cancelAnimationFrame(this.frame);

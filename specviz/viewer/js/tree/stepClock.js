@@ -30,7 +30,10 @@ export class StepClock {
 
   get on() {
     const { stage } = this;
-    return Boolean(stage.step) && !stage.table && (stage.within < 1 || (!stage.calm && (stage.slow || (stage.player.playing && stage.player.moves))));
+    if (!stage.step || stage.table) return false;
+    // Before a class its place is kept, so that the tree stays where it is.
+    const wanted = stage.slow || stage.projector || (stage.player.playing && stage.player.moves);
+    return stage.within < 1 || (wanted && !stage.calm);
   }
 
   update(changed) {

@@ -1,7 +1,6 @@
 // The step tree: draws the current step, lets the reader pan, zoom, open collapsed branches and pick a node.
 import { LEGEND } from "../generated.js";
 import * as codes from "../kit/codes.js";
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as labels from "../kit/labels.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
@@ -15,6 +14,7 @@ import { Roving } from "./roving.js";
 import * as rules from "./rules.js";
 import { StepClock } from "./stepClock.js";
 import { Table } from "./table.js";
+import { waiting } from "./waiting.js";
 
 export class Tree {
   constructor(stage) {
@@ -59,6 +59,7 @@ export class Tree {
       dom.button("Fit", "Fit the tree into its frame (0)", zoom(0)),
       dom.button("+", "Larger: more text (+)", zoom(1.5), { "aria-label": "Zoom in" }),
       this.toggle,
+      dom.button(dom.icon("projector"), "Projector mode (P)", () => stage.toggleProjector(), { "aria-label": "Projector mode" }),
       dom.button(dom.icon("full"), "Full screen (F)", () => stage.fullScreen(), { "aria-label": "Full screen" }),
     );
   }
@@ -112,7 +113,7 @@ export class Tree {
     const fresh = stage.step !== this.step;
     this.step = stage.step;
     if (changed.has("size")) this.size = null;
-    if (changed.has("run") || changed.has("data")) this.waiting();
+    if (changed.has("run") || changed.has("data")) waiting(stage.trace, this.empty, this.coming);
     const moves = stage.within < 1;
     // A step that has come to its end stays as it is while the run plays on: the next one is drawn in its place.
     const other = this.motion.on ? !moves && !stage.player.playing : moves;
@@ -125,32 +126,7 @@ export class Tree {
       this.framing = this.framing || stage.node !== null;
     }
     this.clock.update(changed);
-    if (fresh || changed.has("data") || changed.has("moment")) this.words();
-  }
-
-  /** What stands in the tree's place before there is a step, or over it while another run is to come. */
-  waiting() {
-    const { run, end, notice, steps, coming } = this.stage.trace;
-    this.empty.hidden = steps.length > 0;
-    this.coming.hidden = !coming;
-    this.coming.replaceChildren(...Tree.word(coming));
-    if (steps.length) return;
-    const busy = run ? !end && { message: "The target is reading the prompt (prefill)…" } : notice && !notice.error && notice;
-    const idle = end
-      ? "The run ended before its first step."
-      : notice
-        ? "There is nothing to draw yet."
-        : "No run yet. Open a recorded run, or choose a method and press Run live.";
-    this.empty.replaceChildren(...(busy ? Tree.word(busy) : [dom.h("p", {}, idle)]));
-  }
-
-  /** How far a run is that has no step yet. */
-  static word(notice) {
-    if (!notice) return [];
-    const part = typeof notice.fraction === "number" ? Math.max(0, Math.min(1, notice.fraction)) : null;
-    const text = coerce.text(notice.message) + (part === null ? "" : ` · ${Math.round(100 * part)} %`);
-    const bar = part === null ? [] : [dom.h("progress", { max: 1, value: part, "aria-label": text })];
-    return [dom.h("span", { class: "sv-spinner", "aria-hidden": "true" }), dom.h("p", {}, text), ...bar];
+    if (fresh || ["data", "moment", "node"].some((topic) => changed.has(topic))) this.words();
   }
 
   words() {
@@ -166,16 +142,24 @@ export class Tree {
       );
     }
     this.legend.hidden = !step;
-    this.why.hidden = stage.within < 1;
-    dom.say(this.why, step ? rules.ending(step) : "");
+    this.why.hidden = stage.within < 1 && !stage.projector;
+    dom.say(this.why, step ? this.sentence(step) : "");
     if (!step) return this.head.replaceChildren("Step tree");
-    const total = trace.end ? ` of ${trace.steps.length}` : "";
+    const total = (trace.end ? ` of ${trace.steps.length}` : "") + (stage.projector ? ` · ${trace.run.title || trace.run.method}, ${trace.mode}` : "");
     const rule = step.veiled || step.nodes.length === 1 ? "" : ` · ${rules.of(step).title}`;
     // No longer than when it is over, so that the head keeps its height while the step moves.
     const judged = stage.moment === null || !stage.shown.veiled;
     const facts = judged ? ` · ${labels.tally(step)}${rule}` : stage.size === "phone" ? ` · ${stage.phase}` : rule;
     this.head.replaceChildren(dom.h("b", {}, `Step ${stage.cursor + 1}${total}`), facts);
     return undefined;
+  }
+
+  /** Why the step ended; before a class the verdict that has just fallen or was asked for. */
+  sentence(step) {
+    const { selected, moment, shown, picked, projector } = this.stage;
+    const judging = moment !== null && shown.veiled;
+    if (!projector || !(judging || picked)) return rules.ending(step);
+    return selected && !["coming", "drafted"].includes(selected.status) ? rules.explain(step, selected) : "";
   }
 
   redraw(fresh) {
