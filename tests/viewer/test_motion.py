@@ -149,3 +149,27 @@ def test_steps_move_where_they_stay_on_screen_for_a_second_and_always_in_slow_mo
     return [moves(0.05), moves(0.1), moves(0.1, { slow }), moves(0.05, { calm }), moves(1, { calm, slow })];
     """
     assert node(body) == [True, False, True, False, False]
+
+
+def test_every_step_is_seen_and_stays_as_long_as_it_takes_at_this_speed(node: Evaluate) -> None:
+    body = """
+    const steps = given.map(parseStep);
+    const ends = steps.map((_, at) => steps.slice(0, at + 1).reduce((sum, { total }) => sum + total, 0));
+    const trace = { steps, ends, starts: ends.map((end, at) => end - steps[at].total) };
+    const shown = [];
+    const stage = { trace, last: steps.length - 1, cursor: 0, within: 1, clock: ends[0], running: false, slow: false, touch() {},
+      show(cursor, clock = ends[cursor], within = 1) { Object.assign(stage, { cursor, clock, within }); shown.push([cursor, within]); },
+      at(cursor, within) { stage.show(cursor, ends[cursor], within); } };
+    globalThis.cancelAnimationFrame = () => {};
+    const player = new Player(stage);
+    Object.assign(player, { playing: true, speed: 0.04 });
+    for (let frame = 0; frame < 2000 && player.playing; frame += 1) player.move(16);
+    const frames = steps.map((_, at) => shown.filter(([cursor]) => cursor === at).length);
+    return [frames, steps.map((_, at) => shown.some(([cursor, within]) => cursor === at && within === 1)), player.playing];
+    """
+    times = [[4_000_000, 40_000_000, 500_000, 500_000, 0], [8_000_000, 40_000_000, 1_000_000, 1_000_000, 0]]
+    steps = [{**cases.chain(at, 4, 2), "time": time} for at, time in enumerate([times[0], times[0], times[1]])]
+    frames, finished, playing = node(body, steps)
+    assert frames[1:] == [pytest.approx(45_000_000 / 0.04 / 16e6, abs=2), pytest.approx(50_000_000 / 0.04 / 16e6, abs=2)]
+    assert finished[1:] == [True, True]
+    assert playing is False

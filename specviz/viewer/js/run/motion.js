@@ -91,10 +91,11 @@ function judge(step, motion, { from, long }) {
     motion.moments.push({ at, phase: "judge", verdict: place + 1, node: id });
     motion.judged.set(id, { from: at, to: at + 0.5 * slot });
   });
+  const kept = keptBelow(step);
   for (const node of step.nodes) {
-    if (node.status !== "skipped" || motion.judged.has(node.id)) continue;
+    if (node.status !== "skipped") continue;
     // Decided by the verdict on an ancestor or on a sibling, whichever left it out; else by the end of the walk.
-    const cause = without(step, node);
+    const cause = causeOf(step, node, kept);
     const { from: at } = motion.judged.get(cause ?? motion.order[motion.order.length - 1]);
     motion.judged.set(node.id, { from: at + 0.35 * slot, to: at + 0.85 * slot });
   }
@@ -102,27 +103,30 @@ function judge(step, motion, { from, long }) {
 
 const decided = (node) => !["root", "skipped", "pruned"].includes(node.status);
 
-function without(step, node) {
+/** Of each node on the path that was kept, which child was kept. */
+const keptBelow = (step) => new Map(step.path.map((id) => [step.nodes[id].parent, id]));
+
+function causeOf(step, node, kept) {
   for (let one = node; one.id > 0; one = step.nodes[one.parent]) {
     if (decided(one)) return one.id;
-    const kept = step.nodes[one.parent].children.find((id) => step.path.includes(id));
-    if (kept !== undefined && decided(step.nodes[kept])) return kept;
+    const sibling = kept.get(one.parent);
+    if (sibling !== undefined && decided(step.nodes[sibling])) return sibling;
   }
   return null;
 }
 
 /** Ids of the judged nodes in the order of their verdicts: as a note tells of the visits, else down from the root, guess by guess. */
 function verdicts(step) {
-  const visits = step.notes.flatMap((note) => coerce.list(note.visits)).map((visit) => visit && visit.node);
   const judged = step.nodes.filter(decided).map((node) => node.id);
-  if (visits.length) return judged.sort((a, b) => visits.lastIndexOf(a) - visits.lastIndexOf(b) || a - b);
-  const order = [];
-  const kept = new Set(step.path);
-  for (let at = step.nodes[0]; at; at = at.children.map((id) => step.nodes[id]).find(({ id }) => kept.has(id))) {
-    order.push(...at.children.filter((id) => decided(step.nodes[id])));
+  const visits = step.notes.flatMap((note) => coerce.list(note.visits)).map((visit, at) => [visit && visit.node, at]);
+  const last = new Map(visits);
+  if (last.size) return judged.sort((a, b) => (last.get(a) ?? -1) - (last.get(b) ?? -1) || a - b);
+  const kept = keptBelow(step);
+  const order = new Set();
+  for (let at = 0; at !== undefined; at = kept.get(at)) {
+    for (const id of step.nodes[at].children) if (decided(step.nodes[id])) order.add(id);
   }
-  const walked = new Set(order);
-  return [...order, ...judged.filter((id) => !walked.has(id))];
+  return [...order, ...judged.filter((id) => !order.has(id))];
 }
 
 const part = (motion, test) => motion.phases.find(test) || motion.phases[motion.phases.length - 1];

@@ -1,5 +1,5 @@
 // Plays a run back at the pace it was recorded with, times a chosen speed. The engine is never slowed down: only this is.
-// A step that is on screen long enough is shown as a motion (see motion.js); in slow motion every step is, at a pace of its own.
+// A step that is on screen long enough is shown as a motion; in slow motion every step is, at a pace of its own.
 import * as motion from "./motion.js";
 
 const VISIBLE = 1e9; // nanoseconds on screen from which a step is shown as a motion
@@ -27,7 +27,15 @@ export class Player {
   get moves() {
     const { stage } = this;
     if (stage.calm || stage.table || stage.last < 0) return false;
-    return stage.slow || Player.typical(stage.trace) / this.speed >= VISIBLE;
+    return stage.slow || this.typical() / this.speed >= VISIBLE;
+  }
+
+  /** The same of the run on the stage, counted anew when steps have come. */
+  typical() {
+    const { steps } = this.stage.trace;
+    if (this.steps !== steps || this.count !== steps.length) this.median = Player.typical(this.stage.trace);
+    Object.assign(this, { steps, count: steps.length });
+    return this.median;
   }
 
   toggle() {

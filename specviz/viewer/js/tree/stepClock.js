@@ -1,5 +1,6 @@
 // The clock within a step, under the tree: which phase is shown, where in it, and by what scale; it can be dragged.
 import * as dom from "../kit/dom.js";
+import * as labels from "../kit/labels.js";
 import * as motion from "../run/motion.js";
 import * as phases from "./phases.js";
 
@@ -44,7 +45,9 @@ export class StepClock {
     this.hand.style.transform = `translateX(${(100 * stage.within).toFixed(2)}%)`;
     if (!["moment", "cursor", "ui", "size"].some((topic) => changed.has(topic))) return;
     if (this.step !== stage.step) this.scale();
-    const label = stage.phase || motion.label(stage.step, motion.of(stage.step), motion.of(stage.step).moments.length - 1);
+    const of = motion.of(stage.step);
+    const over = stage.step.veiled ? labels.tally(stage.step) : motion.label(stage.step, of, of.moments.length - 1);
+    const label = stage.phase || over;
     dom.say(this.label, label);
     this.slider.value = stage.within;
     this.slider.setAttribute("aria-valuetext", label);
