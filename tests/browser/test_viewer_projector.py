@@ -116,6 +116,15 @@ def test_it_is_driven_by_keys_and_tells_them(show: Open) -> None:
     tab.until("!stage.stage.projector")
 
 
+def test_a_touch_screen_finds_the_way_out(show: Open) -> None:
+    tab = show(cases.trace(cases.bushy(0)))
+    project(tab)
+    tab.page.locator(".sv-keys-hint").click()
+    tab.page.get_by_role("button", name="Leave projector mode").click()
+    tab.until("!stage.stage.projector && !document.fullscreenElement")
+    expect(tab.page.get_by_role("dialog", name="Keys")).to_be_hidden()
+
+
 def test_a_picture_stays_beside_its_tree(show: Open) -> None:
     tab = show((ROOT / "assets" / "traces" / "mulo_sd.spectrace.jsonl").read_text(encoding="utf-8"))
     project(tab)

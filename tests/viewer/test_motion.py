@@ -158,7 +158,10 @@ def test_every_step_is_seen_and_stays_as_long_as_it_takes_at_this_speed(node: Ev
     const trace = { steps, ends, starts: ends.map((end, at) => end - steps[at].total) };
     const shown = [];
     const stage = { trace, last: steps.length - 1, cursor: 0, within: 1, clock: ends[0], running: false, slow: false, touch() {},
-      show(cursor, clock = ends[cursor], within = 1) { Object.assign(stage, { cursor, clock, within }); shown.push([cursor, within]); },
+      show(cursor, clock = ends[cursor], within = 1) {
+        Object.assign(stage, { cursor, clock, within });
+        shown.push([cursor, within]);
+      },
       at(cursor, within) { stage.show(cursor, ends[cursor], within); } };
     globalThis.cancelAnimationFrame = () => {};
     const player = new Player(stage);

@@ -25,8 +25,11 @@ export class Projector {
     this.stage = stage;
     const rows = KEYS.map(([key, text]) => [dom.h("dt", {}, key.split(" ").map((name) => dom.h("kbd", {}, name))), dom.h("dd", {}, text)]);
     const named = { class: "sv-keys", role: "dialog", "aria-label": "Keys", hidden: true };
-    this.keys = dom.h("div", named, dom.h("h3", {}, "Keys"), dom.h("dl", {}, rows));
+    // For a touch screen, which has no Escape.
+    const leave = dom.button("Leave projector mode", "", () => this.turn(false), { class: "sv-leave" });
+    this.keys = dom.h("div", named, dom.h("h3", {}, "Keys"), dom.h("dl", {}, rows), leave);
     this.hint = dom.h("div", { class: "sv-keys-hint", "aria-hidden": "true" }, dom.h("kbd", {}, "?"), " keys");
+    this.hint.addEventListener("click", () => stage.toggleKeys());
     this.spoken = dom.h("div", { class: "sv-live-region", role: "status" });
     stage.root.append(this.keys, this.hint, this.spoken);
     stage.toggleProjector = () => this.turn(!stage.projector);
