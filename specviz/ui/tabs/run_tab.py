@@ -32,8 +32,8 @@ Runs = list[tuple[str, str]]
 Updates = dict[Any, Any]
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 IDEA = (
-    "<b>Speculative decoding</b>: a drafter guesses a tree of tokens, one pass of the model checks it and keeps the path it agrees "
-    "with."
+    "<b>Speculative decoding</b>: a drafter guesses a tree of tokens; "
+    "one pass of the model checks it and keeps what it agrees with."
 )
 
 

@@ -20,9 +20,10 @@ class Lane {
     this.bar = dom.h("i");
     this.body = lane.grid ? this.canvas() : dom.h("div", { class: "sv-lane-text" });
     const name = dom.h("b", { class: "sv-lane-name", title: lane.name }, lane.name);
-    const head = dom.h("div", { class: "sv-lane-head" }, name, this.result, this.tally, this.clock);
+    const head = dom.h("div", { class: "sv-lane-head" }, name, this.result, dom.h("span", { class: "sv-lane-time" }, this.tally, this.clock));
     const bar = dom.h("div", { class: "sv-lane-bar" }, this.bar);
-    this.element = dom.h("div", { class: `sv-lane sv-lane-${lane.kind}${lane.grid ? " sv-lane-pictured" : ""}` }, this.body, head, bar);
+    const missing = lane.grid && lane.known < lane.count ? dom.h("em", { class: "sv-unknown" }, "Its own picture was not recorded.") : null;
+    this.element = dom.h("div", { class: `sv-lane sv-lane-${lane.kind}${lane.grid ? " sv-lane-pictured" : ""}` }, this.body, head, bar, missing);
   }
 
   canvas() {
@@ -69,8 +70,7 @@ class Lane {
     const words = tokens.slice(before, Math.min(count, known)).map(({ text }) => format.plain(text).replace(/\n+/g, "⏎ "));
     if (words.length) body.append(dom.h("span", { class: "sv-burst" }, words.join("")));
     if (count > known && before <= known) {
-      const from = known ? "it went on in other words, which" : "its text, which";
-      body.append(dom.h("em", { class: "sv-unknown" }, ` … ${from} the recording does not hold`));
+      body.append(dom.h("em", { class: "sv-unknown" }, known ? " … other words from here on, not recorded" : "its own words were not recorded"));
     }
     while (body.childNodes.length > MOST_BURSTS) body.firstChild.remove();
     body.scrollTop = body.scrollHeight;

@@ -6,7 +6,7 @@ import { Overview } from "./overview.js";
 const LEVEL = 1.05; // closer than this, two times are called the same
 
 /** The run's lane, and its baseline's; none where no baseline was timed, for there is nobody to race against. */
-export function lanesOf(trace) {
+function lanesOf(trace) {
   const { end, run, steps, ends } = trace;
   const plain = Overview.baselineTimes(end && end.baseline);
   if (!plain || !steps.length) return [];
@@ -59,7 +59,7 @@ export function gain(lane) {
 /** Lanes of several runs: the runs first. Where there are several baselines each says whose it is. */
 export function lineUp(traces) {
   const pairs = traces.map(lanesOf).filter((pair) => pair.length);
-  if (pairs.length > 1) for (const [mine, other] of pairs) other.name = `Autoregressive, timed with ${format.short(mine.name, 24)}`;
+  if (pairs.length > 1) for (const [mine, other] of pairs) other.name = `Autoregressive beside ${format.short(mine.name, 24)}`;
   return [...pairs.map(([mine]) => mine), ...pairs.map(([, other]) => other)];
 }
 
