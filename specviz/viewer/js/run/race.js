@@ -27,11 +27,11 @@ class Lane {
   }
 
   canvas() {
-    const { grid, trace } = this.lane;
-    if (trace.end.picture) {
+    const { grid, picture } = this.lane;
+    if (picture) {
       this.picture = new Image();
       this.picture.addEventListener("load", () => this.paint());
-      this.picture.src = `data:image/png;base64,${coerce.text(trace.end.picture)}`;
+      this.picture.src = `data:image/png;base64,${coerce.text(picture)}`;
     }
     return dom.h("canvas", { class: "sv-lane-picture", width: grid[1] * 4, height: grid[0] * 4, "aria-hidden": "true" });
   }
@@ -64,11 +64,14 @@ class Lane {
   }
 
   type(before, count) {
-    const { known, tokens } = this.lane;
+    const { known, tokens, common } = this.lane;
     const { body } = this;
-    if (body.lastChild) body.lastChild.className = "";
-    const words = tokens.slice(before, Math.min(count, known)).map(({ text }) => format.plain(text).replace(/\n+/g, "⏎ "));
-    if (words.length) body.append(dom.h("span", { class: "sv-burst" }, words.join("")));
+    const words = (from, to) => tokens.slice(from, to).map(({ text }) => format.plain(text).replace(/\n+/g, "⏎ ")).join("");
+    const upto = Math.min(count, known),
+      parting = Math.min(Math.max(before, common ?? upto), upto);
+    for (const span of body.querySelectorAll(".sv-burst")) span.classList.remove("sv-burst");
+    if (before < parting) body.append(dom.h("span", { class: "sv-burst" }, words(before, parting)));
+    if (parting < upto) body.append(dom.h("span", { class: "sv-burst sv-parted", title: "Here it wrote other words than the run" }, words(parting, upto)));
     if (count > known && before <= known) {
       body.append(dom.h("em", { class: "sv-unknown" }, known ? " … other words from here on, not recorded" : "its own words were not recorded"));
     }
@@ -92,7 +95,7 @@ class Lane {
       const box = [column * side, row * side, side, side];
       if (whole && at < known) pen.drawImage(picture, ...box, ...box);
       else {
-        pen.fillStyle = (at < known && codes.colour(codes.of(trace.run), tokens[at].token)) || plain;
+        pen.fillStyle = (at < known && tokens[at] && codes.colour(codes.of(trace.run), tokens[at].token)) || plain;
         pen.fillRect(box[0], box[1], side - Number(at >= known), side - Number(at >= known));
       }
     }

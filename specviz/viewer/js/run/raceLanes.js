@@ -1,4 +1,5 @@
 // The lanes of a race out of traces: when a run and its autoregressive baseline had each token, and what is known of the text.
+import * as coerce from "../kit/coerce.js";
 import * as format from "../kit/format.js";
 import { findNode } from "./parseStep.js";
 import { Overview } from "./overview.js";
@@ -14,10 +15,10 @@ function lanesOf(trace) {
   let written = 0;
   const bursts = steps.map((step, index) => ({ at: ends[index], upto: (written += step.emitted.length) }));
   const grid = run && Array.isArray(run.grid) ? run.grid : null;
-  const lane = (rest) => ({ trace, tokens, grid, total: rest.bursts.at(-1).at, count: rest.bursts.at(-1).upto, ...rest });
+  const lane = (rest) => ({ trace, grid, total: rest.bursts.at(-1).at, count: rest.bursts.at(-1).upto, ...rest });
   const alone = plain.ends.map((at, index) => ({ at, upto: index + 1 }));
-  const mine = lane({ name: run.title || run.method, kind: "run", bursts, known: tokens.length });
-  const other = lane({ name: "Autoregressive", kind: "baseline", bursts: alone, known: knownOf(end.baseline, tokens.length) });
+  const mine = lane({ name: run.title || run.method, kind: "run", bursts, tokens, known: tokens.length, picture: end.picture });
+  const other = lane({ name: "Autoregressive", kind: "baseline", bursts: alone, ...wordsOf(end, tokens) });
   return [Object.assign(mine, { rival: other }), Object.assign(other, { rival: mine })];
 }
 
@@ -28,10 +29,14 @@ function tokensOf(step) {
   });
 }
 
-/** How many tokens of the baseline the trace knows: all where both wrote the same, else those before they part. */
-function knownOf({ equal, first_divergence: parting }, count) {
-  if (equal === true) return count;
-  return parting && Number.isInteger(parting.position) ? Math.min(Math.max(0, parting.position), count) : 0;
+/** What the baseline wrote and how much of it is `known`: the run's own words, where they part its own if they were recorded. */
+function wordsOf({ baseline, picture }, tokens) {
+  if (baseline.equal === true) return { tokens, known: tokens.length, picture };
+  const { first_divergence: parting } = baseline;
+  const common = parting && Number.isInteger(parting.position) ? Math.min(Math.max(0, parting.position), tokens.length) : 0;
+  const own = coerce.list(baseline.pieces).map((piece) => ({ text: coerce.text(piece) }));
+  const whole = own.length || baseline.picture;
+  return { tokens: [...tokens.slice(0, common), ...own], known: whole ? baseline.token_ns.length : common, common, picture: baseline.picture };
 }
 
 /** How many tokens a lane has by `clock`, in ns. */
