@@ -148,7 +148,7 @@ def test_compare_races_both_runs_and_both_baselines_once_it_is_asked(visitor: Ap
     race(visitor).get_by_role("button", name="Show the race").click()
     expect(lanes(visitor)).to_have_count(4)
     names = lanes(visitor).locator(".sv-lane-name").all_inner_texts()
-    assert [one.startswith("Autoregressive beside") for one in names] == [False, False, True, True]
+    assert [one.startswith("AR beside ") for one in names] == [False, False, True, True]
     for lane in range(4):
         expect(lanes(visitor).nth(lane).locator(".sv-lane-result")).not_to_be_empty()
 

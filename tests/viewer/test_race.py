@@ -90,7 +90,7 @@ def test_without_a_timed_baseline_there_is_no_race(node: Evaluate, baseline: Any
 def test_two_runs_race_with_both_their_baselines_and_places_go_by_time(node: Evaluate) -> None:
     texts = [text(timed(*[25] * 8), title="Slow", steps=2), text(timed(*[26] * 4), title="Quick", steps=1)]
     found = node(LANES + "return [lanes.map((lane) => lane.name), places(lanes)];", {"texts": texts})
-    assert found == [["Slow", "Quick", "Autoregressive beside Slow", "Autoregressive beside Quick"], [2, 1, 4, 3]]
+    assert found == [["Slow", "Quick", "AR beside Slow", "AR beside Quick"], [2, 1, 4, 3]]
 
 
 def test_nobody_is_first_where_the_prompts_differ(node: Evaluate) -> None:

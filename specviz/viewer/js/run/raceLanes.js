@@ -64,7 +64,7 @@ export function gain(lane) {
 /** Lanes of several runs: the runs first. Where there are several baselines each says whose it is. */
 export function lineUp(traces) {
   const pairs = traces.map(lanesOf).filter((pair) => pair.length);
-  if (pairs.length > 1) for (const [mine, other] of pairs) other.name = `Autoregressive beside ${format.short(mine.name, 24)}`;
+  if (pairs.length > 1) for (const [mine, other] of pairs) other.name = `AR beside ${format.short(mine.name, 24)}`;
   return [...pairs.map(([mine]) => mine), ...pairs.map(([, other]) => other)];
 }
 
