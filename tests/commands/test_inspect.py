@@ -75,6 +75,16 @@ def test_the_json_holds_every_reading(tmp_path: Path, model: Path, capsys: pytes
     assert {one["layer"] for one in found["lens"]} == set(TAPS)
 
 
+def test_answers_too_short_are_no_verdict(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = written(tmp_path / "head", model)
+    (tmp_path / "prompts.txt").write_text("fox")
+    told = ["inspect", str(folder), "--target", str(model), "--prompts", str(tmp_path / "prompts.txt")]
+    assert main([*told, "--tokens", "16", "--depth", "12", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["loaded"]["places"] == 4 and found["better"] == []
+    assert all(one["error"] is None for one in found["readings"])
+
+
 def test_parallel_heads_are_measured_as_loaded(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tensors = parallel_tensors(3)
     for name in list(tensors):

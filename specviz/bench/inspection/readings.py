@@ -58,14 +58,16 @@ def _taps(reading: Reading, layers: int) -> Iterator[Other]:
 def _norms(reading: Reading) -> Iterator[Other]:
     config, how = reading.head.config, reading.head.config.how
     if config.wide:
+        it, other = ("normalised state", "state itself") if not how.normed_residual else ("state itself", "normalised state")
         yield Other(
             f"norm_before_residual {str(not how.normed_residual).lower()}",
-            "attention adds to the state before the norm, or behind it, and the configuration says the other",
+            f"what attention gives is added to the {it}, and the configuration says the {other}",
             _changed(reading, normed_residual=not how.normed_residual),
         )
+        it, other = ("normalised output", "output itself") if not how.feeds_normed else ("output itself", "normalised output")
         yield Other(
             f"norm_output {str(not how.feeds_normed).lower()}",
-            "the head was taught to feed itself the state before the final norm, or behind it, and not as the configuration says",
+            f"the head was taught to feed itself the {it}, and the configuration says the {other}",
             _changed(reading, feeds_normed=not how.feeds_normed),
         )
         # Without the norm an output feeds on as it is, whatever norm_output says.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +57,13 @@ class Report:
         """The report as plain data."""
         verdict = self.verdict
         compared = [
-            {"reading": one.other.name, "rates": one.foresight.rates, "gain": one.gain, "error": one.error, "z": one.likelier}
+            {
+                "reading": one.other.name,
+                "rates": one.foresight.rates,
+                "gain": one.gain,
+                "error": one.error if math.isfinite(one.error) else None,
+                "z": one.likelier,
+            }
             for one in (verdict.rounds[0] if verdict.rounds else [])
         ]
         return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,12 @@ _SPECULATORS = {
     "dspark": _BY_ARCHITECTURE["DSpark"],
     "mtp": Dialect("MTP layers of the speculators library"),
 }
-MTP = Dialect("a checkpoint with MTP layers of its own (mtp.*)")
+MTP = Dialect("a checkpoint with MTP layers of its own (mtp.*), which draft for that very model")
+EMPTY_MTP = Dialect(
+    "a checkpoint whose config.json promises MTP layers and whose files hold none: an engine would draft with random ones"
+)
+_PROMISES = ("mtp_num_hidden_layers", "num_mtp_layers", "num_nextn_predict_layers")
+"""Settings by which a model says how many MTP layers it has."""
 MODEL = Dialect("a whole model, no heads for one")
 UNKNOWN = Dialect("no drafter whose layout is known")
 
@@ -54,6 +59,8 @@ def dialect_of(stored: Repository) -> Dialect:
         return named[0]
     if any(name.startswith("mtp.") for name in names):
         return MTP
+    if _promises_mtp(config) and not any("nextn" in name or ".eh_proj." in name for name in names):
+        return EMPTY_MTP
     if published_medusa.is_medusa(stored.files):
         return MEDUSA
     if "layers.1.self_attn.q_proj.weight" in names and "fc.weight" not in names:
@@ -64,6 +71,12 @@ def dialect_of(stored: Repository) -> Dialect:
     return EAGLE if "fc.weight" in names else UNKNOWN
 
 
+def _promises_mtp(config: Mapping[str, Any]) -> bool:
+    inner = config.get("text_config")
+    settings = [config, *([inner] if isinstance(inner, Mapping) else [])]
+    return any(one.get(name) not in (None, 0) for one in settings for name in _PROMISES)
+
+
 def read(kind: str, stored: Repository, target: Fit) -> Any:
     """The network of heads that serve the method ``kind``. Raises ModelUnavailable saying what they are instead."""
     dialect = dialect_of(stored)
@@ -71,7 +84,7 @@ def read(kind: str, stored: Repository, target: Fit) -> Any:
         return dialect.reader(stored, target)
     if dialect.reader is not None:
         raise ModelUnavailable(f"{stored.name} holds {dialect.title}: choose the method {dialect.kind} for them.")
-    also = "" if dialect in (UNKNOWN, MODEL) else ", which is not read yet"
+    also = "" if dialect in (UNKNOWN, MODEL, EMPTY_MTP) else ", which is not read yet"
     raise ModelUnavailable(f"{stored.name} is {dialect.title}{also}; {kind} wants heads made for it. {OURS}")
 
 

@@ -16,7 +16,8 @@ from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.networks.feature_head import FeatureHead, HeadConventions, axis_of_rates
 from specviz.errors import ModelUnavailable
-from specviz.models.drafters.dialects import EAGLE, EAGLE3, MEDUSA, MODEL, MTP, UNKNOWN, dialect_of, read
+from specviz.models.drafters.dialects import EAGLE, EAGLE3, EMPTY_MTP, MEDUSA, MODEL, MTP, UNKNOWN, dialect_of, read
+from specviz.models.drafters.heads import packed
 from specviz.models.drafters.own_heads import as_head
 from specviz.models.hub.published import Fit, Repository
 from tests.models.drafters.test_speculators_heads import FIT, HEADS, LOGITS, furthest
@@ -218,7 +219,8 @@ def test_every_layout_is_told_from_the_others(tmp_path: Path) -> None:
         (EAGLE, narrow_tensors(), NARROW),
         (EAGLE3, feature_tensors(), CONFIG),
         (MEDUSA, parallel_tensors(), None),
-        (MTP, {**layer, "mtp.fc.weight": torch.zeros(2, 2)}, {}),
+        (MTP, {**layer, "mtp.fc.weight": torch.zeros(2, 2)}, {"text_config": {"mtp_num_hidden_layers": 1}}),
+        (EMPTY_MTP, layer, {"text_config": {"mtp_num_hidden_layers": 1}}),
         (MODEL, layer, {}),
         (UNKNOWN, {"x": torch.zeros(1)}, {}),
     ]
@@ -243,3 +245,17 @@ def test_logits_of_the_paper_still_hold(tmp_path: Path) -> None:
     head = head_of("eagle3", opened(tmp_path, feature_tensors(), CONFIG))
     expected = expected_logits(feature_tensors(), target().embedding, tokens, features)
     assert (logits_of(head, tokens, features) - expected).abs().max() < 1e-9
+
+
+def test_matrices_laid_out_for_the_processor_give_the_same(tmp_path: Path) -> None:
+    fit = FIT.__class__("tiny", 8, FIT.embedding.float(), FIT.head.float())
+    case = HEADS["three layers"]
+    stored = opened(tmp_path, {part: filled(part, shape) for part, shape in case["tensors"].items()}, case["config"])
+    head = head_of("eagle3", stored, fit)
+    tokens, states = torch.arange(6), torch.randn(6, 48, generator=torch.Generator().manual_seed(2))
+    rows, mask = torch.arange(6), torch.ones(6, 6).tril().bool()
+    logits = []
+    for stepper in (HeadStepper(head), HeadStepper(head, packed)):
+        outputs = stepper(tokens, stepper.fuse(states), rows, stepper.open(6), 0, mask)
+        logits.append(stepper.logits(outputs))
+    assert torch.allclose(*logits, atol=1e-4)
