@@ -63,6 +63,8 @@ def unusual(head: FeatureHead) -> str:
         "rates": "scaled rotary rates",
     }
     changed = [word for name, word in words.items() if getattr(how, name) != getattr(plain, name)]
+    if not head.config.wide:
+        changed.insert(0, "a projection of [embedding; state] enters the layer, whose output the target's head reads")
     return ", ".join(changed) if changed else "no norm before the projection, plain residual, feeds itself the plain output"
 
 

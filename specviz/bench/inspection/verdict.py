@@ -107,6 +107,8 @@ def advice(verdict: Verdict) -> str:
             f"As loaded {first:.2f}, and no other reading is clearly better: the head does not know this target; it was "
             "trained for another one, or for another version of it."
         )
+    if not verdict.rounds:
+        return f"As loaded {first:.2f}, and nothing of these heads can be read in another way."
     return f"As loaded {first:.2f}, and no other reading is clearly better: the head is read as it was trained."
 
 
