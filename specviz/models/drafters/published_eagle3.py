@@ -71,7 +71,7 @@ def feature_head(stored: Repository, target: Fit) -> FeatureHead:
         mlp_bias=switch(name, settings, "mlp_bias"),
         head_norms="layers.0.self_attn.q_norm.weight" in names,
     )
-    return assembled(stored, target, names, config, KIND, _notes(settings, kinds))
+    return assembled(stored, target, names, config, KIND, _notes(settings, inner, kinds))
 
 
 def _plain(name: str) -> str:
@@ -95,9 +95,14 @@ def _taps(settings: Mapping[str, Any], inner: Mapping[str, Any], name: str, laye
     return fitting_taps(name, tuple(int(tap) for tap in layer_ids or (2, layers // 2, layers - 3)), layers)
 
 
-def _notes(settings: Mapping[str, Any], kinds: list[str]) -> tuple[str, ...]:
+def _notes(settings: Mapping[str, Any], inner: Mapping[str, Any], kinds: list[str]) -> tuple[str, ...]:
     """Where trainers and engines do not agree about what a config.json says."""
     notes = []
+    if inner.get("eagle_aux_hidden_state_layer_ids") and not settings.get("eagle_aux_hidden_state_layer_ids"):
+        notes.append(
+            "eagle_aux_hidden_state_layer_ids under eagle_config are read as SGLang reads them, the outputs of these layers; "
+            "vLLM 0.32 takes the states before them."
+        )
     if settings.get("norm_output"):
         notes.append(
             "norm_output is read as vLLM reads it: the normalised state is fed back. SpecForge up to August 2026 meant the norm "

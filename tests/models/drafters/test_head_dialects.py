@@ -134,6 +134,12 @@ def test_a_rotary_base_that_a_trainer_never_read_is_told(tmp_path: Path) -> None
     assert any("turns at base 10000" in note for note in head_of("eagle3", opened(tmp_path, feature_tensors(), slim)).notes)
 
 
+def test_layer_numbers_that_engines_count_in_two_ways_are_told(tmp_path: Path) -> None:
+    nested = {**CONFIG, "eagle_aux_hidden_state_layer_ids": None, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 1]}}
+    head = head_of("eagle3", opened(tmp_path, feature_tensors(), nested))
+    assert head.config.taps == (1, 2, 2) and any("vLLM 0.32 takes the states before them" in note for note in head.notes)
+
+
 @pytest.mark.parametrize("wide", [True, False])
 def test_our_own_network_is_the_same_head(wide: bool) -> None:
     net = tiny_net(tiny_llama(), wide, 30)
