@@ -105,7 +105,7 @@ def test_curves_by_length_are_drawn_where_the_target_was_measured(node: Evaluate
     )
     before, (text, paths), other = tree
     assert "Measured" not in before + other, "nothing is drawn that nobody measured"
-    assert "τ answering behind a text of so many tokens; the ring is this run" in text and "4096" in text
+    assert "τ answering behind so many tokens; the ring is this run" in text and "4096" in text
     assert "Measured 2026-01-02: two questions and a <copy>." in text
     lines = [one for one in paths if one["d"].count("L") == 3]
     assert [one["class"] for one in lines] == ["sv-curve sv-curve-0", "sv-curve sv-curve-1"]

@@ -154,4 +154,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, svgKit.caption(sentence(data, step)), river(data, stage), parts);
 }
 
-noteRegistry.register("arms", { title: "Drafter selection", roomy: true, draw });
+noteRegistry.register("arms", { title: "Drafter selection", draw });

@@ -213,4 +213,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, scrubber.make(stage, "belts", moments, drawMoment), key, chart);
 }
 
-noteRegistry.register("belts", { title: "Cascade (drafter → intermediate → target)", roomy: true, draw });
+noteRegistry.register("belts", { title: "Cascade (drafter → intermediate → target)", draw });

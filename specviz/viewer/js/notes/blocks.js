@@ -140,4 +140,4 @@ function band(treeLayout, u, block, place, now) {
   return [box(left, 3, right - left, treeLayout.height - 6, kind, 8), dom.s("text", attributes, `forward ${place + 1}`)];
 }
 
-noteRegistry.register("blocks", { title: "Blocks", roomy: true, draw, overlay });
+noteRegistry.register("blocks", { title: "Blocks", draw, overlay });

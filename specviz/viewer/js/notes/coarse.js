@@ -37,4 +37,4 @@ function draw(note, step, stage) {
   );
 }
 
-noteRegistry.register("coarse", { title: "Coarse rows", roomy: true, draw });
+noteRegistry.register("coarse", { title: "Coarse rows", draw });

@@ -143,4 +143,4 @@ function overlay(note, step, stage) {
   return { dim: (item) => item.kind === "node" && item.depth > 0 && moments[now].key === "masks" };
 }
 
-noteRegistry.register("denoised", { title: "Masks resolved", roomy: true, draw, overlay });
+noteRegistry.register("denoised", { title: "Masks resolved", draw, overlay });

@@ -137,4 +137,4 @@ function draw(note, step, stage) {
   );
 }
 
-noteRegistry.register("entropy_map", { title: "Attention entropy", roomy: true, draw });
+noteRegistry.register("entropy_map", { title: "Attention entropy", draw });

@@ -216,4 +216,4 @@ function draw(note, step, stage) {
   return scrubber.make(stage, "growth", events, drawMoment, data.levels);
 }
 
-noteRegistry.register("growth", { title: "Expand and rerank", roomy: true, draw });
+noteRegistry.register("growth", { title: "Expand and rerank", draw });

@@ -120,4 +120,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, svgKit.caption(caption), figure, svgKit.key(...key));
 }
 
-noteRegistry.register("heads", { title: "Independent heads", roomy: true, draw });
+noteRegistry.register("heads", { title: "Independent heads", draw });

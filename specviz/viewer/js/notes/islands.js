@@ -122,4 +122,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, svgKit.caption(sentence(cells, note)), story, svgKit.key(...marks));
 }
 
-noteRegistry.register("islands", { title: "Local verification", roomy: true, draw });
+noteRegistry.register("islands", { title: "Local verification", draw });

@@ -179,4 +179,4 @@ function overlay(note, step, stage) {
   return { dim: (item) => item.kind === "node" && item.depth > now.upTo + 1 };
 }
 
-noteRegistry.register("lattice", { title: "Lattice search", roomy: true, draw, overlay });
+noteRegistry.register("lattice", { title: "Lattice search", draw, overlay });

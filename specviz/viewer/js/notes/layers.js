@@ -119,4 +119,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, scrubber.make(stage, "layers", moments, drawMoment), key, where);
 }
 
-noteRegistry.register("layers", { title: "Layers side by side", roomy: true, draw });
+noteRegistry.register("layers", { title: "Layers side by side", draw });

@@ -130,4 +130,4 @@ function overlay(note) {
   };
 }
 
-noteRegistry.register("mass", { title: "Beam mass", roomy: true, draw, overlay });
+noteRegistry.register("mass", { title: "Beam mass", draw, overlay });

@@ -75,4 +75,4 @@ function overlay(note) {
   return { under: (treeLayout) => [...treeLayout.items.values()].map(ground) };
 }
 
-noteRegistry.register("merged", { title: "Merged tree: sources", roomy: true, draw, overlay });
+noteRegistry.register("merged", { title: "Merged tree: sources", draw, overlay });

@@ -277,4 +277,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, dom.h("div", { class: "sv-judgement-head" }, chooser, heading), pieces);
 }
 
-noteRegistry.register("relaxed", { title: "Nearest latent codes", roomy: true, draw, overlay });
+noteRegistry.register("relaxed", { title: "Nearest latent codes", draw, overlay });

@@ -66,4 +66,4 @@ function draw(note, step, stage) {
   );
 }
 
-noteRegistry.register("residuals", { title: "Step embeddings", roomy: true, draw });
+noteRegistry.register("residuals", { title: "Step embeddings", draw });

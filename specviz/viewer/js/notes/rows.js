@@ -77,4 +77,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, scrubber.make(stage, "rows", moments, drawMoment), key);
 }
 
-noteRegistry.register("rows", { title: "Batch KV cache", roomy: true, draw });
+noteRegistry.register("rows", { title: "Batch KV cache", draw });

@@ -250,4 +250,4 @@ function overlay(note, step, stage) {
   };
 }
 
-noteRegistry.register("ssm_mask", { title: "Decay mask", roomy: true, draw, overlay });
+noteRegistry.register("ssm_mask", { title: "Decay mask", draw, overlay });

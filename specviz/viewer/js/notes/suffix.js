@@ -85,4 +85,4 @@ function draw(note, step, stage) {
   );
 }
 
-noteRegistry.register("suffix", { title: "Suffix match", roomy: true, draw });
+noteRegistry.register("suffix", { title: "Suffix match", draw });

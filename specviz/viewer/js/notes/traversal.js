@@ -220,4 +220,4 @@ const cursor = (item, u) => [
   dom.s("path", { d: `M${item.x - 14 * u} ${item.y}l${-9 * u} ${-6 * u}v${12 * u}Z`, class: "sv-test-passed" }),
 ];
 
-noteRegistry.register("traversal", { title: "Leaf to root", roomy: true, draw, overlay });
+noteRegistry.register("traversal", { title: "Leaf to root", draw, overlay });

@@ -139,4 +139,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, svgKit.caption(sentence(focused)), figure, svgKit.key(...marks));
 }
 
-noteRegistry.register("typical", { title: "Typical acceptance", roomy: true, draw });
+noteRegistry.register("typical", { title: "Typical acceptance", draw });

@@ -51,4 +51,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, svgKit.caption(summary), figure, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."));
 }
 
-noteRegistry.register("window", { title: "Jacobi window", roomy: true, draw });
+noteRegistry.register("window", { title: "Jacobi window", draw });

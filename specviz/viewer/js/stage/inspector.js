@@ -80,7 +80,9 @@ export class Inspector {
       this.tabs[name].setAttribute("tabindex", name === tab ? "0" : "-1");
       this.panes[name].hidden = name !== tab;
     }
-    stage.root.toggleAttribute("data-roomy", tab === "method" && noteRegistry.roomy(stage));
+    // A note's picture is given the height of the tree and the overview beside it, where there are columns enough.
+    const columns = { compact: 1, phone: 1, narrow: 2 }[stage.size] || 3;
+    stage.root.toggleAttribute("data-roomy", tab === "method" && columns > (stage.root.hasAttribute("data-image") ? 2 : 1));
     if (tab === "method") noteRegistry.draw(this.panes.method, stage);
     else this.draw();
   }
