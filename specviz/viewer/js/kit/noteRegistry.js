@@ -50,10 +50,13 @@ export function draw(pane, stage) {
   };
   stage.column = Math.max(230, pane.clientWidth - 26);
   // On a phone a pane is as tall as what is in it; elsewhere a picture gives way to the words around it, so that nothing scrolls.
-  const room = stage.size === "phone" ? 420 : pane.clientHeight - 22;
-  fill(room);
-  const over = pane.scrollHeight - pane.clientHeight;
-  if (stage.size !== "phone" && over > 0) fill(room - over);
+  let tall = stage.size === "phone" ? 420 : pane.clientHeight - 22;
+  for (let again = 3; again; again -= 1) {
+    fill(tall);
+    const over = stage.size === "phone" ? 0 : pane.scrollHeight - pane.clientHeight;
+    if (!(over > 0)) break;
+    tall -= over;
+  }
   for (const fold of stage.folds) fold.open = Boolean(stage.unfolded);
   return undefined;
 }
@@ -128,4 +131,14 @@ export function verdict(step, node, token) {
   const up = step.nodes[node];
   const match = up && up.children.map((id) => step.nodes[id]).find((child) => child.token === token);
   return match ? match.status : null;
+}
+
+/** Every token's text up to the root of `step`: prompt, then output. */
+export function contextOf(stage, step) {
+  const pieces = [...stage.trace.run.prompt_pieces];
+  for (const before of stage.trace.steps) {
+    if (before === step) break;
+    pieces.push(...before.pieces);
+  }
+  return pieces.slice(0, step.position + 1);
 }

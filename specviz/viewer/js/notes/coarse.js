@@ -30,10 +30,10 @@ function draw(note, step, stage) {
   return dom.h(
     "div",
     {},
-    svgKit.caption(summary),
     grid(small, half, 2 * size, book, stage, `${small.length} coarse codes`),
     dom.h("p", { class: "sv-mute" }, "↓ up-sampled"),
     grid(fine, columns, size, book, stage, `${fine.length} fine codes`),
+    svgKit.caption(summary),
   );
 }
 

@@ -87,7 +87,7 @@ function bow(from, at, weight) {
 
 function arcs(picture, look, stage, visible) {
   const { u } = stage;
-  const side = Math.min(stage.column * 0.6, Math.max(112, stage.tall * 0.42));
+  const side = Math.min(stage.column * 0.6, Math.max(100, stage.tall * 0.38));
   const [wide, high] = promptImage.fit(picture, side);
   const [x, y] = [stage.column - wide - 2, 2];
   const from = [stage.column - wide - 26 * u, high / 2];
@@ -117,7 +117,7 @@ function sentence(look) {
   if (!look.row) return "Nothing was drafted in this step.";
   const share = Math.round(100 * (coerce.number(look.row.picture) || 0));
   const what = look.word ? `When the drafter guessed ${format.quote(look.word)}` : "At the first word of this step";
-  return `${what}, ${share} % of its look across went to the picture. Greyed patches it never got.`;
+  return `${what}, ${share} % of its attention went to the picture.`;
 }
 
 function draw(note, step, stage) {
@@ -131,9 +131,9 @@ function draw(note, step, stage) {
   return dom.h(
     "div",
     {},
-    svgKit.caption(sentence(look)),
     picture ? arcs(picture, look, stage, visible) : null,
-    data.columns ? [map(data, stage), svgKit.caption(legend)] : null,
+    svgKit.caption(sentence(look)),
+    data.columns ? [map(data, stage), dom.h("p", { class: "sv-mute" }, legend)] : null,
   );
 }
 

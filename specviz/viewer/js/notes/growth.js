@@ -209,9 +209,9 @@ function draw(note, step, stage) {
     dom.h(
       "div",
       {},
-      svgKit.caption(sentence(data, step, moment)),
       picture(data, step, stage, moment),
       legend(moment),
+      svgKit.caption(sentence(data, step, moment)),
     );
   return scrubber.make(stage, "growth", events, drawMoment, data.levels);
 }

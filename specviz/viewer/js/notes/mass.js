@@ -108,7 +108,7 @@ function draw(note, step, stage) {
     [mark("sv-test-passed"), "tested"],
     data.limit > data.masses.length ? [box(-5, -6, 10, 12, "sv-absent"), "never grown"] : null,
   ].filter(Boolean);
-  return dom.h("div", {}, svgKit.caption(sentence(data)), picture(data, stage), svgKit.key(...legend));
+  return dom.h("div", {}, picture(data, stage), svgKit.key(...legend), svgKit.caption(sentence(data)));
 }
 
 /** In the main tree: a line behind the deepest level that was grown. */

@@ -21,10 +21,10 @@ noteRegistry.register("overlap", {
       "div",
       { class: "sv-bars" },
       noteRegistry.chooser(positions, position, stage),
-      dom.h("p", { class: "sv-explanation" }, summary),
       dom.h("div", { class: "sv-overlap-bar" }, bar, dom.h("b", {}, share)),
       distributionKey(),
       distributionTable(position, step),
+      dom.h("p", { class: "sv-explanation" }, summary),
     );
   },
 });

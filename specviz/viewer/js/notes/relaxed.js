@@ -232,7 +232,7 @@ function slider(note, step, stage) {
     stage.touch("overlay");
   });
   tell();
-  return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, status, dom.h("small", { class: "sv-mute" }, WHY));
+  return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, status);
 }
 
 /** In the main tree: which codes would be kept or lost under the limit that is tried. */
@@ -259,22 +259,17 @@ function draw(note, step, stage) {
   if (!rows.length) return svgKit.caption("No code was judged in this step.");
   const focused = noteRegistry.focus(rows, stage);
   const book = codes.of(stage.trace.run);
-  const other = slider(note, step, stage);
-  const wide = book && stage.column > 430,
-    three = book && other && stage.column > 560;
-  const left = Math.floor(stage.column * (three ? 0.34 : wide ? 0.54 : 1));
-  const right = three ? left : wide ? stage.column - left - 20 : stage.column;
-  const height = Math.max(120, Math.min(left * 0.72, stage.tall - (three ? 44 : 74)));
-  const weighed = bars(focused, note, stage, right);
-  const pieces = dom.h(
+  const { u } = stage;
+  const height = Math.max(100 * u, Math.min(stage.column * 0.72, stage.tall - 270 * u));
+  return dom.h(
     "div",
-    { class: "sv-columns" },
-    book ? map(focused, book, stage, left, height) : null,
-    three ? [weighed, other] : dom.h("div", { class: "sv-judgement-column" }, weighed, other),
+    {},
+    book ? map(focused, book, stage, stage.column, height) : null,
+    bars(focused, note, stage, stage.column),
+    svgKit.caption(dom.h("b", {}, sentence(focused, note))),
+    slider(note, step, stage),
+    svgKit.more(stage, noteRegistry.chooser(rows.slice(0, 14), focused, stage), dom.h("p", { class: "sv-mute" }, WHY)),
   );
-  const chooser = noteRegistry.chooser(rows.slice(0, 14), focused, stage);
-  const heading = svgKit.caption(dom.h("b", {}, sentence(focused, note)));
-  return dom.h("div", {}, dom.h("div", { class: "sv-judgement-head" }, chooser, heading), pieces);
 }
 
 noteRegistry.register("relaxed", { title: "Nearest latent codes", draw, overlay });

@@ -57,12 +57,12 @@ function draw(note, step, stage) {
   return dom.h(
     "div",
     {},
-    svgKit.caption(sentence(data)),
     data.depths ? bars(data, stage) : svgKit.caption("Nothing was judged before this step."),
     data.compared
       ? svgKit.key([square("sv-with-bar"), "with its vectors"], [square("sv-without-bar"), "without"])
       : null,
-    dom.h("p", { class: "sv-mute" }, `Length of the vector each step adds · ${lengths}`),
+    svgKit.caption(sentence(data)),
+    svgKit.more(stage, dom.h("p", { class: "sv-mute" }, `Length of the vector each step adds · ${lengths}`)),
   );
 }
 

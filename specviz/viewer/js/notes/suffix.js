@@ -78,10 +78,10 @@ function draw(note, step, stage) {
   return dom.h(
     "div",
     {},
-    svgKit.caption(sentence(note, step)),
     chart(note, stage),
     rows.length ? dom.h("div", where, table) : null,
-    summary ? dom.h("p", { class: "sv-mute" }, `Best score by memory: ${summary}.`) : null,
+    svgKit.caption(sentence(note, step)),
+    summary ? svgKit.more(stage, dom.h("p", { class: "sv-mute" }, `Best score by memory: ${summary}.`)) : null,
   );
 }
 

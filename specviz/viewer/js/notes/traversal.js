@@ -166,9 +166,8 @@ function draw(note, step, stage) {
     dom.h(
       "div",
       {},
-      svgKit.caption(sentence(step, moment.visit)),
       picture(data, step, stage, moment),
-      last(moment) ? result(data, step) : null,
+      last(moment) && result(data, step) ? result(data, step) : svgKit.caption(sentence(step, moment.visit)),
     );
   const legend = svgKit.key(
     [tank(-4, -6, 8, 12, 0.6, "sv-is-accepted"), "weight: probability of being kept"],

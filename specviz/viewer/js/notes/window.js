@@ -48,7 +48,7 @@ function draw(note, step, stage) {
     `${step.path.length} of ${format.count(coerce.list(note.codes).length, "guess", "guesses")} kept; ${note.redrawn} were resampled from what ` +
     `the last pass thought at their place, ${certain} were new to the window.`;
   const figure = svgKit.pickable(svgKit.frame(stage.column, rows.length * size + 4, summary, parts), stage, (id) => [`place ${id} of the window`]);
-  return dom.h("div", {}, svgKit.caption(summary), figure, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."));
+  return dom.h("div", {}, figure, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."), svgKit.caption(summary));
 }
 
 noteRegistry.register("window", { title: "Jacobi window", draw });
