@@ -34,6 +34,7 @@ CHECK = """([steps, smallest, down]) => {
       if (!box.width || !box.height || (style.clipPath !== "none")) continue;
       if (part.scrollWidth > part.clientWidth + 1 && /auto|scroll|hidden/.test(style.overflowX) && part.clientWidth)
         if (style.textOverflow !== "ellipsis") say(`${part.className} scrolls sideways`);
+      if (/rect|circle/.test(part.tagName) && box.right > frame.right + 1) say(`${part.getAttribute("class")} is cut at the side`);
       const written = [...part.childNodes].some((one) => one.nodeType === 3 && one.textContent.trim());
       if (!written) continue;
       if (box.left < frame.left - 1 || box.right > frame.right + 1) say(`“${part.textContent.slice(0, 20)}” is cut at the side`);

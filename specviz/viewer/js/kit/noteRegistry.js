@@ -55,7 +55,7 @@ export function draw(pane, stage) {
     fill(tall);
     const over = stage.size === "phone" ? 0 : pane.scrollHeight - pane.clientHeight;
     if (!(over > 0)) break;
-    tall -= over;
+    tall -= Math.ceil(1.3 * over); // not all of a picture gives way
   }
   for (const fold of stage.folds) fold.open = Boolean(stage.unfolded);
   return undefined;

@@ -176,7 +176,10 @@ function curve(balance, stage) {
     const place = [x(Math.max(balance.without, point.at)), y(point.ratio)];
     return [
       disc(place[0], place[1], 5.5 * u, `sv-break-even-point ${pays ? "sv-pays" : "sv-costs"} sv-${point.name}`),
-      text(stage, place[0] - 9 * u, place[1] - 7 * u, point.name, { anchor: "end", kind: "sv-halo" }),
+      text(stage, place[0] + (point === now ? -9 : 9) * u, place[1] + (point === now ? -7 : 15) * u, point.name, {
+        anchor: point === now ? "end" : "start",
+        kind: "sv-halo",
+      }),
     ];
   });
   const margin = bound(balance.without, now, now.at) - now.ratio;

@@ -62,7 +62,7 @@ function map(data, stage) {
   const [left, top] = [62 * u, 4];
   const wide = (stage.column - left - 4) / data.columns;
   const many = data.rows.length;
-  const high = Math.min(14 * u, Math.max(5, (0.3 * stage.tall) / many));
+  const high = Math.min(14 * u, Math.max(5, (0.27 * stage.tall) / many));
   const low = top + many * high;
   const quiet = { anchor: "end", kind: "sv-mute" };
   const name = (layer) => text(stage, left - 6 * u, top + (many - layer - 0.5) * high + 4, `layer ${layer}`, quiet);
@@ -87,7 +87,7 @@ function bow(from, at, weight) {
 
 function arcs(picture, look, stage, visible) {
   const { u } = stage;
-  const side = Math.min(stage.column * 0.6, Math.max(100, stage.tall * 0.38));
+  const side = Math.min(stage.column * 0.6, Math.max(100, stage.tall * 0.34));
   const [wide, high] = promptImage.fit(picture, side);
   const [x, y] = [stage.column - wide - 2, 2];
   const from = [stage.column - wide - 26 * u, high / 2];

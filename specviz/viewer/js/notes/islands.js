@@ -7,6 +7,7 @@ import * as noteRegistry from "../kit/noteRegistry.js";
 import * as scrubber from "../kit/scrubber.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, text } from "../kit/svgKit.js";
+import { chain } from "./coarse.js";
 
 const number = coerce.number;
 
@@ -118,7 +119,9 @@ function draw(note, step, stage) {
   if (note.rewritten === false) marks.push([dom.s("path", { d: "M-6 5L6 -5", class: "sv-stale-mark" }), "cache entry not renewed"]);
   const wait = last > 1 && note.rewritten !== false ? "Between waves kept cells' cache entries wait: an approximation." : "";
   const story = scrubber.make(stage, "islands", moments, (moment) => board(cells, note, stage, moment.key));
-  return dom.h("div", {}, story, svgKit.key(...marks), svgKit.caption(sentence(cells, note)), wait ? svgKit.more(stage, svgKit.caption(wait)) : null);
+  const coarse = step.notes.find((other) => other.type === "coarse");
+  const before = coarse ? [chain(coarse, stage), dom.h("h4", {}, `3 · The target checks all ${cells.length} at once`)] : null;
+  return dom.h("div", { class: "sv-chain" }, before, story, svgKit.key(...marks), svgKit.caption(sentence(cells, note)), wait ? svgKit.more(stage, svgKit.caption(wait)) : null);
 }
 
 noteRegistry.register("islands", { title: "Local verification", draw });

@@ -201,8 +201,9 @@ function overall(stage, name, value) {
   return [all, before, open];
 }
 
+const APPROXIMATE = "Approximate: judged again from the recording.";
 const WHY =
-  "Approximate: judged again from the recording, so later drafts would have differed, a sibling's p is what the region taken " +
+  "Judged again from the recording, later drafts would have differed, a sibling's p is what the region taken " +
   "before it had left, and nearest latent codes are known in runs of 1–6, 8, 10, 12, 16 …: a looser limit may take a little more. “Or more”: the walk came to codes that were not verified. In the tree: + would be kept, × would be lost.";
 
 function slider(note, step, stage) {
@@ -232,7 +233,7 @@ function slider(note, step, stage) {
     stage.touch("overlay");
   });
   tell();
-  return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, status);
+  return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, status, dom.h("span", { class: "sv-mute" }, APPROXIMATE));
 }
 
 /** In the main tree: which codes would be kept or lost under the limit that is tried. */
@@ -260,7 +261,7 @@ function draw(note, step, stage) {
   const focused = noteRegistry.focus(rows, stage);
   const book = codes.of(stage.trace.run);
   const { u } = stage;
-  const height = Math.max(100 * u, Math.min(stage.column * 0.72, stage.tall - 270 * u));
+  const height = Math.max(100 * u, Math.min(stage.column * 0.72, stage.tall - 290 * u));
   return dom.h(
     "div",
     {},

@@ -50,7 +50,7 @@ function sentence(data, step, head, id) {
   const name = format.token(step.nodes[id].text, 20);
   const early = before ? ` and ${format.count(before, "input")} from before the root` : "";
   const read = own.size === 1 ? "the node itself" : `the last ${own.size} nodes of the path`;
-  return `Down to ${name} ${carried} of the carried state is left; its convolution reads ${read}${early}.`;
+  return `The decays of ${format.count(data.paths[id].length, "node")} down to ${name} leave ${carried} of the carried state; its convolution reads ${read}${early}.`;
 }
 
 function cell(x, y, side, kind, share) {

@@ -147,7 +147,7 @@ function result(data, step) {
         ? "the other order was luckier here; on average going up never keeps less."
         : "no difference here.";
   const other = ` Judged from the root down, with the same coins, this tree would have kept ${data.topDown}: ${side}`;
-  return dom.h("p", {}, dom.h("b", {}, `${acceptedCount} kept.`), other);
+  return svgKit.caption(dom.h("b", {}, `${acceptedCount} kept.`), other);
 }
 
 function picture(data, step, stage, moment) {
