@@ -34,7 +34,7 @@ CHECK = """([steps, smallest, down]) => {
       if (!box.width || !box.height || (style.clipPath !== "none")) continue;
       if (part.scrollWidth > part.clientWidth + 1 && /auto|scroll|hidden/.test(style.overflowX) && part.clientWidth)
         if (style.textOverflow !== "ellipsis") say(`${part.className} scrolls sideways`);
-      if (/rect|circle/.test(part.tagName) && box.right > frame.right + 1) say(`${part.getAttribute("class")} is cut at the side`);
+      if (/rect|circle/.test(part.tagName) && box.right > frame.right + 1) say(`a ${part.tagName} is cut at the side`);
       const written = [...part.childNodes].some((one) => one.nodeType === 3 && one.textContent.trim());
       if (!written) continue;
       if (box.left < frame.left - 1 || box.right > frame.right + 1) say(`“${part.textContent.slice(0, 20)}” is cut at the side`);
@@ -42,8 +42,8 @@ CHECK = """([steps, smallest, down]) => {
     }
   };
   for (const [type, at] of kinds) {
-    const some = at.length <= steps ? at : Array.from({ length: steps }, (_, one) => at[Math.round((one * (at.length - 1)) / (steps - 1))]);
-    for (const step of some) {
+    const some = Array.from({ length: steps }, (_, one) => at[Math.round((one * (at.length - 1)) / (steps - 1))]);
+    for (const step of new Set(some)) {
       here.go(step);
       here.set({ tab: "method", selectedNote: type, picked: true });
       here.flush();

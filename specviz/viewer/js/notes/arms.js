@@ -76,7 +76,7 @@ function river(data, stage, tall) {
       text(stage, stage.column, floor - 3 * u, `${Math.round(100 * data.chances[arm])} %`, { anchor: "end", bold: own, kind: own ? "" : "sv-mute" }),
     ];
   });
-  const now = box(edge(cursor), top - 2, Math.max(2, pitch), data.names.length * row + 2, "sv-current-frame", 1);
+  const now = box(edge(cursor), top - 2, Math.max(2, pitch), data.names.length * row + 2, "sv-now-frame", 1);
   const spoken = data.names.map((name, arm) => `${name} ${format.probability(data.chances[arm])}`).join(", ");
   const label = text(stage, left, 11 * u, "probability of drafting, step by step", { kind: "sv-mute" });
   const figure = svgKit.frame(stage.column, top + data.names.length * row + 4, `Probabilities in this step: ${spoken}`, label, bands, now);
