@@ -139,7 +139,12 @@ function history(stage) {
     const bar = event.target.closest("[data-step]");
     if (bar) stage.go(Number(bar.dataset.step));
   });
-  return figure;
+  const apart = rows.map(([now, was]) => Math.abs(now - was));
+  const at = apart.indexOf(Math.max(...apart));
+  // On an early step both may be alike: the step that tells most is one click away.
+  if (!apart[at] || from + at === stage.cursor) return figure;
+  const label = `Step ${from + at + 1}: ${rows[at][0]} instead of ${rows[at][1]}`;
+  return [figure, dom.h("div", { class: "sv-chooser" }, dom.button(label, "Where the two trees differ most", () => stage.go(from + at)))];
 }
 
 function draw(note, step, stage) {
