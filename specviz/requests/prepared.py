@@ -119,6 +119,10 @@ class Prepared:
         """Further fields of the trace's end line."""
         return {}
 
+    def baseline_fields(self, output: list[int], parting: int) -> dict[str, Any]:
+        """Further fields of a baseline that wrote ``output``, not the run's from token ``parting`` on."""
+        return {"pieces": written(self.text, output[:parting], output[parting:], frozenset(self.target.eos_ids))}
+
     def steps(self, decoding: Decoding) -> Iterator[Step]:
         """The steps as they go into the trace. A fault in annotating one, as of a picture's decoder, ends the run after the
         plain step: the trace keeps what was decided, and its end says why."""
@@ -215,7 +219,8 @@ class Prepared:
                 divergence = None if place is None else Divergence(place, self._gap(target_ids[:place]))
         except Interrupted:
             return None
-        return Baseline(times, decoding.outcome.prefill_ns, place is None, divergence)
+        own = {} if place is None else self.baseline_fields(target_ids, place)
+        return Baseline(times, decoding.outcome.prefill_ns, place is None, divergence, **own)
 
     def _gap(self, output: list[int]) -> float:
         """How far apart the target's two best logits are after ``output``: a tiny gap means rounding decided."""

@@ -175,6 +175,7 @@ export class Stage {
     this.changed = new Set();
     for (const panel of this.panels) panel.update(changed);
     for (const panel of this.panels) if (panel.settle) panel.settle();
+    if (changed.has("run")) this.root.dispatchEvent(new CustomEvent("specviz:run", { bubbles: true }));
   }
 
   /** Follow the size of the stage and the theme around it. */
