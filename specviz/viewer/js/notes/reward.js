@@ -54,6 +54,9 @@ function writtenFrom(steps, at) {
   return tokens;
 }
 
+/** Accepted length as far as text was written: behind the end of a run nothing says what the other tree would have got. */
+const judged = (step, written) => Math.min(step.path.length, written.length);
+
 /** Rows of leaves from top to bottom, parents in the middle of their children. */
 function layOut(nodes, depth, width, height) {
   const leaves = nodes.filter((node) => !node.children.length);
@@ -86,13 +89,14 @@ function drawTree(stage, nodes, others, right, { top, height, depth, side }) {
     const [x, y] = [node.x, top + node.y];
     const kept = accepted.has(node.path) && node.depth;
     // The shape tells what training did to a node, the fill whether it was right.
+    const r = kept ? 5 : Math.max(2.2, Math.min(4.4, at.row * 0.7)); // large trees have small marks
     const mark = only(node)
       ? side === "after"
-        ? box(x - 4, y - 4, 8, 8, kept ? "sv-accepted-mark" : "sv-new-mark", 1)
-        : rhombus(x, y, 5.4, kept ? "sv-accepted-mark" : "sv-pruned-mark")
+        ? box(x - r, y - r, 2 * r, 2 * r, kept ? "sv-accepted-mark" : "sv-new-mark", 1)
+        : rhombus(x, y, 1.2 * r, kept ? "sv-accepted-mark" : "sv-pruned-mark")
       : kept
-        ? disc(x, y, 5, "sv-accepted-mark")
-        : disc(x, y, node.depth ? 3 : 4, node.depth ? "sv-unverified-mark" : "sv-root-mark");
+        ? disc(x, y, r, "sv-accepted-mark")
+        : disc(x, y, node.depth ? 0.7 * r : 4, node.depth ? "sv-unverified-mark" : "sv-root-mark");
     const letters = Math.floor(((node.children.length ? at.pitch : 68 * u) - 18) / (6.9 * u));
     const word = (at.row >= 11 * u || kept) && letters > 1 ? format.token(node.text, letters) : "";
     const kind = `sv-word sv-halo ${kept || !node.depth ? "" : "sv-mute"}`;
@@ -111,7 +115,8 @@ function history(stage) {
   const rows = steps.slice(from, from + STEPS).map((step, place) => {
     const note = step.notes.find((other) => other.type === "reward");
     const before = note ? read(note, step).before : null;
-    return [step.path.length, before ? rightPaths(before, writtenFrom(steps, from + place)).length - 1 : 0];
+    const written = writtenFrom(steps, from + place);
+    return [judged(step, written), before ? rightPaths(before, written).length - 1 : 0];
   });
   const total = (side) => rows.reduce((sum, row) => sum + row[side], 0);
   const most = Math.max(1, ...rows.flat());
@@ -153,7 +158,7 @@ function draw(note, step, stage) {
   const { u } = stage;
   const written = writtenFrom(coerce.list(stage.trace && stage.trace.steps), stage.cursor);
   const paths = (nodes) => new Set(nodes.map((node) => node.path));
-  const now = step.path.length;
+  const now = judged(step, written);
   const was = data.before && !step.veiled ? rightPaths(data.before, written) : [""];
   const half = Math.min(190 * u, Math.max(62 * u, (stage.tall - 160 * u) / (data.before ? 2 : 1)));
   const depth = Math.max(1, ...[...data.after, ...(data.before || [])].map((node) => node.depth));
@@ -176,7 +181,7 @@ function draw(note, step, stage) {
   parts.push(title(y + 12 * u, data.before ? "After training" : "The tree", now, data.after));
   const path = ["", ...step.path.map((id) => data.after[id] && data.after[id].path)];
   parts.push(drawTree(stage, data.after, data.before && paths(data.before), path, { top: y + 17 * u, height: half, depth, side: "after" }));
-  const spoken = sentence(data, step, was.length - 1);
+  const spoken = sentence(data, step, now, was.length - 1);
   const figure = svgKit.pickable(svgKit.frame(stage.column, y + half + 19 * u, spoken, parts), stage, (id) => about(data, step, id));
   const legend = [[disc(0, 0, 5, "sv-accepted-mark"), "accepted"]];
   if (data.before) legend.push([rhombus(0, 0, 4.6, "sv-pruned-mark"), "lost"], [box(-4, -4, 8, 8, "sv-new-mark", 1), "gained"]);
@@ -189,13 +194,12 @@ function about(data, step, id) {
   return [...Tip.about(step, step.nodes[id]), ...more];
 }
 
-function sentence(data, step, was) {
+function sentence(data, step, now, was) {
   if (!data.before) return "Training rewarded whole trees: the more tokens of a branch the target keeps, the better.";
   const paths = (nodes) => new Set(nodes.map((node) => node.path));
   const [before, after] = [paths(data.before), paths(data.after)];
   const gained = [...after].filter((path) => !before.has(path)).length;
   const lost = [...before].filter((path) => !after.has(path)).length;
-  const now = step.path.length;
   const kept = step.veiled ? "the target has not looked yet" : now === was ? `${now} accepted either way` : `${now} accepted instead of ${was}`;
   return gained + lost ? `Training gained ${format.count(gained, "node")} and lost ${lost} here: ${kept}.` : `The same tree: ${kept}.`;
 }
