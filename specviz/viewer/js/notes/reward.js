@@ -179,7 +179,7 @@ function draw(note, step, stage) {
     parts.push(line(0, y - 3 * u, stage.column, y - 3 * u, "sv-divider"));
   }
   parts.push(title(y + 12 * u, data.before ? "After training" : "The tree", now, data.after));
-  const path = ["", ...step.path.map((id) => data.after[id] && data.after[id].path)];
+  const path = ["", ...step.path.slice(0, now).map((id) => data.after[id] && data.after[id].path)];
   parts.push(drawTree(stage, data.after, data.before && paths(data.before), path, { top: y + 17 * u, height: half, depth, side: "after" }));
   const spoken = sentence(data, step, now, was.length - 1);
   const figure = svgKit.pickable(svgKit.frame(stage.column, y + half + 19 * u, spoken, parts), stage, (id) => about(data, step, id));
