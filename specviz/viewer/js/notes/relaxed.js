@@ -92,7 +92,7 @@ function bars(row, note, stage, width) {
   const scale = (value) => Math.max(1, (value / widest) * (width - 74 * u));
   const parts = [];
   const high = 9 * u,
-    gap = 38 * u;
+    gap = (stage.tall > 430 * u ? 38 : 32) * u;
   const label = (at, words_) => parts.push(text(stage, 0, at * gap + 11 * u, words_, { kind: "sv-mute" }));
   const amount = (at, wide, words_) => parts.push(text(stage, wide + 6, at * gap + 25 * u, words_, { bold: true }));
   label(0, "Drafted code alone");
@@ -261,7 +261,7 @@ function draw(note, step, stage) {
   const focused = noteRegistry.focus(rows, stage);
   const book = codes.of(stage.trace.run);
   const { u } = stage;
-  const height = Math.max(100 * u, Math.min(stage.column * 0.72, stage.tall - 290 * u));
+  const height = Math.max(84 * u, Math.min(stage.column * 0.72, stage.tall - 290 * u));
   return dom.h(
     "div",
     {},
