@@ -93,12 +93,12 @@ export function tint(svg, step, book) {
   if (!book) return;
   for (const group of svg.querySelectorAll("g[data-id]")) {
     const node = findNode(step, group.dataset.id === "bonus" ? "bonus" : Number(group.dataset.id));
-    const shape = group.querySelector(".sv-box, .sv-diamond");
-    if (!node || !shape || !node.grid || !has(book, node.token)) continue;
-    shape.style.fill = colour(book, node.token);
-    shape.classList.add("sv-tinted");
-    if (shape.classList.contains("sv-diamond")) continue;
-    const word = group.querySelector("text");
-    if (word) word.style.fill = ink(book, node.token);
+    if (!node || !node.grid || !has(book, node.token)) continue;
+    for (const shape of group.querySelectorAll(".sv-box, .sv-diamond")) {
+      shape.style.fill = colour(book, node.token);
+      shape.classList.add("sv-tinted");
+    }
+    if (group.querySelector(".sv-diamond")) continue;
+    for (const word of group.querySelectorAll("text")) word.style.fill = ink(book, node.token);
   }
 }

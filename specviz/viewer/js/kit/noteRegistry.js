@@ -35,18 +35,19 @@ export function overlay(stage) {
   }
 }
 
-export function draw(pane, stage) {
+/** The note on show, below `above`, elements that tell of the moment. */
+export function draw(pane, stage, above = []) {
   const all = ordered(stage.step);
   // The picture itself stands beside the tree: its rows are shown only where there is no other note.
   const notes = all.length > 1 ? all.filter((entry) => entry.type !== "canvas") : all;
   const note = chosen(stage);
-  if (!note) return pane.replaceChildren(dom.h("p", { class: "sv-mute" }, "The method left no note on this step."));
+  if (!note) return pane.replaceChildren(...above, dom.h("p", { class: "sv-mute" }, "The method left no note on this step."));
   const fill = (tall) => {
     stage.pointing = null; // of the drawing that was here
     Object.assign(stage, { tall, folds: [] });
     const head = notes.length > 1 ? choice(notes, note, stage) : null;
     const named = head || known.has(note.type) ? null : dom.h("h3", {}, heading(note));
-    pane.replaceChildren(dom.h("section", { class: "sv-note" }, head, named, drawNote(note, stage)));
+    pane.replaceChildren(...above, dom.h("section", { class: "sv-note" }, head, named, drawNote(note, stage)));
   };
   stage.column = Math.max(230, pane.clientWidth - 26);
   // On a phone a pane is as tall as what is in it; elsewhere a picture gives way to the words around it, so that nothing scrolls.

@@ -110,8 +110,7 @@ export class Picture {
   }
 
   get drawn() {
-    const { cursor } = this.stage;
-    return cursor >= 0 ? this.upto[cursor] || 0 : 0;
+    return this.upto[this.stage.written] || 0;
   }
 
   paint() {
