@@ -92,7 +92,7 @@ function bars(row, note, stage, width) {
   const scale = (value) => Math.max(1, (value / widest) * (width - 74 * u));
   const parts = [];
   const high = 9 * u,
-    gap = 38 * u;
+    gap = (stage.tall > 430 * u ? 38 : 32) * u;
   const label = (at, words_) => parts.push(text(stage, 0, at * gap + 11 * u, words_, { kind: "sv-mute" }));
   const amount = (at, wide, words_) => parts.push(text(stage, wide + 6, at * gap + 25 * u, words_, { bold: true }));
   label(0, "Drafted code alone");
@@ -201,8 +201,9 @@ function overall(stage, name, value) {
   return [all, before, open];
 }
 
+const APPROXIMATE = "Approximate: judged again from the recording.";
 const WHY =
-  "Approximate: judged again from the recording, so later drafts would have differed, a sibling's p is what the region taken " +
+  "Judged again from the recording, later drafts would have differed, a sibling's p is what the region taken " +
   "before it had left, and nearest latent codes are known in runs of 1–6, 8, 10, 12, 16 …: a looser limit may take a little more. “Or more”: the walk came to codes that were not verified. In the tree: + would be kept, × would be lost.";
 
 function slider(note, step, stage) {
@@ -232,7 +233,7 @@ function slider(note, step, stage) {
     stage.touch("overlay");
   });
   tell();
-  return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, status, dom.h("small", { class: "sv-mute" }, WHY));
+  return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, status, dom.h("span", { class: "sv-mute" }, APPROXIMATE));
 }
 
 /** In the main tree: which codes would be kept or lost under the limit that is tried. */
@@ -259,22 +260,17 @@ function draw(note, step, stage) {
   if (!rows.length) return svgKit.caption("No code was judged in this step.");
   const focused = noteRegistry.focus(rows, stage);
   const book = codes.of(stage.trace.run);
-  const other = slider(note, step, stage);
-  const wide = book && stage.column > 430,
-    three = book && other && stage.column > 560;
-  const left = Math.floor(stage.column * (three ? 0.34 : wide ? 0.54 : 1));
-  const right = three ? left : wide ? stage.column - left - 20 : stage.column;
-  const height = Math.max(120, Math.min(left * 0.72, stage.tall - (three ? 44 : 74)));
-  const weighed = bars(focused, note, stage, right);
-  const pieces = dom.h(
+  const { u } = stage;
+  const height = Math.max(84 * u, Math.min(stage.column * 0.72, stage.tall - 290 * u));
+  return dom.h(
     "div",
-    { class: "sv-columns" },
-    book ? map(focused, book, stage, left, height) : null,
-    three ? [weighed, other] : dom.h("div", { class: "sv-judgement-column" }, weighed, other),
+    {},
+    book ? map(focused, book, stage, stage.column, height) : null,
+    bars(focused, note, stage, stage.column),
+    svgKit.caption(dom.h("b", {}, sentence(focused, note))),
+    slider(note, step, stage),
+    svgKit.more(stage, noteRegistry.chooser(rows.slice(0, 14), focused, stage), dom.h("p", { class: "sv-mute" }, WHY)),
   );
-  const chooser = noteRegistry.chooser(rows.slice(0, 14), focused, stage);
-  const heading = svgKit.caption(dom.h("b", {}, sentence(focused, note)));
-  return dom.h("div", {}, dom.h("div", { class: "sv-judgement-head" }, chooser, heading), pieces);
 }
 
-noteRegistry.register("relaxed", { title: "Nearest latent codes", roomy: true, draw, overlay });
+noteRegistry.register("relaxed", { title: "Nearest latent codes", draw, overlay });

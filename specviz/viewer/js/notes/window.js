@@ -23,17 +23,21 @@ function rounds(stage) {
 
 function draw(note, step, stage) {
   const rows = rounds(stage);
-  const first = rows[0].step.position;
-  const last = Math.max(...rows.map((row) => row.step.position + row.guesses.length)) - first + 1;
   const label = 52 * stage.u;
+  const span = () => Math.max(...rows.map((row) => row.step.position + row.guesses.length)) - rows[0].step.position + 1;
+  // As far back as there is room for in tiles that can be told apart.
+  while (rows.length > 2 && span() > (stage.column - label - 4) / 7) rows.shift();
+  const first = rows[0].step.position;
+  const last = span();
   const size = Math.max(7, Math.min(22 * stage.u, Math.floor((stage.column - label - 4) / last)));
   const book = codes.of(stage.trace.run);
+  const high = Math.max(15 * stage.u, size); // a row is at least as high as its name
   const parts = [];
   rows.forEach((row, line) => {
-    parts.push(text(stage, label - 6, line * size + size * 0.75, `step ${row.at + 1}`, { anchor: "end", kind: "sv-mute" }));
+    parts.push(text(stage, label - 6, (line + 0.5) * high + 4 * stage.u, `step ${row.at + 1}`, { anchor: "end", kind: "sv-mute" }));
     row.guesses.forEach((code, place) => {
       const x = label + (row.step.position - first + place) * size;
-      const tile = box(x, line * size, size - 1, size - 1, "sv-heat-cell", 1);
+      const tile = box(x, line * high, size - 1, high - 1, "sv-heat-cell", 1);
       tile.style.fill = codes.colour(book, code) || "var(--sv-track)";
       const accepted = place < row.step.path.length;
       tile.style.opacity = accepted ? 1 : place < row.redrawn ? 0.7 : 0.35;
@@ -47,8 +51,8 @@ function draw(note, step, stage) {
   const summary =
     `${step.path.length} of ${format.count(coerce.list(note.codes).length, "guess", "guesses")} kept; ${note.redrawn} were resampled from what ` +
     `the last pass thought at their place, ${certain} were new to the window.`;
-  const figure = svgKit.pickable(svgKit.frame(stage.column, rows.length * size + 4, summary, parts), stage, (id) => [`place ${id} of the window`]);
-  return dom.h("div", {}, svgKit.caption(summary), figure, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."));
+  const figure = svgKit.pickable(svgKit.frame(stage.column, rows.length * high + 4, summary, parts), stage, (id) => [`place ${id} of the window`]);
+  return dom.h("div", {}, figure, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."), svgKit.caption(summary));
 }
 
-noteRegistry.register("window", { title: "Jacobi window", roomy: true, draw });
+noteRegistry.register("window", { title: "Jacobi window", draw });
