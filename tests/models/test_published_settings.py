@@ -39,6 +39,7 @@ from tests.support.tiny.published_heads import (
         ({"attention_bias": True}, "lacks the tensor layers.0.self_attn.q_proj.bias"),
         ({"mlp_bias": True}, "lacks the tensor layers.0.mlp.gate_proj.bias"),
         ({"logit_scale": 0.5}, "has logit_scale 0.5"),
+        ({"mask_token_id": 151669}, "sets mask_token_id to '151669' .* does not know"),
         ({"model_type": "gemma3_text"}, "has model_type 'gemma3_text'"),
         ({"eagle_config": {"use_aux_hidden_state": False}}, "has eagle_config.use_aux_hidden_state False"),
         ({"eagle_config": {"use_mtp_layernorm": True}}, "sets eagle_config.use_mtp_layernorm to 'True'"),
@@ -72,7 +73,9 @@ def test_settings_that_say_what_is_computed_anyway_change_nothing(tmp_path: Path
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "norm_output": False, "norm_before_residual": False,
         "use_sliding_window": False, "sliding_window": 512, "max_window_layers": 48, "attention_bias": False,
         "attention_dropout": 0.0, "pretraining_tp": 1, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
-        "transformers_version": "4.53.2", "use_cache": True, "bos_token_id": 1, "eagle_config": inner, "rope_scaling": None,
+        "transformers_version": "4.53.2", "use_cache": True, "router_aux_loss_coef": 0.001, "eod_token_id": 120020,
+        "decoder_sparse_step": 1, "image_newline_token_id": 120121, "target_model_type": "qwen3_moe",
+        "bos_token_id": 1, "eagle_config": inner, "rope_scaling": None,
     }  # fmt: skip
     net = feature_head(opened(tmp_path, feature_tensors(), {**CONFIG, **said}), target())
     tokens, features = text()

@@ -39,12 +39,11 @@ SIZES = frozenset(
 )
 """Settings that every reader of heads reads."""
 HARMLESS = frozenset(
-    """_name_or_path _attn_implementation attention_dropout auto_map bos_token_id chunk_size_feed_forward decoder_sparse_step
-    dtype embed_requires_grad eos_token_id id2label image_token_id initializer_range is_decoder is_encoder_decoder label2id
-    length_penalty max_length min_length modal_type num_beam_groups num_beams num_return_sequences output_attentions
-    output_hidden_states pad_token_id pretraining_tp problem_type repetition_penalty return_dict speculators_version
-    target_model_type temperature top_k top_p torch_dtype transformers_version typical_p use_cache video_token_id
-    vision_end_token_id vision_start_token_id vision_token_id""".split()
+    """_attn_implementation _name_or_path attention_dropout auto_map chunk_size_feed_forward decoder_sparse_step dtype
+    embed_requires_grad id2label initializer_range is_decoder is_encoder_decoder label2id length_penalty max_length
+    min_length modal_type num_beam_groups num_beams num_return_sequences output_attentions output_hidden_states
+    output_router_logits pretraining_tp problem_type repetition_penalty return_dict router_aux_loss_coef
+    speculators_version target_model_type temperature top_k top_p torch_dtype transformers_version typical_p use_cache""".split()
 )
 """Settings that change nothing of a forward pass: names, ids, training, how a text would be generated, how products are cut."""
 
@@ -59,7 +58,8 @@ def refuse_unknown(
     """Raise ModelUnavailable for the first setting of ``settings`` that is not in ``read`` and changes what is computed."""
     neutral, strange = {**NEUTRAL, **neutral}, {**STRANGE, **strange}
     for field, value in settings.items():
-        if field in read or field in HARMLESS or value is None or value in neutral.get(field, ()):
+        names_a_token = field.endswith("_token_id") and field != "mask_token_id"  # which a drafter of blocks reads
+        if field in read or field in HARMLESS or names_a_token or value is None or value in neutral.get(field, ()):
             continue
         if field in neutral:
             known = " or ".join(str(good) for good in neutral[field])

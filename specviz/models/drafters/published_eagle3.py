@@ -18,7 +18,7 @@ from specviz.models.hub.published import Fit, Repository
 
 KIND = "EAGLE-3"
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "model_type": ("llama", "mistral", "qwen2", "qwen3"),
+    "model_type": ("llama", "mistral", "phi3", "qwen2", "qwen3"),
     "num_hidden_layers": (1,),
     "eagle_config.next_layer_regular": (True,),
     "eagle_config.parallel_draft_step": (0, 1),
