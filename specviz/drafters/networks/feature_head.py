@@ -51,8 +51,6 @@ class HeadConventions:
     windows: tuple[int, ...] = ()
     """Positions that each layer sees, 0 for the whole text; () sees it in all layers."""
     eps: float = 1e-6
-    drafted_shift: int = 0
-    """Positions that a drafted token lies further than one behind its parent. No head is made so; engines err so."""
 
 
 @dataclass(frozen=True)

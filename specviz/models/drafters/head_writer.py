@@ -46,7 +46,7 @@ def _refuse(head: FeatureHead, layout: str) -> None:
     if layout not in LAYOUTS:
         raise ModelUnavailable(f"There is no layout {layout}; choose {' or '.join(LAYOUTS)}.")
     plain = HeadConventions(how.taps)
-    fixed = ("head_norm", "embedding_first", "rotary_pairs", "sections", "drafted_shift", "rates", "rotary_scale")
+    fixed = ("head_norm", "embedding_first", "rotary_pairs", "sections", "rates", "rotary_scale")
     strange = [name for name in fixed if getattr(how, name) != getattr(plain, name)]
     if not config.wide or strange:
         what = "projects [embedding; state] (EAGLE-1/2)" if not config.wide else f"computes with {strange[0]}"
