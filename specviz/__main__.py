@@ -7,7 +7,22 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from specviz.commands import batch, bench, calibrate, export, fetch, methods, record, run, train, validate
+from specviz.commands import (
+    batch,
+    bench,
+    calibrate,
+    convert,
+    export,
+    export_drafter,
+    fetch,
+    inspect,
+    methods,
+    pairs,
+    record,
+    run,
+    train,
+    validate,
+)
 from specviz.commands.console import Parser
 from specviz.errors import SpecvizError
 
@@ -19,6 +34,10 @@ COMMANDS = {
     "fetch": fetch,
     "validate": validate,
     "export": export,
+    "pairs": pairs,
+    "inspect": inspect,
+    "export-drafter": export_drafter,
+    "convert": convert,
     "calibrate": calibrate,
     "train": train,
     "record": record,
