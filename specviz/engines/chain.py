@@ -64,8 +64,12 @@ class ChainRound:
     bonus_p: float | None = None
     top: Sequence[Sequence[tuple[int, float]]] = ()
     cut: str | None = None
+    accepted: int | None = None
+    """Tokens of the draft that the target accepted, where the text ended inside them; as many as were emitted if None."""
     certain: bool = False
     passes: int = 1
+    padded: int = 0
+    """Rows of the pass, those of other requests included; 0 where only this one's are known."""
     draft_calls: int = 1
     notes: tuple[Note, ...] = ()
 
@@ -93,8 +97,9 @@ class ChainSteps:
         """The round as a step. Raises ValueError where it emits nothing."""
         if not told.emitted:
             raise ValueError("A round emits at least one token.")
-        accepted = _common(told.drafted, told.emitted)
-        with_bonus = len(told.emitted) > accepted
+        emitted = _common(told.drafted, told.emitted)
+        accepted = emitted if told.accepted is None else max(emitted, told.accepted)
+        with_bonus = len(told.emitted) > emitted
         overruled = with_bonus and accepted < len(told.drafted)
         nodes = [Node(-1, self._ids[-1], self._text.of(self._ids[-1]), status=ROOT)]
         for depth, token in enumerate(told.drafted):
@@ -114,7 +119,7 @@ class ChainSteps:
             cut=told.cut if not with_bonus else None,
             draft_calls=told.draft_calls,
             verified=len(told.drafted),
-            padded=len(told.drafted) + 1,
+            padded=max(told.padded, len(told.drafted) + 1),
             rows=self._rows(told.top, accepted),
             notes=told.notes,
             passes=told.passes,
