@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from specviz.commands import batch, bench, calibrate, export, fetch, methods, record, run, train, validate
+from specviz.commands import batch, bench, calibrate, connect, export, fetch, import_file, methods, record, run, train, validate
 from specviz.commands.console import Parser
 from specviz.errors import SpecvizError
 
@@ -22,6 +22,8 @@ COMMANDS = {
     "calibrate": calibrate,
     "train": train,
     "record": record,
+    "connect": connect,
+    "import": import_file,
 }
 BAD_REQUEST = 2
 BROKEN = 1

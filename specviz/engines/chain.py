@@ -66,6 +66,8 @@ class ChainRound:
     cut: str | None = None
     accepted: int | None = None
     """Tokens of the draft that the target accepted, where the text ended inside them; as many as were emitted if None."""
+    untold: int = 0
+    """Rejected tokens of the draft that the engine counts and does not name."""
     certain: bool = False
     passes: int = 1
     padded: int = 0
@@ -114,12 +116,12 @@ class ChainSteps:
             bonus=self._bonus(told, accepted, overruled) if with_bonus else None,
             emitted=tuple(told.emitted),
             pieces=self._pieces(told.emitted),
-            rule=told.rule if told.drafted else "none",
+            rule=told.rule if told.drafted or told.untold else "none",
             time=told.time,
             cut=told.cut if not with_bonus else None,
             draft_calls=told.draft_calls,
-            verified=len(told.drafted),
-            padded=max(told.padded, len(told.drafted) + 1),
+            verified=len(told.drafted) + told.untold,
+            padded=max(told.padded, len(told.drafted) + told.untold + 1),
             rows=self._rows(told.top, accepted),
             notes=told.notes,
             passes=told.passes,

@@ -16,7 +16,7 @@ import torch
 
 from specviz.engines.vllm_plugin.writer import Mark, Round, Writer
 
-FOLDER = "SPECVIZ_TRACES"
+FOLDER = "SPECVIZ_VLLM_TRACES"
 TOP = 3
 _LOG = logging.getLogger("vllm.specviz")
 _OURS = "_specviz_listener"
