@@ -18,6 +18,7 @@ import torch
 import specviz
 from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, TokenTexts, by_name
 from specviz.trace.metrics import summarise
+from specviz.trace.notes.models import ServedNote
 from specviz.trace.schema import MAX_STEPS, End, Nanoseconds, Run, Sampling
 from specviz.trace.wire import TraceWriter
 
@@ -208,6 +209,7 @@ class _File:
             accepted=accepted,
             certain=not greedy and told["q"] is None,
             padded=scheduled,
+            notes=(ServedNote(batch, 0, len(drafted)).to_note(),) if batch > 1 else (),
         )  # fmt: skip
         self._batch = max(self._batch, batch)
         self._writer.add(self._steps.add(told_round))
