@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -30,9 +29,9 @@ class Runner:
 
     def __init__(self) -> None:
         self.device = torch.device("cpu")
-        speculative = SimpleNamespace(
-            method="ngram", num_speculative_tokens=3, prompt_lookup_min=1, prompt_lookup_max=3, model=None
-        )
+        lookup = {"prompt_lookup_min": 1, "prompt_lookup_max": 3}
+        speculative = SimpleNamespace(method="ngram", num_speculative_tokens=3, model=None, **lookup)
+        model = {"model": "/models/tiny", "dtype": "torch.bfloat16"}
         self.vllm_config = SimpleNamespace(
             model_config=SimpleNamespace(enforce_eager=True, skip_tokenizer_init=True, **model),
             speculative_config=speculative,
@@ -147,8 +146,8 @@ SCRIPT = [
 
 
 @pytest.fixture
-def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Runner, list[Trace]]]:
-    yield played(tmp_path, SCRIPT, monkeypatch)
+def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Runner, list[Trace]]:
+    return played(tmp_path, SCRIPT, monkeypatch)
 
 
 def test_each_request_becomes_a_trace_of_its_own(traces: tuple[Runner, list[Trace]]) -> None:
