@@ -99,9 +99,9 @@ class ChainSteps:
         """The round as a step. Raises ValueError where it emits nothing."""
         if not told.emitted:
             raise ValueError("A round emits at least one token.")
-        emitted = _common(told.drafted, told.emitted)
-        accepted = emitted if told.accepted is None else max(emitted, told.accepted)
-        with_bonus = len(told.emitted) > emitted
+        # A token drawn in place of a rejected one may be the same token: what the engine says of acceptance counts.
+        accepted = _common(told.drafted, told.emitted) if told.accepted is None else told.accepted
+        with_bonus = len(told.emitted) > accepted
         overruled = with_bonus and accepted < len(told.drafted)
         nodes = [Node(-1, self._ids[-1], self._text.of(self._ids[-1]), status=ROOT)]
         for depth, token in enumerate(told.drafted):

@@ -191,6 +191,14 @@ def test_sampled_requests_show_the_warped_probability(tmp_path: Path, monkeypatc
     assert first.steps[1].bonus.source == "residual"
 
 
+def test_a_token_drawn_again_after_its_rejection_was_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = [[([], [4]), ([], [9])], [([5, 6], [5]), ([7], [7, 1])]]
+    _, (first, second) = played(tmp_path, script, monkeypatch, temperature=0.5)
+    step = first.steps[1]
+    assert (step.accepted, step.nodes[1].status, step.emitted) == (0, REJECTED, (5,)) and step.bonus is not None
+    assert second.steps[1].accepted == 1
+
+
 def test_nothing_happens_unless_a_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kind = around(tmp_path, SCRIPT)
     before = dict(vars(kind))
