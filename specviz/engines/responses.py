@@ -38,6 +38,8 @@ class ToldTexts:
     """Texts of tokens as a server tells them (``chain.TokenTexts``). Tokens without an id are numbered as they appear."""
 
     by_id: dict[int, str] = field(default_factory=dict)
+    ends: set[int] = field(default_factory=set)
+    """Tokens that ended a text: the server names them, and they are no part of it."""
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def of(self, token: int) -> str:
@@ -46,7 +48,7 @@ class ToldTexts:
 
     def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
         """The texts one by one: what a server tells of a token is what it adds."""
-        return tuple(self.of(token) for token in more)
+        return tuple("" if token in self.ends else self.of(token) for token in more)
 
     def learn(self, token: int | None, text: str) -> int:
         """The token's id, or the number that this text has here."""
@@ -103,6 +105,8 @@ def told_tokens(choice: Mapping[str, Any], texts: ToldTexts) -> list[ToldToken]:
         text = str(entry.get("token", ""))
         number = texts.learn(None if token is None else int(token), text)
         found.append(ToldToken(number, text, _probability(entry), _top(entry, number, text, texts)))
+    if found and choice.get("finish_reason") == "stop" and not _text(choice).endswith(found[-1].text):
+        texts.ends.add(found[-1].token)
     if not found:
         text = _text(choice)
         found = [ToldToken(texts.learn(int(token), ""), "") for token in ids]

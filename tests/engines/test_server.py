@@ -40,14 +40,14 @@ def test_vllm_tells_each_draft_and_what_was_kept_of_it() -> None:
     assert isinstance(events[0], Run) and isinstance(events[-1], End)
     assert trace.end is not None and trace.end.text == "".join(WORDS) and trace.end.reason == "eos"
     assert script.asked[0]["return_token_ids"] and script.asked[0]["messages"][0]["content"] == "Why is the sky blue?"
-    # One token from reading the prompt, one round that the server left out, then the rounds that it counts.
-    assert [len(step.emitted) for step in trace.steps] == [1, 1, 3, 1, 4]
-    assert [step.verified for step in trace.steps] == [0, 0, 3, 2, 3]
-    assert [step.accepted for step in trace.steps] == [0, 0, 2, 0, 3]
-    assert [note.data["untold"] for step in trace.steps for note in step.notes] == [0, 0, 1, 2, 0]
-    assert trace.steps[0].position == 2 and any("1 rounds without a draft" in word for word in trace.run.warnings)
-    node = trace.steps[2].nodes[1]
-    assert (node.status, node.text) == (ACCEPTED, " is") and node.p == pytest.approx(0.60653, abs=1e-4) and node.q is None
+    # One token from reading the prompt, two rounds that the server left out, then the rounds that it counts.
+    assert [len(step.emitted) for step in trace.steps] == [1, 1, 1, 3, 1, 4]
+    assert [step.verified for step in trace.steps] == [0, 0, 0, 3, 2, 3]
+    assert [step.accepted for step in trace.steps] == [0, 0, 0, 2, 0, 3]
+    assert [note.data["untold"] for step in trace.steps for note in step.notes] == [0, 0, 0, 1, 2, 0]
+    assert trace.steps[0].position == 2 and any("2 rounds without a draft" in word for word in trace.run.warnings)
+    node = trace.steps[3].nodes[1]
+    assert (node.status, node.text) == (ACCEPTED, " blue") and node.p == pytest.approx(0.60653, abs=1e-4) and node.q is None
 
 
 def test_counts_that_do_not_fit_the_text_are_left_aside_and_said_so() -> None:
@@ -55,7 +55,7 @@ def test_counts_that_do_not_fit_the_text_are_left_aside_and_said_so() -> None:
     script = Script([*VLLM[:6], {"choices": [], "metrics": {"speculative_decoding": counts}}])
     with serving(script) as url:
         _, trace = answered(url)
-    assert [len(step.emitted) for step in trace.steps] == [1, 3, 1, 4, 1]
+    assert [len(step.emitted) for step in trace.steps] == [1, 3, 1, 4, 2]
     assert any("counts were left aside" in word for word in trace.run.warnings)
 
 

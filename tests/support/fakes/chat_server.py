@@ -35,7 +35,14 @@ def entry(word: str, number: int, ids: bool = True) -> dict[str, Any]:
 def piece(numbers: Sequence[int], finish: str | None = None, **more: Any) -> dict[str, Any]:
     """A streamed event with these words."""
     content = [entry(WORDS[number], number) for number in numbers]
-    choice = {"index": 0, "delta": {"content": "".join(WORDS[number] for number in numbers)}, "finish_reason": finish}
+    if finish == "stop":
+        content.append(entry("<|end|>", len(WORDS)))
+        numbers = [*numbers, len(WORDS)]
+    choice = {
+        "index": 0,
+        "delta": {"content": "".join(WORDS[number] for number in numbers if number < len(WORDS))},
+        "finish_reason": finish,
+    }
     return {"choices": [{**choice, "logprobs": {"content": content}, "token_ids": [100 + number for number in numbers]}], **more}
 
 
