@@ -23,6 +23,10 @@ UNPLACED = (
 TIMES = "Times are gaps between arrivals: drafting, the pass and the network together."
 
 
+NUMBERED = 1 << 30
+"""First number of tokens without an id, above those of any vocabulary."""
+
+
 @dataclass(frozen=True)
 class ToldToken:
     """An emitted token: its id or a number of its own, its text, the target's probability and likeliest tokens there."""
@@ -52,7 +56,7 @@ class ToldTexts:
 
     def learn(self, token: int | None, text: str) -> int:
         """The token's id, or the number that this text has here."""
-        number = self._numbers.setdefault(text, len(self._numbers)) if token is None else token
+        number = self._numbers.setdefault(text, NUMBERED + len(self._numbers)) if token is None else token
         self.by_id[number] = text
         return number
 
