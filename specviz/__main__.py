@@ -11,10 +11,12 @@ from specviz.commands import (
     batch,
     bench,
     calibrate,
+    connect,
     convert,
     export,
     export_drafter,
     fetch,
+    import_file,
     inspect,
     methods,
     pairs,
@@ -41,6 +43,8 @@ COMMANDS = {
     "calibrate": calibrate,
     "train": train,
     "record": record,
+    "connect": connect,
+    "import": import_file,
 }
 BAD_REQUEST = 2
 BROKEN = 1

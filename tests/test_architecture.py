@@ -22,7 +22,7 @@ WRITTEN = [*PYTHON, *sorted([*HOUSE.rglob("*.js"), *HOUSE.rglob("*.css")])]
 MIDDLE = frozenset({"targets", "drafters", "trees", "acceptance"})
 BELOW_METHODS = frozenset({"errors", "trace", "engine"}) | MIDDLE
 BELOW_RUN = BELOW_METHODS | {"methods", "models", "request"}
-ALL = BELOW_RUN | {"figures", "palette", "requests", "runner", "viewer"}
+ALL = BELOW_RUN | {"engines", "figures", "palette", "requests", "runner", "viewer"}
 # A room may import itself and the rooms listed here; the files beside the rooms count as rooms of their own.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
@@ -35,13 +35,14 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "request": frozenset({"errors", "methods", "trace"}),
     "requests": BELOW_RUN,
     "runner": BELOW_RUN | {"requests"},
+    "engines": BELOW_RUN | {"__init__"},
     **dict.fromkeys(("figures", "viewer"), frozenset({"errors", "palette", "trace"})),
     "bench": ALL - {"viewer"} | {"training"},  # a proof may teach a toy world before it measures it; never the other way
     "training": ALL - {"viewer"},
     "ui": ALL,
     "commands": ALL | {"bench", "training"},
     "__main__": ALL | {"bench", "training", "commands"},
-    "__init__": frozenset({"figures", "runner"}),
+    "__init__": frozenset({"engines", "figures", "runner"}),
     "app": frozenset({"ui"}),
 }
 # Which libraries stay out of which rooms: (library, where it may be).
