@@ -1,4 +1,5 @@
 // Speculative sampling: the target's and the drafter's distribution side by side; what they share is the probability of acceptance.
+import * as codes from "../kit/codes.js";
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -12,6 +13,7 @@ noteRegistry.register("overlap", {
     const position = noteRegistry.focus(positions, stage);
     const node = step.nodes[position.node];
     const share = format.probability(position.overlap);
+    const book = codes.of(stage.trace.run);
     const summary =
       `After ${format.quote(node ? node.text : "")} target and drafter share ${share} of their probability. ` +
       "That sum of min(p, q) is the probability that one guess drawn from q is kept here.";
@@ -21,10 +23,10 @@ noteRegistry.register("overlap", {
       "div",
       { class: "sv-bars" },
       noteRegistry.chooser(positions, position, stage),
-      dom.h("p", { class: "sv-explanation" }, summary),
+      dom.h("p", { class: "sv-explanation" }, codes.named(book, summary)),
       dom.h("div", { class: "sv-overlap-bar" }, bar, dom.h("b", {}, share)),
       distributionKey(),
-      distributionTable(position, step),
+      distributionTable(position, step, book),
     );
   },
 });
@@ -39,7 +41,7 @@ function distributionKey() {
   return dom.h("p", { class: "sv-mute sv-distribution-legend" }, parts);
 }
 
-function distributionTable(position, step) {
+function distributionTable(position, step, book) {
   const most = Math.max(1e-9, ...position.p, ...position.q);
   const width = (value) => `width:${((100 * Math.max(0, value)) / most).toFixed(1)}%`;
   const rows = position.texts.map((text, index) => {
@@ -51,7 +53,7 @@ function distributionTable(position, step) {
     return dom.h(
       "tr",
       { class: status ? `sv-chosen sv-is-${status}` : "" },
-      dom.h("th", { scope: "row" }, format.token(text, 12)),
+      dom.h("th", { scope: "row" }, codes.named(book, format.token(text, 12))),
       dom.h("td", { class: "sv-distribution" }, larger, both),
       dom.h("td", {}, format.probability(p)),
       dom.h("td", {}, format.probability(q)),

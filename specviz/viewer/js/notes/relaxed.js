@@ -264,7 +264,7 @@ function draw(note, step, stage) {
     three = book && other && stage.column > 560;
   const left = Math.floor(stage.column * (three ? 0.34 : wide ? 0.54 : 1));
   const right = three ? left : wide ? stage.column - left - 20 : stage.column;
-  const height = Math.max(120, Math.min(left * 0.72, stage.tall - (three ? 44 : 74)));
+  const height = Math.max(96, Math.min(left * 0.72, stage.tall - (three ? 80 : 100)));
   const weighed = bars(focused, note, stage, right);
   const pieces = dom.h(
     "div",
@@ -274,7 +274,7 @@ function draw(note, step, stage) {
   );
   const chooser = noteRegistry.chooser(rows.slice(0, 14), focused, stage);
   const heading = svgKit.caption(dom.h("b", {}, sentence(focused, note)));
-  return dom.h("div", {}, dom.h("div", { class: "sv-judgement-head" }, chooser, heading), pieces);
+  return dom.h("div", {}, dom.h("div", { class: "sv-judgement-head" }, chooser, codes.kin(book, focused.near, focused.count), heading), pieces);
 }
 
 noteRegistry.register("relaxed", { title: "Nearest latent codes", roomy: true, draw, overlay });

@@ -1,4 +1,5 @@
 // The proof of a verdict: what was decided about the chosen node, why, and every number that entered the decision.
+import * as codes from "../kit/codes.js";
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -85,6 +86,11 @@ export class Inspector {
     else this.draw();
   }
 
+  /** Words as they stand here: picture codes that they name become patches. */
+  words(text) {
+    return codes.named(codes.of(this.stage.trace.run), text);
+  }
+
   draw() {
     const { step, selected } = this.stage;
     const pane = this.panes.verdict;
@@ -93,7 +99,7 @@ export class Inspector {
     pane.replaceChildren(
       ...[
         this.head(step, selected),
-        dom.h("p", { class: "sv-explanation" }, rules.explain(step, selected)),
+        dom.h("p", { class: "sv-explanation" }, this.words(rules.explain(step, selected))),
         this.coin(selected),
         this.siblings(step, selected),
         this.target(step, selected),
@@ -135,7 +141,7 @@ export class Inspector {
     return dom.h(
       "div",
       { class: `sv-verdict sv-is-${node.status}` },
-      dom.h("h3", {}, format.token(node.text, 40)),
+      dom.h("h3", {}, codes.titled(codes.of(this.stage.trace.run), node) || format.token(node.text, 40)),
       dom.h("p", {}, where.filter(Boolean).join(" · ")),
     );
   }
@@ -169,7 +175,7 @@ export class Inspector {
       dom.h(
         "tr",
         { class: `${chosen ? "sv-chosen" : ""} sv-is-${status || "none"}`, "data-id": id },
-        dom.h("th", { scope: "row" }, format.token(text, 14)),
+        dom.h("th", { scope: "row" }, this.words(format.token(text, 14))),
         dom.h(
           "td",
           { class: "sv-bar-pair" },
@@ -184,7 +190,7 @@ export class Inspector {
     return dom.h(
       "div",
       { class: "sv-bars" },
-      dom.h("h4", {}, title),
+      dom.h("h4", {}, this.words(title)),
       dom.h(
         "table",
         {},

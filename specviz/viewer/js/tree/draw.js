@@ -2,7 +2,7 @@
 import * as dom from "../kit/dom.js";
 import { s } from "../kit/dom.js";
 import { FAILED } from "../run/parseStep.js";
-import { ROUND, TRACK } from "./items.js";
+import { ROUND } from "./items.js";
 
 const box = (x, y, w, h, r, kind) => s("rect", { x, y, width: w, height: h, rx: r, class: kind });
 
@@ -57,7 +57,7 @@ function label(item, u, compact) {
 /** q above p, on one scale for all nodes, each on a faint track whose end is probability 1. */
 function bars(item, u) {
   const { node } = item;
-  const track = TRACK * u,
+  const { track } = item,
     top = item.h / 2 + 3 * u,
     thick = 2.4 * u;
   const bar = (value, y, kind) => [

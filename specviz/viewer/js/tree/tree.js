@@ -153,7 +153,7 @@ export class Tree {
       );
     }
     this.legend.hidden = !step;
-    dom.say(this.why, step ? rules.ending(step) : "");
+    this.why.replaceChildren(...codes.named(codes.of(trace.run), step ? rules.ending(step) : ""));
     if (!step) {
       this.head.replaceChildren("Step tree");
       return;
@@ -177,7 +177,8 @@ export class Tree {
     const measure = (text, size, bold) => dom.measure(text, size, bold);
     this.anchor = !fresh && this.zoom !== stage.zoom ? this.anchored() : null;
     this.zoom = stage.zoom;
-    this.plan = layout.tree(step, { ...room, u: stage.u, measure, opened: stage.opened });
+    const patched = codes.patched(codes.of(stage.trace.run));
+    this.plan = layout.tree(step, { ...room, u: stage.u, measure, opened: stage.opened, patched });
     const focused = this.svg.contains(document.activeElement);
     this.paint(step);
     this.select(focused);
@@ -217,7 +218,7 @@ export class Tree {
     this.svg.setAttribute("height", Math.floor(height));
     this.svg.setAttribute("aria-label", `Draft tree. ${labels.sentence(this.stage)}`);
     this.svg.replaceChildren(draw.hatch(this.hatch), marks(overlay.under), lines, ...nodes, marks(overlay.over));
-    codes.tint(this.svg, step, codes.of(this.stage.trace.run));
+    codes.tint(this.svg, step, codes.of(this.stage.trace.run), items);
   }
 
   select(focused = false) {
