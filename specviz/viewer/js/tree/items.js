@@ -21,7 +21,7 @@ export const FORMS = [
 const TALL = { full: 26, bars: 39, bare: 24, small: 17, dot: 8.5, "dot-small": 6.5, "dot-tiny": 4.9, "dot-least": 3.6, bonus: 28, chip: 21 };
 export const ROUND = { dot: 3, "dot-small": 2.1, "dot-tiny": 1.6, "dot-least": 1.2 }; // radius of what has no room for its text
 export const MARGIN = { left: 14, right: 14, top: 10, bottom: 10 };
-export const TRACK = 40; // width of the p and q hairlines at probability 1
+const TRACK = 40; // width of the p and q hairlines at probability 1
 
 /** How an item is drawn in a form: what counts in full, what failed and what was not verified as the form says. */
 function formOf(item, form, chosen) {
