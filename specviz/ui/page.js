@@ -257,10 +257,10 @@
   const MOST_KEPT = 1_500_000;
   const forms = {};
 
-  /** The beginning of a run's file, as long as it may be. */
-  function fileOf(viewer) {
-    if (viewer.last < 0 || isShared(viewer)) return "";
-    let room = MOST_KEPT;
+  /** The beginning of a run's file, as long as there is room for. */
+  function fileOf(viewer, most) {
+    if (!viewer || viewer.last < 0 || isShared(viewer)) return "";
+    let room = most;
     const end = viewer.trace.lines.findIndex((line) => (room -= line.length + 1) < 0);
     return viewer.trace.lines.slice(0, end < 0 ? undefined : end).join("\n");
   }
@@ -268,9 +268,12 @@
   function keep() {
     if (writing) { clearTimeout(writing); write(); }
     const parts = {};
+    let room = MOST_KEPT;
     for (const id of ROOMS) {
-      const [prefix, viewer] = [id.slice(1, -"-stage".length), stage(id)];
-      parts[prefix] = { form: forms[prefix], lines: viewer ? fileOf(viewer) : "" };
+      const lines = fileOf(stage(id), room);
+      room -= lines.length;
+      const prefix = id.slice(1, -"-stage".length);
+      parts[prefix] = { form: forms[prefix], lines };
     }
     // Where the browser has no room for all, the forms are worth more.
     for (const lines of [true, false]) {

@@ -62,8 +62,8 @@ def build(shared: AppState) -> gr.Blocks:
                     learn_tab.build(shared, playable, opened)
             with gr.Tab("Traces", id="traces") as traces:
                 traces_tab.wire(shared, traces_tab.build(shared), run_name, runs, traces, rooms)
-            with gr.Tab("About", id="about"):
-                about_tab.build(shared)
+            with gr.Tab("About", id="about") as opened:
+                about_tab.build(shared, opened)
         api.register(shared)
 
         kept_text = gr.Textbox(visible=False)
