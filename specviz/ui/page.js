@@ -156,8 +156,9 @@
 
   const bar = document.querySelector(".sp-tabs > .tab-wrapper");
   if (bar) new MutationObserver(() => setTimeout(turn)).observe(bar, { subtree: true, childList: true, attributeFilter: ["aria-selected"] });
-  const wantedTab = tabs().find((button) => word(button) === query().get("tab"));
+  const wantedTab = tabs().find((button) => word(button) === window.specvizTab);
   if (wantedTab) wantedTab.click();
+  setTimeout(() => root.classList.remove("sp-arriving"), 60);
 
   /** Where the page is not served securely the browser has no clipboard but the one of a selection. */
   async function copy(text) {

@@ -157,9 +157,12 @@ class RunTab(ABC):
         """What is filled when the tab is opened."""
         return [self.stage_filled, self.stage]
 
-    def fill(self, filled: bool, run_name: str) -> Updates:
-        """The run of the tab, when it is opened and shows none yet."""
-        return {self.stage_filled: True} if filled else {self.stage_filled: True, self.stage: self.shared.archive.feed(run_name)}
+    def fill(self, request: gr.Request, filled: bool, run_name: str, *_: Any) -> Updates:
+        """The run of the tab, when it is opened and shows none yet: the one that the address names, which may be on its way."""
+        recordings = self.shared.archive.gallery.recordings
+        addressed = recordings.get(request.query_params.get("trace", ""))
+        name = addressed.name if addressed and addressed.run.modality == self.modality else run_name
+        return {self.stage_filled: True} if filled else {self.stage_filled: True, self.stage: self.shared.archive.feed(name)}
 
     @property
     def filled_from(self) -> list[Any]:

@@ -42,6 +42,7 @@ class VisionTab(RunTab):
     picture: gr.State
     by_hand: gr.State
     """Whether the visitor chose the picture: then it stays when another method is chosen."""
+    scenes_filled: gr.State
     preview: gr.HTML
     upload: gr.UploadButton
     scenes: gr.HTML
@@ -54,17 +55,19 @@ class VisionTab(RunTab):
     @property
     def filling(self) -> list[Any]:
         """The run, the scenes and the picture, all of which travel when the tab is opened."""
-        return [*super().filling, self.scenes, self.preview]
+        return [*super().filling, self.scenes_filled, self.scenes, self.preview]
 
-    def fill(self, filled: bool, run_name: str, picture: bytes | None = None) -> Updates:
-        """What the tab shows when it is opened for the first time."""
-        first = {self.scenes: scene_shelf.buttons(self.examples), self.preview: scene_shelf.preview(picture)}
-        return super().fill(filled, run_name) | first
+    def fill(self, request: gr.Request, filled: bool, run_name: str, *more: Any) -> Updates:
+        """The run, and the scenes; the picture where nothing brought one with the run."""
+        picture, scenes_filled = more
+        scenes = {} if scenes_filled else {self.scenes_filled: True, self.scenes: scene_shelf.buttons(self.examples)}
+        preview = {} if filled else {self.preview: scene_shelf.preview(picture)}
+        return super().fill(request, filled, run_name) | scenes | preview
 
     @property
     def filled_from(self) -> list[Any]:
-        """The picture, which a page that was loaded anew may have brought already."""
-        return [self.picture]
+        """The picture, which a page that was loaded anew may have brought already, and whether the scenes are there."""
+        return [self.picture, self.scenes_filled]
 
     @property
     def own_choices(self) -> list[Any]:
@@ -136,7 +139,16 @@ def build(shared: AppState, tab_page: gr.Tab) -> VisionTab:
     run_name, runs = gr.State(recorded.name if recorded else ""), gr.State([])
     parts = run_tab.room(VisionTab, shared, recorded, lambda: _controls(shared, examples))
     picture = gr.State(examples[0].data if examples else None)
-    tab = VisionTab(shared, run_name, runs, examples=examples, picture=picture, by_hand=gr.State(False), **parts)
+    tab = VisionTab(
+        shared,
+        run_name,
+        runs,
+        examples=examples,
+        picture=picture,
+        by_hand=gr.State(False),
+        scenes_filled=gr.State(False),
+        **parts,
+    )
     tab.wire(tab_page)
     looks = [tab.picture, tab.by_hand, tab.preview, tab.prompt, tab.banner]
     tab.upload.upload(tab.bring, tab.upload, looks, **QUIET)
