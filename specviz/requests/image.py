@@ -99,6 +99,9 @@ class PreparedImage(Prepared):
     def end_fields(self, output: Sequence[int]) -> dict[str, Any]:
         return {"picture": png(self.loaded.picture(list(output)))}
 
+    def baseline_fields(self, output: list[int], parting: int) -> dict[str, Any]:
+        return self.end_fields(output)
+
 
 def png(pixels: np.ndarray, colours: int = 0) -> str:
     """Base64 of a PNG of uint8 [row, column, 3]; with so many ``colours`` at most where a small file matters more."""

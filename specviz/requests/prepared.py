@@ -9,7 +9,6 @@ import os
 import platform
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -23,12 +22,13 @@ from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder, written
 from specviz.engine.run_state import RunState
 from specviz.engine.sampling import Noise
-from specviz.engine.stop import Interrupted, Stop, watched, why
+from specviz.engine.stop import Interrupted, Stop, watched
 from specviz.errors import BadInput
 from specviz.methods.registry import Method, all_methods, get
 from specviz.methods.resources import MethodResources
 from specviz.models.hub.cache_dir import silent
 from specviz.request import Memory, Recollection, Request
+from specviz.requests import trajectories
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import Baseline, Divergence, End, Run, Sampling, Step
 
@@ -119,6 +119,10 @@ class Prepared:
         """Further fields of the trace's end line."""
         return {}
 
+    def baseline_fields(self, output: list[int], parting: int) -> dict[str, Any]:
+        """Further fields of a baseline that wrote ``output``, not the run's from token ``parting`` on."""
+        return {"pieces": written(self.text, output[:parting], output[parting:], frozenset(self.target.eos_ids))}
+
     def steps(self, decoding: Decoding) -> Iterator[Step]:
         """The steps as they go into the trace. A fault in annotating one, as of a picture's decoder, ends the run after the
         plain step: the trace keeps what was decided, and its end says why."""
@@ -141,27 +145,7 @@ class Prepared:
         short.
         """
         count = getattr(self.request.parameters, "earlier_trajectories", 0)
-        for number in range(1, count + 1):
-            decoding = self.decoding(self.compose(), self.request.seed, "off", cancel, number)
-            with closing(decoding.steps()) as steps:
-                cut = any(_halfway(cancel) for _ in self._told(steps, number, count, progress or silent))
-            cut = cut or decoding.outcome.reason in {"cancelled", "time_limit"}
-            if cut or _halfway(cancel):
-                complete = number - cut
-                if complete == count or (cancel.is_set() and not why(cancel)):
-                    return ""
-                return f"{complete} of {count} earlier trajectories fitted into half the time."
-        return ""
-
-    def _told(self, steps: Iterator[Step], number: int, count: int, progress: Progress) -> Iterator[Step]:
-        """The steps of an earlier trajectory; ``progress`` hears which it is and how many of its tokens there are."""
-        written = 0
-        progress(f"Earlier try {number} of {count}", (number - 1) / count)
-        for step in steps:
-            yield step
-            written += len(step.emitted)
-            share = (number - 1 + min(1.0, written / self.budget)) / count
-            progress(f"Earlier try {number} of {count}: {written:,} of at most {self.budget:,} tokens", share)
+        return trajectories.decode(self, count, cancel, progress or silent) if count else ""
 
     def run_record(self, composition: Composition) -> Run:
         """What was asked for and where it runs, for its trace."""
@@ -235,7 +219,8 @@ class Prepared:
                 divergence = None if place is None else Divergence(place, self._gap(target_ids[:place]))
         except Interrupted:
             return None
-        return Baseline(times, decoding.outcome.prefill_ns, place is None, divergence)
+        own = {} if place is None else self.baseline_fields(target_ids, place)
+        return Baseline(times, decoding.outcome.prefill_ns, place is None, divergence, **own)
 
     def _gap(self, output: list[int]) -> float:
         """How far apart the target's two best logits are after ``output``: a tiny gap means rounding decided."""
@@ -249,11 +234,6 @@ class Prepared:
 def _spare(cancel: threading.Event, seconds: float) -> bool:
     """Whether there is time for something that took this long before."""
     return cancel.spare(seconds) if isinstance(cancel, Stop) else not cancel.is_set()
-
-
-def _halfway(cancel: threading.Event) -> bool:
-    """Whether what comes before the run itself has to end."""
-    return cancel.halfway() if isinstance(cancel, Stop) else cancel.is_set()
 
 
 def _refuse_ended(cancel: threading.Event) -> None:

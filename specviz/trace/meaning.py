@@ -43,6 +43,11 @@ def check_end(end: End) -> None:
         _wrong("baseline.equal", "is true, and yet there is a first_divergence.")
     if baseline.first_divergence is not None and baseline.first_divergence.position > len(end.output_ids):
         _wrong("baseline.first_divergence.position", "lies behind the end of the output.")
+    parting = len(baseline.token_ns) if baseline.first_divergence is None else baseline.first_divergence.position
+    if baseline.pieces and len(baseline.pieces) != len(baseline.token_ns) - parting:
+        _wrong("baseline.pieces", "is not one text for each of its tokens from first_divergence on.")
+    if baseline.picture and baseline.first_divergence is None:
+        _wrong("baseline.picture", "stands only where there is a first_divergence.")
 
 
 def _wrong(field: str, message: str) -> NoReturn:

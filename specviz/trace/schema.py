@@ -306,6 +306,10 @@ class Baseline:
     prefill_ns: Count
     equal: bool
     first_divergence: Divergence | None = None
+    pieces: Annotated[tuple[Text, ...], Limit(most=1_000_000)] = ()
+    """Its text by token from the first divergence on; absent where it wrote the same, or was recorded without."""
+    picture: Annotated[str, Limit(most=1_000_000)] = ""
+    """What the baseline of an image run drew, base64 of a PNG; absent where that is the run's own picture."""
 
     @property
     def total_ns(self) -> int:

@@ -183,6 +183,8 @@ def _baseline(baseline: Baseline) -> dict[str, Any]:
         "prefill_ns": baseline.prefill_ns,
         "equal": baseline.equal,
         "first_divergence": None if divergence is None else {"position": divergence.position, "gap": _short(divergence.gap)},
+        **({"pieces": baseline.pieces} if baseline.pieces else {}),
+        **({"picture": baseline.picture} if baseline.picture else {}),
     }
 
 
@@ -369,4 +371,6 @@ def _as_baseline(fields: Mapping[str, Any]) -> Baseline:
         prefill_ns=int(fields["prefill_ns"]),
         equal=fields["equal"],
         first_divergence=None if divergence is None else Divergence(int(divergence["position"]), divergence.get("gap")),
+        pieces=tuple(fields.get("pieces", ())),
+        picture=fields.get("picture", ""),
     )

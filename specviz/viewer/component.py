@@ -28,11 +28,14 @@ from specviz.viewer import bundle
 Lines = Callable[[str, int, int], Sequence[str]]
 
 TEMPLATE = '<div class="specviz-host"></div>'
-START = """
-const attach = () => SpecvizViewer.attach(element, props, server, watch);
+WITH_VIEWER = """
+const attach = () => {call};
 if (window.SpecvizViewer) attach();
 else document.querySelector("script[data-specviz]").addEventListener("load", attach);
 """
+START = WITH_VIEWER.format(call="SpecvizViewer.attach(element, props, server, watch)")
+RACE = '<div data-stages="{stages}" data-name="{name}"{opened}>{sentence}</div>'
+LINE_UP = WITH_VIEWER.format(call='SpecvizViewer.race(element.querySelector("[data-stages]"))')
 MOST_LETTERS = 400_000
 """Of one answer to a page that asks for lines it missed; it asks again for the rest."""
 
@@ -99,3 +102,17 @@ class Stage(gr.HTML):
     def example_value(self) -> Any:
         """A value that is safe to show."""
         return ""
+
+
+class Race(gr.HTML):
+    """Races the runs of ``stages``, selectors of components on the same page, against their autoregressive baselines.
+
+    It starts by itself when a recorded run comes up, waits to be asked after a live one, and is gone while one is running.
+    Whether a visitor has closed it is kept in the browser under ``name``; ``opened`` is how it is at first. ``sentence``, our own
+    markup, stands beside its controls and stays when it is closed.
+    """
+
+    def __init__(self, stages: str, *, name: str, sentence: str = "", opened: bool = True, **more: Any) -> None:
+        attribute = " data-open" if opened else ""
+        value = RACE.format(stages=stages, name=name, opened=attribute, sentence=sentence and f"<p>{sentence}</p>")
+        super().__init__(value, js_on_load=LINE_UP, apply_default_css=False, **more)

@@ -91,6 +91,12 @@ WRONG: dict[str, tuple[int, Callable[[dict[str, Any]], Any], str]] = {
     "a histogram that does not add up": (END, lambda o: o["metrics"]["histogram"].append(1), "metrics.histogram"),
     "more accepted than there are": (END, lambda o: o["metrics"].update(accepted=99), "metrics.accepted"),
     "an equal baseline that diverges": (END, lambda o: o["baseline"].update(equal=True), "baseline.equal"),
+    "a baseline's text that is too short": (END, lambda o: o["baseline"].update(pieces=["x"]), "baseline.pieces"),
+    "a baseline's picture of an equal run": (
+        END,
+        lambda o: o["baseline"].update(first_divergence=None, picture="AA"),
+        "baseline.picture",
+    ),
     "a baseline that took no number": (END, lambda o: o["baseline"]["token_ns"].append("1"), "baseline.token_ns"),
 }
 

@@ -19,7 +19,7 @@ from specviz.ui.stream.cumulative import gathered
 from specviz.ui.tabs import text_run
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls, panels
-from specviz.viewer.component import Stage
+from specviz.viewer.component import Race, Stage
 
 Runs = list[tuple[str, str]]
 Offered = tuple[str, float]
@@ -135,6 +135,7 @@ def build(shared: AppState, runs: gr.State) -> CompareTab:
                 stop = gr.Button("Stop", visible=False, min_width=0, elem_classes="sp-stop")
         banner = theme.html("", visible=False)
         verdict = theme.html("")
+        Race("#sp-left #sp-right", name="compare", opened=False, elem_classes="sp-race-box")
         with gr.Row(elem_classes="sp-pair"):
             left, right = (_stage(shared, elem_id) for elem_id in ("sp-left", "sp-right"))
         table = theme.html("")

@@ -34,6 +34,7 @@ class ImageTab(RunTab):
     modality = "image"
     prefix = "sp-image"
     verb = ("Draw live", "Drawing")
+    idea = run_tab.IDEA.replace("a tree of tokens", "picture codes").replace("checks it", "checks them")
 
     examples: gr.HTML
 

@@ -26,11 +26,15 @@ from specviz.ui.tabs.own_values import Given, merged
 from specviz.ui.tabs.text_run import Change
 from specviz.ui.widgets import choice, controls, panels
 from specviz.ui.widgets.gallery import Recording
-from specviz.viewer.component import Stage
+from specviz.viewer.component import Race, Stage
 
 Runs = list[tuple[str, str]]
 Updates = dict[Any, Any]
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
+IDEA = (
+    "<b>Speculative decoding</b>: a drafter guesses a tree of tokens; "
+    "one pass of the model checks it and keeps what it agrees with."
+)
 
 
 @dataclass
@@ -41,6 +45,8 @@ class RunTab(ABC):
     prefix: ClassVar[str]
     """What the tab's element ids begin with."""
     verb: ClassVar[tuple[str, str]] = ("Run live", "Running")
+    idea: ClassVar[str] = IDEA
+    """What a visitor sees on the stage, in one sentence above it."""
     more: ClassVar[str] = ""
     """The way from the speed-up to its whole account, where the tab has one."""
     kept: ClassVar[tuple[str, ...]] = kept.NAMES
@@ -283,6 +289,7 @@ def room(
         with gr.Column(elem_classes="sp-main", min_width=0):
             with gr.Column(elem_classes="sp-front", min_width=0):
                 parts["banner"] = theme.html("", visible=False)
+                Race(f"#{tab.prefix}-stage", name="run", sentence=tab.idea, elem_classes="sp-race-box")
                 parts["stage"] = Stage(
                     shared.archive.feed(name) if filled else "", elem_id=f"{tab.prefix}-stage", elem_classes="sp-stage",
                     lines=shared.archive.store.lines, tail=tail.PATH, with_script=False,

@@ -127,7 +127,11 @@ def ends(draw: st.DrawFn, found: tuple[Step, ...]) -> End:
         gap = st.none() | st.floats(0, 100).map(wire.rounded)
         apart = draw(st.none() | st.builds(Divergence, st.integers(0, len(output)), gap))
         times = tuple(draw(st.lists(NS, min_size=len(output), max_size=len(output))))
-        plain = Baseline(times, draw(NS), apart is None and draw(st.booleans()), apart)
+        later = 0 if apart is None else len(output) - apart.position
+        pieces = draw(st.sampled_from([0, later]))
+        own = tuple(draw(st.lists(TEXT, min_size=pieces, max_size=pieces)))
+        picture = "" if apart is None else draw(TEXT)
+        plain = Baseline(times, draw(NS), apart is None and draw(st.booleans()), apart, own, picture)
     prefill = draw(NS)
     counted = wire.rounded(metrics.summarise(found, reason, prefill, plain))
     return End(reason, output, draw(TEXT), prefill, counted, draw(TEXT), plain, draw(TEXT))

@@ -25,6 +25,13 @@ def test_the_index_names_the_runs_and_the_one_that_opens(tmp_path: Path) -> None
     assert other is not None and other.name == "prompt_lookup" and found.of_method("autoregressive") is None
 
 
+def test_the_page_opens_on_a_greedy_run_that_is_twice_as_fast_and_writes_the_baseline_s_text() -> None:
+    opening = Gallery(Settings().traces).default
+    assert opening is not None and opening.run.sampling.temperature == 0 and "chosen among" in opening.note
+    assert opening.end is not None and opening.end.baseline is not None and opening.end.baseline.equal
+    assert opening.end.reason == "eos" and 2 <= opening.end.metrics["speedup"] <= 3 and opening.end.message == ""
+
+
 def test_without_recordings_there_is_nothing_and_no_error(tmp_path: Path) -> None:
     empty = Gallery(tmp_path)
     assert empty.default is None and empty.choices() == []

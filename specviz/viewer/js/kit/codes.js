@@ -179,19 +179,20 @@ export function tint(svg, step, book, items) {
   for (const group of svg.querySelectorAll("g[data-id]")) {
     const id = group.dataset.id === "bonus" ? "bonus" : Number(group.dataset.id);
     const node = findNode(step, id);
-    const shape = group.querySelector(".sv-box, .sv-diamond");
-    if (!node || !shape || !node.grid || !has(book, node.token)) continue;
-    const { side, h } = items.get(id);
-    if (side) {
-      const at = id === "bonus" ? items.get(id).w - side - 2 : (h - side) / 2;
-      shape.after(picture(book, node.token, at, -side / 2, side, node.status === "resampled" ? "sv-round" : ""));
-      group.classList.add("sv-patched");
-      continue;
+    if (!node || !node.grid || !has(book, node.token)) continue;
+    const { side, w, h } = items.get(id);
+    // A node that moves is drawn in layers, each with a shape of its own.
+    for (const shape of group.querySelectorAll(".sv-box, .sv-diamond")) {
+      if (side) {
+        const round = 2 * Number(shape.getAttribute("rx")) >= h;
+        shape.after(picture(book, node.token, id === "bonus" ? w - side - 2 : (h - side) / 2, -side / 2, side, round ? "sv-round" : ""));
+        continue;
+      }
+      shape.style.fill = colour(book, node.token);
+      shape.classList.add("sv-tinted");
     }
-    shape.style.fill = colour(book, node.token);
-    shape.classList.add("sv-tinted");
-    if (shape.classList.contains("sv-diamond")) continue;
-    const word = group.querySelector("text");
-    if (word) word.style.fill = ink(book, node.token);
+    group.classList.toggle("sv-patched", side > 0);
+    if (side || group.querySelector(".sv-diamond")) continue;
+    for (const word of group.querySelectorAll("text")) word.style.fill = ink(book, node.token);
   }
 }

@@ -43,6 +43,8 @@ const ICONS = {
   pause: "M3.5 2.5h3v11h-3zM9.5 2.5h3v11h-3z",
   reject: "M1.5 4.5l1.5-1.5l3 3l3-3l1.5 1.5l-3 3l3 3l-1.5 1.5l-3-3l-3 3l-1.5-1.5l3-3zM11 4.5l4 3.5l-4 3.5z",
   on: "M4.5 2.5l7.5 5.5l-7.5 5.5z",
+  slow: "M2 2.5h2v11h-2zM6.5 2.5l7.5 5.5l-7.5 5.5z",
+  projector: "M1 2h14v8h-6l2.5 4h-1.8l-1.7-2.8l-1.7 2.8h-1.8l2.5-4h-6zM2.6 3.6v4.8h10.8v-4.8z",
   full: "M2 2h5v2h-3v3h-2zM14 14h-5v-2h3v-3h2z",
 };
 export const icon = (name) =>

@@ -21,8 +21,9 @@ export function tally(step) {
 
 /** "Step 12: 4 of 24 accepted, bonus ·colour". */
 export function sentence(stage) {
-  const { step } = stage;
+  const step = stage.shown;
   if (!step) return "";
+  if (stage.phase && step.veiled) return `Step ${stage.cursor + 1}: ${stage.phase}`;
   const bonus = step.bonus ? `, bonus ${format.token(step.bonus.text, 30)}` : "";
   return `Step ${stage.cursor + 1}: ${tally(step)}${bonus}${step.cut ? `, cut by ${step.cut}` : ""}`;
 }

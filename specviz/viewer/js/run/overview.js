@@ -51,7 +51,8 @@ export class Overview {
     const from = this.at ? this.at.from : 0;
     this.at = this.frame();
     this.stale.base = this.stale.base || this.at.from !== from;
-    this.words();
+    // While a step moves its words wait for the next moment: new text would have the page laid out in every frame.
+    if (base || stage.moment === null || changed.has("moment")) this.words();
   }
 
   /** Drawn last: setting a canvas's font makes the browser settle the styles of the whole page. */
@@ -65,7 +66,7 @@ export class Overview {
   words() {
     const { stage } = this;
     const { trace, step } = stage;
-    const emitted = trace.steps.slice(0, stage.cursor + 1).reduce((sum, entry) => sum + entry.emitted.length, 0);
+    const emitted = trace.steps.slice(0, stage.written + 1).reduce((sum, entry) => sum + entry.emitted.length, 0);
     const alone = this.plain && step ? this.plain.ends.filter((end) => end <= stage.clock).length : null;
     const tau = trace.end && trace.end.metrics ? trace.end.metrics.tau : null;
     const rate = typeof tau === "number" ? ` · ${tau.toFixed(2)} tokens per target pass (τ)` : "";
@@ -87,6 +88,7 @@ export class Overview {
   frame() {
     const { stage } = this;
     const { width, height } = this.size;
+    if (stage.projector) return this.line(width, height);
     const phone = stage.size === "phone";
     const left = (phone ? 80 : 84) * stage.u,
       right = (phone ? 56 : 66) * stage.u;
@@ -103,6 +105,12 @@ export class Overview {
       run = plain - lane - (this.zoom.on ? 4 : 7) * stage.u,
       floor = run - 8 * stage.u;
     return { width, height, left, plot, from, to: from + span, span, lane, plain, run, floor, map, top: 4 };
+  }
+
+  /** The run as a thin line: the phases of its steps, and how far it is. */
+  line(width, height) {
+    const span = Math.max(1, this.stage.total);
+    return { width, height, left: 3, plot: width - 6, from: 0, to: span, span, lane: height - 8, run: 4, plain: 2, floor: 0, top: 4, map: height, thin: true };
   }
 
   /** When the autoregressive baseline had each of its tokens, or null where it was not measured. */
@@ -152,17 +160,17 @@ export class Overview {
     const pen = this.fit(this.base, anew);
     if (anew) {
       this.drawn = this.stepAt(this.at.from);
-      lanes.names(pen, this);
+      if (!this.at.thin) lanes.names(pen, this);
     }
     this.within(pen, () => {
-      if (anew) lanes.plain(pen, this);
+      if (anew && !this.at.thin) lanes.plain(pen, this);
       const { starts } = this.stage.trace;
       for (; this.drawn < steps.length && starts[this.drawn] <= this.at.to; this.drawn += 1) {
-        lanes.stack(pen, this, steps[this.drawn], this.drawn, this.most);
+        if (!this.at.thin) lanes.stack(pen, this, steps[this.drawn], this.drawn, this.most);
         lanes.phases(pen, this, steps[this.drawn], this.drawn);
       }
     });
-    if (this.zoom.on && (anew || this.mapped !== steps.length)) this.zoom.map(pen);
+    if (this.zoom.on && !this.at.thin && (anew || this.mapped !== steps.length)) this.zoom.map(pen);
     Object.assign(this, { scale, steps, mapped: steps.length });
   }
 
@@ -183,9 +191,10 @@ export class Overview {
     const pen = this.fit(this.veil);
     const { stage } = this;
     if (!stage.step) return;
-    if (this.zoom.on) this.zoom.window(pen);
+    const { thin } = this.at;
+    if (this.zoom.on && !thin) this.zoom.window(pen);
     this.within(pen, () => this.drawClock(pen));
-    lanes.ends(pen, this);
+    if (!thin) lanes.ends(pen, this);
   }
 
   drawClock(pen) {

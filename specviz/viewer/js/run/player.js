@@ -1,18 +1,41 @@
 // Plays a run back at the pace it was recorded with, times a chosen speed. The engine is never slowed down: only this is.
+// A step that is on screen long enough is shown as a motion; in slow motion every step is, at a pace of its own.
+import * as motion from "./motion.js";
+
+const VISIBLE = 1e9; // nanoseconds on screen from which a step is shown as a motion
 
 export class Player {
   constructor(stage) {
-    Object.assign(this, { stage, playing: false, speed: 1, frame: 0, before: 0 });
+    Object.assign(this, { stage, playing: false, speed: 1, frame: 0, before: 0, single: false });
   }
 
   static SPEEDS = [0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10];
 
   /** The fastest of the slow speeds at which a typical step stays on screen for at least 0.6 s. */
   static comfortable(trace) {
-    const times = trace.steps.map((step) => step.total).sort((a, b) => a - b);
-    const typical = times[Math.floor(times.length / 2)] || 1;
-    const target = typical / 6e8;
+    const target = Player.typical(trace) / 6e8;
     return Player.SPEEDS.filter((speed) => speed >= 0.05 && speed <= Math.max(0.05, target)).pop() || 0.05;
+  }
+
+  /** Median time of a step, in nanoseconds. */
+  static typical(trace) {
+    const times = trace.steps.map((step) => step.total).sort((a, b) => a - b);
+    return times[Math.floor(times.length / 2)] || 1;
+  }
+
+  /** Whether steps are shown as motions: in slow motion, and where a typical one stays on screen long enough. */
+  get moves() {
+    const { stage } = this;
+    if (stage.calm || stage.table || stage.last < 0) return false;
+    return stage.slow || this.typical() / this.speed >= VISIBLE;
+  }
+
+  /** The same of the run on the stage, counted anew when steps have come. */
+  typical() {
+    const { steps } = this.stage.trace;
+    if (this.steps !== steps || this.count !== steps.length) this.median = Player.typical(this.stage.trace);
+    Object.assign(this, { steps, count: steps.length });
+    return this.median;
   }
 
   toggle() {
@@ -23,7 +46,9 @@ export class Player {
   play() {
     const { stage } = this;
     if (stage.last < 0 || this.playing) return;
-    if (stage.cursor >= stage.last && !stage.running) stage.show(0);
+    const moves = this.moves;
+    if (stage.within >= 1) this.single = false;
+    if (stage.cursor >= stage.last && stage.within >= 1 && !stage.running) stage.show(0, moves ? 0 : undefined, moves ? 0 : 1);
     this.playing = true;
     stage.follow = false;
     this.before = 0;
@@ -31,10 +56,18 @@ export class Player {
     stage.touch("ui");
   }
 
+  /** Play the step on show from its beginning, and no further. */
+  once() {
+    this.stop();
+    this.stage.seek(this.stage.cursor, 0);
+    this.single = true;
+    this.play();
+  }
+
   pause() {
     if (!this.playing) return;
     this.stop();
-    this.stage.touch("ui");
+    this.stage.touch("ui", "moment");
   }
 
   stop() {
@@ -52,8 +85,50 @@ export class Player {
     // A tab that was hidden comes back where it left, not far ahead.
     const passed = this.before ? Math.min(now - this.before, 250) : 0;
     this.before = now;
-    this.advance(stage.clock + passed * 1e6 * this.speed);
+    if (this.moves) this.move(passed);
+    else this.advance(stage.clock + passed * 1e6 * this.speed);
     if (this.playing) this.next();
+  }
+
+  /** Milliseconds that the motion of a step takes: as long as the step at this speed, in slow motion no less than its pace. */
+  lasts(step) {
+    const recorded = step.total / 1e6 / this.speed;
+    return this.stage.slow ? Math.max(motion.pace(motion.of(step)), recorded) : Math.max(1, recorded);
+  }
+
+  /** The phase that is shown of a step that moves. */
+  get phase() {
+    const { stage } = this;
+    return stage.moment === null ? "" : motion.of(stage.step).moments[stage.moment].phase;
+  }
+
+  /** Whether moments follow each other faster than they are read. */
+  get hurries() {
+    const { stage, playing } = this;
+    if (!playing || stage.moment === null) return false;
+    const of = motion.of(stage.step);
+    return (motion.settled(of, stage.moment) - of.moments[stage.moment].at) * this.lasts(stage.step) < 220;
+  }
+
+  /** Go on with the motion of the step on show, or begin that of the next one. */
+  move(passed) {
+    const { stage } = this;
+    const { steps, starts } = stage.trace;
+    let { cursor, within } = stage;
+    if (within >= 1) {
+      if (cursor >= stage.last) return this.end();
+      cursor += 1;
+      within = motion.timeOf(motion.of(steps[cursor]), Math.max(0, stage.clock - starts[cursor]));
+    }
+    within += passed / this.lasts(steps[cursor]);
+    if (within < 1) return stage.at(cursor, within);
+    stage.show(cursor);
+    return this.single ? this.pause() : undefined;
+  }
+
+  end() {
+    this.pause();
+    if (this.stage.running) this.stage.followLive();
   }
 
   /** Show the run as it stood at `clock`: the last step finished by then. */
@@ -64,8 +139,6 @@ export class Player {
     while (cursor < stage.last && ends[cursor + 1] <= clock) cursor += 1;
     const done = clock >= stage.total;
     stage.show(cursor, Math.min(clock, stage.total));
-    if (!done) return;
-    this.pause();
-    if (stage.running) stage.followLive();
+    if (done) this.end();
   }
 }

@@ -6,6 +6,7 @@ import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import { sentChildren, weigh } from "../run/parseStep.js";
+import * as phases from "../tree/phases.js";
 import * as rules from "../tree/rules.js";
 
 const RATIOS = new Set(["ratio", "without_replacement", "relaxed", "traversal"]);
@@ -13,6 +14,7 @@ const RATIOS = new Set(["ratio", "without_replacement", "relaxed", "traversal"])
 export class Inspector {
   constructor(stage) {
     this.stage = stage;
+    this.words = (text) => codes.named(codes.of(stage.trace.run), text);
     const id = { verdict: dom.id("verdict"), method: dom.id("method") };
     this.panes = {
       verdict: dom.h("div", {
@@ -68,6 +70,10 @@ export class Inspector {
     const { stage } = this;
     const moved = stage.step !== this.step || changed.has("node") || changed.has("run");
     if (!moved && !changed.has("ui") && !changed.has("size")) return;
+    // Verdicts that follow each other faster than they are read would cost frames for nothing.
+    const phase = stage.step && [stage.step.index, stage.tab, stage.moment === null || stage.player.phase].join();
+    if (stage.player.hurries && phase === this.phase) return;
+    this.phase = phase;
     this.anew = moved;
     this.rising = stage.picked && !stage.root.hasAttribute("data-picked");
     stage.root.toggleAttribute("data-picked", stage.picked);
@@ -82,22 +88,28 @@ export class Inspector {
       this.panes[name].hidden = name !== tab;
     }
     stage.root.toggleAttribute("data-roomy", tab === "method" && noteRegistry.roomy(stage));
-    if (tab === "method") noteRegistry.draw(this.panes.method, stage);
+    if (tab === "method") this.drawNote();
     else this.draw();
   }
 
-  /** Words as they stand here: picture codes that they name become patches. */
-  words(text) {
-    return codes.named(codes.of(this.stage.trace.run), text);
+  /** The method's note tells of verdicts too: while the step moves it waits for them. */
+  drawNote() {
+    const { stage } = this;
+    const pane = this.panes.method;
+    if (stage.moment !== null && stage.shown.veiled) return this.drawPhase(pane);
+    noteRegistry.draw(pane, stage);
+    return stage.moment === null ? undefined : pane.prepend(phases.card(stage));
   }
 
   draw() {
-    const { step, selected } = this.stage;
+    const { step, shown, selected } = this.stage;
     const pane = this.panes.verdict;
+    if (this.stage.moment !== null && shown.veiled) return this.drawPhase(pane);
     if (!step || !selected)
       return pane.replaceChildren(dom.h("p", { class: "sv-mute" }, "Click a node to see the proof of its verdict."));
     pane.replaceChildren(
       ...[
+        this.stage.moment === null ? null : phases.card(this.stage),
         this.head(step, selected),
         dom.h("p", { class: "sv-explanation" }, this.words(rules.explain(step, selected))),
         this.coin(selected),
@@ -107,6 +119,20 @@ export class Inspector {
       ].filter(Boolean),
     );
     return undefined;
+  }
+
+  /** Of a step that moves: what is going on, and the proof of a verdict once it has fallen. */
+  drawPhase(pane) {
+    const { step, shown, selected: node } = this.stage;
+    const drafted = node && node.status !== "coming";
+    const judged = drafted && node.status !== "drafted";
+    const parts = [
+      phases.card(this.stage),
+      drafted ? this.head(shown, node) : null,
+      ...(judged ? [dom.h("p", { class: "sv-explanation" }, rules.explain(step, node)), this.coin(node), this.siblings(shown, node)] : []),
+      drafted ? this.numbers(shown, node) : null,
+    ];
+    pane.replaceChildren(...parts.filter(Boolean));
   }
 
   /**

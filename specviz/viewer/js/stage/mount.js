@@ -1,6 +1,7 @@
 // The way in: SpecvizViewer.mount(element, options), and attach() for the Gradio component.
 import * as dom from "../kit/dom.js";
 import { CSS } from "../generated.js";
+import { Race } from "../run/race.js";
 import { Stage } from "./stage.js";
 
 /** Put the stylesheet into the page once, before the first stage appears. */
@@ -46,4 +47,10 @@ function attach(element, props, server, watch) {
   return handle;
 }
 
-globalThis.SpecvizViewer = { mount, attach };
+/** A race between the runs that stages show, and their baselines. `host` names their components in data-stages. */
+function race(host) {
+  addStyle();
+  return new Race(host);
+}
+
+globalThis.SpecvizViewer = { mount, attach, race };

@@ -60,7 +60,7 @@ export class Picture {
     if (end && end.picture && !this.whole) this.whole = this.load(coerce.text(end.picture));
     if (["run", "data", "cursor", "ui", "theme"].some((topic) => changed.has(topic))) this.paint();
     else if (changed.has("node")) this.paint();
-    if (changed.has("cursor")) this.fade();
+    if (this.faded !== this.stage.written) this.fade();
   }
 
   clear(steps, [rows, columns]) {
@@ -105,8 +105,7 @@ export class Picture {
   }
 
   get drawn() {
-    const { cursor } = this.stage;
-    return cursor >= 0 ? this.upto[cursor] || 0 : 0;
+    return this.upto[this.stage.written] || 0;
   }
 
   paint() {
@@ -169,8 +168,10 @@ export class Picture {
    * picture the whole draft does.
    */
   fade() {
-    const { step, cursor, trace } = this.stage;
-    const finished = trace.end && this.plain && cursor === this.stage.last;
+    const { written, trace } = this.stage;
+    const step = trace.steps[written];
+    const finished = trace.end && this.plain && written === this.stage.last;
+    this.faded = written;
     const steps = finished ? trace.steps : step ? [step] : [];
     const book = codes.of(trace.run);
     this.draft.hidden = true;

@@ -2,10 +2,12 @@
 import * as dom from "../kit/dom.js";
 import { Tip } from "../kit/tip.js";
 import { Feed } from "../run/feed.js";
+import * as motion from "../run/motion.js";
 import { findNode } from "../run/parseStep.js";
 import { Player } from "../run/player.js";
 import * as keys from "./keys.js";
 import { buildPanels } from "./panels.js";
+import * as projector from "./projector.js";
 
 export class Stage {
   constructor(host, options = {}) {
@@ -21,7 +23,10 @@ export class Stage {
       selectedNote: null,
       moments: {},
       u: 1,
+      slow: false,
+      projector: false,
     });
+    this.stillness = matchMedia("(prefers-reduced-motion: reduce)");
     this.feed = new Feed({
       onReset: () => this.reset(),
       onChange: () => this.onNewLines(),
@@ -39,7 +44,7 @@ export class Stage {
 
   reset() {
     Object.assign(this, { cursor: -1, node: null, picked: false, clock: 0, opened: new Set(), zoom: 1, span: 0 });
-    Object.assign(this, { pointed: null, pointing: null });
+    Object.assign(this, { pointed: null, pointing: null, within: 1, moment: null });
     this.follow = true;
     this.fresh = true;
     if (this.player) this.player.stop();
@@ -59,7 +64,22 @@ export class Stage {
     return this.trace.ends[this.last] || 0;
   }
   get selected() {
-    return this.step && this.node !== null ? findNode(this.step, this.node) : null;
+    return this.step && this.node !== null ? findNode(this.shown, this.node) : null;
+  }
+  /** The step as far as its motion has come; the whole step where it does not move. */
+  get shown() {
+    return this.moment === null ? this.step : motion.seen(this.step, motion.of(this.step), this.moment);
+  }
+  /** The last step whose tokens stand in the output. */
+  get written() {
+    return this.moment === null || this.step === null || !this.shown.veiled ? this.cursor : this.cursor - 1;
+  }
+  /** What of the step is shown while it moves, in words; else nothing. */
+  get phase() {
+    return this.moment === null ? "" : motion.label(this.step, motion.of(this.step), this.moment);
+  }
+  get calm() {
+    return this.stillness.matches;
   }
   get live() {
     return this.trace.mode === "live";
@@ -79,26 +99,72 @@ export class Stage {
 
   /** First sight of a recorded run: at its first step, playing unless the reader asked for less motion. */
   open() {
-    this.show(0);
-    if (!this.fresh) return;
+    if (this.fresh) this.player.speed = this.options.speed || Player.comfortable(this.trace);
+    const plays = this.fresh && this.options.autoplay !== false && !this.calm && this.last > 0;
+    if (plays && this.player.moves) this.at(0, 0);
+    else this.show(0);
     this.fresh = false;
-    this.player.speed = this.options.speed || Player.comfortable(this.trace);
-    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    if (this.options.autoplay !== false && !calm && this.last > 0) this.player.play();
+    if (plays) this.player.play();
   }
 
-  /** Move to a step without stopping playback. */
-  show(cursor, clock = this.trace.ends[cursor]) {
-    if (clock !== this.clock) this.touch("clock");
-    this.clock = clock;
-    if (cursor === this.cursor) return;
-    this.cursor = cursor;
+  /** Move to a step without stopping playback; `within` 1 is the finished step, less of it a time of its motion. */
+  show(cursor, clock = this.trace.ends[cursor], within = 1) {
+    if (clock !== this.clock || within !== this.within) this.touch("clock");
+    const [step, before] = [this.trace.steps[cursor], this.moment];
+    const moved = cursor !== this.cursor;
+    this.moment = within < 1 && step ? motion.momentAt(motion.of(step), within) : null;
+    Object.assign(this, { clock, cursor, within });
+    if (!moved && this.moment === before) return;
+    this.touch("moment", "node");
+    if (moved || this.moment !== null || before !== null) this.node = this.toExplain();
+    // The tokens of a step that moves come into the output with its commit.
+    if (this.written === cursor) this.touch("ui");
+    if (!moved) return;
     this.opened = new Set();
     this.picked = this.picked && this.size === "phone"; // there the proof stays open and follows
     this.pointed = null;
-    this.node = Stage.nodeToExplain(this.step);
-    this.touch("cursor", "node");
+    this.touch("cursor");
     this.root.dispatchEvent(new CustomEvent("specviz:step", { bubbles: true, detail: { step: cursor } }));
+  }
+
+  /** Show a step at a time of its motion. */
+  at(cursor, within) {
+    const step = this.trace.steps[cursor];
+    this.show(cursor, this.trace.starts[cursor] + motion.recorded(motion.of(step), within), within);
+  }
+
+  /** The reader moves to a time within a step. */
+  seek(cursor, within) {
+    if (this.last < 0) return;
+    this.player.pause();
+    this.follow = false;
+    if (within < 1) this.at(cursor, Math.max(0, within));
+    else this.show(cursor);
+    this.touch("ui");
+  }
+
+  /** Slow motion on, beginning with the step on show; or off. */
+  toggleSlow() {
+    if (this.calm || this.last < 0) return;
+    this.slow = !this.slow;
+    this.set({ table: false });
+    if (this.slow) this.player.once();
+    else this.go(this.cursor);
+  }
+
+  /** One step back; in slow motion first to the beginning of the step on show. */
+  back() {
+    const { within, player } = this;
+    const atBeginning = within < 0.12 && player.playing && this.cursor > 0;
+    if (!this.slow || this.calm || atBeginning) this.go(this.cursor - 1);
+    else player.once();
+  }
+
+  /** The node to explain: of a step that moves the one that was judged last. */
+  toExplain() {
+    const { moment, step } = this;
+    if (moment === null || !this.shown.veiled) return Stage.nodeToExplain(step);
+    return motion.of(step).moments[moment].node ?? null;
   }
 
   /** The node worth explaining when a step comes up: the last one kept, else the token that ended it. */
@@ -114,13 +180,15 @@ export class Stage {
     this.player.pause();
     const target = Math.min(Math.max(cursor, 0), this.last);
     this.follow = this.running && target === this.last && node === null;
+    const moved = target !== this.cursor;
     this.show(target);
+    if (this.slow && this.player.moves && moved && node === null && !this.follow) this.player.once();
     if (node !== null) this.pick(node);
     this.touch("ui");
   }
 
   pick(node) {
-    if (!this.step || !findNode(this.step, node)) return;
+    if (!this.step || !findNode(this.shown, node)) return;
     // A second pick of the same node puts the proof away where there is no room to keep it open.
     this.picked = !(this.picked && this.node === node && ["compact", "phone"].includes(this.size));
     this.node = node;
@@ -140,7 +208,7 @@ export class Stage {
     const { steps } = this.trace;
     const at = steps.findIndex((step, index) => index > this.cursor && step.overruled);
     const place = at >= 0 ? at : steps.findIndex((step) => step.overruled);
-    if (place >= 0) this.go(place, "bonus");
+    if (place >= 0) this.go(place, this.slow ? null : "bonus");
   }
 
   followLive() {
@@ -152,6 +220,7 @@ export class Stage {
 
   set(patch) {
     Object.assign(this, patch);
+    if (this.table && this.within < 1) this.show(this.cursor);
     this.touch("ui", "tree");
   }
 
@@ -175,6 +244,7 @@ export class Stage {
     this.changed = new Set();
     for (const panel of this.panels) panel.update(changed);
     for (const panel of this.panels) if (panel.settle) panel.settle();
+    if (changed.has("run")) this.root.dispatchEvent(new CustomEvent("specviz:run", { bubbles: true }));
   }
 
   /** Follow the size of the stage and the theme around it. */
@@ -197,8 +267,9 @@ export class Stage {
     const { width, height } = this.root.getBoundingClientRect();
     if (!width || (width === this.width && height === this.height)) return;
     Object.assign(this, { width, height });
-    this.u = width >= 1500 ? 1.2 : 1;
-    const size = Stage.sizeOf(width);
+    this.u = this.projector ? projector.scale(this) : width >= 1500 ? 1.2 : 1;
+    this.root.style.setProperty("--sv-u", this.projector ? this.u : "");
+    const size = this.projector ? "large" : Stage.sizeOf(width);
     this.root.dataset.size = size;
     this.size = size;
     this.touch("size", "tree");
@@ -215,6 +286,7 @@ export class Stage {
 
   destroy() {
     this.player.stop();
+    for (const panel of this.panels) if (panel.destroy) panel.destroy();
     this.sizes.disconnect();
     this.themes.disconnect();
     cancelAnimationFrame(this.frame);

@@ -25,6 +25,7 @@ export class Strip {
     if (!this.thumb) this.picture();
     while (this.groups.length < trace.steps.length) this.add(trace.steps[this.groups.length]);
     if (changed.has("cursor") || changed.has("data")) this.mark();
+    if (changed.has("moment") || changed.has("cursor")) this.expect();
     this.moved = this.moved || changed.has("size");
   }
 
@@ -91,6 +92,21 @@ export class Strip {
     if (this.groups[now]) this.groups[now].classList.add("sv-current-step");
     this.moved = this.moved || this.at !== now;
     this.at = now;
+  }
+
+  /** The tokens of a step that moves are not there before its commit; then flight.js brings them. */
+  expect() {
+    const { written, cursor } = this.stage;
+    const group = written < cursor ? this.groups[cursor] : null;
+    if (group === this.expected) return;
+    if (this.expected) this.expected.classList.remove("sv-expected");
+    if (group) group.classList.add("sv-expected");
+    this.expected = group;
+  }
+
+  /** The elements of a step's tokens. */
+  tokens(index) {
+    return this.groups[index] ? [...this.groups[index].children] : [];
   }
 
   /** Scroll the strip itself, never the page, by whole lines. */

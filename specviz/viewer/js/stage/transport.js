@@ -15,6 +15,7 @@ export class Transport {
       this.play,
       this.step,
       this.reject,
+      this.slow,
       this.slider,
       this.place,
       this.speed,
@@ -29,14 +30,14 @@ export class Transport {
 
   buttons() {
     const { stage } = this;
-    const by = (steps) => () => stage.go(stage.cursor + steps);
     const both = (text, icon) => [dom.h("span", {}, text), dom.icon(icon)];
     const over = "The next step where the target overruled the draft (R)";
     this.first = dom.button(dom.icon("first"), "First step (Home)", () => stage.go(0), { "aria-label": "First step" });
-    this.back = dom.button(dom.icon("back"), "One step back (←)", by(-1), { "aria-label": "One step back" });
+    this.back = dom.button(dom.icon("back"), "One step back (←)", () => stage.back(), { "aria-label": "One step back" });
     this.play = dom.button("", "Play or pause (space)", () => stage.player.toggle(), { class: "sv-play" });
-    this.step = dom.button(both("Step", "on"), "One step on (→)", by(1), { class: "sv-step-forward" });
+    this.step = dom.button(both("Step", "on"), "One step on (→)", () => stage.go(stage.cursor + 1), { class: "sv-step-forward" });
     this.reject = dom.button(both("Next rejection", "reject"), over, () => stage.rejection(), { class: "sv-next-rejection" });
+    this.slow = dom.button(both("Animate step", "slow"), "", () => stage.toggleSlow(), { class: "sv-slow", "aria-label": "Animate step" });
     const live = "Show each step as it is computed (End)";
     this.live = dom.button("● Follow live", live, () => stage.followLive(), { class: "sv-follow-live" });
   }
@@ -44,7 +45,8 @@ export class Transport {
   controls() {
     const { stage } = this;
     this.slider = dom.h("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step" });
-    this.slider.addEventListener("input", () => stage.go(Number(this.slider.value)));
+    this.slider.addEventListener("input", () => this.scrub(Number(this.slider.value)));
+    this.slider.addEventListener("keydown", (event) => this.arrow(event));
     const title = "Playback speed: 1× is as fast as it was recorded";
     const speeds = Player.SPEEDS.map((speed) => dom.h("option", { value: speed }, `${speed}×`));
     this.speed = dom.h("select", { "aria-label": "Playback speed", title }, speeds);
@@ -54,9 +56,26 @@ export class Transport {
     this.place = dom.h("output", { class: "sv-step-number" });
   }
 
+  /** In slow motion the slider goes through the steps' motions, elsewhere from one finished step to the next. */
+  scrub(value) {
+    const { stage } = this;
+    if (!stage.slow) return stage.go(value);
+    const step = Math.min(Math.floor(value), stage.last);
+    return stage.seek(step, value - step);
+  }
+
+  /** An arrow is a step in slow motion too, where the slider knows much smaller ones. */
+  arrow(event) {
+    const { stage } = this;
+    if (!stage.slow || !event.key.startsWith("Arrow")) return;
+    event.preventDefault();
+    if (["ArrowRight", "ArrowUp"].includes(event.key)) stage.go(stage.cursor + 1);
+    else stage.back();
+  }
+
   static hints() {
     const key = (name, text) => dom.h("span", {}, dom.h("kbd", {}, name), text);
-    const keys = [key("space", "play"), key("← →", "step"), key("R", "rejection"), key("F", "full screen")];
+    const keys = [key("space", "play"), key("← →", "step"), key("R", "rejection"), key("A", "animate"), key("F", "full screen")];
     return dom.h("div", { class: "sv-hints", "aria-hidden": "true" }, keys);
   }
 
@@ -71,14 +90,33 @@ export class Transport {
     }
     this.live.hidden = !stage.running;
     this.live.setAttribute("aria-pressed", String(stage.follow && stage.running));
-    this.slider.max = Math.max(0, stage.last);
-    this.slider.value = Math.max(0, stage.cursor);
-    this.slider.style.setProperty("--sv-done", `${stage.last > 0 ? (100 * stage.cursor) / stage.last : 0}%`);
-    this.slider.setAttribute("aria-valuetext", none ? "no steps yet" : `step ${stage.cursor + 1} of ${stage.last + 1}`);
+    this.motion(none);
+    if (stage.moment === null || changed.has("moment") || changed.has("ui")) this.slide(none);
     dom.say(this.place, none ? "" : `${stage.cursor + 1} / ${stage.last + 1}`);
     if (this.speed.value !== String(player.speed)) this.speed.value = String(player.speed);
-    if (changed.has("cursor")) this.announce();
+    if (changed.has("cursor") || changed.has("moment")) this.announce();
     if (changed.has("run")) this.finished();
+  }
+
+  /** Where the slider stands. Of a step that moves it tells moment by moment: a moved thumb has the page laid out. */
+  slide(none) {
+    const { stage, slider } = this;
+    const { slow, last, cursor, within } = stage;
+    slider.step = slow ? "any" : 1;
+    slider.max = Math.max(0, slow ? last + 1 : last);
+    slider.value = Math.max(0, slow ? cursor + within : cursor);
+    slider.style.setProperty("--sv-done", `${slider.max > 0 ? (100 * slider.value) / slider.max : 0}%`);
+    const phase = stage.phase ? `, ${stage.phase}` : "";
+    slider.setAttribute("aria-valuetext", none ? "no steps yet" : `step ${cursor + 1} of ${last + 1}${phase}`);
+  }
+
+  motion(none) {
+    const { stage, slow } = this;
+    slow.disabled = none || stage.calm;
+    slow.setAttribute("aria-pressed", String(stage.slow));
+    const how = "Slow motion: show how each step is drafted, verified, judged and committed (A)";
+    const off = "Off, because this computer is set to show less motion";
+    if (slow.title !== (stage.calm ? off : how)) slow.title = stage.calm ? off : how;
   }
 
   /** While playing, at most one announcement in three seconds: nobody can listen faster. */

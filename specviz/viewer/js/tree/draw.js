@@ -54,23 +54,21 @@ function label(item, u, compact) {
   return s("text", { x, y: size * 0.35, "font-size": size }, item.label);
 }
 
-/** q above p, on one scale for all nodes, each on a faint track whose end is probability 1. */
-function bars(item, u) {
-  const { node } = item;
+/** The hairline of a probability, on one scale for all nodes, on a faint track whose end is 1: q above p. */
+function bar(value, row, kind, item, u) {
   const { track } = item,
-    top = item.h / 2 + 3 * u,
     thick = 2.4 * u;
-  const bar = (value, y, kind) => [
-    s("rect", { x: 2, y, width: track, height: thick, class: "sv-track" }),
-    s("rect", { x: 2, y, width: Math.max(0.8, track * Math.min(1, value)), height: thick, class: kind }),
-  ];
+  const place = { x: 2, y: item.h / 2 + 3 * u + row * (thick + 0.8 * u), height: thick };
   return s(
     "g",
     { "aria-hidden": "true" },
-    node.q === null ? [] : bar(node.q, top, "sv-q"),
-    bar(node.p, top + (node.q === null ? 0 : thick + 0.8 * u), "sv-p"),
+    s("rect", { ...place, width: track, class: "sv-track" }),
+    s("rect", { ...place, width: Math.max(0.8, track * Math.min(1, value)), class: kind }),
   );
 }
+
+const qBar = (item, u) => (item.bars && item.node.q !== null ? bar(item.node.q, 0, "sv-q", item, u) : null);
+const pBar = (item, u) => (item.bars ? bar(item.node.p, Number(item.node.q !== null), "sv-p", item, u) : null);
 
 function diamond(item, u) {
   const r = 9 * u;
@@ -89,19 +87,20 @@ function dot(item, status, u) {
   return [s("circle", { cx: r, cy: 0, r, class: "sv-box" })];
 }
 
-function inside(item, u, hatch) {
+/** The node's mark and its text, as that of a verdict or of none. */
+function face(item, u, hatch, status = item.node.status) {
   if (item.kind === "bonus") return diamond(item, u);
-  const { status } = item.node;
   if (ROUND[item.form]) return dot(item, status, u);
   const parts =
     item.kind === "chip" ? [box(0, -item.h / 2, item.w, item.h, item.h / 2, "sv-box")] : shape(item, status, hatch);
   parts.push(label(item, u, item.form === "small"));
-  if (item.bars) parts.push(bars(item, u));
   return parts;
 }
 
+const statusOf = (item) => (item.kind === "node" ? item.node.status : item.kind);
+
 /** The node's group, at its place, with a wider invisible target for fingers and a ring for focus and selection. */
-export function node(item, u, hatch) {
+function frame(item, kind, ...children) {
   const pad = item.label ? 3 : 4;
   const ring = s("rect", {
     x: -pad,
@@ -112,20 +111,25 @@ export function node(item, u, hatch) {
     class: "sv-ring",
   });
   const hit = s("rect", { x: -4, y: -item.tall / 2, width: item.w + 12, height: item.tall, class: "sv-hit" });
-  const status = item.kind === "node" ? item.node.status : item.kind;
   const place = `translate(${Math.round(item.x * 10) / 10} ${Math.round(item.y * 10) / 10})`;
-  return s(
-    "g",
-    { class: `sv-node sv-is-${status} sv-form-${item.form}`, transform: place, "data-id": item.id },
-    hit,
-    ring,
-    inside(item, u, hatch),
-  );
+  const named = { class: `sv-node ${kind} sv-form-${item.form}`, transform: place, "data-id": item.id };
+  return s("g", named, hit, ring, children);
 }
 
-export function edge(link) {
+export const node = (item, u, hatch) =>
+  frame(item, `sv-is-${statusOf(item)}`, face(item, u, hatch), qBar(item, u), pBar(item, u));
+
+/** The same of a step that moves: as drafted, as judged and its p apart, for each has its time to appear. */
+export function layers(item, u, hatch) {
+  const layer = (status) => s("g", { class: `sv-node sv-form-${item.form} sv-is-${status}` }, face(item, u, hatch, status));
+  const judged = item.kind === "node" && item.node.status !== "root";
+  const parts = { drafted: judged ? layer("drafted") : null, judged: layer(statusOf(item)), scored: pBar(item, u) };
+  return { ...parts, group: frame(item, "sv-moving-node", parts.drafted, parts.judged, qBar(item, u), parts.scored) };
+}
+
+export function edge(link, as) {
   const { item } = link;
-  const status = item.kind === "node" ? item.node.status : item.kind;
+  const status = as || statusOf(item);
   const weight = item.kind === "node" && item.node.q !== null ? (1 + 1.4 * item.node.q).toFixed(2) : null;
   const unverified = status === "skipped" || status === "pruned";
   return s("path", { d: link.path, class: `sv-edge sv-is-${status}`, "stroke-width": unverified ? weight : null });

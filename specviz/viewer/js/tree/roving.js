@@ -14,21 +14,30 @@ export class Roving {
   describe(group, item, step, items) {
     const up = items.get(item.parent);
     const siblings = up ? up.children : [item];
-    const spoken =
-      item.kind === "chip" ? `${Roving.count(item)}, press Enter to open` : [...Tip.about(step, item.node)].join(", ");
     const values = {
       role: "treeitem",
       tabindex: "-1",
-      "aria-label": spoken,
       "aria-level": item.depth + 1,
       "aria-setsize": siblings.length,
       "aria-posinset": siblings.indexOf(item) + 1,
       "aria-selected": "false",
     };
     for (const [name, value] of Object.entries(values)) group.setAttribute(name, value);
+    this.name(group, item, step);
     if (item.kind === "chip") group.setAttribute("aria-expanded", "false");
     else if (item.children.length) group.setAttribute("aria-expanded", "true");
     return group;
+  }
+
+  /** The spoken name of an item, as far as the step is known. What is not drafted yet is neither heard nor hit. */
+  name(group, item, step) {
+    const node = item.kind === "bonus" ? step.bonus : item.kind === "node" ? step.nodes[item.id] : item.node;
+    const coming = !node || node.status === "coming";
+    const spoken = item.kind === "chip" ? `${Roving.count(item)}, press Enter to open` : coming ? "" : Tip.about(step, node).join(", ");
+    if (group.getAttribute("aria-label") === spoken) return;
+    group.setAttribute("aria-label", spoken);
+    if (coming) group.setAttribute("aria-hidden", "true");
+    else group.removeAttribute("aria-hidden");
   }
 
   /** What a count in the tree stands for. */

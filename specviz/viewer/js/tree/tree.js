@@ -1,17 +1,20 @@
 // The step tree: draws the current step, lets the reader pan, zoom, open collapsed branches and pick a node.
 import { LEGEND } from "../generated.js";
 import * as codes from "../kit/codes.js";
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as labels from "../kit/labels.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
+import { pan } from "../kit/pan.js";
 import { Tip } from "../kit/tip.js";
 import { findNode } from "../run/parseStep.js";
 import * as draw from "./draw.js";
 import * as layout from "./layout.js";
+import { Motion } from "./motion.js";
 import { Roving } from "./roving.js";
 import * as rules from "./rules.js";
+import { StepClock } from "./stepClock.js";
 import { Table } from "./table.js";
+import { waiting } from "./waiting.js";
 
 export class Tree {
   constructor(stage) {
@@ -20,7 +23,9 @@ export class Tree {
     this.head = dom.h("h3", { class: "sv-card-title" });
     this.legend = dom.h("div", { class: "sv-legend" });
     this.svg = dom.s("svg", { class: "sv-tree", role: "tree" });
-    this.scroller = dom.h("div", { class: "sv-scroll" }, this.svg);
+    this.motion = new Motion();
+    this.clock = new StepClock(stage);
+    this.scroller = dom.h("div", { class: "sv-scroll" }, this.svg, this.motion.sweep);
     this.table = new Table(stage);
     this.empty = dom.h("div", { class: "sv-empty" });
     this.coming = dom.h("div", { class: "sv-coming", role: "status" });
@@ -34,7 +39,7 @@ export class Tree {
       this.scroller,
       this.table.box,
       this.empty,
-      dom.h("div", { class: "sv-card-foot" }, this.why, this.tools),
+      dom.h("div", { class: "sv-card-foot" }, this.clock.box, this.why, this.tools),
     );
     this.roving = new Roving(this);
     pan(this.scroller);
@@ -54,6 +59,7 @@ export class Tree {
       dom.button("Fit", "Fit the tree into its frame (0)", zoom(0)),
       dom.button("+", "Larger: more text (+)", zoom(1.5), { "aria-label": "Zoom in" }),
       this.toggle,
+      dom.button(dom.icon("projector"), "Projector mode (P)", () => stage.toggleProjector(), { "aria-label": "Projector mode" }),
       dom.button(dom.icon("full"), "Full screen (F)", () => stage.fullScreen(), { "aria-label": "Full screen" }),
     );
   }
@@ -91,16 +97,15 @@ export class Tree {
   }
 
   describe(event) {
-    const { step } = this.stage;
+    const { shown: step } = this.stage;
     const group = event.target.closest ? event.target.closest("[data-id]") : null;
     const over = group ? Number(group.dataset.id) : null;
     this.stage.point(Number.isInteger(over) ? over : null);
     if (!group || !step) return null;
     const name = group.dataset.id;
-    if (name.startsWith("chip")) {
-      return [Roving.count(this.plan.items.get(name)), "click to see them"];
-    }
-    return Tip.about(step, findNode(step, name === "bonus" ? name : Number(name)));
+    if (name.startsWith("chip")) return [Roving.count(this.plan.items.get(name)), "click to see them"];
+    const node = findNode(step, name === "bonus" ? name : Number(name));
+    return node && node.status !== "coming" ? Tip.about(step, node) : null;
   }
 
   update(changed) {
@@ -108,36 +113,20 @@ export class Tree {
     const fresh = stage.step !== this.step;
     this.step = stage.step;
     if (changed.has("size")) this.size = null;
-    if (changed.has("run") || changed.has("data")) this.waiting();
+    if (changed.has("run") || changed.has("data")) waiting(stage.trace, this.empty, this.coming);
+    const moves = stage.within < 1;
+    // A step that has come to its end stays as it is while the run plays on: the next one is drawn in its place.
+    const other = this.motion.on ? !moves && !stage.player.playing : moves;
     if (fresh || changed.has("tree") || changed.has("size")) this.redraw(fresh);
-    else if (changed.has("overlay")) this.repaint();
+    else if (changed.has("overlay") || other) this.repaint();
     else if (changed.has("node")) this.select();
-    if (fresh || changed.has("data")) this.words();
-  }
-
-  /** What stands in the tree's place before there is a step, and over it while another run is to come. */
-  waiting() {
-    const { run, end, notice, steps, coming } = this.stage.trace;
-    this.empty.hidden = steps.length > 0;
-    this.coming.hidden = !coming;
-    this.coming.replaceChildren(...Tree.word(coming));
-    if (steps.length) return;
-    const busy = run ? !end && { message: "The target is reading the prompt (prefill)…" } : notice && !notice.error && notice;
-    const idle = end
-      ? "The run ended before its first step."
-      : notice
-        ? "There is nothing to draw yet."
-        : "No run yet. Open a recorded run, or choose a method and press Run live.";
-    this.empty.replaceChildren(...(busy ? Tree.word(busy) : [dom.h("p", {}, idle)]));
-  }
-
-  /** How far a run is that has no step yet. */
-  static word(notice) {
-    if (!notice) return [];
-    const part = typeof notice.fraction === "number" ? Math.max(0, Math.min(1, notice.fraction)) : null;
-    const text = coerce.text(notice.message) + (part === null ? "" : ` · ${Math.round(100 * part)} %`);
-    const bar = part === null ? [] : [dom.h("progress", { max: 1, value: part, "aria-label": text })];
-    return [dom.h("span", { class: "sv-spinner", "aria-hidden": "true" }), dom.h("p", {}, text), ...bar];
+    if (this.motion.on) this.motion.apply(stage.within);
+    if (this.motion.on && changed.has("moment")) {
+      this.rename();
+      this.framing = this.framing || stage.node !== null;
+    }
+    this.clock.update(changed);
+    if (fresh || ["data", "moment", "node"].some((topic) => changed.has(topic))) this.words();
   }
 
   words() {
@@ -153,14 +142,24 @@ export class Tree {
       );
     }
     this.legend.hidden = !step;
-    this.why.replaceChildren(...codes.named(codes.of(trace.run), step ? rules.ending(step) : ""));
-    if (!step) {
-      this.head.replaceChildren("Step tree");
-      return;
-    }
-    const total = trace.end ? ` of ${trace.steps.length}` : "";
+    this.why.hidden = stage.within < 1 && !stage.projector;
+    this.why.replaceChildren(...codes.named(codes.of(trace.run), step ? this.sentence(step) : ""));
+    if (!step) return this.head.replaceChildren("Step tree");
+    const total = (trace.end ? ` of ${trace.steps.length}` : "") + (stage.projector ? ` · ${trace.run.title || trace.run.method}, ${trace.mode}` : "");
     const rule = step.veiled || step.nodes.length === 1 ? "" : ` · ${rules.of(step).title}`;
-    this.head.replaceChildren(dom.h("b", {}, `Step ${stage.cursor + 1}${total}`), ` · ${labels.tally(step)}${rule}`);
+    // No longer than when it is over, so that the head keeps its height while the step moves.
+    const judged = stage.moment === null || !stage.shown.veiled;
+    const facts = judged ? ` · ${labels.tally(step)}${rule}` : stage.size === "phone" ? ` · ${stage.phase}` : rule;
+    this.head.replaceChildren(dom.h("b", {}, `Step ${stage.cursor + 1}${total}`), facts);
+    return undefined;
+  }
+
+  /** Why the step ended; before a class the verdict that has just fallen or was asked for. */
+  sentence(step) {
+    const { selected, moment, shown, picked, projector } = this.stage;
+    const judging = moment !== null && shown.veiled;
+    if (!projector || !(judging || picked)) return rules.ending(step);
+    return selected && !["coming", "drafted"].includes(selected.status) ? rules.explain(step, selected) : "";
   }
 
   redraw(fresh) {
@@ -202,23 +201,38 @@ export class Tree {
   }
 
   paint(step) {
-    const { items, edges, width, height } = this.plan;
+    const { items, width, height } = this.plan;
     const { u } = this.stage;
-    const overlay = noteRegistry.overlay(this.stage) || {};
+    const moves = this.stage.within < 1;
+    // What a note adds to the tree may tell of its verdicts.
+    const overlay = (!moves && noteRegistry.overlay(this.stage)) || {};
     const marks = (part) => dom.s("g", { class: "sv-tree-overlay", "aria-hidden": "true" }, part ? part(this.plan, u) : []);
-    const lines = dom.s("g", { "aria-hidden": "true" }, edges.map(draw.edge));
+    const { edges, nodes } = moves ? this.motion.draw(step, this.plan, u, this.hatch) : this.still(u);
     // Drawn last, the accepted path lies over the rest.
-    for (const edge of [...lines.children].filter((line) => /accepted|relaxed|bonus/.test(line.getAttribute("class"))))
-      lines.append(edge);
-    const nodes = [...items.values()].map((item) =>
-      this.roving.describe(draw.node(item, u, this.hatch), item, step, items),
-    );
-    if (overlay.dim) nodes.forEach((node, at) => node.classList.toggle("sv-dim", overlay.dim([...items.values()][at])));
+    const above = (line) => Number(/accepted|relaxed|bonus/.test(line.getAttribute("class")));
+    const lines = dom.s("g", { "aria-hidden": "true" }, edges.sort((a, b) => above(a) - above(b)));
+    [...items.values()].forEach((item, at) => {
+      this.roving.describe(nodes[at], item, this.stage.shown, items);
+      if (overlay.dim) nodes[at].classList.toggle("sv-dim", overlay.dim(item));
+    });
     this.svg.setAttribute("width", Math.floor(width));
     this.svg.setAttribute("height", Math.floor(height));
     this.svg.setAttribute("aria-label", `Draft tree. ${labels.sentence(this.stage)}`);
     this.svg.replaceChildren(draw.hatch(this.hatch), marks(overlay.under), lines, ...nodes, marks(overlay.over));
     codes.tint(this.svg, step, codes.of(this.stage.trace.run), items);
+  }
+
+  /** Edges and nodes of a step that stands still. */
+  still(u) {
+    this.motion.stop();
+    const nodes = [...this.plan.items.values()].map((item) => draw.node(item, u, this.hatch));
+    return { edges: this.plan.edges.map((link) => draw.edge(link)), nodes };
+  }
+
+  /** What a screen reader is told of the nodes: no more than what can be seen. */
+  rename() {
+    for (const group of this.svg.querySelectorAll("[data-id]")) this.roving.name(group, this.roving.item(group, this.plan), this.stage.shown);
+    this.svg.setAttribute("aria-label", `Draft tree. ${labels.sentence(this.stage)}`);
   }
 
   select(focused = false) {
@@ -262,28 +276,9 @@ export class Tree {
     const { scroller, plan } = this;
     const { width, height } = this.room();
     if (plan.width <= width + 1 && plan.height <= height + 1) return;
-    const end = plan.items.get("bonus") || plan.items.get(this.stage.node) || plan.items.get(0);
+    const moves = this.stage.within < 1 && this.stage.shown.veiled;
+    const end = plan.items.get(moves ? (this.stage.node ?? 0) : "bonus") || plan.items.get(this.stage.node) || plan.items.get(0);
     scroller.scrollLeft = Math.max(0, end.x + end.w + 20 - width);
     scroller.scrollTop = Math.max(0, end.y - height / 2);
   }
-}
-
-/** Drag the empty parts of a scrolling box to move what is in it. Touch scrolls by itself. */
-function pan(box) {
-  let from = null;
-  box.addEventListener("pointerdown", (event) => {
-    if (event.pointerType === "touch" || event.button !== 0 || event.target.closest("[data-id]")) return;
-    from = { x: event.clientX + box.scrollLeft, y: event.clientY + box.scrollTop };
-    box.setPointerCapture(event.pointerId);
-    box.classList.add("sv-panning");
-  });
-  box.addEventListener("pointermove", (event) => {
-    if (from) box.scrollTo(from.x - event.clientX, from.y - event.clientY);
-  });
-  const stop = () => {
-    from = null;
-    box.classList.remove("sv-panning");
-  };
-  box.addEventListener("pointerup", stop);
-  box.addEventListener("pointercancel", stop);
 }

@@ -1,0 +1,21 @@
+// Moves what is in a scrolling box with the pointer.
+
+/** Drag the empty parts of a scrolling box to move what is in it. Touch scrolls by itself. */
+export function pan(box) {
+  let from = null;
+  box.addEventListener("pointerdown", (event) => {
+    if (event.pointerType === "touch" || event.button !== 0 || event.target.closest("[data-id]")) return;
+    from = { x: event.clientX + box.scrollLeft, y: event.clientY + box.scrollTop };
+    box.setPointerCapture(event.pointerId);
+    box.classList.add("sv-panning");
+  });
+  box.addEventListener("pointermove", (event) => {
+    if (from) box.scrollTo(from.x - event.clientX, from.y - event.clientY);
+  });
+  const stop = () => {
+    from = null;
+    box.classList.remove("sv-panning");
+  };
+  box.addEventListener("pointerup", stop);
+  box.addEventListener("pointercancel", stop);
+}

@@ -1,0 +1,75 @@
+// The lanes of a race out of traces: when a run and its autoregressive baseline had each token, and what is known of the text.
+import * as coerce from "../kit/coerce.js";
+import * as format from "../kit/format.js";
+import { findNode } from "./parseStep.js";
+import { Overview } from "./overview.js";
+
+const LEVEL = 1.05; // closer than this, two times are called the same
+
+/** The run's lane, and its baseline's; none where no baseline was timed, for there is nobody to race against. */
+function lanesOf(trace) {
+  const { end, run, steps, ends } = trace;
+  const plain = Overview.baselineTimes(end && end.baseline);
+  if (!plain || !steps.length) return [];
+  const tokens = steps.flatMap(tokensOf);
+  let written = 0;
+  const bursts = steps.map((step, index) => ({ at: ends[index], upto: (written += step.emitted.length) }));
+  const grid = run && Array.isArray(run.grid) ? run.grid : null;
+  const lane = (rest) => ({ trace, grid, total: rest.bursts.at(-1).at, count: rest.bursts.at(-1).upto, ...rest });
+  const alone = plain.ends.map((at, index) => ({ at, upto: index + 1 }));
+  const mine = lane({ name: run.title || run.method, kind: "run", bursts, tokens, known: tokens.length, picture: end.picture });
+  const other = lane({ name: "Autoregressive", kind: "baseline", bursts: alone, ...wordsOf(end, tokens) });
+  return [Object.assign(mine, { rival: other }), Object.assign(other, { rival: mine })];
+}
+
+function tokensOf(step) {
+  return step.emitted.map((token, place) => {
+    const node = findNode(step, step.origins[place].id);
+    return { token, text: step.pieces[place] || "", cell: (node && node.grid) || null };
+  });
+}
+
+/** What the baseline wrote and how much of it is `known`: the run's own words, where they part its own if they were recorded. */
+function wordsOf({ baseline, picture }, tokens) {
+  if (baseline.equal === true) return { tokens, known: tokens.length, picture };
+  const { first_divergence: parting } = baseline;
+  const common = parting && Number.isInteger(parting.position) ? Math.min(Math.max(0, parting.position), tokens.length) : 0;
+  const own = coerce.list(baseline.pieces).map((piece) => ({ text: coerce.text(piece) }));
+  const whole = own.length || baseline.picture;
+  return { tokens: [...tokens.slice(0, common), ...own], known: whole ? baseline.token_ns.length : common, common, picture: baseline.picture };
+}
+
+/** How many tokens a lane has by `clock`, in ns. */
+export function countAt(lane, clock) {
+  let low = 0,
+    high = lane.bursts.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (lane.bursts[middle].at <= clock) low = middle + 1;
+    else high = middle;
+  }
+  return low ? lane.bursts[low - 1].upto : 0;
+}
+
+/** What a finished lane has gained on its rival: by time where both wrote as many tokens, else by tokens a second. */
+export function gain(lane) {
+  const { rival } = lane;
+  const alike = lane.count === rival.count;
+  const ratio = (rival.total * lane.count) / Math.max(1, lane.total * rival.count);
+  if (ratio < LEVEL && ratio > 1 / LEVEL) return "level";
+  if (ratio < 1) return alike ? `${(1 / ratio).toFixed(1)}× as long` : "";
+  return `${ratio.toFixed(1)}× ${alike ? "sooner" : "the tokens per second"}`;
+}
+
+/** Lanes of several runs: the runs first. Where there are several baselines each says whose it is. */
+export function lineUp(traces) {
+  const pairs = traces.map(lanesOf).filter((pair) => pair.length);
+  if (pairs.length > 1) for (const [mine, other] of pairs) other.name = `AR beside ${format.short(mine.name, 24)}`;
+  return [...pairs.map(([mine]) => mine), ...pairs.map(([, other]) => other)];
+}
+
+/** Places at the finish, from 1; nobody has one while prompts differ, since those runs had different things to write. */
+export function places(lanes) {
+  const one = new Set(lanes.map(({ trace }) => trace.run.prompt)).size === 1;
+  return lanes.map((lane) => (one ? 1 + lanes.filter(({ total }) => total < lane.total).length : null));
+}

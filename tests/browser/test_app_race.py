@@ -1,0 +1,203 @@
+"""The race above the stage: under way as the page opens, honest about what is not known, and out of the way when it is closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright")
+pytest.importorskip("gradio")
+
+from playwright.sync_api import Browser, Locator, expect
+
+from specviz.trace import store
+from specviz.trace.schema import Baseline, Divergence, Trace
+from tests.support.fakes.ui import FakeEngine, app
+from tests.support.pages import stage as stage_page
+from tests.support.pages.app import AppPage, served
+from tests.support.pages.stage import Open
+from tests.support.traces.image_runs import GRID, image_trace
+from tests.support.traces.samples import sample_trace
+from tests.support.viewer import cases
+
+pytestmark = pytest.mark.browser
+
+RACE = "document.querySelector('#sp-stage').closest('.sp-front').querySelector('.sv-race')"
+ENOUGH = 20
+"""Milliseconds a token of a baseline in a race that a test sees to its end."""
+PAINTED = """(canvas) => { const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  let found = 0; for (let at = 3; at < data.length; at += 4) found += data[at] > 0;
+  return found / (data.length / 4); }"""
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with served(app(tmp_path_factory.mktemp("app"), FakeEngine(pace=0.1))) as found:
+        yield found
+
+
+@pytest.fixture
+def visitor(browser: Browser, url: str) -> Iterator[AppPage]:
+    with closing(AppPage(browser, url)) as found:
+        yield found
+
+
+def race(visitor: AppPage) -> Locator:
+    """The race of the tab that is open."""
+    return visitor.page.locator(".sv-race:visible")
+
+
+def lanes(visitor: AppPage) -> Locator:
+    return race(visitor).locator(".sv-lane")
+
+
+def test_the_page_opens_with_a_race_under_way_below_one_sentence(visitor: AppPage) -> None:
+    expect(race(visitor).locator("p")).to_contain_text("Speculative decoding: a drafter guesses a tree of tokens")
+    expect(lanes(visitor).locator(".sv-lane-name")).to_have_text(["Token recycling", "Autoregressive"])
+    trace = sample_trace(16)
+    assert trace.end is not None and trace.end.baseline is not None
+    seconds = [sum(step.time.total for step in trace.steps) / 1e9, trace.end.baseline.total_ns / 1e9]
+    expect(lanes(visitor).locator(".sv-lane-clock")).to_have_text([f"{one:.2f} s" for one in seconds])
+    expect(lanes(visitor).locator(".sv-lane-result")).to_contain_text(["1st · ", "2nd · "])
+    speedup = f"{seconds[1] / seconds[0]:.1f}×"
+    expect(lanes(visitor).first).to_contain_text(f"{speedup} sooner")
+    texts = lanes(visitor).locator(".sv-lane-text").all_text_contents()
+    written = trace.end.text.replace("\n\n", "\n").replace("\n", "⏎ ")
+    assert texts[0] == texts[1] and texts[0].replace(" ", "") == written.replace(" ", "")
+    expect(race(visitor).get_by_role("button", name="Race", exact=True)).to_be_visible()
+
+
+def test_at_any_moment_each_side_has_what_it_had_then(visitor: AppPage) -> None:
+    controls = race(visitor)
+    controls.get_by_label("Pace of the race").select_option("0.1")
+    controls.get_by_role("button", name="Back to the start").click()
+    visitor.until("parseFloat(document.querySelector('.sv-lane-clock').textContent) > 0.1")
+    controls.get_by_role("button", name="Pause").click()
+    clock = float(lanes(visitor).locator(".sv-lane-clock").first.inner_text().removesuffix(" s"))
+    trace = sample_trace(16)
+    assert trace.end is not None and trace.end.baseline is not None
+    now, tokens, alone = 0.0, 0, 0
+    for step in trace.steps:
+        now += step.time.total / 1e9
+        tokens += len(step.emitted) if now <= clock - 0.005 else 0
+    now = 0.0
+    for ns in trace.end.baseline.token_ns:
+        now += ns / 1e9
+        alone += now <= clock - 0.005
+    shown = [int(one.split()[0]) for one in lanes(visitor).locator(".sv-lane-tally").all_inner_texts()]
+    assert tokens <= shown[0] <= tokens + max(len(step.emitted) for step in trace.steps) and alone <= shown[1] <= alone + 1
+    controls.get_by_role("button", name="Go on").focus()
+    visitor.page.keyboard.press("Space")
+    expect(controls.get_by_role("button", name="Pause")).to_be_visible()
+    assert visitor.run("player.playing"), "the stage's own run goes on as it was"
+
+
+def test_the_stage_keeps_its_place_while_the_race_is_on(visitor: AppPage) -> None:
+    visitor.until(f"{RACE}.querySelectorAll('.sv-lane').length === 2")
+    box, tree = race(visitor).bounding_box(), visitor.page.locator("#sp-stage .sv-tree-card").bounding_box()
+    assert box and box["height"] <= 125 and tree and tree["height"] >= 150
+    expect(visitor.page.locator("#sp-stage .sv-transport")).to_be_in_viewport(ratio=1)
+
+
+def test_a_closed_race_stays_closed_and_its_sentence_stays(visitor: AppPage) -> None:
+    race(visitor).get_by_role("button", name="Hide the race").click()
+    expect(lanes(visitor).locator("visible=true")).to_have_count(0)
+    visitor.page.reload()
+    visitor.until(f"{visitor.stage()}.cursor >= 0")
+    expect(race(visitor).get_by_role("button", name="Show the race")).to_be_visible()
+    expect(race(visitor).locator("p")).to_be_visible()
+    assert lanes(visitor).locator("visible=true").count() == 0
+    race(visitor).get_by_role("button", name="Show the race").press("Enter")
+    expect(lanes(visitor).first).to_contain_text("1st")
+
+
+def test_whoever_wants_less_motion_sees_how_it_ended(browser: Browser, url: str) -> None:
+    with closing(AppPage(browser, url, reduced_motion="reduce")) as calm:
+        expect(lanes(calm).locator(".sv-lane-result")).to_contain_text(["1st", "2nd"])
+        expect(race(calm).get_by_role("button", name="Race", exact=True)).to_be_visible()
+
+
+def test_on_a_phone_the_lanes_are_stacked_and_buttons_fit_a_finger(browser: Browser, url: str) -> None:
+    with closing(AppPage(browser, url, viewport=stage_page.PHONE, has_touch=True)) as phone:
+        expect(lanes(phone)).to_have_count(2)
+        first, second = (lanes(phone).nth(at).bounding_box() for at in (0, 1))
+        assert first and second and second["y"] >= first["y"] + first["height"] and first["width"] > 340
+        pause = race(phone).get_by_role("button", name="Back to the start").bounding_box()
+        assert pause and pause["height"] >= 44 and pause["width"] >= 44
+
+
+def test_a_live_run_has_no_race_until_it_is_over_and_then_waits_to_be_asked(visitor: AppPage) -> None:
+    visitor.button("Run live").click()
+    visitor.until(f"{visitor.stage()}.running")
+    expect(race(visitor).locator(".sv-lane")).to_have_count(0)
+    visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline")
+    expect(lanes(visitor)).to_have_count(2)
+    expect(lanes(visitor).locator(".sv-lane-tally")).to_contain_text(["0 of ", "0 of "])
+    visitor.page.wait_for_timeout(300)
+    expect(lanes(visitor).locator(".sv-lane-clock")).to_have_text(["0.00 s", "0.00 s"])
+    race(visitor).get_by_role("button", name="Race", exact=True).click()
+    expect(lanes(visitor).first).to_contain_text("1st")
+
+
+def test_compare_races_both_runs_and_both_baselines_once_it_is_asked(visitor: AppPage) -> None:
+    visitor.tab("Compare")
+    race(visitor).get_by_role("button", name="Show the race").click()
+    expect(lanes(visitor)).to_have_count(4)
+    names = lanes(visitor).locator(".sv-lane-name").all_inner_texts()
+    assert [one.startswith("AR beside ") for one in names] == [False, False, True, True]
+    for lane in range(4):
+        expect(lanes(visitor).nth(lane).locator(".sv-lane-result")).not_to_be_empty()
+
+
+def picture(baseline: Baseline) -> Trace:
+    trace = image_trace("lantern_pp")
+    assert trace.end is not None
+    return replace(trace, end=replace(trace.end, baseline=baseline))
+
+
+@pytest.mark.parametrize("parting", [None, 9])
+def test_a_picture_fills_beside_its_baseline_s_which_is_drawn_only_as_far_as_it_is_known(
+    browser: Browser, tmp_path: Path, parting: int | None
+) -> None:
+    apart = None if parting is None else Divergence(parting, 0.1)
+    shared = app(tmp_path, FakeEngine())
+    trace = picture(Baseline((ENOUGH * 1_000_000,) * GRID**2, 1, apart is None, apart))
+    store.write(trace, tmp_path / "traces" / "stand.spectrace.jsonl")
+    with served(shared) as url, closing(AppPage(browser, url)) as visitor:
+        visitor.page.goto(f"{url}?trace=stand")
+        canvases = lanes(visitor).locator("canvas")
+        expect(canvases).to_have_count(2)
+        expect(lanes(visitor).locator(".sv-lane-tally")).to_have_text([f"{GRID**2} of {GRID**2} codes"] * 2)
+        assert canvases.first.evaluate(PAINTED) > 0.98
+        said = lanes(visitor).nth(1).get_by_text("Its own picture was not recorded")
+        expect(said).to_have_count(0 if parting is None else 1)
+        same = "(one) => one.toDataURL()"
+        assert (canvases.first.evaluate(same) == canvases.nth(1).evaluate(same)) is (parting is None)
+
+
+def test_words_that_look_like_markup_stay_words_and_what_is_not_known_is_said(show: Open) -> None:
+    baseline = {"token_ns": [1_000_000] * 4, "prefill_ns": 1, "equal": False, "first_divergence": {"position": 1, "gap": 0.1}}
+    steps = [{**cases.hostile(at), "seq": at + 1, "index": at} for at in range(2)]
+    tab = show(cases.text([cases.run(title=cases.PATCHES[0]), *steps, cases.end(3, baseline=baseline)]))
+    tab.run("""() => {
+      const room = document.createElement('div'), race = document.createElement('div');
+      room.id = 'room';
+      room.innerHTML = '<div class="specviz-host"></div>';
+      room.firstChild.specviz = stage;
+      race.dataset.stages = '#room';
+      race.dataset.open = '';
+      document.body.append(room);
+      document.body.prepend(race);
+      SpecvizViewer.race(race);
+    }""")
+    texts = tab.page.locator(".sv-lane-text")
+    expect(texts.first).to_contain_text(cases.PATCHES[0])
+    expect(texts.nth(1)).to_contain_text("other words from here on, not recorded")
+    assert tab.run("[window.pwned, document.querySelectorAll('.sv-race :is(img, script), .sv-race svg[onload]').length]") == [
+        None,
+        0,
+    ]
