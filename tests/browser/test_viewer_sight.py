@@ -118,10 +118,10 @@ def test_a_drafter_that_never_sees_the_picture_is_said_to(show: Open) -> None:
 
 def test_stories_and_steps_are_reached_by_keyboard(show: Open) -> None:
     tab = opened(show, vision_trace(), "entropy_map")
-    tab.page.get_by_role("button", name="Visual tokens: target vs drafter").focus()
+    tab.page.get_by_role("button", name="Visual tokens").focus()
     tab.page.keyboard.press("Enter")
     expect(tab.page.locator(".sv-note .sv-cells")).to_have_count(2)
-    pressed = tab.page.get_by_role("button", name="Visual tokens: target vs drafter")
+    pressed = tab.page.get_by_role("button", name="Visual tokens")
     expect(pressed).to_have_attribute("aria-pressed", "true")
     tab.page.locator(".specviz").focus()
     tab.page.keyboard.press("ArrowRight")

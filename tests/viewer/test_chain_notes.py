@@ -96,5 +96,5 @@ def test_damaged_notes_never_break_the_pane(node: Evaluate, kind: str) -> None:
 
 def test_both_panels_have_names(node: Evaluate) -> None:
     name = drawn(node, "belts", CHAINS["belts"], "noteRegistry.title(step.notes[0])")
-    assert "Cascade (drafter → intermediate → target)" in name
+    assert "Cascade" in name
     assert "Layers side by side" in drawn(node, "layers", CHAINS["layers"], "noteRegistry.title(step.notes[0])")

@@ -69,7 +69,7 @@ def test_two_strips_tell_who_reads_what(node: Evaluate) -> None:
     assert "Hidden from the drafter: 8 of 16 patches." in text
     assert sum("sv-patch-cell" in one for one in classes) == 32
     assert sum("sv-hidden-cell" in one for one in classes) == 8 == sum("sv-greyed" in one for one in classes)
-    assert len(addresses) == 1
+    assert len(addresses) == 2
     text, classes, _ = drawn(node, "visual_tokens", "hivis", 1)
     assert "all 16 patches" in text and sum("sv-hidden-cell" in one for one in classes) == 16
 
@@ -116,7 +116,7 @@ def test_damage_is_survived(node: Evaluate, kind: str, data: dict[str, Any]) -> 
 
 def test_a_later_step_finds_the_picture_of_the_first(node: Evaluate) -> None:
     lines = lines_of("dream")
-    assert len(drawn(node, "visual_tokens", index=4)[2]) == 1
+    assert len(drawn(node, "visual_tokens", index=4)[2]) == 2
     step = json.loads(lines[1])
     step["notes"] = [note for note in step["notes"] if note["type"] != "picture"]
     assert drawn(node, "visual_tokens", index=4, lines=[lines[0], json.dumps(step), *lines[2:]])[2] == []

@@ -12,18 +12,17 @@ export const register = (type, drawing) => known.set(type, drawing);
 
 export const title = (note) => (note && known.has(note.type) ? known.get(note.type).title : "Method");
 
-/** Of several notes the one to show: the one the reader asked for, else what is the method's own: many tell of growth. */
-export function chosen(stage) {
-  const notes = stage.step ? stage.step.notes : [];
-  const of = (test) => notes.find(test);
-  return of((note) => note.type === stage.selectedNote) || of((note) => !["growth", "canvas", "coarse"].includes(note.type)) || notes[0] || null;
-}
+// Notes that many methods leave, or that make sense once another is understood.
+const LATER = new Set(["residuals", "growth", "coarse", "picture", "canvas"]);
 
-/** Whether the note on show asks for a wider pane than a verdict needs. */
-export const roomy = (stage) => {
-  const note = chosen(stage);
-  return Boolean(note && known.has(note.type) && known.get(note.type).roomy);
-};
+/** The notes of the step in the order in which they are read: what is the method's own first. */
+const ordered = (step) => (step ? [...step.notes].sort((a, b) => LATER.has(a.type) - LATER.has(b.type)) : []);
+
+/** Of several notes the one to show: the one the reader asked for, else the first. */
+export function chosen(stage) {
+  const notes = ordered(stage.step);
+  return notes.find((note) => note.type === stage.selectedNote) || notes[0] || null;
+}
 
 /** What the note on show adds to the main tree: under, over (treeLayout, u) => elements, dim (item) => true; or null. */
 export function overlay(stage) {
@@ -37,19 +36,30 @@ export function overlay(stage) {
   }
 }
 
-export function draw(pane, stage) {
-  const all = stage.step ? stage.step.notes : [];
+/** The note on show, below `above`, elements that tell of the moment. */
+export function draw(pane, stage, above = []) {
+  const all = ordered(stage.step);
   // The picture itself stands beside the tree: its rows are shown only where there is no other note.
   const notes = all.length > 1 ? all.filter((entry) => entry.type !== "canvas") : all;
   const note = chosen(stage);
-  stage.pointing = null; // of the drawing that was here
-  if (!note) return pane.replaceChildren(dom.h("p", { class: "sv-mute" }, "The method left no note on this step."));
+  if (!note) return pane.replaceChildren(...above, dom.h("p", { class: "sv-mute" }, "The method left no note on this step."));
+  const fill = (tall) => {
+    stage.pointing = null; // of the drawing that was here
+    Object.assign(stage, { tall, folds: [] });
+    const head = notes.length > 1 ? choice(notes, note, stage) : null;
+    const named = head || known.has(note.type) ? null : dom.h("h3", {}, heading(note));
+    pane.replaceChildren(...above, dom.h("section", { class: "sv-note" }, head, named, drawNote(note, stage)));
+  };
   stage.column = Math.max(230, pane.clientWidth - 26);
-  // On a phone a pane is as tall as what is in it; elsewhere a drawing does well to fit without scrolling.
-  stage.tall = stage.size === "phone" ? 420 : pane.clientHeight - 22;
-  const head = notes.length > 1 ? choice(notes, note, stage) : null;
-  const named = head || known.has(note.type) ? null : dom.h("h3", {}, heading(note));
-  pane.replaceChildren(dom.h("section", { class: "sv-note" }, head, named, drawNote(note, stage)));
+  // On a phone a pane is as tall as what is in it; elsewhere a picture gives way to the words around it, so that nothing scrolls.
+  let tall = stage.size === "phone" ? 420 : pane.clientHeight - 22;
+  for (let again = 3; again; again -= 1) {
+    fill(tall);
+    const over = stage.size === "phone" ? 0 : pane.scrollHeight - pane.clientHeight;
+    if (!(over > 0)) break;
+    tall -= Math.ceil(1.3 * over); // not all of a picture gives way
+  }
+  for (const fold of stage.folds) fold.open = Boolean(stage.unfolded);
   return undefined;
 }
 
@@ -123,4 +133,14 @@ export function verdict(step, node, token) {
   const up = step.nodes[node];
   const match = up && up.children.map((id) => step.nodes[id]).find((child) => child.token === token);
   return match ? match.status : null;
+}
+
+/** Every token's text up to the root of `step`: prompt, then output. */
+export function contextOf(stage, step) {
+  const pieces = [...stage.trace.run.prompt_pieces];
+  for (const before of stage.trace.steps) {
+    if (before === step) break;
+    pieces.push(...before.pieces);
+  }
+  return pieces.slice(0, step.position + 1);
 }

@@ -33,6 +33,16 @@ export const frame = (width, height, spoken, ...parts) =>
 
 export const caption = (...parts) => dom.h("p", { class: "sv-explanation" }, ...parts);
 
+/** What a reader may want once the picture is understood: folded away, and once opened open at every step. */
+export function more(stage, ...parts) {
+  const fold = dom.h("details", { class: "sv-more" }, dom.h("summary", {}, "More"), ...parts);
+  fold.addEventListener("toggle", () => {
+    if (fold.isConnected) stage.unfolded = fold.open;
+  });
+  stage.folds.push(fold);
+  return fold;
+}
+
 /** Pairs of a mark and its meaning. A mark is an SVG element drawn around the origin, 14 px wide at most. */
 export const key = (...pairs) =>
   dom.h(

@@ -1,4 +1,4 @@
-// Several drafters, one chosen: the river of their probabilities, the ghosts of those that did not draft, and the delay queue.
+// Several drafters, one chosen: their probabilities step by step, the ghosts of those that did not draft, and the delay queue.
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -27,62 +27,59 @@ function read(note) {
   };
 }
 
-function sentence(data, step) {
-  const chance = format.probability(data.chances[data.drafted]);
-  const opening = `${data.names[data.drafted]} drafts this round; its probability was ${chance}.`;
-  if (!data.expected.length)
-    return `${opening} This chooser learns from the arm that drafted alone, so it is not asked what the others would have got.`;
-  if (step.veiled) return opening;
+function sentence(data) {
+  return `${data.names[data.drafted]} drafts this round; its probability was ${format.probability(data.chances[data.drafted])}.`;
+}
+
+/** What choosing another arm would have brought, where that is known. */
+function hindsightOf(data, step) {
+  if (!data.expected.length) return "This chooser learns from the arm that drafted alone, so it is not asked what the others would have got.";
+  if (step.veiled) return "What the others would have brought is known once the target has looked.";
   const best = data.expected.indexOf(Math.max(...data.expected));
   const other =
     best === data.drafted ? "No other would have brought more" : `${data.names[best]} would have brought the most`;
   const why = data.informed ? "" : " This chooser does not get to know that.";
-  return `${opening} ${other}: ${format.probability(data.expected[best])} tokens along the text that was written.${why}`;
+  return `${other}: ${format.probability(data.expected[best])} tokens along the text that was written.${why}`;
 }
 
-/** The probabilities by step, stacked. A click goes to the step. */
-function river(data, stage) {
+/** A row an arm: its probability of drafting over the steps, as height; a tick below where it drafted. A click goes to the step. */
+function river(data, stage, tall) {
   const { u } = stage;
   const all = coerce.list(stage.trace && stage.trace.steps);
   const from = Math.max(0, Math.min(stage.cursor - MOST_STEPS / 2, all.length - MOST_STEPS)) || 0;
   const rows = all.slice(from, from + MOST_STEPS).map((round) => {
     const armsNote = coerce.list(round.notes).find((note) => note.type === "arms");
-    return armsNote ? coerce.list(armsNote.chances).slice(0, data.names.length).map(share) : null;
+    return armsNote ? read(armsNote) : null;
   });
-  const chanceRows = rows.length ? rows : [data.chances];
+  const rounds = rows.length ? rows : [data];
   const cursor = rows.length ? stage.cursor - from : 0;
-  const left = 4,
-    top = 16 * u,
-    high = 74 * u,
-    wide = stage.column - 92 * u;
-  const pitch = wide / chanceRows.length;
+  const left = 84 * u,
+    top = 18 * u,
+    wide = stage.column - left - 46 * u,
+    pitch = wide / rounds.length,
+    row = Math.min(60 * u, Math.max(22 * u, (tall - top) / data.names.length)),
+    high = row - 9 * u;
   const edge = (at) => left + at * pitch;
   const bands = data.names.map((name, arm) => {
-    let over = "",
-      under = "";
-    chanceRows.forEach((chances, at) => {
-      const row = chances || data.names.map(() => 0);
-      const below = row.slice(0, arm).reduce((sum, chance) => sum + chance, 0);
-      const y0 = top + high * below,
-        y1 = y0 + high * (row[arm] || 0);
-      over += `${at ? "L" : "M"}${svgKit.round(edge(at))} ${svgKit.round(y0)}H${svgKit.round(edge(at + 1))}`;
-      under = `L${svgKit.round(edge(at + 1))} ${svgKit.round(y1)}H${svgKit.round(edge(at))}${under}`;
+    const floor = top + arm * row + high;
+    let over = `M${svgKit.round(left)} ${svgKit.round(floor)}`;
+    const ticks = rounds.map((round, at) => {
+      over += `V${svgKit.round(floor - high * ((round && round.chances[arm]) || 0))}H${svgKit.round(edge(at + 1))}`;
+      return round && round.drafted === arm ? box(edge(at), floor + 2, Math.max(1.5, pitch - 0.6), 4 * u, "sv-drafted-tick", 0) : null;
     });
-    return dom.s("path", { d: `${over}${under}Z`, class: `sv-arm sv-arm-${arm}` });
+    const own = arm === data.drafted;
+    return [
+      text(stage, 0, floor - 3 * u, name, { bold: own }),
+      line(left, floor, left + wide, floor, "sv-grid"),
+      dom.s("path", { d: `${over}V${svgKit.round(floor)}Z`, class: `sv-arm sv-arm-${arm}` }),
+      ticks,
+      text(stage, stage.column, floor - 3 * u, `${Math.round(100 * data.chances[arm])} %`, { anchor: "end", bold: own, kind: own ? "" : "sv-mute" }),
+    ];
   });
-  let below = 0;
-  const names = data.names.map((name, arm) => {
-    const middle = top + high * (below + data.chances[arm] / 2);
-    below += data.chances[arm];
-    const bold = arm === data.drafted;
-    return data.chances[arm] * high > 11
-      ? text(stage, left + wide + 6, middle + 4, name, { bold, kind: bold ? "" : "sv-mute" })
-      : null;
-  });
-  const now = box(edge(cursor), top - 2, Math.max(2, pitch), high + 4, "sv-current-frame", 1);
+  const now = box(edge(cursor), top - 2, Math.max(2, pitch), data.names.length * row + 2, "sv-now-frame", 1);
   const spoken = data.names.map((name, arm) => `${name} ${format.probability(data.chances[arm])}`).join(", ");
   const label = text(stage, left, 11 * u, "probability of drafting, step by step", { kind: "sv-mute" });
-  const figure = svgKit.frame(stage.column, top + high + 6, `Probabilities in this step: ${spoken}`, label, bands, now, names);
+  const figure = svgKit.frame(stage.column, top + data.names.length * row + 4, `Probabilities in this step: ${spoken}`, label, bands, now);
   figure.addEventListener("click", (event) => {
     const at = Math.floor((event.clientX - figure.getBoundingClientRect().left - left) / pitch);
     if (rows[at] && stage.go) stage.go(from + at);
@@ -144,14 +141,21 @@ function queue(data, stage) {
 function draw(note, step, stage) {
   const data = read(note);
   if (!data.names.length) return svgKit.caption("There was no arm to choose.");
+  const { u } = stage;
   const judged = data.expected.length && !step.veiled;
+  const hindsight = (40 + data.names.length * 22) * u;
   const key = svgKit.key(
-    [disc(0, 0, 6, "sv-accepted-mark"), "drafted"],
-    [disc(0, 0, 6, "sv-would-accept"), "would have been accepted"],
-    [svgKit.cross(0, 0, 3, "sv-drop-line"), "would not"],
+    [box(-6, -2, 12, 4, "sv-drafted-tick", 0), "drafted"],
+    ...(judged
+      ? [
+          [disc(0, 0, 6, "sv-would-accept"), "would have been accepted"],
+          [svgKit.cross(0, 0, 3, "sv-drop-line"), "would not"],
+        ]
+      : []),
   );
-  const parts = judged ? [ghosts(data, stage), key, queue(data, stage)] : [];
-  return dom.h("div", {}, svgKit.caption(sentence(data, step)), river(data, stage), parts);
+  const rows = river(data, stage, stage.tall - 96 * u - (judged ? hindsight : 0));
+  const rest = svgKit.more(stage, svgKit.caption(hindsightOf(data, step)), judged ? queue(data, stage) : null);
+  return dom.h("div", {}, rows, judged ? ghosts(data, stage) : null, key, svgKit.caption(sentence(data)), rest);
 }
 
-noteRegistry.register("arms", { title: "Drafter selection", roomy: true, draw });
+noteRegistry.register("arms", { title: "Drafter selection", draw });

@@ -132,9 +132,9 @@ function drafted(stage, pass, y, high) {
 
 function picture(data, step, stage, moment) {
   const { u } = stage;
-  const high = 30 * u,
-    pitch = 46 * u,
-    top = 14 * u;
+  const high = 26 * u,
+    pitch = 38 * u,
+    top = 12 * u;
   const parts = [
     belt(stage, top, "target", high, !moment.pass),
     belt(stage, top + pitch, "intermediate", high, Boolean(moment.pass)),
@@ -165,7 +165,7 @@ function curve(balance, stage) {
   const now = balance.points[balance.points.length - 1];
   const most = 1.15 * Math.max(2 * balance.without, ...balance.points.map((point) => point.at));
   const tallest = Math.max(1.05, ...balance.points.map((point) => point.ratio * 1.15));
-  const at = { left: 44 * u, right: stage.column - 8, top: 6 * u, floor: 116 * u };
+  const at = { left: 44 * u, right: stage.column - 8, top: 6 * u, floor: Math.max(72 * u, Math.min(150 * u, stage.tall - 280 * u)) };
   const x = (value) => at.left + ((value - balance.without) / (most - balance.without)) * (at.right - at.left);
   const y = (value) => at.floor - (Math.min(tallest, Math.max(0, value)) / tallest) * (at.floor - at.top);
   const places = Array.from({ length: 33 }, (_, step) => balance.without + ((most - balance.without) * step) / 32);
@@ -176,7 +176,10 @@ function curve(balance, stage) {
     const place = [x(Math.max(balance.without, point.at)), y(point.ratio)];
     return [
       disc(place[0], place[1], 5.5 * u, `sv-break-even-point ${pays ? "sv-pays" : "sv-costs"} sv-${point.name}`),
-      text(stage, place[0] - 9 * u, place[1] - 7 * u, point.name, { anchor: "end", kind: "sv-halo" }),
+      text(stage, place[0] + (point === now ? -9 : 9) * u, place[1] + (point === now ? -7 : 15) * u, point.name, {
+        anchor: point === now ? "end" : "start",
+        kind: "sv-halo",
+      }),
     ];
   });
   const margin = bound(balance.without, now, now.at) - now.ratio;
@@ -190,7 +193,8 @@ function curve(balance, stage) {
     axes(stage, at, balance),
     points,
   ];
-  return dom.h("div", {}, svgKit.frame(stage.column, 136 * u, summary, parts), svgKit.caption(summary));
+  const short = `All times counted the chain runs at ${now.gain.toFixed(2)} times the one without it: it ${now.gain > 1 ? "pays" : "does not pay"} here.`;
+  return [svgKit.frame(stage.column, at.floor + 20 * u, summary, parts), svgKit.caption(short), svgKit.more(stage, svgKit.caption(summary))];
 }
 
 function draw(note, step, stage) {
@@ -199,11 +203,11 @@ function draw(note, step, stage) {
   const moments = data.passes.map((pass, place) => ({ key: `pass ${place}`, label: `Intermediate pass ${place + 1}`, pass, place }));
   moments.push({ key: "target", label: "Target", pass: null, place: data.passes.length });
   const drawMoment = (moment) =>
-    dom.h("div", {}, svgKit.caption(sentence(data, step, moment)), picture(data, step, stage, moment));
+    dom.h("div", {}, picture(data, step, stage, moment), svgKit.caption(sentence(data, step, moment)));
   const square = (kind) => box(-6, -6, 12, 12, kind);
   const key = svgKit.key(
-    [square("sv-by-drafter"), "the drafter's, taken"],
-    [square("sv-by-intermediate"), "the intermediate model's own"],
+    [square("sv-by-drafter"), "drafter's"],
+    [square("sv-by-intermediate"), "intermediate model's"],
     [square("sv-not-taken"), "not taken"],
   );
   const balance = balances(note);
@@ -213,4 +217,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, scrubber.make(stage, "belts", moments, drawMoment), key, chart);
 }
 
-noteRegistry.register("belts", { title: "Cascade (drafter → intermediate → target)", roomy: true, draw });
+noteRegistry.register("belts", { title: "Cascade", draw });

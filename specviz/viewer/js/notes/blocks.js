@@ -99,7 +99,7 @@ function draw(note, step, stage) {
   const data = read(note, step);
   if (!data.levels) return svgKit.caption("Nothing was drafted in this step, so there are no blocks to show.");
   const drawMoment = (moment) =>
-    dom.h("div", {}, svgKit.caption(sentence(data, step, moment)), picture(data, step, stage, moment));
+    dom.h("div", {}, picture(data, step, stage, moment), svgKit.caption(sentence(data, step, moment)));
   const square = (kind) => box(-6, -6, 12, 12, kind);
   const legend = svgKit.key(
     [square("sv-own-block"), "own block: seen both ways"],
@@ -140,4 +140,4 @@ function band(treeLayout, u, block, place, now) {
   return [box(left, 3, right - left, treeLayout.height - 6, kind, 8), dom.s("text", attributes, `forward ${place + 1}`)];
 }
 
-noteRegistry.register("blocks", { title: "Blocks", roomy: true, draw, overlay });
+noteRegistry.register("blocks", { title: "Blocks", draw, overlay });

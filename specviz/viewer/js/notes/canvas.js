@@ -11,7 +11,7 @@ function draw(note, step, stage) {
   });
   image.style.width = `${stage.column}px`;
   const summary = `Rows ${Number(note.row) + 1} to ${Number(note.row) + Number(note.rows)} after this step, ${note.codes} codes drawn so far.`;
-  return dom.h("div", {}, svgKit.caption(summary), image);
+  return dom.h("div", {}, image, svgKit.caption(summary));
 }
 
 noteRegistry.register("canvas", { title: "Decoded rows", draw });

@@ -14,7 +14,8 @@ function grid(list, columns, size, book, stage, spoken) {
   return svgKit.frame(columns * size + 2, rows * size + 2, spoken, parts);
 }
 
-function draw(note, step, stage) {
+/** Both grids, the coarse codes and what became of them, each `size` or twice that to a cell. */
+export function chain(note, stage) {
   const small = coerce.list(note.codes),
     fine = coerce.list(note.fine);
   const run = stage.trace.run;
@@ -22,16 +23,14 @@ function draw(note, step, stage) {
   const half = Math.max(1, Math.floor(columns / 2));
   const book = codes.of(run);
   const size = Math.max(6, Math.min(22 * stage.u, Math.floor((stage.column - 6) / columns)));
-  const rows = format.count(Math.ceil(small.length / half), "coarse row");
-  const summary = `${rows} drawn by the low-resolution model, one pass a code; the up-sampler makes ${fine.length} codes of them.`;
-  return dom.h(
-    "div",
-    {},
-    svgKit.caption(summary),
+  return [
+    dom.h("h4", {}, `1 · The low-resolution model draws ${format.count(small.length, "code")}`),
     grid(small, half, 2 * size, book, stage, `${small.length} coarse codes`),
-    dom.h("p", { class: "sv-mute" }, "↓ up-sampled"),
+    dom.h("h4", {}, `2 · The up-sampler makes ${fine.length} of them`),
     grid(fine, columns, size, book, stage, `${fine.length} fine codes`),
-  );
+  ];
 }
 
-noteRegistry.register("coarse", { title: "Coarse rows", roomy: true, draw });
+const draw = (note, step, stage) => dom.h("div", { class: "sv-chain" }, chain(note, stage), svgKit.caption("One pass of the small model a code, none of the target yet."));
+
+noteRegistry.register("coarse", { title: "Coarse rows", draw });

@@ -13,7 +13,7 @@ noteRegistry.register("copy", {
         {},
         "The last tokens stand nowhere else in the text, so there is nothing to copy: the target adds one token by itself.",
       );
-    const context = contextOf(stage, step);
+    const context = noteRegistry.contextOf(stage, step);
     const matchStart = source - length;
     const accepted = new Set(step.path.map((_, place) => place));
     const marks = (place) => {
@@ -33,19 +33,9 @@ noteRegistry.register("copy", {
       `The last ${format.count(length, "token")}, ${format.quote(context.slice(start, start + length).join(""))}, ` +
       `stood in the text before. What followed there, ${format.count(copied, "token")}, became the draft` +
       (step.veiled ? "." : `; the target kept ${step.counts.kept}.`);
-    return dom.h("div", {}, dom.h("p", { class: "sv-explanation" }, summary), arrows(earlier, now));
+    return dom.h("div", {}, arrows(earlier, now), dom.h("p", { class: "sv-explanation" }, summary));
   },
 });
-
-/** Every token's text up to the root of `step`: prompt, then output. */
-function contextOf(stage, step) {
-  const pieces = [...stage.trace.run.prompt_pieces];
-  for (const before of stage.trace.steps) {
-    if (before === step) break;
-    pieces.push(...before.pieces);
-  }
-  return pieces.slice(0, step.position + 1);
-}
 
 function excerpt(context, from, to, mark, name) {
   const first = Math.max(0, from),

@@ -127,13 +127,12 @@ function draw(note, step, stage) {
   const data = read(note, step);
   if (!data.length) return svgKit.caption("There was no room for a block in this step.");
   const drawMoment = (moment) =>
-    dom.h("div", {}, svgKit.caption(sentence(data, step, moment)), picture(data, step, stage, moment));
+    dom.h("div", {}, picture(data, step, stage, moment), svgKit.caption(sentence(data, step, moment)));
   const moments = step.veiled ? MOMENTS.slice(0, 2) : MOMENTS;
   const legend = svgKit.key(
     [box(-7, -1, 14, 2.4, "sv-q", 1), "how likely in its place"],
-    [box(-6, -6, 12, 12, "sv-length-bar-current", 1), "this step"],
   );
-  return dom.h("div", {}, scrubber.make(stage, "denoised", moments, drawMoment), lengths(stage, step), legend);
+  return dom.h("div", {}, scrubber.make(stage, "denoised", moments, drawMoment), legend, svgKit.more(stage, lengths(stage, step)));
 }
 
 /** In the main tree: while the masks stand there, nothing is drafted. */
@@ -143,4 +142,4 @@ function overlay(note, step, stage) {
   return { dim: (item) => item.kind === "node" && item.depth > 0 && moments[now].key === "masks" };
 }
 
-noteRegistry.register("denoised", { title: "Masks resolved", roomy: true, draw, overlay });
+noteRegistry.register("denoised", { title: "Masks resolved", draw, overlay });

@@ -62,7 +62,7 @@ function map(data, stage) {
   const [left, top] = [62 * u, 4];
   const wide = (stage.column - left - 4) / data.columns;
   const many = data.rows.length;
-  const high = Math.min(14 * u, Math.max(5, (0.3 * stage.tall) / many));
+  const high = Math.min(14 * u, Math.max(5, (0.27 * stage.tall) / many));
   const low = top + many * high;
   const quiet = { anchor: "end", kind: "sv-mute" };
   const name = (layer) => text(stage, left - 6 * u, top + (many - layer - 0.5) * high + 4, `layer ${layer}`, quiet);
@@ -87,7 +87,7 @@ function bow(from, at, weight) {
 
 function arcs(picture, look, stage, visible) {
   const { u } = stage;
-  const side = Math.min(stage.column * 0.6, Math.max(112, stage.tall * 0.42));
+  const side = Math.min(stage.column * 0.6, Math.max(100, stage.tall * 0.34));
   const [wide, high] = promptImage.fit(picture, side);
   const [x, y] = [stage.column - wide - 2, 2];
   const from = [stage.column - wide - 26 * u, high / 2];
@@ -117,7 +117,7 @@ function sentence(look) {
   if (!look.row) return "Nothing was drafted in this step.";
   const share = Math.round(100 * (coerce.number(look.row.picture) || 0));
   const what = look.word ? `When the drafter guessed ${format.quote(look.word)}` : "At the first word of this step";
-  return `${what}, ${share} % of its look across went to the picture. Greyed patches it never got.`;
+  return `${what}, ${share} % of its attention went to the picture.`;
 }
 
 function draw(note, step, stage) {
@@ -131,10 +131,10 @@ function draw(note, step, stage) {
   return dom.h(
     "div",
     {},
-    svgKit.caption(sentence(look)),
     picture ? arcs(picture, look, stage, visible) : null,
-    data.columns ? [map(data, stage), svgKit.caption(legend)] : null,
+    svgKit.caption(sentence(look)),
+    data.columns ? [map(data, stage), dom.h("p", { class: "sv-mute" }, legend)] : null,
   );
 }
 
-noteRegistry.register("entropy_map", { title: "Attention entropy", roomy: true, draw });
+noteRegistry.register("entropy_map", { title: "Attention entropy", draw });

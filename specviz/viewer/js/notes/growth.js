@@ -96,7 +96,7 @@ function place(data, stage) {
   const width = stage.column;
   const left = 44 * u,
     top = 24 * u,
-    height = Math.round(Math.min(width * 0.62, Math.max(170 * u, stage.tall - 128 * u)));
+    height = Math.round(Math.min(width * 0.85, Math.max(170 * u, stage.tall - 140 * u)));
   const floor = height - 22 * u;
   const pitch = (width - left) / data.levels;
   const y = (value) => top + (floor - top) * Math.min(1, value / data.lowest);
@@ -209,11 +209,11 @@ function draw(note, step, stage) {
     dom.h(
       "div",
       {},
-      svgKit.caption(sentence(data, step, moment)),
       picture(data, step, stage, moment),
       legend(moment),
+      svgKit.caption(sentence(data, step, moment)),
     );
   return scrubber.make(stage, "growth", events, drawMoment, data.levels);
 }
 
-noteRegistry.register("growth", { title: "Expand and rerank", roomy: true, draw });
+noteRegistry.register("growth", { title: "Expand and rerank", draw });

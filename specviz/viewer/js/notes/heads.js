@@ -109,15 +109,14 @@ function draw(note, step, stage) {
     );
   const relaxed = step.nodes.some((node) => node.status === "relaxed");
   const caption =
-    "Head d guesses the token at depth d from one and the same hidden state, blind to what the other heads choose: " +
-    "so every branch gets the same list.";
+    "Head d guesses the token at depth d from one and the same hidden state, blind to the others: every branch gets the same list.";
   const key = [
     [sample("accepted"), "accepted"],
     relaxed ? [sample("relaxed"), "relaxed: the strict rule would have rejected it"] : null,
     [sample("rejected"), "rejected"],
     [sample("skipped"), "in the tree"],
   ].filter(Boolean);
-  return dom.h("div", {}, svgKit.caption(caption), figure, svgKit.key(...key));
+  return dom.h("div", {}, figure, svgKit.key(...key), svgKit.caption(caption));
 }
 
-noteRegistry.register("heads", { title: "Independent heads", roomy: true, draw });
+noteRegistry.register("heads", { title: "Independent heads", draw });

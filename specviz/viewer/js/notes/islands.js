@@ -7,6 +7,7 @@ import * as noteRegistry from "../kit/noteRegistry.js";
 import * as scrubber from "../kit/scrubber.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, text } from "../kit/svgKit.js";
+import { chain } from "./coarse.js";
 
 const number = coerce.number;
 
@@ -101,11 +102,9 @@ function sentence(cells, note) {
   parts.delete(-1);
   const passes = number(note.passes) || 1;
   if (!failed) return `All ${cells.length} cells pass τ = ${format.probability(note.tau)}: one pass of the target for all of them.`;
-  const waves = Math.max(0, ...cells.map((cell) => cell.wave));
-  const wait = waves > 1 && note.rewritten !== false ? " Between waves kept cells' cache entries wait: an approximation." : "";
   return (
     `${format.count(failed, "cell")} of ${cells.length} failed; with neighbours ${again} were resampled, in ` +
-    `${format.count(parts.size, "island")}. ${format.count(passes, "target pass", "target passes")} in all.${wait}`
+    `${format.count(parts.size, "island")}. ${format.count(passes, "target pass", "target passes")} in all.`
   );
 }
 
@@ -117,8 +116,11 @@ function draw(note, step, stage) {
   for (let wave = 0; wave <= last; wave += 1) moments.push({ key: wave, label: wave ? `wave ${wave} of ${last}` : "what stays" });
   const marks = [[svgKit.cross(0, 0, 4), "failed"], [dom.s("path", { d: "M-6 -5h12v10h-12Z", class: "sv-island-outline" }), "island"]];
   if (note.rewritten === false) marks.push([dom.s("path", { d: "M-6 5L6 -5", class: "sv-stale-mark" }), "cache entry not renewed"]);
+  const wait = last > 1 && note.rewritten !== false ? "Between waves kept cells' cache entries wait: an approximation." : "";
   const story = scrubber.make(stage, "islands", moments, (moment) => board(cells, note, stage, moment.key));
-  return dom.h("div", {}, svgKit.caption(sentence(cells, note)), story, svgKit.key(...marks));
+  const coarse = step.notes.find((other) => other.type === "coarse");
+  const before = coarse ? [chain(coarse, stage), dom.h("h4", {}, `3 · The target checks all ${cells.length} at once`)] : null;
+  return dom.h("div", { class: "sv-chain" }, before, story, svgKit.key(...marks), svgKit.caption(sentence(cells, note)), wait ? svgKit.more(stage, svgKit.caption(wait)) : null);
 }
 
-noteRegistry.register("islands", { title: "Local verification", roomy: true, draw });
+noteRegistry.register("islands", { title: "Local verification", draw });

@@ -12,19 +12,23 @@ const MOST = 600,
 const size = (value) => Math.min(1e9, Math.max(0, coerce.number(value) || 0));
 const HALF = { tree: "the network's tree", suffix: "copied from memory" };
 
-function sentence(note) {
+function reach(note) {
   const length = format.count(size(note.length), "token");
   const probe = note.probed === true ? " and the state of a [SPEC] token behind it, which nothing else reads" : "";
-  const reach = `Of ${length} of text the network sees the last one's state${probe}: nothing grows with the text.`;
+  return `Of ${length} of text the network sees the last one's state${probe}: nothing grows with the text.`;
+}
+
+/** Why this half drafts; empty where there is no choice. */
+function choice(note) {
   const score = coerce.number(note.score),
     threshold = coerce.number(note.threshold);
-  if (threshold === null) return reach;
-  if (score === null) return `${HALF[note.half] || "Nobody"} drafts. ${reach}`;
+  if (threshold === null) return "";
+  if (score === null) return `${HALF[note.half] || "Nobody"} drafts.`;
   const bar = format.probability(threshold);
   if (note.half === "suffix")
     return `The memories expect ${format.probability(score)} right tokens, at least ${bar}, so they draft and the network rests.`;
-  if (score >= threshold) return `The memories know nothing to draft here, so the network drafts. ${reach}`;
-  return `The memories expect only ${format.probability(score)} right tokens, less than ${bar}, so the network drafts. ${reach}`;
+  if (score >= threshold) return "The memories know nothing to draft here, so the network drafts.";
+  return `The memories expect only ${format.probability(score)} right tokens, less than ${bar}, so the network drafts.`;
 }
 
 /** (length, tokens, half) of every step that tells of them. */
@@ -48,7 +52,7 @@ function chart(note, step, stage) {
   const most = Math.max(3, ...series.map((point) => point.tokens));
   const left = 26 * u,
     top = 20 * u,
-    high = Math.max(90 * u, Math.min(170 * u, stage.tall - 190 * u)),
+    high = Math.max(90 * u, Math.min(240 * u, stage.tall - 200 * u)),
     wide = stage.column - left - 10 * u;
   const x = (length) => left + (wide * (length - first)) / (last - first);
   const y = (tokens) => top + high * (1 - tokens / most);
@@ -104,8 +108,12 @@ function draw(note, step, stage) {
     [line(-7, 0, 7, 0, "sv-mean-line"), "running mean"],
   );
   const totals = dom.h("p", { class: "sv-mute" }, summary.join("; ") + ".");
-  const beside = curves.draw(stage, note.half === "suffix" ? "copies" : "answers", current);
-  return dom.h("div", {}, badge, svgKit.caption(sentence(note)), figure, key, totals, beside);
+  const run = [badge, figure, key];
+  const measured = curves.draw(stage, note.half === "suffix" ? "copies" : "answers", current, Math.min(330 * stage.u, stage.tall - 130 * stage.u));
+  // A hybrid's story is which half drafts; that of the network alone is that long texts do not confuse it.
+  if (measured && coerce.number(note.threshold) === null)
+    return dom.h("div", {}, measured.figure, svgKit.caption(measured.sentence), svgKit.more(stage, run, svgKit.caption(reach(note)), totals, measured.source));
+  return dom.h("div", {}, run, svgKit.caption(choice(note)), svgKit.more(stage, svgKit.caption(reach(note)), totals, measured ? [measured.figure, svgKit.caption(measured.sentence), measured.source] : null));
 }
 
-noteRegistry.register("last_state", { title: "τ by text length", roomy: true, draw });
+noteRegistry.register("last_state", { title: "τ by text length", draw });

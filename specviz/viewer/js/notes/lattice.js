@@ -68,7 +68,7 @@ function sentence(data, step, moment) {
 
 function place(data, stage) {
   const { u } = stage;
-  const wide = Math.max(74 * u, Math.min(150 * u, stage.column / Math.max(1, data.columns.length)));
+  const wide = Math.max(54 * u, Math.min(150 * u, (stage.column - 4) / Math.max(1, data.columns.length)));
   const rows = Math.max(1, ...data.columns.map((entry) => entry.texts.length));
   return { u, wide, top: 22 * u, pitch: 24 * u, width: wide * data.columns.length, height: (22 + rows * 24 + 4) * u };
 }
@@ -162,14 +162,14 @@ function draw(note, step, stage) {
   const data = read(note);
   if (!data.columns.length) return svgKit.caption("There was no room for a block in this step.");
   const drawMoment = (moment) =>
-    dom.h("div", {}, svgKit.caption(sentence(data, step, moment)), picture(data, step, stage, moment));
+    dom.h("div", {}, picture(data, step, stage, moment), svgKit.caption(sentence(data, step, moment)));
   const legend = svgKit.key(
     [box(-7, -1, 14, 2.4, "sv-q", 1), "how likely in its place"],
     [line(-7, 0, 7, 0, "sv-beam-line"), "beams that survive"],
     [line(-7, 0, 7, 0, "sv-beam-line sv-path-line"), "the draft"],
     ...(data.gauge.adaptive ? [[line(0, -7, 0, 7, "sv-threshold-line"), "shortest draft"]] : []),
   );
-  return dom.h("div", {}, scrubber.make(stage, "lattice", moments(data), drawMoment), gauge(data, stage), legend);
+  return dom.h("div", {}, scrubber.make(stage, "lattice", moments(data), drawMoment), legend, svgKit.more(stage, gauge(data, stage)));
 }
 
 /** In the main tree: what the search has not reached is dim. */
@@ -179,4 +179,4 @@ function overlay(note, step, stage) {
   return { dim: (item) => item.kind === "node" && item.depth > now.upTo + 1 };
 }
 
-noteRegistry.register("lattice", { title: "Lattice search", roomy: true, draw, overlay });
+noteRegistry.register("lattice", { title: "Lattice search", draw, overlay });

@@ -106,7 +106,7 @@ function draw(note, step, stage) {
     { key: "stack", label: "Stack" },
     { key: "rows", label: "Side by side" },
   ];
-  const drawMoment = (moment) => dom.h("div", {}, svgKit.caption(sentence(data, moment)), picture(data, stage, moment));
+  const drawMoment = (moment) => dom.h("div", {}, picture(data, stage, moment), svgKit.caption(sentence(data, moment)));
   const square = (kind) => box(-6, -6, 12, 12, kind);
   const key = svgKit.key(
     [square("sv-exact-cell"), "exact"],
@@ -119,4 +119,4 @@ function draw(note, step, stage) {
   return dom.h("div", {}, scrubber.make(stage, "layers", moments, drawMoment), key, where);
 }
 
-noteRegistry.register("layers", { title: "Layers side by side", roomy: true, draw });
+noteRegistry.register("layers", { title: "Layers side by side", draw });

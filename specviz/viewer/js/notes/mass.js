@@ -21,21 +21,24 @@ function read(note) {
 }
 
 function sentence(data) {
-  const { masses, threshold, stopped, limit, below } = data;
+  const { masses, threshold, stopped } = data;
   const bar = format.probability(threshold);
   if (stopped === null) {
     const why = data.tested.size ? `At every tested level the beam held at least ${bar}` : "No level was tested";
     return `${why}, so the drafter grew all ${format.count(masses.length, "level")}.`;
   }
-  const saved = limit - stopped;
+  return `After level ${stopped} the beam holds ${format.probability(masses[stopped - 1])} of the drafter's probability, less than ${bar}: growing stops.`;
+}
+
+/** What stopping brought, and how the threshold was found. */
+function background({ stopped, limit, below }) {
+  if (stopped === null) return null;
   const rare = below[stopped - 1] ?? null;
   const quantile =
     rare === null ? "" : ` In the calibration ${Math.round(100 * rare)} % of the beams at this level held less.`;
+  const saved = limit - stopped;
   const spared = saved > 0 ? ` ${format.count(saved, "drafter forward")} of ${limit} saved.` : "";
-  return (
-    `After level ${stopped} the beam holds ${format.probability(masses[stopped - 1])} of the drafter's probability, less than ` +
-    `${bar}: a deeper guess would hardly be right, so growing stops.${quantile}${spared}`
-  );
+  return `A deeper guess would hardly be right.${quantile}${spared}`;
 }
 
 /** The blade: it falls behind the last level that was grown. */
@@ -77,7 +80,7 @@ function level(data, at, stage, number) {
 function picture(data, stage) {
   const { u } = stage;
   const width = stage.column,
-    height = Math.min(210 * u, Math.max(140 * u, stage.tall - 120 * u));
+    height = Math.min(300 * u, Math.max(140 * u, stage.tall - 130 * u));
   const left = 40 * u;
   const pitch = (width - left) / Math.max(1, data.limit);
   const at = { left, pitch, wide: Math.min(34 * u, pitch * 0.72), top: 22 * u, floor: height - 34 * u };
@@ -108,7 +111,8 @@ function draw(note, step, stage) {
     [mark("sv-test-passed"), "tested"],
     data.limit > data.masses.length ? [box(-5, -6, 10, 12, "sv-absent"), "never grown"] : null,
   ].filter(Boolean);
-  return dom.h("div", {}, svgKit.caption(sentence(data)), picture(data, stage), svgKit.key(...legend));
+  const more = background(data);
+  return dom.h("div", {}, picture(data, stage), svgKit.key(...legend), svgKit.caption(sentence(data)), more && svgKit.more(stage, svgKit.caption(more)));
 }
 
 /** In the main tree: a line behind the deepest level that was grown. */
@@ -130,4 +134,4 @@ function overlay(note) {
   };
 }
 
-noteRegistry.register("mass", { title: "Beam mass", roomy: true, draw, overlay });
+noteRegistry.register("mass", { title: "Beam mass", draw, overlay });

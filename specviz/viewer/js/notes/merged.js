@@ -63,7 +63,7 @@ function draw(note, step, stage) {
     : "The memories knew no continuation.";
   const mark = (key) => [box(-7, -5, 14, 10, `sv-src-${key}`, 3), KINDS[key]];
   const key = svgKit.key(...rows.map((row) => mark(row.key)));
-  return dom.h("div", {}, svgKit.caption(summary), bars(rows, stage), key, dom.h("p", { class: "sv-mute" }, graft));
+  return dom.h("div", {}, bars(rows, stage), key, svgKit.caption(summary), svgKit.more(stage, dom.h("p", { class: "sv-mute" }, graft)));
 }
 
 /** In the main tree: a coloured ground under every node. */
@@ -75,4 +75,4 @@ function overlay(note) {
   return { under: (treeLayout) => [...treeLayout.items.values()].map(ground) };
 }
 
-noteRegistry.register("merged", { title: "Merged tree: sources", roomy: true, draw, overlay });
+noteRegistry.register("merged", { title: "Merged tree: sources", draw, overlay });

@@ -1,38 +1,136 @@
-// STAND: a stored n-gram row, shuffled by Gumbel noise; the tokens that came out on top became the children.
+// STAND: the memory of n-grams filling over the run, the n-gram that this step found in it, and what it says comes next.
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, text } from "../kit/svgKit.js";
+
+const MOST_STEPS = 400,
+  MOST_CELLS = 1200;
+const count = (note) => Math.max(0, coerce.number(note.entries) || 0);
+const WORDS = { 4: "the last three tokens", 3: "the last two tokens", 2: "the last token", 1: "nothing but how often tokens come" };
+
+/** Of every step of the run around this one: its place, n-grams in the store, and n of the longest one found (0: none). */
+function history(stage, note) {
+  const steps = coerce.list(stage.trace && stage.trace.steps);
+  const from = Math.max(0, Math.min(stage.cursor - MOST_STEPS / 2, steps.length - MOST_STEPS)) || 0;
+  const known = steps.slice(from, from + MOST_STEPS).map((step, place) => {
+    const other = step.notes.find((entry) => entry.type === "ngram_rows");
+    return other && { at: from + place, entries: count(other), order: longest(other) };
+  });
+  const series = known.filter(Boolean);
+  return series.length ? series : [{ at: stage.cursor, entries: count(note), order: longest(note) }];
+}
+
+const longest = (note) => Math.min(4, Math.max(0, ...coerce.list(note.rows).map((row) => (row && row.node === 0 && coerce.number(row.order)) || 0)));
+
+/** The store as cells, a row of it each: filled before the run, in the run, by the last step, and those still to come. */
+function store(series, note, stage) {
+  const { u } = stage;
+  const first = series[0].entries,
+    now = count(note),
+    before = series.filter((step) => step.at < stage.cursor).pop();
+  const all = Math.max(now, series[series.length - 1].entries, 1);
+  const each = Math.ceil(all / MOST_CELLS);
+  const size = Math.max(5, Math.min(9, Math.sqrt((stage.column * 62) / (all / each)))) * u;
+  const across = Math.floor(stage.column / size);
+  const top = 18 * u;
+  const kinds = ["sv-stored-before", "sv-stored-now", "sv-stored-last", "sv-stored-later"];
+  const paths = kinds.map(() => "");
+  for (let cell = 0; cell * each < all; cell += 1) {
+    const entry = cell * each;
+    const kind = entry < first ? 0 : entry < Math.min(now, before ? before.entries : now) ? 1 : entry < now ? 2 : 3;
+    const [x, y, side] = [(cell % across) * size, top + Math.floor(cell / across) * size, size - 1.2].map(svgKit.round);
+    paths[kind] += `M${x} ${y}h${side}v${side}h${-side}z`;
+  }
+  const label = text(stage, 0, 12 * u, `memory: ${now.toLocaleString("en")} n-grams, ${(now - first).toLocaleString("en")} of this run`, { bold: true });
+  const parts = kinds.map((kind, at) => (paths[at] ? dom.s("path", { d: paths[at], class: kind }) : null));
+  return svgKit.frame(stage.column, top + Math.ceil(all / each / across) * size + 2, `${now} n-grams in memory`, label, parts);
+}
+
+/** The longest n-gram found, step by step: the taller the surer. A click goes to the step. */
+function matches(series, stage) {
+  const { u } = stage;
+  const left = 96 * u,
+    high = 24 * u;
+  const pitch = Math.min(14 * u, (stage.column - left) / series.length);
+  const bars = series.map((step, place) =>
+    dom.s(
+      "g",
+      { "data-step": step.at },
+      box(left + place * pitch, 0, pitch, high + 3, step.at === stage.cursor ? "sv-now-ground" : "sv-blank", 1),
+      step.order
+        ? box(left + place * pitch, high - (high * step.order) / 4, Math.max(1, pitch - 1.5), (high * step.order) / 4, "sv-found-bar", 0)
+        : svgKit.cross(left + (place + 0.5) * pitch, high - 3, Math.min(2.5, pitch / 3), "sv-drop-line"),
+    ),
+  );
+  const figure = svgKit.frame(stage.column, high + 4, "Longest n-gram found, step by step", text(stage, 0, 16 * u, "n of the match", { kind: "sv-mute" }), bars);
+  figure.addEventListener("click", (event) => {
+    const bar = event.target.closest("[data-step]");
+    if (bar) stage.go(Number(bar.dataset.step));
+  });
+  return figure;
+}
+
+/** The tokens that were looked up, and what memory says follows them: filled as far as it became a draft. */
+function hit(row, step, stage) {
+  const { u } = stage;
+  const path = [];
+  for (let node = step.nodes[row.node]; node; node = step.nodes[node.parent]) path.unshift(node.text);
+  const before = stage.trace && stage.trace.run ? noteRegistry.contextOf(stage, step).slice(0, -1) : [];
+  const looked = [...before, ...path].slice(-Math.max(1, row.order - 1)).map((word) => format.token(word, 12));
+  const parts = [];
+  let x = 0;
+  for (const word of looked) {
+    const wide = dom.measure(word, Math.max(11, 12 * u), true) + 12 * u;
+    parts.push(box(x, 0, wide, 20 * u, "sv-looked-up", 4), text(stage, x + 6 * u, 14 * u, word, { kind: "sv-word", bold: true, size: 12 }));
+    x += wide + 4 * u;
+  }
+  parts.push(text(stage, x + 4 * u, 14 * u, `→ ${row.order}-gram, followed by`, { kind: "sv-mute" }));
+  const texts = coerce.list(row.texts),
+    taken = new Set(coerce.list(row.order_taken).slice(0, row.picked)),
+    left = 104 * u;
+  const rows = Math.max(4, Math.min(texts.length, Math.floor((stage.tall - 240 * u) / (17 * u))));
+  const noisy = coerce.list(row.perturbed);
+  const rank = (at) => (taken.size ? taken.has(at) : noisy.length ? noisy.filter((value) => value > noisy[at]).length < row.picked : at < row.picked);
+  texts.slice(0, rows).forEach((word, at) => {
+    const y = (26 + 17 * at) * u;
+    const share = coerce.list(row.probability)[at] || 0;
+    const status = rank(at) ? noteRegistry.verdict(step, row.node, row.tokens[at]) || "skipped" : "unused";
+    const wide = stage.column - left - 48 * u;
+    parts.push(
+      dom.s(
+        "g",
+        { class: `sv-follower sv-is-${status}` },
+        text(stage, 0, y + 11 * u, format.token(word, 12), { kind: "sv-word", bold: status !== "unused" }),
+        status === "rejected" ? svgKit.cross(left - 9 * u, y + 7 * u, 3.5) : status === "accepted" ? svgKit.disc(left - 9 * u, y + 7 * u, 4, "sv-accepted-mark") : null,
+        box(left, y + 2 * u, Math.max(1.5, wide * Math.min(1, share)), 11 * u, "sv-follower-bar", 1),
+        text(stage, stage.column, y + 11 * u, format.probability(share), { anchor: "end", kind: "sv-mute" }),
+      ),
+    );
+  });
+  return svgKit.frame(stage.column, (28 + 17 * Math.min(rows, texts.length)) * u, `After ${looked.join(" ")} memory expects ${texts.slice(0, 3).join(", ")}`, parts);
+}
 
 noteRegistry.register("ngram_rows", {
-  title: "N-gram rows",
+  title: "N-gram memory",
   draw(note, step, stage) {
-    const rows = coerce.list(note.rows);
-    if (!rows.length) return dom.h("p", {}, "The store holds no n-gram that ends here yet, so nothing was drafted.");
-    const row = noteRegistry.focus(rows, stage);
-    const names = {
-      4: "the last three tokens (a 4-gram)",
-      3: "the last two tokens (a 3-gram)",
-      2: "the last token (a 2-gram)",
-      1: "how often tokens come at all (a 1-gram)",
-    };
-    const root = stage.step.nodes[row.node];
-    const summary =
-      `After ${format.quote(root ? root.text : "")} the store looked up ${names[row.order] || `a ${row.order}-gram`}. ` +
-      "Gumbel noise is added to each log probability; " +
-      `the top ${row.picked} ${row.picked === 1 ? "becomes a child" : "become children"}: ` +
+    const rows = coerce.list(note.rows).filter((row) => row && step.nodes[row.node]);
+    const series = history(stage, note);
+    if (!rows.length) return dom.h("div", {}, store(series, note, stage), matches(series, stage), svgKit.caption("The store holds no n-gram that ends here yet, so nothing was drafted."));
+    const row = stage.picked ? noteRegistry.focus(rows, stage) : rows[0];
+    const summary = `Memory knew ${WORDS[row.order] || `a ${row.order}-gram`}: ${format.count(row.picked, "follower")} became the draft.`;
+    const noise =
+      `Gumbel noise is added to each log probability; the top ${row.picked} ${row.picked === 1 ? "becomes a child" : "become children"}: ` +
       "a draw without replacement in one sweep.";
-    const stored = note.entries
-      ? dom.h("p", { class: "sv-mute" }, `${note.entries.toLocaleString("en")} entries in the store.`)
-      : null;
-    return dom.h(
-      "div",
-      {},
-      noteRegistry.chooser(rows, row, stage),
-      dom.h("p", { class: "sv-explanation" }, summary),
-      slopes(row, step, stage.column),
-      stored,
+    const key = svgKit.key(
+      [box(-5, -5, 10, 10, "sv-stored-before", 1), "earlier tries"],
+      [box(-5, -5, 10, 10, "sv-stored-now", 1), "this run"],
+      [box(-5, -5, 10, 10, "sv-stored-last", 1), "last step"],
     );
+    const more = svgKit.more(stage, noteRegistry.chooser(rows, row, stage), svgKit.caption(noise), slopes(row, step, stage.column));
+    return dom.h("div", {}, store(series, note, stage), key, matches(series, stage), hit(row, step, stage), svgKit.caption(summary), more);
   },
 });
 

@@ -15,18 +15,18 @@ noteRegistry.register("overlap", {
     const share = format.probability(position.overlap);
     const book = codes.of(stage.trace.run);
     const summary =
-      `After ${format.quote(node ? node.text : "")} target and drafter share ${share} of their probability. ` +
-      "That sum of min(p, q) is the probability that one guess drawn from q is kept here.";
+      `After ${format.quote(node ? node.text : "")} target and drafter share ${share}, the sum of min(p, q): ` +
+      "the probability that one guess drawn from q is kept.";
     const width = `width:${(100 * Math.min(1, position.overlap)).toFixed(1)}%`;
     const bar = dom.h("div", {}, dom.h("i", { style: width }));
     return dom.h(
       "div",
       { class: "sv-bars" },
       noteRegistry.chooser(positions, position, stage),
-      dom.h("p", { class: "sv-explanation" }, codes.named(book, summary)),
       dom.h("div", { class: "sv-overlap-bar" }, bar, dom.h("b", {}, share)),
       distributionKey(),
-      distributionTable(position, step, book),
+      distributionTable(position, step, book, Math.max(3, Math.floor((stage.tall / stage.u - 210) / 21))),
+      dom.h("p", { class: "sv-explanation" }, codes.named(book, summary)),
     );
   },
 });
@@ -41,10 +41,11 @@ function distributionKey() {
   return dom.h("p", { class: "sv-mute sv-distribution-legend" }, parts);
 }
 
-function distributionTable(position, step, book) {
+/** The tokens that matter most, as many as there is room for. */
+function distributionTable(position, step, book, room) {
   const most = Math.max(1e-9, ...position.p, ...position.q);
   const width = (value) => `width:${((100 * Math.max(0, value)) / most).toFixed(1)}%`;
-  const rows = position.texts.map((text, index) => {
+  const rows = position.texts.slice(0, room).map((text, index) => {
     const p = position.p[index];
     const q = position.q[index];
     const status = noteRegistry.verdict(step, position.node, position.tokens[index]);

@@ -19,7 +19,7 @@ function draw(note, step, stage) {
   const side = Math.min(stage.column - 4, Math.max(150, stage.tall - 90));
   const [wide, high] = promptImage.fit(picture, side);
   const figure = promptImage.draw(picture, 1, 1, side, () => "sv-patch");
-  return dom.h("div", {}, svgKit.caption(summary), svgKit.frame(wide + 2, high + 2, summary, figure));
+  return dom.h("div", {}, svgKit.frame(wide + 2, high + 2, summary, figure), svgKit.caption(summary));
 }
 
 noteRegistry.register("picture", { title: "Picture", draw });

@@ -92,7 +92,7 @@ function bars(row, note, stage, width) {
   const scale = (value) => Math.max(1, (value / widest) * (width - 74 * u));
   const parts = [];
   const high = 9 * u,
-    gap = 38 * u;
+    gap = (stage.tall > 430 * u ? 38 : 32) * u;
   const label = (at, words_) => parts.push(text(stage, 0, at * gap + 11 * u, words_, { kind: "sv-mute" }));
   const amount = (at, wide, words_) => parts.push(text(stage, wide + 6, at * gap + 25 * u, words_, { bold: true }));
   label(0, "Drafted code alone");
@@ -201,8 +201,9 @@ function overall(stage, name, value) {
   return [all, before, open];
 }
 
+const APPROXIMATE = "Approximate: judged again from the recording.";
 const WHY =
-  "Approximate: judged again from the recording, so later drafts would have differed, a sibling's p is what the region taken " +
+  "Judged again from the recording, later drafts would have differed, a sibling's p is what the region taken " +
   "before it had left, and nearest latent codes are known in runs of 1–6, 8, 10, 12, 16 …: a looser limit may take a little more. “Or more”: the walk came to codes that were not verified. In the tree: + would be kept, × would be lost.";
 
 function slider(note, step, stage) {
@@ -232,7 +233,7 @@ function slider(note, step, stage) {
     stage.touch("overlay");
   });
   tell();
-  return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, status, dom.h("small", { class: "sv-mute" }, WHY));
+  return dom.h("div", { class: "sv-rejudge" }, dom.h("label", {}, `What if ${name} were `), input, status, dom.h("span", { class: "sv-mute" }, APPROXIMATE));
 }
 
 /** In the main tree: which codes would be kept or lost under the limit that is tried. */
@@ -259,22 +260,18 @@ function draw(note, step, stage) {
   if (!rows.length) return svgKit.caption("No code was judged in this step.");
   const focused = noteRegistry.focus(rows, stage);
   const book = codes.of(stage.trace.run);
-  const other = slider(note, step, stage);
-  const wide = book && stage.column > 430,
-    three = book && other && stage.column > 560;
-  const left = Math.floor(stage.column * (three ? 0.34 : wide ? 0.54 : 1));
-  const right = three ? left : wide ? stage.column - left - 20 : stage.column;
-  const height = Math.max(96, Math.min(left * 0.72, stage.tall - (three ? 80 : 100)));
-  const weighed = bars(focused, note, stage, right);
-  const pieces = dom.h(
-    "div",
-    { class: "sv-columns" },
-    book ? map(focused, book, stage, left, height) : null,
-    three ? [weighed, other] : dom.h("div", { class: "sv-judgement-column" }, weighed, other),
-  );
-  const chooser = noteRegistry.chooser(rows.slice(0, 14), focused, stage);
-  const heading = svgKit.caption(dom.h("b", {}, sentence(focused, note)));
-  return dom.h("div", {}, dom.h("div", { class: "sv-judgement-head" }, chooser, codes.kin(book, focused.near, focused.count), heading), pieces);
+  const { u } = stage;
+  const more = svgKit.more(stage, noteRegistry.chooser(rows.slice(0, 14), focused, stage), dom.h("p", { class: "sv-mute" }, WHY));
+  const told = svgKit.caption(dom.h("b", {}, sentence(focused, note)));
+  // A pane that is wide and low has the map beside the sums.
+  const beside = book && stage.column > 430 && stage.tall < 400 * u;
+  const wide = beside ? Math.floor(stage.column * 0.46) : stage.column;
+  const height = beside ? Math.max(70 * u, stage.tall - 110 * u) : Math.max(64 * u, Math.min(wide * 0.72, stage.tall - 330 * u));
+  const look = book ? [map(focused, book, stage, wide, Math.min(height, wide * 0.72)), codes.kin(book, focused.near, focused.count)] : null;
+  const sums = [bars(focused, note, stage, beside ? stage.column - wide - 16 : stage.column), beside ? null : told, slider(note, step, stage), more];
+  return beside
+    ? dom.h("div", {}, dom.h("div", { class: "sv-beside" }, dom.h("div", {}, look), dom.h("div", {}, sums)), told)
+    : dom.h("div", {}, look, sums);
 }
 
-noteRegistry.register("relaxed", { title: "Nearest latent codes", roomy: true, draw, overlay });
+noteRegistry.register("relaxed", { title: "Nearest latent codes", draw, overlay });

@@ -20,14 +20,15 @@ function read(note) {
 
 function bars(data, stage) {
   const { u } = stage;
-  const [left, pitch] = [62 * u, (data.compared ? 44 : 30) * u];
+  const roomy = Math.max(34, Math.min(44, (stage.tall / u - 150) / Math.max(1, data.depths)));
+  const [left, pitch] = [62 * u, (data.compared ? roomy : 30) * u];
   const scale = stage.column - left - 64 * u;
   const rows = Array.from({ length: data.depths }, (_, depth) => {
     const y = depth * pitch + 2;
     const bar = (values, at, kind) => {
       const share = Math.min(1, values[depth] / data.total[depth]);
       return [
-        box(left, at, Math.max(1, share * scale), 14 * u, kind, 2),
+        box(left, at, Math.max(1, share * scale), 13 * u, kind, 2),
         text(stage, left + share * scale + 6 * u, at + 11 * u, `${Math.round(100 * share)} % of ${data.total[depth]}`, {
           kind: "sv-mute",
         }),
@@ -36,7 +37,7 @@ function bars(data, stage) {
     return [
       text(stage, left - 8 * u, y + 11 * u, `level ${depth + 1}`, { anchor: "end" }),
       bar(data.ours, y, "sv-with-bar"),
-      data.compared ? bar(data.bare, y + 17 * u, "sv-without-bar") : null,
+      data.compared ? bar(data.bare, y + 15 * u, "sv-without-bar") : null,
     ];
   });
   return svgKit.frame(stage.column, Math.max(1, data.depths) * pitch, sentence(data), rows);
@@ -57,13 +58,13 @@ function draw(note, step, stage) {
   return dom.h(
     "div",
     {},
-    svgKit.caption(sentence(data)),
     data.depths ? bars(data, stage) : svgKit.caption("Nothing was judged before this step."),
     data.compared
       ? svgKit.key([square("sv-with-bar"), "with its vectors"], [square("sv-without-bar"), "without"])
       : null,
-    dom.h("p", { class: "sv-mute" }, `Length of the vector each step adds · ${lengths}`),
+    svgKit.caption(sentence(data)),
+    svgKit.more(stage, dom.h("p", { class: "sv-mute" }, `Length of the vector each step adds · ${lengths}`)),
   );
 }
 
-noteRegistry.register("residuals", { title: "Step embeddings", roomy: true, draw });
+noteRegistry.register("residuals", { title: "Step embeddings", draw });

@@ -1,12 +1,14 @@
-// A drafter trained on whole trees: the tree it grows beside the one it grew before its training, and the reward of both.
+// A drafter trained on whole trees: the tree it grew before its training, the one it grows now, and how far each was right.
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, disc, line, rhombus, text } from "../kit/svgKit.js";
 import { Tip } from "../kit/tip.js";
 
-const MOST = 400;
+const MOST = 400,
+  STEPS = 60;
 
 /** Parents and tokens of a tree as nodes with depth, path (for telling which nodes two trees share) and children. */
 function tree(tokens, parents, texts) {
@@ -34,88 +36,156 @@ function read(note, step) {
   return { after, before, branches, reward: coerce.number(note.reward), was: coerce.number(note.before) };
 }
 
+/** Paths of a tree that the written text goes down: the root's, then one more for every token that was right. */
+function rightPaths(nodes, written) {
+  const paths = [];
+  for (let at = nodes[0], token = 0; at; token += 1) {
+    paths.push(at.path);
+    const path = `${at.path} ${written[token]}`;
+    at = at.children.find((child) => child.path === path);
+  }
+  return paths;
+}
+
+/** What was written from this step on: either tree would have been held against it. */
+function writtenFrom(steps, at) {
+  const tokens = [];
+  for (let place = at; place < steps.length && tokens.length < 64; place += 1) tokens.push(...steps[place].emitted);
+  return tokens;
+}
+
+/** Accepted length as far as text was written: behind the end of a run nothing says what the other tree would have got. */
+const judged = (step, written) => Math.min(step.path.length, written.length);
+
 /** Rows of leaves from top to bottom, parents in the middle of their children. */
-function layOut(nodes, width, height) {
+function layOut(nodes, depth, width, height) {
   const leaves = nodes.filter((node) => !node.children.length);
-  const depth = Math.max(1, ...nodes.map((node) => node.depth));
   let next = 0;
   const settle = (node) => {
-    node.x = 6 + ((width - 14) * node.depth) / depth;
+    node.x = 6 + (width * node.depth) / depth;
     node.children.forEach(settle);
     const ends = node.children;
     node.y = ends.length
       ? (ends[0].y + ends[ends.length - 1].y) / 2
-      : 8 + ((height - 16) * next++) / Math.max(1, leaves.length - 1);
+      : 14 + ((height - 22) * (leaves.length > 1 ? next++ : 0.5)) / Math.max(1, leaves.length - 1);
   };
   settle(nodes[0]);
+  return { pitch: width / depth, row: height / leaves.length };
 }
 
-function smallTree(nodes, others, accepted, x, top, side, id) {
+/** One tree below its title. `others` are the paths of the other tree, `side` says which of the two this is. */
+function drawTree(stage, nodes, others, right, { top, height, depth, side }) {
+  const { u } = stage;
+  const at = layOut(nodes, depth, stage.column - 70 * u, height);
+  const accepted = new Set(right);
   const only = (node) => others && node.depth && !others.has(node.path);
   const edges = nodes.flatMap((node) =>
     node.children.map((child) => {
       const look = accepted.has(child.path) ? "sv-accepted-line" : only(child) ? `sv-only-${side}` : "";
-      return line(x + node.x, top + node.y, x + child.x, top + child.y, `sv-tree-link ${look}`);
+      return line(node.x, top + node.y, child.x, top + child.y, `sv-tree-link ${look}`);
     }),
   );
   const marks = nodes.map((node) => {
-    const mark = accepted.has(node.path)
-      ? disc(x + node.x, top + node.y, 4.4, "sv-accepted-mark")
-      : only(node)
-        ? side === "after"
-          ? box(x + node.x - 3.6, top + node.y - 3.6, 7.2, 7.2, "sv-new-mark", 1)
-          : rhombus(x + node.x, top + node.y, 3.4, "sv-pruned-mark")
-        : disc(x + node.x, top + node.y, node.depth ? 2.6 : 3.6, node.depth ? "sv-unverified-mark" : "sv-root-mark");
-    return dom.s("g", { "data-id": id(node) }, mark);
+    const [x, y] = [node.x, top + node.y];
+    const kept = accepted.has(node.path) && node.depth;
+    // The shape tells what training did to a node, the fill whether it was right.
+    const r = kept ? 5 : Math.max(2.2, Math.min(4.4, at.row * 0.7)); // large trees have small marks
+    const mark = only(node)
+      ? side === "after"
+        ? box(x - r, y - r, 2 * r, 2 * r, kept ? "sv-accepted-mark" : "sv-new-mark", 1)
+        : rhombus(x, y, 1.2 * r, kept ? "sv-accepted-mark" : "sv-pruned-mark")
+      : kept
+        ? disc(x, y, r, "sv-accepted-mark")
+        : disc(x, y, node.depth ? 0.7 * r : 4, node.depth ? "sv-unverified-mark" : "sv-root-mark");
+    const letters = Math.floor(((node.children.length ? at.pitch : 68 * u) - 18) / (6.9 * u));
+    const word = (at.row >= 11 * u || kept) && letters > 1 ? format.token(node.text, letters) : "";
+    const kind = `sv-word sv-halo ${kept || !node.depth ? "" : "sv-mute"}`;
+    const clear = node.children.length && node.depth && at.row > 17 * u; // above the edge that goes on from here
+    const label = word && text(stage, x + (clear ? 5 : 8), y + (clear ? -6 : 4), word, { kind, size: 11, bold: kept });
+    return dom.s("g", { "data-id": side === "after" ? node.id : null }, mark, label || null);
   });
   return [edges, marks];
 }
 
-/** Two bars on one scale: the reward before and after. */
-function meter(data, stage) {
+/** Tokens right in the trees before (below the line) and after (above it), step by step. A click goes to the step. */
+function history(stage) {
   const { u } = stage;
-  const most = Math.max(0.1, data.reward || 0, data.was || 0) * 1.02;
-  const left = 104 * u,
-    room = stage.column - left - 46 * u;
-  const bar = (value, high, name, kind) => [
-    text(stage, 0, high + 10 * u, name, {}),
-    box(left, high, room, 13 * u, "sv-tank-wall", 3),
-    box(left, high, (room * Math.max(0, value)) / most, 13 * u, kind, 3),
-    text(stage, left + room + 7 * u, high + 10.5 * u, value.toFixed(2), { bold: true }),
+  const steps = coerce.list(stage.trace && stage.trace.steps);
+  const from = Math.max(0, Math.min(stage.cursor - STEPS / 2, steps.length - STEPS));
+  const rows = steps.slice(from, from + STEPS).map((step, place) => {
+    const note = step.notes.find((other) => other.type === "reward");
+    const before = note ? read(note, step).before : null;
+    const written = writtenFrom(steps, from + place);
+    return [judged(step, written), before ? rightPaths(before, written).length - 1 : 0];
+  });
+  const total = (side) => rows.reduce((sum, row) => sum + row[side], 0);
+  const most = Math.max(1, ...rows.flat());
+  const left = 122 * u,
+    half = 15 * u,
+    pitch = Math.min(16 * u, (stage.column - left) / rows.length);
+  const bars = rows.map(([now, was], place) => {
+    const x = left + place * pitch;
+    const wide = Math.max(1, pitch - 1.5);
+    return dom.s(
+      "g",
+      { "data-step": from + place },
+      box(x, 0, pitch, 2 * half + 2, from + place === stage.cursor ? "sv-now-ground" : "sv-blank", 1),
+      box(x, half - (half * now) / most, wide, (half * now) / most, "sv-reward-bar", 0),
+      box(x, half + 2, wide, (half * was) / most, "sv-was-bar", 0),
+    );
+  });
+  const names = [
+    text(stage, 0, half - 3 * u, `after: ${total(0)} accepted`, { bold: true }),
+    text(stage, 0, 2 * half, `before: ${total(1)}`, { kind: "sv-mute" }),
   ];
-  const parts = [];
-  if (data.was !== null) parts.push(bar(data.was, 0, "before training", "sv-before-bar"));
-  if (data.reward !== null)
-    parts.push(bar(data.reward, (data.was === null ? 0 : 19) * u, "this drafter", "sv-reward-bar"));
-  return svgKit.frame(
-    stage.column,
-    (data.was === null ? 21 : 40) * u,
-    "Tree reward before and after training",
-    parts,
-  );
+  const spoken = `Tokens accepted in ${rows.length} steps: ${total(1)} before training, ${total(0)} after`;
+  const figure = svgKit.frame(stage.column, 2 * half + 3, spoken, names, bars, line(left, half + 1, left + rows.length * pitch, half + 1, "sv-axis"));
+  figure.addEventListener("click", (event) => {
+    const bar = event.target.closest("[data-step]");
+    if (bar) stage.go(Number(bar.dataset.step));
+  });
+  const apart = rows.map(([now, was]) => Math.abs(now - was));
+  const at = apart.indexOf(Math.max(...apart));
+  // On an early step both may be alike: the step that tells most is one click away.
+  if (!apart[at] || from + at === stage.cursor) return figure;
+  const label = `Step ${from + at + 1}: ${rows[at][0]} instead of ${rows[at][1]}`;
+  return [figure, dom.h("div", { class: "sv-chooser" }, dom.button(label, "Where the two trees differ most", () => stage.go(from + at)))];
 }
 
-function trees(data, step, stage) {
+function draw(note, step, stage) {
+  const data = read(note, step);
+  if (data.after.length < 2) return svgKit.caption("Nothing was drafted in this step, so there is no tree to compare.");
   const { u } = stage;
-  const height = Math.max(110 * u, Math.min(200 * u, stage.tall - 184 * u));
-  const wide = data.before ? stage.column / 2 - 8 : stage.column;
-  const accepted = new Set(step.path.map((id) => data.after[id] && data.after[id].path).filter(Boolean));
+  const written = writtenFrom(coerce.list(stage.trace && stage.trace.steps), stage.cursor);
   const paths = (nodes) => new Set(nodes.map((node) => node.path));
+  const now = judged(step, written);
+  const was = data.before && !step.veiled ? rightPaths(data.before, written) : [""];
+  const half = Math.min(190 * u, Math.max(62 * u, (stage.tall - 160 * u) / (data.before ? 2 : 1)));
+  const depth = Math.max(1, ...[...data.after, ...(data.before || [])].map((node) => node.depth));
+  const title = (y, name, right, nodes) => [
+    text(stage, 0, y, name, { bold: true, size: 12.5 }),
+    text(stage, stage.column, y, `${step.veiled ? "" : `accepted length ${right}, `}${format.count(nodes.length - 1, "node")}`, {
+      anchor: "end",
+      bold: true,
+      kind: right && !step.veiled ? "sv-right" : "sv-mute",
+    }),
+  ];
   const parts = [];
+  let y = 0;
   if (data.before) {
-    layOut(data.before, wide, height);
-    parts.push(text(stage, 0, 11 * u, "its tree before", { bold: true }));
-    parts.push(smallTree(data.before, paths(data.after), accepted, 0, 16 * u, "before", () => null));
-    parts.push(line(wide + 8, 0, wide + 8, height + 16 * u, "sv-divider"));
+    parts.push(title(12 * u, "Before training", was.length - 1, data.before));
+    parts.push(drawTree(stage, data.before, paths(data.after), was, { top: 17 * u, height: half, depth, side: "before" }));
+    y = half + 24 * u;
+    parts.push(line(0, y - 3 * u, stage.column, y - 3 * u, "sv-divider"));
   }
-  const from = data.before ? wide + 16 : 0;
-  layOut(data.after, wide - 6, height);
-  parts.push(text(stage, from, 11 * u, data.before ? "its tree now" : "its tree", { bold: true }));
-  parts.push(
-    smallTree(data.after, data.before ? paths(data.before) : null, accepted, from, 16 * u, "after", (node) => node.id),
-  );
-  const figure = svgKit.frame(stage.column, height + 18 * u, "The tree before and after training", parts);
-  return svgKit.pickable(figure, stage, (id) => about(data, step, id));
+  parts.push(title(y + 12 * u, data.before ? "After training" : "The tree", now, data.after));
+  const path = ["", ...step.path.slice(0, now).map((id) => data.after[id] && data.after[id].path)];
+  parts.push(drawTree(stage, data.after, data.before && paths(data.before), path, { top: y + 17 * u, height: half, depth, side: "after" }));
+  const spoken = sentence(data, step, now, was.length - 1);
+  const figure = svgKit.pickable(svgKit.frame(stage.column, y + half + 19 * u, spoken, parts), stage, (id) => about(data, step, id));
+  const legend = [[disc(0, 0, 5, "sv-accepted-mark"), "accepted"]];
+  if (data.before) legend.push([rhombus(0, 0, 4.6, "sv-pruned-mark"), "lost"], [box(-4, -4, 8, 8, "sv-new-mark", 1), "gained"]);
+  return dom.h("div", {}, figure, svgKit.key(...legend), svgKit.caption(spoken), data.before && !step.veiled ? history(stage) : null, svgKit.more(stage, svgKit.caption(reward(data))));
 }
 
 function about(data, step, id) {
@@ -124,37 +194,21 @@ function about(data, step, id) {
   return [...Tip.about(step, step.nodes[id]), ...more];
 }
 
-function sentence(data) {
-  const best = data.branches.reduce((most, branch) => Math.max(most, branch.length), 0);
-  const about = best
-    ? `A branch's length L is how many of its tokens the target can be expected to keep, at most ${best.toFixed(2)} here; the reward is log Σ exp(L). `
-    : "The reward says how many tokens of the tree the target can be expected to keep. ";
-  if (data.was === null || data.reward === null) return about;
-  const gain = data.reward - data.was;
-  const side =
-    Math.abs(gain) < 0.005
-      ? "left it as it was here"
-      : `moved it by ${gain > 0 ? "+" : "−"}${Math.abs(gain).toFixed(2)} here`;
-  return `${about}Training on trees ${side}.`;
+function sentence(data, step, now, was) {
+  if (!data.before) return "Training rewarded whole trees: the more tokens of a branch the target keeps, the better.";
+  const paths = (nodes) => new Set(nodes.map((node) => node.path));
+  const [before, after] = [paths(data.before), paths(data.after)];
+  const gained = [...after].filter((path) => !before.has(path)).length;
+  const lost = [...before].filter((path) => !after.has(path)).length;
+  const kept = step.veiled ? "the target has not looked yet" : now === was ? `${now} accepted either way` : `${now} accepted instead of ${was}`;
+  return gained + lost ? `Training gained ${format.count(gained, "node")} and lost ${lost} here: ${kept}.` : `The same tree: ${kept}.`;
 }
 
-function draw(note, step, stage) {
-  const data = read(note, step);
-  if (data.after.length < 2)
-    return svgKit.caption("Nothing was drafted in this step, so there is no tree to reward.");
-  const legend = [[disc(0, 0, 4.4, "sv-accepted-mark"), "kept by the target"]];
-  if (data.before) {
-    legend.push([box(-3.6, -3.6, 7.2, 7.2, "sv-new-mark", 1), "new"]);
-    legend.push([rhombus(0, 0, 3.6, "sv-pruned-mark"), "given up"]);
-  }
-  return dom.h(
-    "div",
-    {},
-    svgKit.caption(sentence(data)),
-    meter(data, stage),
-    trees(data, step, stage),
-    svgKit.key(...legend),
-  );
+/** What training went by. */
+function reward(data) {
+  if (data.reward === null) return "The reward of this tree was not recorded.";
+  const was = data.was === null ? "" : `, before training ${data.was.toFixed(2)}`;
+  return `Tree reward: log Σ exp(L) over the branches, L the tokens of a branch that the target is expected to keep: ${data.reward.toFixed(2)}${was}.`;
 }
 
-noteRegistry.register("reward", { title: "Tree reward", roomy: true, draw });
+noteRegistry.register("reward", { title: "Tree reward", draw });

@@ -71,10 +71,10 @@ function draw(note, step, stage) {
   const moments = [{ key: "round", label: "After the round" }];
   if (note.swept) moments.push({ key: "swept", label: "Swept" });
   const drawMoment = (moment) =>
-    dom.h("div", {}, svgKit.caption(sentence(data, note, moment)), picture(data, note, stage, moment));
+    dom.h("div", {}, picture(data, note, stage, moment), svgKit.caption(sentence(data, note, moment)));
   const square = (kind) => box(-6, -6, 12, 12, kind, 0);
   const key = svgKit.key([square("sv-slot"), "kept"], [square("sv-hole"), "hole: rejected, masked"]);
   return dom.h("div", {}, scrubber.make(stage, "rows", moments, drawMoment), key);
 }
 
-noteRegistry.register("rows", { title: "Batch KV cache", roomy: true, draw });
+noteRegistry.register("rows", { title: "Batch KV cache", draw });

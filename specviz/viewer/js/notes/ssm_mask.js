@@ -45,16 +45,12 @@ function reads(data, id) {
 }
 
 function sentence(data, step, head, id) {
-  const path = data.paths[id];
   const { own, before } = reads(data, id);
   const carried = format.probability(left(head, id, null));
   const name = format.token(step.nodes[id].text, 20);
-  const where = `layer ${head.layer}, head ${head.head}`;
   const early = before ? ` and ${format.count(before, "input")} from before the root` : "";
-  return (
-    `The decays of ${format.count(path.length, "node")} down to ${name} leave ${carried} of the carried state (${where}). ` +
-    `Its convolution reads ${own.size === 1 ? "the node itself" : `the last ${own.size} nodes of the path`}${early}.`
-  );
+  const read = own.size === 1 ? "the node itself" : `the last ${own.size} nodes of the path`;
+  return `The decays of ${format.count(data.paths[id].length, "node")} down to ${name} leave ${carried} of the carried state; its convolution reads ${read}${early}.`;
 }
 
 function cell(x, y, side, kind, share) {
@@ -68,7 +64,7 @@ function matrix(data, step, stage, head) {
   const { u } = stage;
   const named = data.count <= 40;
   const start = named ? 84 * u : 22 * u;
-  const high = Math.max(130 * u, stage.tall - 268 * u);
+  const high = Math.max(120 * u, stage.tall - 244 * u);
   const side = Math.max(3, Math.min(19 * u, (stage.column - start - 8) / (data.count + 1.4), high / data.count));
   const x = (column) => start + (column < 0 ? 0 : (column + 1.4) * side);
   const top = 17 * u;
@@ -95,7 +91,7 @@ function matrix(data, step, stage, head) {
   ];
   const height = top + data.count * side + 6;
   const mark = (at) => marks(data, at, x, top, side);
-  return { parts: [nothing, rows, heading], mark, height, end: x(data.count - 1) + side };
+  return { parts: [nothing, rows, heading], mark, height };
 }
 
 /** Outlines over the matrix: the path of the node in focus, and what its convolution reads. */
@@ -163,11 +159,10 @@ function memory(data, stage, x, top) {
 function picture(data, step, stage, head, caption) {
   const { u } = stage;
   const decayMatrix = matrix(data, step, stage, head);
-  const below = Math.max(decayMatrix.height, 128 * u) + 20 * u;
+  const below = decayMatrix.height + 20 * u;
   const { each, replay } = data.bytes;
   const cost = each ? ` A state for each node would take ${size(each)}, the replay takes ${size(replay)}.` : "";
   const spoken = `Decay matrix of ${data.count} nodes, ${coerce.text(head.name)} head.${cost}`;
-  const beside = stage.column - decayMatrix.end > 140 * u;
   const moving = dom.s("g", { class: "sv-moving" });
   const show = () => {
     const at = focus(data, stage);
@@ -177,10 +172,9 @@ function picture(data, step, stage, head, caption) {
   };
   const figure = svgKit.frame(
     stage.column,
-    below + (beside || !each ? 58 : 184) * u,
+    below + 58 * u,
     spoken,
     decayMatrix.parts,
-    beside ? memory(data, stage, decayMatrix.end + 22 * u, 6 * u) : memory(data, stage, 0, below + 66 * u),
     moving,
   );
   show();
@@ -201,7 +195,7 @@ function follow(data, step, stage, head) {
   figure.addEventListener("click", (event) => {
     if (row(event)) stage.pick(Number(row(event).dataset.id));
   });
-  return dom.h("div", { class: "sv-decay-note" }, caption, figure);
+  return dom.h("div", { class: "sv-decay-note" }, figure, caption);
 }
 
 function draw(note, step, stage) {
@@ -222,7 +216,11 @@ function draw(note, step, stage) {
     {},
     scrubber.make(stage, "ssm_mask", moments(data), (moment) => follow(data, step, stage, moment.head), 1),
     legend,
-    dom.h("p", { class: "sv-mute" }, `${mixed} Only the accepted path is replayed into the state.`),
+    svgKit.more(
+      stage,
+      data.bytes.each ? svgKit.frame(stage.column, 116 * stage.u, "What states cost", memory(data, stage, 0, 0)) : null,
+      dom.h("p", { class: "sv-mute" }, `${mixed} Only the accepted path is replayed into the state.`),
+    ),
   );
 }
 
@@ -250,4 +248,4 @@ function overlay(note, step, stage) {
   };
 }
 
-noteRegistry.register("ssm_mask", { title: "Decay mask", roomy: true, draw, overlay });
+noteRegistry.register("ssm_mask", { title: "Decay mask", draw, overlay });

@@ -4,36 +4,50 @@ import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as labels from "../kit/labels.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
+import * as svgKit from "../kit/svgKit.js";
 
 noteRegistry.register("successors", {
   title: "Successor rows",
   draw(note, step, stage) {
     const rows = coerce.list(note.rows);
-    const anew = note.updated
-      ? ` After this pass ${format.count(note.updated, "row")} of the matrix ${note.updated === 1 ? "was" : "were"} written anew, at rejected nodes too.`
-      : "";
     const summary = rows.length
-      ? "Each row below became the children of one node: the eight tokens the target last ranked highest after it."
+      ? "A row became the children of one node: the tokens that the target last ranked highest after it."
       : "The matrix knows no successor of this token yet, so nothing was drafted.";
-    const hidden = step.nodes.length - 1 > rows.length && rows.length;
+    const anew = note.updated ? `After this pass ${format.count(note.updated, "row")} of the matrix ${note.updated === 1 ? "was" : "were"} written anew, at rejected nodes too.` : "";
+    const first = step.nodes.length - 1 > rows.length && rows.length ? `The first ${format.count(rows.length, "row")} of this tree.` : "";
     return dom.h(
       "div",
       {},
-      dom.h("p", { class: "sv-explanation" }, summary + anew),
       rows.length ? successorTable(rows, step, stage) : null,
-      hidden ? dom.h("p", { class: "sv-mute" }, `The first ${format.count(rows.length, "row")} of this tree.`) : null,
+      dom.h("p", { class: "sv-explanation" }, summary),
+      anew || first ? svgKit.more(stage, svgKit.caption(anew), dom.h("p", { class: "sv-mute" }, first)) : null,
     );
   },
 });
 
+/** As many successors as there is room for, likeliest first; one further back that was drafted and kept takes the last place. */
+function shownRanks(row, step, room) {
+  const count = coerce.list(row.texts).length;
+  const ranks = Array.from({ length: Math.min(count, room) }, (_, rank) => rank);
+  const kept = row.tokens.findIndex((token, rank) => rank < row.used && noteRegistry.verdict(step, row.node, token) === "accepted");
+  if (kept >= room) ranks[room - 1] = kept;
+  return ranks;
+}
+
 function successorTable(rows, step, stage) {
   const focused = noteRegistry.focus(rows, stage);
+  const room = Math.max(2, Math.floor((stage.column - 116 * stage.u) / (66 * stage.u)));
   const most = Math.max(1, ...rows.map((row) => coerce.list(row.texts).length));
-  const heads = Array.from({ length: most }, (_, rank) => dom.h("th", { scope: "col" }, String(rank + 1)));
+  const heads = Array.from({ length: Math.min(room, most) }, (_, rank) => dom.h("th", { scope: "col" }, String(rank + 1)));
   const body = rows.map((row) => {
-    const name = dom.h("th", { scope: "row" }, format.token(coerce.text(row.text), 11));
-    const cells = coerce.list(row.texts).map((text, rank) => successorCell(row, rank, text, step));
-    const tableRow = dom.h("tr", { class: row === focused ? "sv-chosen" : "", "data-id": row.node }, name, cells);
+    const name = dom.h("th", { scope: "row" }, format.token(coerce.text(row.text), 9));
+    const texts = coerce.list(row.texts);
+    const ranks = shownRanks(row, step, room);
+    const cells = ranks.map((rank) => successorCell(row, rank, texts[rank], step));
+    const rest = texts.length - ranks.length;
+    const drafted = Math.max(0, Math.min(row.used, texts.length) - ranks.filter((rank) => rank < row.used).length);
+    const title = `${rest} more remembered, ${drafted} of them drafted`;
+    const tableRow = dom.h("tr", { class: row === focused ? "sv-chosen" : "", "data-id": row.node }, name, cells, rest > 0 ? dom.h("td", { class: drafted ? "sv-used" : "sv-unused", title }, `+${rest}`) : null);
     tableRow.addEventListener("click", () => stage.pick(row.node));
     return tableRow;
   });
@@ -47,6 +61,6 @@ function successorTable(rows, step, stage) {
 
 function successorCell(row, rank, text, step) {
   const status = rank < row.used ? noteRegistry.verdict(step, row.node, row.tokens[rank]) || "skipped" : null;
-  const title = status ? labels.of(status) : "remembered, not drafted";
-  return dom.h("td", { class: status ? `sv-used sv-is-${status}` : "sv-unused", title }, format.token(text, 9));
+  const title = `${format.token(text, 40)}: rank ${rank + 1}, ${status ? labels.of(status) : "remembered, not drafted"}`;
+  return dom.h("td", { class: status ? `sv-used sv-is-${status}` : "sv-unused", title }, format.token(text, 7));
 }

@@ -30,7 +30,7 @@ function chart(note, stage) {
   const most = Math.max(1, threshold, ...tried.map((attempt) => coerce.number(attempt.score) || 0));
   const left = 30 * u,
     top = 18 * u,
-    height = 92 * u,
+    height = Math.max(80 * u, Math.min(220 * u, stage.tall - (130 + 23 * coerce.list(note.rows).length) * u)),
     pitch = Math.min(34 * u, (stage.column - left) / tried.length);
   const y = (value) => top + (height - top) * (1 - Math.min(1, value / most));
   const bars = tried.map((attempt, at) => {
@@ -78,11 +78,11 @@ function draw(note, step, stage) {
   return dom.h(
     "div",
     {},
-    svgKit.caption(sentence(note, step)),
     chart(note, stage),
     rows.length ? dom.h("div", where, table) : null,
-    summary ? dom.h("p", { class: "sv-mute" }, `Best score by memory: ${summary}.`) : null,
+    svgKit.caption(sentence(note, step)),
+    summary ? svgKit.more(stage, dom.h("p", { class: "sv-mute" }, `Best score by memory: ${summary}.`)) : null,
   );
 }
 
-noteRegistry.register("suffix", { title: "Suffix match", roomy: true, draw });
+noteRegistry.register("suffix", { title: "Suffix match", draw });

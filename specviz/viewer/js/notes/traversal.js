@@ -147,7 +147,7 @@ function result(data, step) {
         ? "the other order was luckier here; on average going up never keeps less."
         : "no difference here.";
   const other = ` Judged from the root down, with the same coins, this tree would have kept ${data.topDown}: ${side}`;
-  return dom.h("p", {}, dom.h("b", {}, `${acceptedCount} kept.`), other);
+  return svgKit.caption(dom.h("b", {}, `${acceptedCount} kept.`), other);
 }
 
 function picture(data, step, stage, moment) {
@@ -166,9 +166,8 @@ function draw(note, step, stage) {
     dom.h(
       "div",
       {},
-      svgKit.caption(sentence(step, moment.visit)),
       picture(data, step, stage, moment),
-      last(moment) ? result(data, step) : null,
+      last(moment) && result(data, step) ? result(data, step) : svgKit.caption(sentence(step, moment.visit)),
     );
   const legend = svgKit.key(
     [tank(-4, -6, 8, 12, 0.6, "sv-is-accepted"), "weight: probability of being kept"],
@@ -220,4 +219,4 @@ const cursor = (item, u) => [
   dom.s("path", { d: `M${item.x - 14 * u} ${item.y}l${-9 * u} ${-6 * u}v${12 * u}Z`, class: "sv-test-passed" }),
 ];
 
-noteRegistry.register("traversal", { title: "Leaf to root", roomy: true, draw, overlay });
+noteRegistry.register("traversal", { title: "Leaf to root", draw, overlay });

@@ -136,7 +136,7 @@ function draw(note, step, stage) {
   if (rows.some((row) => above(row) && !isKept(row)))
     marks.push([disc(0, 0, 4.5, "sv-off-path-mark"), "typical, off the path"]);
   marks.push(edge);
-  return dom.h("div", {}, svgKit.caption(sentence(focused)), figure, svgKit.key(...marks));
+  return dom.h("div", {}, figure, svgKit.key(...marks), svgKit.caption(sentence(focused)));
 }
 
-noteRegistry.register("typical", { title: "Typical acceptance", roomy: true, draw });
+noteRegistry.register("typical", { title: "Typical acceptance", draw });

@@ -1,10 +1,11 @@
-// What target and drafter read of a prompt with a picture: two strips, one above the other, place under place.
+// What target and drafter are shown of a prompt with a picture: the picture twice, covered where the drafter gets no patch.
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as promptImage from "../kit/promptImage.js";
 import * as svgKit from "../kit/svgKit.js";
+import { box, text } from "../kit/svgKit.js";
 
 const MOST = 600;
 
@@ -46,23 +47,38 @@ function sentence(data) {
   return `Hidden from the drafter: ${all}. Its prefill is ${share} % of the target's.`;
 }
 
+/** The picture as each of the two gets it, and below how long the prompt is that it reads. */
+function pictures(data, picture, stage) {
+  const { u } = stage;
+  const wide = (stage.column - 14 * u) / 2;
+  const shape = picture ? promptImage.fit(picture, 1) : [1, 0];
+  const side = Math.max(90, Math.min(wide / shape[0], (stage.tall - 150 * u) / (shape[1] || 1)));
+  const high = side * shape[1];
+  const most = Math.max(1, data.target, data.drafter);
+  const half = (at, name, count, look) => {
+    const x = at * (wide + 14 * u);
+    const bar = high + 30 * u;
+    return [
+      text(stage, x, 13 * u, name, { bold: true, size: 13 }),
+      picture ? promptImage.draw(picture, x + 1, 20 * u, side, look) : null,
+      text(stage, x, bar + 6 * u, `prompt: ${format.count(count, "token")}`, { bold: true }),
+      box(x, bar + 12 * u, wide, 9 * u, "sv-tank-wall"),
+      box(x, bar + 12 * u, Math.max(1, (wide * count) / most), 9 * u, "sv-heat-cell"),
+    ];
+  };
+  const parts = [
+    half(0, "Target sees", data.target, () => "sv-patch"),
+    half(1, "Drafter sees", data.drafter, (place) => (data.kept.has(place) ? "sv-patch" : "sv-patch sv-greyed")),
+  ];
+  return svgKit.frame(stage.column, high + 54 * u, sentence(data), parts);
+}
+
 function draw(note, step, stage) {
   const data = read(note);
   const pieces = coerce.list(stage.trace && stage.trace.run && stage.trace.run.prompt_pieces).map(coerce.text);
   const picture = promptImage.of(stage);
-  const side = Math.min(stage.column * 0.5, 190 * stage.u);
-  const look = (place) => (data.kept.has(place) ? "sv-patch" : "sv-patch sv-greyed");
-  const patches = picture && promptImage.draw(picture, 1, 1, side, look);
-  const figure = picture && svgKit.frame(side + 2, promptImage.fit(picture, side)[1] + 2, sentence(data), patches);
-  return dom.h(
-    "div",
-    { class: "sv-visual-note" },
-    svgKit.caption(sentence(data)),
-    strip(data, "Target", data.target, pieces, false),
-    strip(data, "Drafter", data.drafter, pieces, true),
-    figure ? dom.h("p", { class: "sv-mute" }, "What the drafter is shown of the picture") : null,
-    figure,
-  );
+  const strips = [strip(data, "Target", data.target, pieces, false), strip(data, "Drafter", data.drafter, pieces, true)];
+  return dom.h("div", {}, pictures(data, picture, stage), svgKit.caption(sentence(data)), svgKit.more(stage, strips));
 }
 
-noteRegistry.register("visual_tokens", { title: "Visual tokens: target vs drafter", roomy: true, draw });
+noteRegistry.register("visual_tokens", { title: "Visual tokens", draw });

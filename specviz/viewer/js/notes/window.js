@@ -8,7 +8,7 @@ import * as svgKit from "../kit/svgKit.js";
 import { text } from "../kit/svgKit.js";
 
 const ROUNDS = 10;
-const FEWEST = 3;
+const FEWEST = 2;
 
 /** Places of the picture from the first guess of these rounds to their last. */
 function span(rows) {
@@ -33,17 +33,18 @@ function rounds(stage, width, least) {
 function draw(note, step, stage) {
   const label = 52 * stage.u;
   const width = stage.column - label - 4;
-  const rows = rounds(stage, width, 13 * stage.u);
+  const rows = rounds(stage, width, 10 * stage.u);
   const first = rows[0].step.position;
   const size = Math.max(7, Math.min(22 * stage.u, Math.floor(width / span(rows))));
   const book = codes.of(stage.trace.run);
+  const high = Math.max(15 * stage.u, size); // a row is at least as high as its name
   const parts = [];
   rows.forEach((row, line) => {
-    parts.push(text(stage, label - 6, line * size + size * 0.75, `step ${row.at + 1}`, { anchor: "end", kind: "sv-mute" }));
+    parts.push(text(stage, label - 6, (line + 0.5) * high + 4 * stage.u, `step ${row.at + 1}`, { anchor: "end", kind: "sv-mute" }));
     row.guesses.forEach((code, place) => {
       const x = label + (row.step.position - first + place) * size;
       const accepted = place < row.step.path.length;
-      const tile = codes.tile(book, code, x, line * size, size - 1, `sv-heat-cell ${accepted ? "sv-kept-code" : ""}`, 1);
+      const tile = codes.tile(book, code, x, line * high + (high - size) / 2, size - 1, `sv-heat-cell ${accepted ? "sv-kept-code" : ""}`, 1);
       tile.style.opacity = accepted ? 1 : place < row.redrawn ? 0.7 : 0.35;
       if (row.at === stage.cursor) tile.dataset.id = place + 1;
       parts.push(tile);
@@ -53,8 +54,8 @@ function draw(note, step, stage) {
   const summary =
     `${step.path.length} of ${format.count(coerce.list(note.codes).length, "guess", "guesses")} kept; ${note.redrawn} were resampled from what ` +
     `the last pass thought at their place, ${certain} were new to the window.`;
-  const figure = svgKit.pickable(svgKit.frame(stage.column, rows.length * size + 4, summary, parts), stage, (id) => [`place ${id} of the window`]);
-  return dom.h("div", {}, svgKit.caption(summary), figure, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."));
+  const figure = svgKit.pickable(svgKit.frame(stage.column, rows.length * high + 4, summary, parts), stage, (id) => [`place ${id} of the window`]);
+  return dom.h("div", {}, figure, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."), svgKit.caption(summary));
 }
 
-noteRegistry.register("window", { title: "Jacobi window", roomy: true, draw });
+noteRegistry.register("window", { title: "Jacobi window", draw });

@@ -87,7 +87,10 @@ export class Inspector {
       this.tabs[name].setAttribute("tabindex", name === tab ? "0" : "-1");
       this.panes[name].hidden = name !== tab;
     }
-    stage.root.toggleAttribute("data-roomy", tab === "method" && noteRegistry.roomy(stage));
+    // A note's picture is given the height of the tree and the overview beside it, where there are columns enough.
+    const columns = { compact: 1, phone: 1, narrow: 2 }[stage.size] || 3;
+    const needed = stage.projector ? Infinity : stage.root.hasAttribute("data-image") ? 3 : 2;
+    stage.root.toggleAttribute("data-roomy", tab === "method" && columns >= needed);
     if (tab === "method") this.drawNote();
     else this.draw();
   }
@@ -97,8 +100,7 @@ export class Inspector {
     const { stage } = this;
     const pane = this.panes.method;
     if (stage.moment !== null && stage.shown.veiled) return this.drawPhase(pane);
-    noteRegistry.draw(pane, stage);
-    return stage.moment === null ? undefined : pane.prepend(phases.card(stage));
+    return noteRegistry.draw(pane, stage, stage.moment === null ? [] : [phases.card(stage)]);
   }
 
   draw() {

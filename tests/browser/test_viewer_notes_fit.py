@@ -1,0 +1,79 @@
+"""Every note of every recording: at a projector's size it is read without scrolling, on a phone nothing is cut at the side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright")
+
+from specviz.trace import store
+from tests.support.pages.stage import PHONE, PROJECTOR, Open
+
+pytestmark = pytest.mark.browser
+
+TRACES = Path(__file__).parents[2] / "assets" / "traces"
+RECORDINGS = sorted(path for path in TRACES.glob("*.jsonl") if any(step.notes for step in store.read(path).steps))
+# What the app leaves of a projector's window for the stage below a race: its tabs, its controls and the race take the rest.
+IN_THE_APP = {"width": 1028, "height": 564}
+STEPS = 4
+SMALLEST = 11
+
+# Each kind of note at some steps of the run and at every moment of its own scrubber: [note, step, moment, what is wrong].
+CHECK = """([steps, smallest, down]) => {
+  const here = stage.stage, wrong = [], kinds = new Map();
+  here.trace.steps.forEach((step, at) => step.notes.forEach(({ type }) => kinds.set(type, [...(kinds.get(type) || []), at])));
+  const look = (pane, ...where) => {
+    const say = (what) => wrong.push([...where, what]);
+    const frame = pane.getBoundingClientRect();
+    if (down && pane.scrollHeight > pane.clientHeight) say(`${pane.scrollHeight - pane.clientHeight} pixels below the edge`);
+    for (const part of pane.querySelectorAll("*")) {
+      if (part.closest("details:not([open]) > :not(summary)")) continue;
+      const box = part.getBoundingClientRect(), style = getComputedStyle(part);
+      if (!box.width || !box.height || (style.clipPath !== "none")) continue;
+      if (part.scrollWidth > part.clientWidth + 1 && /auto|scroll|hidden/.test(style.overflowX) && part.clientWidth)
+        if (style.textOverflow !== "ellipsis") say(`${part.className} scrolls sideways`);
+      if (/rect|circle/.test(part.tagName) && box.right > frame.right + 1) say(`a ${part.tagName} is cut at the side`);
+      const written = [...part.childNodes].some((one) => one.nodeType === 3 && one.textContent.trim());
+      if (!written) continue;
+      if (box.left < frame.left - 1 || box.right > frame.right + 1) say(`“${part.textContent.slice(0, 20)}” is cut at the side`);
+      if (parseFloat(style.fontSize) < smallest - 0.01) say(`“${part.textContent.slice(0, 20)}” is ${style.fontSize}`);
+    }
+  };
+  for (const [type, at] of kinds) {
+    const some = Array.from({ length: steps }, (_, one) => at[Math.round((one * (at.length - 1)) / (steps - 1))]);
+    for (const step of new Set(some)) {
+      here.go(step);
+      here.set({ tab: "method", selectedNote: type, picked: true });
+      here.flush();
+      const pane = here.root.querySelector(".sv-pane:not([hidden])");
+      const slider = pane.querySelector(".sv-scrubber input");
+      look(pane, type, step + 1, "");
+      if (!slider) continue;
+      for (let moment = 0; moment <= Number(slider.max); moment += 1) {
+        slider.value = moment;
+        slider.dispatchEvent(new Event("input"));
+        look(pane, type, step + 1, slider.getAttribute("aria-valuetext"));
+      }
+      here.moments = {};
+    }
+  }
+  return wrong;
+}"""
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.split(".")[0])
+def test_notes_need_no_scrolling_and_are_not_cut_off(path: Path, show: Open) -> None:
+    tab = show(path.read_text(encoding="utf-8"))
+    wrong: list[str] = []
+    for name, size in (("projector", PROJECTOR), ("app", IN_THE_APP), ("phone", PHONE)):
+        tab.page.set_viewport_size(size)  # type: ignore[arg-type]
+        height = f"{size['height']}px" if name == "app" else ""
+        tab.run("(height) => document.body.style.setProperty('--specviz-height', height)", height)
+        tab.until(f"stage.stage.width === {size['width']}")
+        tab.until(f"!{json.dumps(height)} || stage.stage.height === {size['height']}")
+        found = tab.run(CHECK, [STEPS, SMALLEST, name != "phone"])
+        wrong += [f"{name}: {note}, step {step} {moment}: {what}" for note, step, moment, what in found]
+    assert not wrong, "\n".join(wrong[:20])
