@@ -1,8 +1,8 @@
 """specviz runs speculative decoding live and draws what happens.
 
 ``specviz.run(method=..., prompt=...)`` decodes and returns a trace, whose ``show`` puts it on the stage in a notebook;
-``specviz.figures`` draws it for papers and slides. All are imported when first used, so that listing methods or reading a
-trace needs no torch.
+``specviz.record(model)`` makes traces of transformers' own ``generate``; ``specviz.figures`` draws them for papers and slides.
+All are imported when first used, so that listing methods or reading a trace needs no torch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     if name == "run":
         return importlib.import_module("specviz.runner").run
+    if name == "record":
+        return importlib.import_module("specviz.engines.transformers_recorder").record
     if name == "figures":
         return importlib.import_module("specviz.figures")
     raise AttributeError(f"module 'specviz' has no attribute {name!r}")

@@ -7,7 +7,24 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from specviz.commands import batch, bench, calibrate, export, fetch, methods, record, run, train, validate
+from specviz.commands import (
+    batch,
+    bench,
+    calibrate,
+    connect,
+    convert,
+    export,
+    export_drafter,
+    fetch,
+    import_file,
+    inspect,
+    methods,
+    pairs,
+    record,
+    run,
+    train,
+    validate,
+)
 from specviz.commands.console import Parser
 from specviz.errors import SpecvizError
 
@@ -19,9 +36,15 @@ COMMANDS = {
     "fetch": fetch,
     "validate": validate,
     "export": export,
+    "pairs": pairs,
+    "inspect": inspect,
+    "export-drafter": export_drafter,
+    "convert": convert,
     "calibrate": calibrate,
     "train": train,
     "record": record,
+    "connect": connect,
+    "import": import_file,
 }
 BAD_REQUEST = 2
 BROKEN = 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -89,7 +91,13 @@ def _decoded(
 
 
 def run(*, memory: Memory | None = None, progress: Progress | None = None, **fields: Any) -> Trace:
-    """Decode and return the whole trace. Keywords are the fields of :class:`Request`."""
+    """Decode and return the whole trace. Keywords are the fields of :class:`Request`, others a BadInput."""
+    known = [field.name for field in dataclasses.fields(Request)]
+    for name in fields:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known)}."
+            raise BadInput(f"A request has no field {name}{meant}")
     record: Run | None = None
     steps: list[Step] = []
     end: End | None = None

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specviz.drafters.networks.feature_head import HeadConfig
 from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet, rotary
 
 Product = Callable[[Tensor], Tensor]
@@ -30,7 +31,7 @@ def plain(weight: Tensor) -> Product:
 class FeatureCache:
     """Keys and values [kv, column, size] of one run, with room to spare; it grows by doubling."""
 
-    def __init__(self, config: FeatureConfig, capacity: int, like: Tensor) -> None:
+    def __init__(self, config: FeatureConfig | HeadConfig, capacity: int, like: Tensor) -> None:
         shape = (2, config.kv_heads, capacity, config.head_size)
         self._both = torch.empty(shape, dtype=like.dtype, device=like.device)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import plotly.graph_objects as go
@@ -35,8 +35,12 @@ class Bin(NamedTuple):
 
 def reliability(trace: Trace, theme: str = "light") -> go.Figure:
     """A point a bin with its 95 % interval over the diagonal of a perfectly calibrated drafter; below, the counts."""
+    return of_bins(calibration(trace.steps), theme)
+
+
+def of_bins(bins: Sequence[Bin], theme: str = "light") -> go.Figure:
+    """The same of guesses that were counted already, as an inspected drafter's are."""
     look = theme_of(theme)
-    bins = calibration(trace.steps)
     fig = figure(look, "Confidence against acceptance", _subtitle(bins), width=_WIDTH, height=_HEIGHT)
     fig.add_scatter(
         x=[0, 1], y=[0, 1], mode="lines", hoverinfo="skip", line={"color": look.quiet, "width": 1.6, "dash": "6px,4px"}
@@ -59,23 +63,30 @@ def calibration(steps: Sequence[Step], bins: int = BINS) -> list[Bin]:
 
     A token that was never verified, since a sibling was taken before its turn, says nothing and is not counted.
     """
-    guesses_by_bin: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
+    guesses = []
     for step in steps:
         reached = {0, *step.path}
         for node in step.nodes[1:]:
             if node.q is not None and node.status in JUDGED and node.parent in reached:
-                place = min(bins - 1, int(node.q * bins))
-                guesses_by_bin[place].append((node.q, node.status in (ACCEPTED, RELAXED)))
+                guesses.append((node.q, node.status in (ACCEPTED, RELAXED)))
+    return binned(guesses, bins)
+
+
+def binned(guesses: Iterable[tuple[float, bool]], bins: int = BINS) -> list[Bin]:
+    """Guesses, each with its confidence and whether it was accepted, by confidence; bins without any are left out."""
+    guesses_by_bin: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
+    for confidence, accepted in guesses:
+        guesses_by_bin[min(bins - 1, int(confidence * bins))].append((confidence, accepted))
     return [
         Bin(
             place / bins,
             (place + 1) / bins,
-            sum(q for q, _ in guesses) / len(guesses),
-            sum(accepted for _, accepted in guesses),
-            len(guesses),
+            sum(q for q, _ in alike) / len(alike),
+            sum(accepted for _, accepted in alike),
+            len(alike),
         )
-        for place, guesses in enumerate(guesses_by_bin)
-        if guesses
+        for place, alike in enumerate(guesses_by_bin)
+        if alike
     ]
 
 

@@ -51,6 +51,7 @@ class Parameters:
     look_at="Grammar is drafted well, things are not: rejections sit where the sentence names what only the picture shows.",
     parameters=Parameters,
     weights=("vlm_text_only",),
+    needs_draft=True,
 )
 def compose(parameters: Parameters, parts: VisionLanguageResources) -> Composition:
     from specviz.acceptance.match import Match

@@ -33,7 +33,11 @@ class PackedLinear(nn.Module):
 
 def can_pack(model: nn.Module) -> bool:
     """Float32 on a CPU with oneDNN, where it was measured to pay; everything else keeps its own layers."""
-    weight = next(model.parameters())
+    return packs(next(model.parameters()))
+
+
+def packs(weight: Tensor) -> bool:
+    """The same for a matrix."""
     operators = hasattr(torch.ops.mkldnn, "_reorder_linear_weight") and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     return weight.device.type == "cpu" and weight.dtype == torch.float32 and operators and torch.backends.mkldnn.is_available()
 

@@ -11,7 +11,7 @@ from specviz.drafters.language_model import DraftModel
 from specviz.drafters.visual_context import Layout, spans
 from specviz.engine.cost import CostCurve
 from specviz.engine.sampling import Warp
-from specviz.errors import ContextFull
+from specviz.errors import BadInput, ContextFull
 from specviz.methods.registry import Method
 from specviz.methods.resources import VisionLanguageResources
 from specviz.models.cost_curves import measured_curve
@@ -27,7 +27,6 @@ from specviz.trace.notes.images import PictureNote
 from specviz.trace.schema import Step
 
 UNUSED = {
-    "draft": "what drafts for a target that reads pictures ships with this project",
     "guidance": "only a model that draws pictures is guided by its prompt",
     "raw": "a question about a picture is always asked through the model's own template",
 }
@@ -51,7 +50,7 @@ class PreparedPicture(Prepared):
 
 @dataclass(kw_only=True)
 class QuestionResources(VisionLanguageResources):
-    """Drafters are those that ship for the model."""
+    """Drafters are those that ship for the model; a language model drafts where the user named one."""
 
     loaded: LoadedVisionLanguage
     progress: Progress
@@ -60,10 +59,14 @@ class QuestionResources(VisionLanguageResources):
         return measured_curve(self.target, self.progress)
 
     def drafter_weights(self, kind: str) -> Any:
+        if self.draft_name:
+            raise BadInput(
+                f"{self.target.name} takes no draft with a method that drafts from its hidden states; leave draft out."
+            )
         return vision_heads(kind, self.loaded, self.target)
 
     def draft_model(self) -> DraftModel:
-        return text_only_model(self.loaded, self.target)
+        return text_only_model(self.draft_name or None, self.loaded, self.target, self.progress)
 
 
 def prepare(request: Request, method: Method, memory: Memory, progress: Progress) -> PreparedPicture:
@@ -87,6 +90,7 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
         warp,
         hashlib.sha256(prompt).hexdigest(),
         memory,
+        draft_name=request.draft or "",
         picture=Layout(len(question.ids), question.visual, question.hidden),
         loaded=loaded,
         progress=progress,

@@ -11,6 +11,8 @@ SPECVIZ_MAX_UPLOAD_MB       largest trace file a visitor may upload, in megabyte
 SPECVIZ_ANY_MODEL           1 lets visitors name any hub id or local folder, 0 keeps them to the list (default 1 where
                             the app listens to this machine alone; 0 on a Space and on any other address, because there
                             strangers would choose what is downloaded and read)
+SPECVIZ_SERVERS             addresses of running servers (vLLM, llama.cpp, SGLang), with commas between them, that visitors
+                            may send prompts to; they are listed as targets (default none)
 SPECVIZ_TRACES              folder of recorded runs (default assets/traces beside app.py)
 SPECVIZ_LESSONS             folder of lessons (default assets/lessons beside app.py)
 PORT, GRADIO_SERVER_PORT    port to listen on (default 7860 or the next free one)
@@ -27,6 +29,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from specviz.engines.server import address
 from specviz.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,6 +53,7 @@ class Settings:
     port: int | None = None
     zero_gpu: bool = False
     proxied: bool = False
+    servers: tuple[str, ...] = ()
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
@@ -64,6 +68,7 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         max_seconds=_whole_number(environment, "SPECVIZ_MAX_SECONDS", 0 if _private(environment) else PUBLIC_SECONDS) or None,
         max_upload_mb=_whole_number(environment, "SPECVIZ_MAX_UPLOAD_MB", base.max_upload_mb),
         any_model=environment.get("SPECVIZ_ANY_MODEL", "1" if _private(environment) else "0") == "1",
+        servers=tuple(address(url.strip()) for url in environment.get("SPECVIZ_SERVERS", "").split(",") if url.strip()),
         traces=Path(environment.get("SPECVIZ_TRACES") or base.traces),
         lessons=Path(environment.get("SPECVIZ_LESSONS") or base.lessons),
         port=None if not port else _number("PORT", port),

@@ -13,6 +13,7 @@ from specviz.ui.stream.live import Live
 from specviz.ui.stream.opening import Opening
 from specviz.ui.stream.presence import Presence
 from specviz.ui.stream.run_queue import RunQueue
+from specviz.ui.stream.served import with_servers
 from specviz.ui.stream.sse import Tails
 from specviz.ui.widgets.gallery import Gallery
 
@@ -32,6 +33,7 @@ class AppState:
 def make(settings: Settings, stream: Stream | None = None) -> AppState:
     """Everything the tabs need. ``stream`` replaces the engine, which tests without a model do."""
     store = TraceStore()
-    live = Live(stream or choose(settings.zero_gpu), RunQueue(settings.max_waiting), Tails(store), settings.max_seconds)
+    engine = with_servers(stream or choose(settings.zero_gpu), settings.servers)
+    live = Live(engine, RunQueue(settings.max_waiting), Tails(store), settings.max_seconds)
     archive, presence = Archive(Gallery(settings.traces), store), Presence(settings.proxied)
     return AppState(settings, archive, live, PageSessions(), presence, Opening(store))

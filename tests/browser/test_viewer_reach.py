@@ -92,7 +92,7 @@ def test_the_tree_and_its_table_say_the_same(show: Open) -> None:
 def test_screen_readers_hear_each_step(show: Open) -> None:
     tab = show(cases.trace(cases.bushy(0), cases.bushy(1), cases.chain(0)))
     tab.page.get_by_role("button", name="Step", exact=True).click()
-    expect(tab.page.locator(".sv-live-region")).to_have_text("Step 2: 3 of 80 accepted, bonus ·physics")
+    expect(tab.page.locator(".sv-live-region").first).to_have_text("Step 2: 3 of 80 accepted, bonus ·physics")
     node = tab.page.get_by_role("treeitem", selected=True)
     assert "accepted, depth 3" in str(node.get_attribute("aria-label"))
     assert node.get_attribute("aria-level") == "4"

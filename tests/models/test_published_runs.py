@@ -16,7 +16,7 @@ from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
 from specviz.models.drafters.heads import drafting_heads, ours
 from specviz.targets.text import TextTarget
-from tests.support.tiny.published_heads import CONFIG, feature_tensors, parallel_tensors, saved
+from tests.support.tiny.published_heads import CONFIG, NARROW, feature_tensors, narrow_tensors, parallel_tensors, saved
 from tests.support.tiny.text import decode, parts_for, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline
 
@@ -37,6 +37,17 @@ def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -
     assert composition.hidden_state_layers == (0, 1, 2)
     found = decode(target, composition, PROMPT, 80, warp, 7)
     assert found.ids == baseline("eager", float64, warp)[:80]
+    assert any(step.path for step in found.steps)
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle2"])
+def test_published_heads_of_the_first_kind_draft_a_whole_run(tmp_path: Path, method: str) -> None:
+    folder, target = saved(tmp_path, narrow_tensors(), NARROW), tiny_target()
+    values = {"rule": "match"} if method == "eagle" else {"depth": 3, "width": 4, "nodes": 16, "rule": "match"}
+    composition = composed(method, values, target, GREEDY, folder)
+    assert composition.hidden_state_layers == (2,)
+    found = decode(target, composition, PROMPT, 80, GREEDY, 7)
+    assert found.ids == baseline("eager", float64, GREEDY)[:80]
     assert any(step.path for step in found.steps)
 
 
@@ -66,7 +77,13 @@ def test_the_same_heads_are_read_once(tmp_path: Path) -> None:
 
 def test_a_kind_without_a_known_layout_says_which_have_one(tmp_path: Path) -> None:
     folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
-    with pytest.raises(ModelUnavailable, match="cannot be used as eagle: published heads are read for eagle3 and medusa"):
+    with pytest.raises(ModelUnavailable, match="cannot be used as owl: published heads are read for eagle, eagle3 and medusa"):
+        composed("owl", {}, target, GREEDY, folder)
+
+
+def test_heads_of_another_method_say_which_one_they_are_for(tmp_path: Path) -> None:
+    folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
+    with pytest.raises(ModelUnavailable, match="holds EAGLE-3 heads.* choose the method eagle3"):
         composed("eagle", {}, target, GREEDY, folder)
 
 

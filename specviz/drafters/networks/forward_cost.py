@@ -7,21 +7,23 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from specviz.drafters.block_drafter import BlockDrafter
 from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.networks.block_net import BlockNet
 from specviz.engine.cost import CONTEXT, REPEATS
 from specviz.engine.interfaces import Context, TargetPass
 from specviz.engine.sampling import Noise, Warp
 
 _LOCK = threading.Lock()
-_KEPT: weakref.WeakKeyDictionary[FeatureStepper | BlockNet, dict[int, float]] = weakref.WeakKeyDictionary()
+_KEPT: weakref.WeakKeyDictionary[FeatureStepper | HeadStepper | BlockNet, dict[int, float]] = weakref.WeakKeyDictionary()
 
 
-def forward_cost(network: FeatureStepper | BlockNet, rows: int) -> float:
+def forward_cost(network: FeatureStepper | HeadStepper | BlockNet, rows: int) -> float:
     """Milliseconds of a forward over ``rows`` nodes, for a network of blocks over as many seeds, and of its head: measured
     once, kept with the network."""
     with _LOCK:
@@ -32,13 +34,13 @@ def forward_cost(network: FeatureStepper | BlockNet, rows: int) -> float:
 
 
 @torch.inference_mode()
-def _measured(network: FeatureStepper, rows: int) -> float:
+def _measured(network: FeatureStepper | HeadStepper, rows: int) -> float:
     """The median of a few forwards behind 128 cached inputs, each over nodes that do not see each other."""
     device, length = network.embedding.device, CONTEXT + rows
     tokens, places = torch.ones(length, dtype=torch.long, device=device), torch.arange(length, device=device)
     states = network.embedding[tokens]
     mask = (places[None] < CONTEXT) | (places[None] == places[:, None])
-    cache = network.open(length)
+    cache: Any = network.open(length)
     network.reach(length)
     causal = places[None, :CONTEXT] <= places[:CONTEXT, None]
     network(tokens[:CONTEXT], states[:CONTEXT], places[:CONTEXT], cache, 0, causal)

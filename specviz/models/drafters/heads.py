@@ -13,20 +13,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specviz.drafters.feature_stepper import FeatureStepper, Product, plain
+from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.memory import ngram_model
 from specviz.drafters.networks import block_net, feature_file, masked_lm, parallel_net
+from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.networks.recurrent_net import RecurrentNet, RecurrentStepper
 from specviz.drafters.networks.recurrent_net import load as load_recurrent
 from specviz.drafters.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
-from specviz.models.drafters import published_medusa
+from specviz.models.drafters import dialects
 from specviz.models.drafters.arms import load_arms
 from specviz.models.drafters.lora_heads import load_changed
-from specviz.models.drafters.published_eagle3 import feature_net
 from specviz.models.hub.cache_dir import Progress, silent
-from specviz.models.hub.published import Fit, Repository, open_repository
-from specviz.models.packing import PackedLinear, can_pack
+from specviz.models.hub.published import Fit, open_repository
+from specviz.models.packing import PackedLinear, can_pack, packs
 from specviz.models.text.load import LoadedText
 from specviz.targets.text import TextTarget
 
@@ -44,10 +45,6 @@ _READERS: dict[str, Callable[[Path, Shared, TextTarget], Any]] = {
     "masked_lm": lambda path, shared, target: masked_lm.load(path, shared[0], target.dtype, target.device),
     "ngrams": lambda path, shared, target: ngram_model.load(path),
     "owl": lambda path, shared, target: load_recurrent(path, *shared, target.dtype, target.device),
-}
-_PUBLISHED: dict[str, Callable[[Repository, Fit], Any]] = {
-    "eagle3": feature_net,
-    "medusa": published_medusa.parallel_net,
 }
 _LOCK = threading.RLock()
 _KEPT: weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], Any]] = weakref.WeakKeyDictionary()
@@ -76,6 +73,8 @@ def drafting_heads(kind: str, draft: str | None, loaded: LoadedText, target: Tex
         return cached(target, ("laid out", id(network)), lambda: network.laid_out(layout_for(network)))
     if isinstance(network, RecurrentNet):
         return cached(target, ("stepper", id(network)), lambda: RecurrentStepper(network, layout_for(network)))
+    if isinstance(network, FeatureHead):
+        return cached(target, ("stepper", id(network)), lambda: HeadStepper(network, packed if packs(network.head) else plain))
     if not isinstance(network, FeatureNet):
         return network
     return cached(target, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
@@ -105,20 +104,24 @@ def shipped(kind: str, loaded: LoadedText) -> Path:
 
 def published(kind: str, name: str, loaded: LoadedText, target: TextTarget, progress: Progress = silent) -> Any:
     """The heads that others published as ``name``, on this target."""
-    if kind not in _PUBLISHED:
-        known = " and ".join(_PUBLISHED)
+    if kind not in dialects.KINDS:
+        known = " and ".join((", ".join(dialects.KINDS[:-1]), dialects.KINDS[-1]))
         raise ModelUnavailable(
             f"{name} cannot be used as {kind}: published heads are read for {known}. Leave the draft empty for the network "
             "that ships with this project."
         )
-    model = target.model
-    layers = int(model.config.get_text_config().num_hidden_layers)
-    fits = Fit(loaded.name, layers, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
-    stored = open_repository(name, progress)
+    fits, stored = fit_of(loaded.name, target), open_repository(name, progress)
     try:
-        return _PUBLISHED[kind](stored, fits)
+        return dialects.read(kind, stored, fits)
     except (TypeError, ValueError, OverflowError) as problem:
         raise ModelUnavailable(f"The config.json of {name} has a value that makes no sense ({problem}).") from problem
+
+
+def fit_of(name: str, target: TextTarget) -> Fit:
+    """What heads for this target have to fit."""
+    model = target.model
+    layers = int(model.config.get_text_config().num_hidden_layers)
+    return Fit(name, layers, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
 
 
 def _laid_out(network: parallel_net.ParallelNet) -> parallel_net.ParallelNet:

@@ -7,6 +7,7 @@ also behind ``medusa_head.`` or ``medusa_heads.`` beside a whole model's weights
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 import torch
 
@@ -17,6 +18,11 @@ from specviz.models.hub.published import Fit, Repository, refuse_strangers, shap
 _HEAD = re.compile(r"(?:medusa_heads?\.)?(\d+)\.(\d+)\.(?:linear\.)?(weight|bias)")
 # Nobody published more heads than five; a file that says otherwise should not make us reserve room for them.
 _MOST = 16
+
+
+def is_medusa(names: Iterable[str]) -> bool:
+    """Whether tensors of these names are Medusa heads."""
+    return any(_HEAD.fullmatch(name) for name in names)
 
 
 def parallel_net(stored: Repository, target: Fit) -> ParallelNet:

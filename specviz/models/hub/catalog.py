@@ -135,6 +135,7 @@ _ENTRIES = (
     _hub("qwen3-0.6b", "Qwen/Qwen3-0.6B", "qwen3", 596_049_920, _APACHE),
     _hub("qwen3-1.7b", "Qwen/Qwen3-1.7B", "qwen3", 1_720_574_976, _APACHE, _QWEN_PAIR),
     _hub("qwen3-4b", "Qwen/Qwen3-4B", "qwen3", 4_022_468_096, _APACHE, _QWEN_PAIR),
+    _hub("qwen3-8b", "Qwen/Qwen3-8B", "qwen3", 8_190_735_360, _APACHE, _QWEN_PAIR),
     _hub(
         "llama-3.1-8b-instruct",
         "meta-llama/Llama-3.1-8B-Instruct",

@@ -68,7 +68,8 @@ def open_repository(name: str, progress: Progress = silent) -> Repository:
         if suffixes & _PICKLES or place.repository:
             raise ModelUnavailable(
                 f"{name} has no safetensors, perhaps only pickles, which can run code when opened and are never read here. "
-                "Choose heads stored as safetensors, or convert them where you trust them."
+                "Choose heads stored as safetensors; or, where you trust them, get the files yourself and run `python -m specviz "
+                "convert FILE` on your own machine."
             )
         raise ModelUnavailable(f"{name} holds no safetensors weights. Give the folder that holds the heads.")
     return Repository(name, _config(folder, name), _index(stored, name))

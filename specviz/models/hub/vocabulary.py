@@ -50,5 +50,23 @@ def same_tokenizer(target: HasTokenizer, draft: HasTokenizer) -> None:
     )
 
 
+def same_words(target: HasTokenizer, draft: HasTokenizer) -> None:
+    """Raises TokenizerMismatch unless every token of the draft is the target's own, by the same id and cut by the same rules.
+
+    The target may have tokens besides, as models that read pictures have for them: no draft proposes those.
+    """
+    if target.tokenizer_hash == draft.tokenizer_hash:
+        return
+    target_ids, draft_ids = (_by_id(model.tokenizer) for model in (target, draft))
+    target_rules, draft_rules = (_rules(model.tokenizer) for model in (target, draft))
+    if target_rules != draft_rules or any(target_ids.get(index) != token for index, token in draft_ids.items()):
+        same_tokenizer(target, draft)
+
+
+def _rules(tokenizer: Any) -> tuple[Any, Any]:
+    described = _backend(tokenizer)
+    return described.get("model", {}).get("merges"), described.get("normalizer")
+
+
 def _by_id(tokenizer: Any) -> dict[int, str]:
     return {index: token for token, index in tokenizer.get_vocab().items()}

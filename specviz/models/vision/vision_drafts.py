@@ -7,15 +7,18 @@ from typing import Any
 
 from specviz.drafters.cross_stepper import CrossStepper
 from specviz.drafters.feature_stepper import FeatureStepper
-from specviz.drafters.language_model import DraftModel, SmallModel
+from specviz.drafters.language_model import DraftModel, SessionModel, SmallModel
 from specviz.drafters.networks import feature_file, small_lm
 from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafters.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.heads import WEIGHTS, cached, layout_for, version
 from specviz.models.drafters.lora_heads import digest
-from specviz.models.hub.cache_dir import cache_folder
+from specviz.models.hub.cache_dir import Progress, cache_folder, silent
+from specviz.models.hub.vocabulary import same_words
+from specviz.models.text.load import load_causal_lm
 from specviz.models.vision.vision_language import LoadedVisionLanguage
+from specviz.targets.causal import causal_target
 from specviz.targets.vision_language import VisionLanguageTarget
 
 FILES = {"eagle": "vlm_eagle", "hivis": "vlm_hivis", "dream": "vlm_dream"}
@@ -33,8 +36,13 @@ def told_apart(target: Path) -> str:
     return f"{target.name} {digest(target)}"
 
 
-def text_only_model(loaded: LoadedVisionLanguage, target: VisionLanguageTarget) -> DraftModel:
-    """The small language model that drafts from words alone."""
+def text_only_model(
+    name: str | None, loaded: LoadedVisionLanguage, target: VisionLanguageTarget, progress: Progress = silent
+) -> DraftModel:
+    """The language model that drafts from words alone: the one called ``name``, any whose tokens the target has too, such as
+    SmolLM2 for SmolVLM2; None for the small one that ships for the scenes model."""
+    if name and name != TEXT:
+        return _named(name, loaded, target, progress)
     path = _shipped(TEXT, "language-only draft model", loaded)
 
     def make() -> small_lm.SmallLM:
@@ -42,6 +50,20 @@ def text_only_model(loaded: LoadedVisionLanguage, target: VisionLanguageTarget) 
 
     small = cached(target, ("text", version(path)), make)
     return DraftModel(TEXT, target.context_length, lambda capacity: SmallModel(small, capacity))
+
+
+def _named(name: str, loaded: LoadedVisionLanguage, target: VisionLanguageTarget, progress: Progress) -> DraftModel:
+    draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), target.device.type, progress)
+    same_words(loaded, draft)
+    model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
+    warnings = tuple(word for word in (*draft.warnings, model.warning) if word)
+    return DraftModel(
+        model.name,
+        model.context_length,
+        lambda capacity: SessionModel(model.open(capacity), model, target.vocab_size),
+        warnings,
+        model,
+    )
 
 
 def vision_heads(kind: str, loaded: LoadedVisionLanguage, target: VisionLanguageTarget) -> Any:
@@ -96,7 +118,8 @@ def _fits(path: Path, name: str, what: str, loaded: LoadedVisionLanguage) -> Non
     if card.get("tokenizer_hash", "") != loaded.tokenizer_hash:
         raise ModelUnavailable(
             f"The {what} that ships was trained for the scenes model, and {loaded.name} has other tokens: choose "
-            "scenes-vlm as the target, or a method that needs no trained network."
+            "scenes-vlm as the target, or a method that needs no trained network; language_only takes a draft model of the "
+            "target's own words as well."
         )
     target = WEIGHTS / SCENES
     if not target.is_file() or card.get(TARGET) != told_apart(target):

@@ -1,4 +1,4 @@
-"""Notes of several models or drafters at work together, of shared batches, and of what goes on inside a model."""
+"""Notes of several models or drafters at work together, of shared batches, of other engines, and of what goes on in a model."""
 
 from __future__ import annotations
 
@@ -202,6 +202,19 @@ class DecayMaskNote(TypedNote):
     replay_bytes: int
 
 
+@dataclass(frozen=True)
+class ServedNote(TypedNote):
+    """What a production engine says of a round that other requests may share."""
+
+    type: ClassVar[str] = "served"
+    batch: Annotated[int, Limit(1, 1_000_000)] | None
+    """Requests in the target's pass; null where the engine does not tell."""
+    untold: Annotated[int, Limit(0, 2047)]
+    """Rejected drafts whose tokens the engine counts and does not name."""
+    drafted: Annotated[int, Limit(0, 2047)] | None = None
+    """Tokens drafted in this round; null where the engine does not tell."""
+
+
 NOTES: tuple[type[TypedNote], ...] = (
     CascadeNote,
     LayerGroupsNote,
@@ -209,4 +222,5 @@ NOTES: tuple[type[TypedNote], ...] = (
     LastStateNote,
     BatchCacheNote,
     DecayMaskNote,
+    ServedNote,
 )

@@ -12,6 +12,7 @@ from specviz.models.hub import catalog
 from specviz.request import Request
 from specviz.trace.schema import Run
 from specviz.ui.settings import Settings
+from specviz.ui.stream.served import SERVED
 from specviz.ui.widgets import controls
 
 PROMPT_LETTERS = 24_000
@@ -86,11 +87,26 @@ def model(name: str | None, settings: Settings, modality: str = "text") -> str:
     """A model's name, refused when this copy of the app keeps visitors to the list."""
     model_name = name.strip() if isinstance(name, str) else ""
     known = [entry.name for entry in catalog.entries(modality)]
+    if model_name.startswith(SERVED):
+        return _allowed(model_name, settings)
     if not model_name or len(model_name) > 300:
         raise BadInput("Choose a target model.")
     if model_name not in known and model_name != settings.target and not settings.any_model:
         raise BadInput(f"This app runs only the models on its list: {', '.join(known)}.")
     return model_name
+
+
+def _allowed(name: str, settings: Settings) -> str:
+    """A server of the list: whoever may visit a page must not point it at other hosts."""
+    if name.removeprefix(SERVED) not in settings.servers:
+        listed = ", ".join(settings.servers) or "none"
+        raise BadInput(f"This app sends prompts only to the servers that SPECVIZ_SERVERS names: {listed}.")
+    return name
+
+
+def servers(settings: Settings) -> list[tuple[str, str]]:
+    """Title and name of the servers that may be asked, as targets."""
+    return [(f"Server at {url.split('://', 1)[1]}", SERVED + url) for url in settings.servers]
 
 
 def models(role: str, own: str = "", modality: str = "text") -> list[tuple[str, str]]:

@@ -112,11 +112,12 @@ def _controls(shared: AppState) -> dict[str, Any]:
     settings, gallery = shared.settings, shared.archive.gallery
     first = gallery.default.run if gallery.default else None
     method = first.method if first else METHOD
+    targets = [*request_form.models("target", settings.target), *request_form.servers(settings)]
     return {
         "method": choice.choice(choice.methods(), method, "Method", elem_id="sp-method"),
         "summary": theme.html(panels.summary(method, gallery.default.note if gallery.default else "")),
         "target": gr.Dropdown(
-            request_form.models("target", settings.target), value=settings.target, label="Target",
+            targets, value=settings.target, label="Target",
             allow_custom_value=settings.any_model, elem_id="sp-target",
         ),
         "draft": gr.Dropdown(

@@ -12,7 +12,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specviz.errors import ModelUnavailable
-from specviz.models.drafters.published_eagle3 import feature_net
+from specviz.models.drafters.published_eagle3 import feature_head
 from specviz.models.drafters.published_medusa import parallel_net
 from specviz.models.hub.published import open_repository
 from tests.support.tiny.published_heads import (
@@ -39,7 +39,7 @@ def renamed(tensors: dict[str, Tensor], old: str, new: str) -> dict[str, Tensor]
 def test_feature_heads_compute_what_the_paper_says(tmp_path: Path, head_dim: bool) -> None:
     tensors = feature_tensors()
     config = CONFIG if head_dim else {name: value for name, value in CONFIG.items() if name != "head_dim"}
-    net = feature_net(opened(tmp_path, tensors, config), target())
+    net = feature_head(opened(tmp_path, tensors, config), target())
     tokens, features = text()
     found = logits_of(net, tokens, features)
     assert found.shape == (7, DRAFTED)
@@ -52,7 +52,7 @@ def test_feature_heads_compute_what_the_paper_says(tmp_path: Path, head_dim: boo
 @pytest.mark.parametrize("start", ["layers.0.", "model.layers.0.", "model.midlayer."])
 def test_other_spellings_of_the_layer_are_the_same_heads(tmp_path: Path, start: str) -> None:
     tensors = feature_tensors()
-    net = feature_net(opened(tmp_path, renamed(tensors, "midlayer.", start), CONFIG), target())
+    net = feature_head(opened(tmp_path, renamed(tensors, "midlayer.", start), CONFIG), target())
     tokens, features = text()
     expected = expected_logits(tensors, target().embedding, tokens, features)
     assert (logits_of(net, tokens, features) - expected).abs().max() < 1e-9
@@ -62,7 +62,7 @@ def test_scaled_rotary_positions_are_followed(tmp_path: Path) -> None:
     rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
     rope["original_max_position_embeddings"] = 64
     tensors = feature_tensors()
-    net = feature_net(opened(tmp_path, tensors, {**CONFIG, "rope_scaling": rope}), target())
+    net = feature_head(opened(tmp_path, tensors, {**CONFIG, "rope_scaling": rope}), target())
     config = LlamaConfig(head_dim=6, rope_theta=5000.0, rope_scaling=rope, max_position_embeddings=128)
     rates = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))[0].double()
     tokens, features = text()
@@ -73,7 +73,7 @@ def test_scaled_rotary_positions_are_followed(tmp_path: Path) -> None:
 
 def test_without_a_head_or_vocabulary_of_their_own_the_targets_are_used(tmp_path: Path) -> None:
     tensors = {name: value for name, value in feature_tensors().items() if name not in {"lm_head.weight", "d2t", "t2d"}}
-    net = feature_net(opened(tmp_path, tensors, CONFIG), target())
+    net = feature_head(opened(tmp_path, tensors, CONFIG), target())
     assert net.draft_ids is None
     assert torch.equal(net.head, target().head)
 
@@ -90,7 +90,7 @@ def test_without_a_head_or_vocabulary_of_their_own_the_targets_are_used(tmp_path
     ],
 )
 def test_the_hidden_states_read_are_those_of_the_config(tmp_path: Path, more: dict[str, Any], taps: tuple[int, ...]) -> None:
-    assert feature_net(opened(tmp_path, feature_tensors(), {**CONFIG, **more}), target(12)).config.taps == taps
+    assert feature_head(opened(tmp_path, feature_tensors(), {**CONFIG, **more}), target(12)).config.taps == taps
 
 
 @pytest.mark.parametrize(
@@ -104,15 +104,16 @@ def test_the_hidden_states_read_are_those_of_the_config(tmp_path: Path, more: di
         ({"num_attention_heads": 2}, "q_proj.weight of .* is 24 x 64 and should be 12 x 64"),
         ({"num_key_value_heads": 3}, "4 heads of 6 on 3"),
         ({"num_hidden_layers": 2}, "has num_hidden_layers 2, and our network computes 1"),
+        ({"num_attention_heads": True}, "no num_attention_heads"),
         ({"hidden_act": "gelu"}, "has hidden_act 'gelu', and our network computes silu"),
         ({"eagle_aux_hidden_state_layer_ids": [2, 30, 57]}, "2 layers"),
-        ({"eagle_aux_hidden_state_layer_ids": [1, 2]}, r"hidden states \[1, 2\]"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn rotary"),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 2]}, "fc.weight of .* is 32 x 96 and should be 32 x 64"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "dynamic rotary"),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused_by_name(tmp_path: Path, config: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelUnavailable, match=words):
-        feature_net(opened(tmp_path, feature_tensors(), {**CONFIG, **config}), target())
+        feature_head(opened(tmp_path, feature_tensors(), {**CONFIG, **config}), target())
 
 
 @pytest.mark.parametrize(
@@ -120,11 +121,13 @@ def test_a_config_that_does_not_fit_is_refused_by_name(tmp_path: Path, config: d
     [
         ("fc.weight", None, "lacks the tensor fc.weight"),
         ("midlayer.self_attn.q_proj.weight", None, "no EAGLE-3 heads"),
-        ("midlayer.hidden_norm.weight", None, "lacks the tensor layer.hidden_norm.weight"),
+        ("midlayer.hidden_norm.weight", None, "lacks the tensor layers.0.hidden_norm.weight"),
         ("lm_head.weight", torch.zeros(DRAFTED + 1, HIDDEN), "lm_head.weight of .* is 21 x 32 and should be 20 x 32"),
         ("midlayer.self_attn.q_proj.bias", torch.zeros(24), "q_proj.bias, which EAGLE-3 heads"),
         ("d2t", torch.arange(DRAFTED) + 40, "draft vocabulary"),
         ("d2t", torch.full((DRAFTED,), -5), "draft vocabulary"),
+        ("d2t", feature_tensors()["t2d"].nonzero()[:, 0], "holds the tokens themselves"),
+        ("norm.weight", torch.full((HIDDEN,), float("nan")), "norm.weight of .* holds values that are no numbers"),
         ("t2d", torch.ones(VOCAB, dtype=torch.bool), "draft vocabulary"),
         ("embed_tokens.weight", torch.zeros(VOCAB + 1, HIDDEN), "embed_tokens.weight of .* is 49 x 32"),
     ],
@@ -136,7 +139,7 @@ def test_a_tensor_that_does_not_fit_is_refused_by_name(tmp_path: Path, name: str
     else:
         tensors[name] = value
     with pytest.raises(ModelUnavailable, match=words):
-        feature_net(opened(tmp_path, tensors, CONFIG), target())
+        feature_head(opened(tmp_path, tensors, CONFIG), target())
 
 
 @pytest.mark.parametrize("start", ["", "medusa_heads.", "medusa_head."])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from specviz.errors import TokenizerMismatch
-from specviz.models.hub.vocabulary import same_tokenizer, tokenizer_hash
+from specviz.models.hub.vocabulary import same_tokenizer, same_words, tokenizer_hash
 
 
 def _model(name: str, tokenizer: Any) -> SimpleNamespace:
@@ -38,3 +38,14 @@ def test_one_more_token_is_a_mismatch(byte_level: Any) -> None:
     longer.add_tokens(["<think>"])
     with pytest.raises(TokenizerMismatch, match="is None in one and '<think>'"):
         same_tokenizer(_model("target", byte_level), _model("draft", longer))
+
+
+def test_a_target_may_have_tokens_for_pictures_besides(byte_level: Any, sentencepiece: Any) -> None:
+    seeing = copy.deepcopy(byte_level)
+    seeing.add_tokens(["<image>", "<end_of_utterance>"])
+    same_words(_model("target", seeing), _model("draft", byte_level))
+    same_words(_model("target", byte_level), _model("draft", byte_level))
+    with pytest.raises(TokenizerMismatch, match="is None in one and '<image>'"):
+        same_words(_model("target", byte_level), _model("draft", seeing))
+    with pytest.raises(TokenizerMismatch, match="token 0 is"):
+        same_words(_model("target", seeing), _model("draft", sentencepiece))

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specviz.drafters.networks.feature_net import FeatureNet, attend
+from specviz.drafters.head_stepper import HeadStepper
+from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.models.hub.published import Fit, Repository, open_repository
 from tests.support.tiny.text import tiny_llama
 
@@ -65,6 +66,32 @@ def feature_tensors(seed: int = 0) -> dict[str, Tensor]:
     for norm in ("hidden_norm", "input_layernorm", "post_attention_layernorm"):
         tensors[f"midlayer.{norm}.weight"] = 1 + drawn(HIDDEN)
     return {**tensors, "norm.weight": 1 + drawn(HIDDEN)}
+
+
+NARROW: dict[str, Any] = {
+    **{name: value for name, value in CONFIG.items() if name not in ("draft_vocab_size", "eagle_aux_hidden_state_layer_ids")},
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "bias": True,
+}
+
+
+def narrow_tensors(layers: int = 1, biased: bool = False, seed: int = 0) -> dict[str, Tensor]:
+    """EAGLE-1 or EAGLE-2 heads as published; ``biased`` as Qwen2's have queries, keys and values."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {"fc.weight": torch.zeros(HIDDEN, 2 * HIDDEN), "fc.bias": torch.zeros(HIDDEN)}
+    for layer in range(layers):
+        sizes = {"q": HEADS * HEAD_SIZE, "k": KV_HEADS * HEAD_SIZE, "v": KV_HEADS * HEAD_SIZE}
+        for part, rows in sizes.items():
+            tensors[f"layers.{layer}.self_attn.{part}_proj.weight"] = torch.zeros(rows, HIDDEN)
+            if biased:
+                tensors[f"layers.{layer}.self_attn.{part}_proj.bias"] = torch.zeros(rows)
+        tensors[f"layers.{layer}.self_attn.o_proj.weight"] = torch.zeros(HIDDEN, HEADS * HEAD_SIZE)
+        tensors |= {f"layers.{layer}.mlp.{part}_proj.weight": torch.zeros(INNER, HIDDEN) for part in ("gate", "up")}
+        tensors[f"layers.{layer}.mlp.down_proj.weight"] = torch.zeros(HIDDEN, INNER)
+        norms = ["post_attention_layernorm", *(["input_layernorm"] if layer else [])]
+        tensors |= {f"layers.{layer}.{norm}.weight": torch.zeros(HIDDEN) for norm in norms}
+    return {name: ("norm" in name) + 0.3 * torch.randn(value.shape, generator=generator) for name, value in tensors.items()}
 
 
 def parallel_tensors(heads: int = 3, blocks: int = 1, start: str = "", seed: int = 0) -> dict[str, Tensor]:
@@ -126,12 +153,23 @@ def expected_logits(
     return norm(x + gated @ part["mlp.down_proj.weight"].T, "norm") @ part["lm_head.weight"].T
 
 
-def logits_of(net: FeatureNet, tokens: Tensor, features: Tensor) -> Tensor:
-    rows = torch.arange(len(tokens))
-    inputs, residual = net.inputs(tokens, net.fuse(features))
-    keys, values = net.keys_values(inputs, rows)
-    hidden_from = torch.ones(len(tokens), len(tokens)).triu(1).bool()
-    return net.logits(net.finish(residual, attend(net.queries(inputs, rows), keys, values, hidden_from)))
+def logits_of(head: FeatureHead, tokens: Tensor, features: Tensor) -> Tensor:
+    """Logits [row, support] of the first drafted token below each place of a text."""
+    return drafted_logits(head, tokens, features, 1)[0]
+
+
+def drafted_logits(head: FeatureHead, tokens: Tensor, features: Tensor, depth: int) -> list[Tensor]:
+    """Logits [row, support] by depth, the text itself being what is drafted: row i at depth d follows tokens[i + d - 1].
+    The tokens that are wanted behind the text's end are its first ones, and nobody should look at those rows."""
+    stepper, rows = HeadStepper(head), len(tokens)
+    cache, place = stepper.open(rows * depth), torch.arange(rows)
+    cache.reserve(rows * depth)
+    own, mask, states, logits = torch.eye(rows).bool(), torch.ones(rows, rows).tril().bool(), stepper.fuse(features), []
+    for level in range(depth):
+        states = stepper(tokens.roll(-level), states, place + level, cache, rows * level, mask)
+        logits.append(stepper.logits(states))
+        mask = torch.cat((mask, own), dim=1)
+    return logits
 
 
 def text() -> tuple[Tensor, Tensor]:

@@ -1,0 +1,168 @@
+"""Teacher-forced acceptance: along a greedy answer, does the head foresee the target, depth by depth, from every place?
+
+A greedy answer is the target's argmax at every place, so walking along it with the head's own states *is* chain drafting from
+every place of it. Rates are conditional, of the places whose shallower drafts were all right, as engines report them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from specviz.bench.inspection.passages import Passage
+from specviz.drafters.head_stepper import HeadStepper
+from specviz.drafters.networks.feature_head import FeatureHead
+from specviz.drafters.networks.parallel_net import ParallelNet
+
+LEAST = math.log(1e-6)
+"""log q of a token that the head cannot draft."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A head under some conventions, and how it is fed. ``shift``: how many positions further than one behind its parent a
+    drafted token is put; ``lag``: by how many tokens the states it is given lie further back than they should."""
+
+    head: FeatureHead
+    shift: int = 0
+    lag: int = 0
+
+
+@dataclass
+class Foresight:
+    """What a reading foresaw. By passage, [place]: ``lengths``, drafted tokens right in a row; ``evidence``, the mean over depths
+    of log q of what came, the drafts before it being right or not, which tells two readings apart on far fewer places than
+    acceptance does. By depth: ``reached`` and ``right``. ``overlap`` by place: the sum over tokens of min(p, q) at depth 1,
+    which is the acceptance rate at temperature 1. ``sure``: confidence and verdict of each draft whose shallower ones were
+    right; ``known``: labels at depth 1 that the draft vocabulary has."""
+
+    depth: int
+    lengths: list[Tensor] = field(default_factory=list)
+    evidence: list[Tensor] = field(default_factory=list)
+    reached: list[int] = field(default_factory=list)
+    right: list[int] = field(default_factory=list)
+    overlap: list[float] = field(default_factory=list)
+    sure: list[tuple[float, bool]] = field(default_factory=list)
+    known: int = 0
+    places: int = 0
+
+    def __post_init__(self) -> None:
+        self.reached, self.right = [0] * self.depth, [0] * self.depth
+
+    @property
+    def rates(self) -> list[float | None]:
+        """Conditional acceptance by depth, None where nothing came so far."""
+        return [right / reached if reached else None for right, reached in zip(self.right, self.reached, strict=True)]
+
+    @property
+    def accepted(self) -> float:
+        """Mean drafted tokens accepted by a chain of this depth."""
+        return float(torch.cat(self.lengths).float().mean()) if self.lengths else 0.0
+
+    @property
+    def overlap_rate(self) -> float:
+        """The expected acceptance rate of the first drafted token at temperature 1."""
+        return sum(self.overlap) / max(1, len(self.overlap))
+
+
+@torch.inference_mode()
+def foresee(reading: Reading, passages: Sequence[Passage], depth: int) -> Foresight:
+    """Walk ``reading`` along the passages, ``depth`` tokens from every place that has as many behind it."""
+    found, stepper = Foresight(depth), HeadStepper(reading.head)
+    for passage in passages:
+        _along(reading, stepper, passage, found)
+    return found
+
+
+@torch.inference_mode()
+def foresee_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) -> Foresight:
+    """The same of a network that gives all depths from one state of the target: Medusa's heads."""
+    found = Foresight(min(depth, net.config.heads))
+    for passage in passages:
+        ids, rows = passage.ids, len(passage.ids) - 1
+        starts = torch.arange(max(0, passage.first - 1), rows - found.depth, device=ids.device)
+        if not len(starts):
+            continue
+        alive, lengths = torch.ones_like(starts, dtype=torch.bool), torch.zeros_like(starts)
+        by_depth = net.logits(passage.states[net.config.tap][starts].to(net.outputs.dtype))
+        for level in range(found.depth):
+            logits = by_depth[level].float()
+            alive = _judged(found, level, net.draft_ids, logits, ids[starts + level + 2], alive)
+            lengths += alive
+            if level == 0:
+                _overlapping(found, net.draft_ids, logits, passage.logits[starts + 2 - passage.first].float())
+        found.lengths.append(lengths.cpu())
+        found.places += len(starts)
+    return found
+
+
+def _along(reading: Reading, stepper: HeadStepper, passage: Passage, found: Foresight) -> None:
+    ids, depth = passage.ids, found.depth
+    rows = len(ids) - 1
+    # Row i holds the state of token i and the embedding of token i + 1, and foretells token i + 2.
+    starts = torch.arange(max(0, passage.first - 1), rows - depth, device=ids.device)
+    if not len(starts):
+        return
+    states = torch.cat([passage.states[tap] for tap in reading.head.config.taps], dim=-1)[:-1].to(stepper.embedding)
+    if reading.lag:
+        states = states.roll(reading.lag, 0)
+    columns = rows + (depth - 1) * len(starts)
+    cache, place = stepper.open(columns), torch.arange(rows, device=ids.device)
+    cache.reserve(columns)
+    stepper.reach(rows + depth + abs(reading.shift) + 1)
+    outputs = stepper(ids[1:], stepper.fuse(states), place, cache, 0, place[None] <= place[:, None])[starts]
+    mask, own = place[None] <= starts[:, None], torch.eye(len(starts), dtype=torch.bool, device=ids.device)
+    alive, lengths = torch.ones_like(starts, dtype=torch.bool), torch.zeros_like(starts)
+    row_of, evidence = _rows(reading.head, ids.device), torch.zeros(len(starts), device=ids.device)
+    for level in range(depth):
+        if level:
+            mask, column = torch.cat((mask, own), dim=1), rows + (level - 1) * len(starts)
+            positions = (starts + level + reading.shift).clamp_min(0)
+            outputs = stepper(ids[starts + level + 1], outputs, positions, cache, column, mask)
+        logits = stepper.logits(outputs).float()
+        labels = ids[starts + level + 2]
+        evidence += _evidence(logits, row_of[labels])
+        alive = _judged(found, level, stepper.draft_ids, logits, labels, alive)
+        lengths += alive
+        if level == 0:
+            _overlapping(found, stepper.draft_ids, logits, passage.logits[starts + 2 - passage.first].float())
+    found.lengths.append(lengths.cpu())
+    found.evidence.append(evidence.cpu() / depth)
+    found.places += len(starts)
+
+
+def _rows(head: FeatureHead, device: torch.device) -> Tensor:
+    """By token [vocab]: its row of the head, -1 where it has none."""
+    if head.draft_ids is None:
+        return torch.arange(head.config.vocab_size, device=device)
+    rows = torch.full((head.config.vocab_size,), -1, device=device)
+    rows[head.draft_ids] = torch.arange(len(head.draft_ids), device=device)
+    return rows
+
+
+def _evidence(logits: Tensor, rows: Tensor) -> Tensor:
+    """log q of what came [place], no less than that of a token that cannot be drafted."""
+    q = logits.log_softmax(-1).gather(1, rows.clamp_min(0)[:, None])[:, 0]
+    return torch.where(rows < 0, LEAST, q.clamp_min(LEAST))
+
+
+def _judged(found: Foresight, level: int, ids: Tensor | None, logits: Tensor, labels: Tensor, alive: Tensor) -> Tensor:
+    """Count what was right at this depth; which places go on."""
+    sure, best = logits.softmax(-1).max(-1)
+    hit = (best if ids is None else ids[best]) == labels
+    found.reached[level] += int(alive.sum())
+    found.right[level] += int((hit & alive).sum())
+    found.sure += zip(sure[alive].tolist(), hit[alive].tolist(), strict=True)
+    if level == 0:
+        found.known += len(labels) if ids is None else int(torch.isin(labels, ids).sum())
+    return alive & hit
+
+
+def _overlapping(found: Foresight, ids: Tensor | None, logits: Tensor, target: Tensor) -> None:
+    p = target.softmax(-1)
+    p = p[:, : logits.shape[-1]] if ids is None else p[:, ids]
+    found.overlap += torch.minimum(p, logits.softmax(-1)).sum(-1).tolist()

@@ -1,0 +1,129 @@
+"""Other readings of a head: the same weights under every convention that published heads or engines differ in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.bench.inspection.forced import Reading
+from specviz.drafters.networks.feature_head import EACH, TOGETHER
+from specviz.models.hub.published import Fit
+
+
+@dataclass(frozen=True)
+class Other:
+    """A reading under one changed convention. ``name`` completes "with …"; ``blame`` is what it means if this one is right."""
+
+    name: str
+    blame: str
+    reading: Reading
+
+
+def others(reading: Reading, target: Fit, theta: float | None = None) -> Iterator[Other]:
+    """Every reading one convention away from ``reading``. ``theta`` is the rotary base of the target itself."""
+    yield from _taps(reading, target.layers)
+    yield from _norms(reading)
+    yield from _positions(reading, theta)
+    yield from _vocabularies(reading, target)
+
+
+def layers_wanted(taps: tuple[int, ...], layers: int, rounds: int) -> tuple[int, ...]:
+    """Hidden states that readings up to ``rounds`` conventions away may ask for."""
+    near = {tap + step for tap in taps for step in range(-rounds, rounds + 1)}
+    return tuple(sorted(tap for tap in near if 0 <= tap <= layers))
+
+
+def _changed(reading: Reading, **conventions: Any) -> Reading:
+    return replace(reading, head=reading.head.read_as(**conventions))
+
+
+def _taps(reading: Reading, layers: int) -> Iterator[Other]:
+    taps = reading.head.config.taps
+    for step, word in ((-1, "lower"), (1, "higher")):
+        moved = tuple(tap + step for tap in taps)
+        if all(0 <= tap <= layers for tap in moved):
+            what = "taps" if len(taps) > 1 else "its tap"
+            yield Other(f"{what} one {word}", "the configuration names the wrong layers, or counts them in another way",
+                        _changed(reading, taps=moved))  # fmt: skip
+    if len(taps) > 1 and taps != taps[::-1]:
+        yield Other(
+            "taps in reverse order", "the configuration names the layers in the wrong order", _changed(reading, taps=taps[::-1])
+        )
+
+
+def _norms(reading: Reading) -> Iterator[Other]:
+    config, how = reading.head.config, reading.head.config.how
+    if config.wide:
+        it, other = ("normalised state", "state itself") if not how.normed_residual else ("state itself", "normalised state")
+        yield Other(
+            f"norm_before_residual {str(not how.normed_residual).lower()}",
+            f"what attention gives is added to the {it}, and the configuration says the {other}",
+            _changed(reading, normed_residual=not how.normed_residual),
+        )
+        it, other = ("normalised output", "output itself") if not how.feeds_normed else ("output itself", "normalised output")
+        yield Other(
+            f"norm_output {str(not how.feeds_normed).lower()}",
+            f"the head was taught to feed itself the {it}, and the configuration says the {other}",
+            _changed(reading, feeds_normed=not how.feeds_normed),
+        )
+        # Without the norm an output feeds on as it is, whatever norm_output says.
+        yield Other("no norm before the head", "the final norm is not the head's own, or was folded into it",
+                    _changed(reading, head_norm=not how.head_norm, feeds_normed=False))  # fmt: skip
+    if how.entry_norm in (TOGETHER, EACH):
+        yield Other("no norm before the projection", "the hidden states must not be normalised before fc",
+                    _changed(reading, entry_norm=""))  # fmt: skip
+    yield Other(
+        "the halves of its input swapped",
+        "the head reads [state; embedding] and not [embedding; state]",
+        _changed(reading, embedding_first=not how.embedding_first),
+    )
+
+
+def _positions(reading: Reading, theta: float | None) -> Iterator[Other]:
+    how = reading.head.config.how
+    bases = {10000.0: "the default, which some trainers use whatever rope_theta says"}
+    if theta is not None:
+        bases.setdefault(theta, "the target's own")
+    for base, whose in bases.items():
+        if (base, ()) != (how.theta, how.rates):
+            yield Other(f"rotary base {base:g}", f"rope_theta is wrong: {base:g} is {whose}",
+                        _changed(reading, theta=base, rates=(), rotary_scale=1.0))  # fmt: skip
+    yield Other(
+        "neighbours rotated together" if not how.rotary_pairs else "halves rotated together",
+        "queries and keys are laid out for another form of rotary positions (GPT-J's against NeoX's)",
+        _changed(reading, rotary_pairs=not how.rotary_pairs),
+    )
+    if any(how.windows):
+        yield Other("the whole text instead of a window", "the head was not taught with this sliding window",
+                    _changed(reading, windows=()))  # fmt: skip
+    for step, word in ((-1, "lower"), (1, "higher")):
+        yield Other(f"drafted positions one {word}", "drafted tokens are put at positions off by one",
+                    replace(reading, shift=reading.shift + step))  # fmt: skip
+    for step, word in ((-1, "later"), (1, "earlier")):
+        if reading.lag + step >= 0:
+            yield Other(f"states of one token {word}", "states and tokens are paired off by one",
+                        replace(reading, lag=reading.lag + step))  # fmt: skip
+
+
+def _vocabularies(reading: Reading, target: Fit) -> Iterator[Other]:
+    head, fits = reading.head, reading.head.config.hidden == target.embedding.shape[1]
+    ids, embedding = head.draft_ids, target.embedding.to(head.embedding)
+    if fits and not _same(head.embedding, embedding):
+        yield Other("the target's embedding", "the embedding that comes with the head is not the one it was trained on",
+                    replace(reading, head=replace(head, embedding=embedding)))  # fmt: skip
+    own = (target.head if ids is None else target.head[ids]).to(head.head)
+    if fits and not _same(head.head, own):
+        yield Other("the target's own head", "the lm_head that comes with the head belongs to another model",
+                    replace(reading, head=replace(head, head=own)))  # fmt: skip
+    if ids is not None:
+        for step, word in ((-1, "lower"), (1, "higher")):
+            moved = (ids + step).clamp(0, head.config.vocab_size - 1)
+            yield Other(f"draft tokens one {word}", "d2t is off by one", replace(reading, head=replace(head, draft_ids=moved)))
+
+
+def _same(first: Tensor, second: Tensor) -> bool:
+    return first.shape == second.shape and bool(torch.equal(first, second))

@@ -1,0 +1,226 @@
+"""Report on a drafter: what is stored, how well it foresees the target, and what would be better; as text and as plain data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specviz.bench.inspection.facts import head_facts, stored_facts, unusual
+from specviz.bench.inspection.forced import Foresight, Reading, foresee_parallel
+from specviz.bench.inspection.lens import lenses
+from specviz.bench.inspection.passages import Passage, open_target, passages
+from specviz.bench.inspection.readings import layers_wanted
+from specviz.bench.inspection.verdict import ROUNDS, Verdict, advice, judge
+from specviz.drafters.networks.feature_head import FeatureHead
+from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.drafters.networks.parallel_net import ParallelNet
+from specviz.errors import ModelUnavailable
+from specviz.figures.drafter_readings import MOST, Lens, acceptance_of_readings, logit_lens
+from specviz.figures.reliability import Bin, binned, calibration_error, of_bins
+from specviz.models.drafters import dialects
+from specviz.models.drafters.heads import fit_of, load_heads, ours
+from specviz.models.drafters.own_heads import as_head
+from specviz.models.hub.published import Fit, open_repository
+from specviz.models.text.load import LoadedText
+from specviz.targets.text import TextTarget
+
+Tell = Callable[[str], object]
+OWN = ("eagle", "eagle3", "medusa")
+"""Drafters that ship and can be inspected by their name."""
+
+
+@dataclass
+class Report:
+    """All that an inspection found. ``stored`` and ``head`` are facts as plain data; ``lens`` by hidden state."""
+
+    name: str
+    target: str
+    tokenizer: str
+    stored: dict[str, Any]
+    head: dict[str, Any]
+    summary: list[str]
+    verdict: Verdict
+    lens: list[Lens] = field(default_factory=list)
+
+    @property
+    def advice(self) -> str:
+        return advice(self.verdict)
+
+    @property
+    def bins(self) -> list[Bin]:
+        return binned(self.verdict.loaded.sure)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        verdict = self.verdict
+        compared = [
+            {
+                "reading": one.other.name,
+                "rates": one.foresight.rates,
+                "gain": one.gain,
+                "error": one.error if math.isfinite(one.error) else None,
+                "z": one.likelier,
+            }
+            for one in (verdict.rounds[0] if verdict.rounds else [])
+        ]
+        return {
+            "drafter": self.name,
+            "target": {"name": self.target, "tokenizer_hash": self.tokenizer},
+            **self.stored,
+            **self.head,
+            "loaded": _rates(verdict.loaded),
+            "readings": compared,
+            "better": [one.other.name for one in verdict.steps],
+            "best": _rates(verdict.best),
+            "calibration": [one._asdict() for one in self.bins],
+            "calibration_error": calibration_error(self.bins),
+            "lens": [one._asdict() for one in self.lens],
+            "advice": self.advice,
+        }
+
+    def as_text(self) -> str:
+        """The report for people, the advice last."""
+        return "\n".join([*self.summary, "", *self._foresight(), "", *self._readings(), "", self.advice])
+
+    def _foresight(self) -> Iterator[str]:
+        loaded = self.verdict.loaded
+        known = f"{100 * loaded.known / max(1, loaded.places):.0f} % of what came is in its vocabulary"
+        yield f"Teacher-forced from {loaded.places} places of the target's own greedy answers; {known}."
+        yield f"{'acceptance by depth':28}{_line(loaded)}   {loaded.accepted:.2f} accepted a chain of {loaded.depth}"
+        yield f"{'at temperature 1':28}{loaded.overlap_rate:5.2f}   expected at depth 1"
+        error = calibration_error(self.bins)
+        if error is not None:
+            yield f"{'calibration':28}{error:5.2f}   mean distance of acceptance from confidence"
+            marks = "  ".join(f"{one.confidence:.2f}→{one.share:.2f}" for one in self.bins)
+            yield f"{'  confidence→accepted':28}{marks}"
+        taps = [one for one in self.lens if one.tap]
+        if taps:
+            heard = ", ".join(f"state {one.layer} {one.agreement:.2f}" for one in taps)
+            yield f"{'logit lens at the taps':28}{heard}   names the target's token"
+
+    def _readings(self) -> Iterator[str]:
+        if not self.verdict.rounds:
+            yield "Nothing of these heads can be read in another way."
+            return
+        yield "Read otherwise (acceptance by depth, accepted tokens a chain more or less):"
+        for number, compared in enumerate(self.verdict.rounds):
+            if number:
+                yield f"Read with {' and '.join(one.other.name for one in self.verdict.steps[:number])}, and then:"
+            for one in compared if number == 0 else compared[:3]:
+                mark = "  better" if one.clearly_better else ""
+                yield f"  {one.other.name:38}{_line(one.foresight)}   {one.gain:+.2f} ± {one.error:.2f}{mark}"
+
+    def draw(self, folder: Path) -> list[Path]:
+        """Write the figures as pages that open without a network; the files."""
+        folder.mkdir(parents=True, exist_ok=True)
+        rates = {"as loaded": self.verdict.loaded.rates}
+        rates |= {f"with {one.other.name}": one.foresight.rates for one in self.verdict.steps}
+        others = self.verdict.rounds[0] if self.verdict.rounds else []
+        # Beside the better readings those that differ in what published heads differ in most.
+        for one in sorted(others, key=lambda one: not one.other.name.startswith(("taps one", "norm_before_residual"))):
+            rates.setdefault(f"with {one.other.name}", one.foresight.rates)
+        drawn = {
+            "acceptance_by_depth": acceptance_of_readings(dict(list(rates.items())[:MOST]), self.verdict.loaded.places),
+            "calibration": of_bins(self.bins),
+        }
+        if self.lens:
+            drawn["logit_lens"] = logit_lens(self.lens)
+        files = []
+        for name, figure in drawn.items():
+            files.append(folder / f"{name}.html")
+            figure.write_html(files[-1], include_plotlyjs=True)
+        return files
+
+
+def _rates(found: Foresight) -> dict[str, Any]:
+    return {"rates": found.rates, "reached": found.reached, "accepted": found.accepted, "overlap": found.overlap_rate,
+            "places": found.places, "known": found.known}  # fmt: skip
+
+
+def _line(found: Foresight) -> str:
+    return "".join(f"{'–':>6}" if rate is None else f"{rate:6.2f}" for rate in found.rates)
+
+
+def inspect(
+    name: str, target_name: str, prompts: tuple[str, ...], tokens: int, depth: int, whole_lens: bool, tell: Tell
+) -> Report:
+    """Look at the drafter called ``name`` on this target. ``whole_lens`` takes the logit lens of every hidden state.
+
+    Raises ModelUnavailable naming the tensor or setting for which it cannot be read, once what is stored was told.
+    """
+    tell(f"Loading {target_name}")
+    loaded, target = open_target(target_name)
+    fit = fit_of(loaded.name, target)
+    stored, network, summary = _read(name, loaded, target, fit, tell)
+    layers = tuple(range(fit.layers + 1)) if whole_lens else layers_wanted(_taps(network), fit.layers, ROUNDS)
+    texts: list[Passage] = []
+    for text in passages(target_name, target, prompts, tokens, layers):
+        texts.append(text)
+        tell(f"{target_name} wrote {len(texts)} of {len(prompts)} answers")
+    if isinstance(network, FeatureHead):
+        verdict = judge(Reading(network), texts, fit, depth, _theta(target), report=tell)
+        facts = head_facts(network)
+    else:
+        verdict = Verdict(foresee_parallel(network, texts, depth))
+        facts = {"kind": "Medusa", "heads": network.config.heads, "notes": []}
+    seen = lenses(target, texts, layers if whole_lens else _taps(network), _taps(network))
+    return Report(name, loaded.name, loaded.tokenizer_hash, stored, facts, summary, verdict, seen)
+
+
+def _read(
+    name: str, loaded: LoadedText, target: TextTarget, fit: Fit, tell: Tell
+) -> tuple[dict[str, Any], FeatureHead | ParallelNet, list[str]]:
+    """What is stored, the drafter, and the lines that tell of both; those of what is stored are told at once."""
+    if ours(name):
+        if name not in OWN:
+            raise ModelUnavailable(f"{name} cannot be inspected; name a folder, a hub id, or one of {', '.join(OWN)}.")
+        network = load_heads(name, None, loaded, target)
+        network = as_head(network, name) if isinstance(network, FeatureNet) else network
+        return (
+            {"dialect": "of this project"},
+            network,
+            [f"{name}, which ships with this project, on {loaded.name}", *_of(network)],
+        )
+    repository = open_repository(name)
+    stored = stored_facts(repository)
+    lines = [f"{name}: {stored['dialect']}, on {loaded.name} (tokenizer {loaded.tokenizer_hash[:12]})"]
+    lines += [f"  {file['name']}  {file['bytes'] / 1e6:.1f} MB  sha256 {file['sha256'][:16]}…" for file in stored["files"]]
+    lines.append(
+        f"  {len(stored['tensors'])} tensors: {', '.join(stored['tensors'][:4])}{', …' if len(stored['tensors']) > 4 else ''}"
+    )
+    kind = dialects.dialect_of(repository).kind or "eagle3"
+    try:
+        network = dialects.read(kind, repository, fit)
+    except ModelUnavailable:
+        for line in lines:
+            tell(line)
+        raise
+    return stored, network, [*lines, *_of(network)]
+
+
+def _of(network: FeatureHead | ParallelNet) -> Iterator[str]:
+    if isinstance(network, ParallelNet):
+        yield f"  {network.config.heads} heads on the target's last hidden state"
+        return
+    config, facts = network.config, head_facts(network)
+    yield (
+        f"  {facts['parameters'] / 1e6:.1f} M parameters, {config.layers} layer{'s' if config.layers > 1 else ''} of "
+        f"{config.hidden}, {config.heads} heads on {config.kv_heads}, taps {list(config.taps)}, rotary base {config.how.theta:g}"
+    )
+    yield f"  conventions: {unusual(network)}"
+    vocabulary = "all of the target's" if network.draft_ids is None else f"{len(network.draft_ids)} of {config.vocab_size}"
+    yield f"  draft vocabulary: {vocabulary} tokens; no tensor missing, none unused"
+    yield from (f"  note: {note}" for note in facts["notes"])
+
+
+def _taps(network: FeatureHead | ParallelNet) -> tuple[int, ...]:
+    return network.config.taps if isinstance(network, FeatureHead) else (network.config.tap,)
+
+
+def _theta(target: TextTarget) -> float | None:
+    rope = getattr(target.config, "rope_parameters", None) or {}
+    theta = rope.get("rope_theta") if isinstance(rope, dict) else None
+    return None if theta is None else float(theta)

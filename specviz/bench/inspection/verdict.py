@@ -1,0 +1,127 @@
+"""Verdict on a head: the reading that is clearly better, if there is one, and one sentence of advice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from specviz.bench.inspection.forced import Foresight, Reading, foresee
+from specviz.bench.inspection.passages import Passage
+from specviz.bench.inspection.readings import Other, others
+from specviz.models.hub.published import Fit
+
+BLOCK = 8
+"""Neighbouring places that count as one: what follows a place a head got wrong is often wrong too."""
+SURE, GAIN = 4.0, 0.05
+"""A reading is clearly better where what came is likelier under it by so many standard errors of the paired difference, and so
+many more drafted tokens are accepted."""
+ROUNDS = 3
+"""Conventions that may be wrong at once."""
+STRANGER = 0.2
+"""A first drafted token accepted less often than this is what a head gives that was trained for another model."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A reading beside the one it is compared with: ``gain`` in accepted tokens a chain and its standard ``error``, and how many
+    standard errors likelier what came is under it."""
+
+    other: Other
+    foresight: Foresight
+    gain: float
+    error: float
+    likelier: float
+
+    @property
+    def clearly_better(self) -> bool:
+        return self.likelier >= SURE and self.gain >= max(GAIN, self.error)
+
+
+@dataclass
+class Verdict:
+    """``rounds``: what was compared with the reading as loaded, and then with each better one in turn; ``steps``: the better
+    readings, in the order they were found."""
+
+    loaded: Foresight
+    rounds: list[list[Compared]] = field(default_factory=list)
+    steps: list[Compared] = field(default_factory=list)
+
+    @property
+    def best(self) -> Foresight:
+        return self.steps[-1].foresight if self.steps else self.loaded
+
+
+def judge(
+    reading: Reading, passages: Sequence[Passage], target: Fit, depth: int, theta: float | None = None, rounds: int = ROUNDS,
+    report: Callable[[str], object] = lambda sentence: None,
+) -> Verdict:  # fmt: skip
+    """Compare every reading with the one as loaded; where one is clearly better, all others with that one, and so on."""
+    exact = torch.empty(0, dtype=torch.float32, device=reading.head.head.device)
+    if reading.head.head.dtype in (torch.bfloat16, torch.float16):  # halves are slow on a processor, and blur what is compared
+        reading = replace(reading, head=reading.head.to(exact))
+    base = foresee(reading, passages, depth)
+    verdict = Verdict(base)
+    for _ in range(rounds):
+        compared = []
+        for other in others(reading, target, theta):
+            report(f"Reading it with {other.name}")
+            found = foresee(other.reading, passages, depth)
+            gain, error = _difference(found.lengths, base.lengths)
+            better, spread = _difference(found.evidence, base.evidence)
+            compared.append(Compared(other, found, gain, error, better / spread if spread > 0 else 0.0))
+        compared.sort(key=lambda one: (one.clearly_better, one.gain), reverse=True)
+        verdict.rounds.append(compared)
+        if not compared or not compared[0].clearly_better:
+            break
+        verdict.steps.append(compared[0])
+        reading, base = compared[0].other.reading, compared[0].foresight
+    return verdict
+
+
+def _difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[float, float]:
+    """Mean difference over the same places, by passage [place], and its standard error over blocks of them."""
+    apart = [(one - two).float() for one, two in zip(first, second, strict=True)]
+    blocks = [piece.mean() for passage in apart for piece in passage.split(BLOCK)]
+    if len(blocks) < 2:
+        return 0.0, math.inf
+    return float(torch.cat(apart).mean()), float(torch.stack(blocks).std() / len(blocks) ** 0.5)
+
+
+def advice(verdict: Verdict) -> str:
+    """One sentence: what is wrong with the head as loaded, if anything."""
+    loaded, best = verdict.loaded, verdict.best
+    if not loaded.places:
+        return "The answers are too short to judge the head on: give other prompts, or allow more tokens."
+    if verdict.steps:
+        where = _where(loaded, best)
+        names = " and ".join(step.other.name for step in verdict.steps)
+        blame = "; ".join(step.other.blame for step in verdict.steps)
+        return f"As loaded {_rate(loaded, where)}{_at(where)}; with {names} {_rate(best, where)}: {blame}."
+    first = loaded.rates[0] or 0.0
+    if first < STRANGER:
+        return (
+            f"As loaded {first:.2f}, and no other reading is clearly better: the head does not know this target; it was "
+            "trained for another one, or for another version of it."
+        )
+    if not verdict.rounds:
+        return f"As loaded {first:.2f}, and nothing of these heads can be read in another way."
+    return f"As loaded {first:.2f}, and no other reading is clearly better: the head is read as it was trained."
+
+
+def _where(loaded: Foresight, best: Foresight) -> int:
+    """The depth whose rates tell the two apart: the first with a difference to see, else the one with the largest."""
+    gaps = [(b or 0.0) - (a or 0.0) for a, b in zip(loaded.rates, best.rates, strict=True)]
+    return next((depth for depth, gap in enumerate(gaps) if gap >= 0.05), max(range(len(gaps)), key=gaps.__getitem__))
+
+
+def _at(where: int) -> str:
+    return "" if where == 0 else f" at depth {where + 1}"
+
+
+def _rate(found: Foresight, where: int) -> str:
+    rate = found.rates[where]
+    return "–" if rate is None else f"{rate:.2f}"

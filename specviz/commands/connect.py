@@ -1,0 +1,136 @@
+"""``connect``: prompts for a running server, its answers as traces, its counters, and what speculation gains there."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specviz.commands.console import tell
+from specviz.commands.stopping import Stopping
+from specviz.errors import BadInput
+from specviz.trace import store
+from specviz.trace.schema import Run, Step, Trace
+
+if TYPE_CHECKING:
+    from specviz.engines.server import Counters, Server
+
+HELP = "draw what a running server does with a prompt"
+MOST_PROMPTS = 256
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say."""
+    parser.add_argument("url", metavar="URL", help="the server, such as http://127.0.0.1:8000")
+    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT", help="what to ask")
+    prompt.add_argument("--prompts", metavar="F", help="a file with a prompt a line")
+    parser.add_argument("--baseline", metavar="URL", help="the same model without speculation, to measure the speed-up")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="how often each prompt is asked for that")
+    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="how many tokens at most")
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest token")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="sent to the server")
+    parser.add_argument("--raw", action="store_true", help="continue the prompt as it stands, without a chat template")
+    parser.add_argument("--key", default="", metavar="K", help="the server's key, if it wants one")
+    parser.add_argument("--out", metavar="F", help=f"keep the first answer's trace in this file ({store.SUFFIX})")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Ask, print, measure."""
+    from specviz.engines import server as servers
+
+    if not 1 <= options.rounds <= 100:
+        raise BadInput(f"--rounds is {options.rounds}; choose a number from 1 to 100.")
+    asks = [
+        servers.Ask(prompt, options.max_new_tokens, options.temperature, options.seed, options.raw)
+        for prompt in _prompts(options)
+    ]
+    server = servers.look(options.url, options.key)
+    tell(f"{server.model} on {server.title} at {server.url}")
+    before = servers.counters(server)
+    with Stopping() as stopping:
+        traces = []
+        for ask in asks:
+            answer = servers.Answer(server, ask, stopping.event)
+            for event in answer.events():
+                stopping.started = stopping.started or isinstance(event, Run)
+                if isinstance(event, Step):
+                    print("".join(event.pieces), end="", flush=True)
+            print()
+            assert answer.trace is not None
+            traces.append(answer.trace)
+            _tell_numbers(answer.trace)
+            if stopping.event.is_set():
+                break
+    if options.out:
+        store.write(traces[0], options.out)
+        tell(f"Wrote {options.out}.")
+    after = servers.counters(server)
+    if before is not None and after is not None:
+        _tell_counters(after.since(before))
+    if options.baseline and not stopping.requested:
+        _speedup(server, servers.look(options.baseline, options.key), asks, options.rounds)
+    return 0
+
+
+def _prompts(options: argparse.Namespace) -> list[str]:
+    if options.prompt is not None:
+        return [options.prompt]
+    try:
+        lines = [line.strip() for line in Path(options.prompts).read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as problem:
+        raise BadInput(f"{options.prompts} cannot be read: {problem}") from None
+    prompts = [line for line in lines if line]
+    if not 1 <= len(prompts) <= MOST_PROMPTS:
+        raise BadInput(f"{options.prompts} has {len(prompts)} prompts; give 1 to {MOST_PROMPTS}, one a line.")
+    return prompts
+
+
+def _tell_numbers(trace: Trace) -> None:
+    assert trace.end is not None
+    metrics = trace.end.metrics
+    tau, rate = metrics.get("tau"), metrics.get("tokens_per_second")
+    tell(f"{metrics['emitted']} tokens in {metrics['steps']} rounds, τ {_number(tau)}, {_number(rate)} tokens a second.")
+    for sentence in (trace.end.message, *trace.run.warnings):
+        if sentence:
+            tell(sentence)
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.2f}"
+
+
+def _tell_counters(counts: Counters) -> None:
+    """The server's own counters over these prompts."""
+    rates = ", ".join(f"{kept / counts.drafts:.2f}" for kept in counts.by_place) if counts.drafts else "no drafts"
+    tell(f"The server's counters meanwhile: {counts.accepted} of {counts.drafted} drafted tokens accepted, by place: {rates}.")
+
+
+def _speedup(server: Server, baseline: Server, asks: Sequence[object], rounds: int) -> None:
+    """Seconds an answered token of both, each prompt on both in turn."""
+    from specviz.engines import server as servers
+
+    if server.model.rsplit("/", 1)[-1] != baseline.model.rsplit("/", 1)[-1]:
+        tell(f"Two models: {server.model} and {baseline.model}. The ratio compares them as they are.")
+    ratios, equal = [], 0
+    for number in range(rounds):
+        for ask in asks:
+            pair = [server, baseline] if number % 2 == 0 else [baseline, server]
+            spent = {}
+            texts = {}
+            for one in pair:
+                answer = servers.Answer(one, ask)  # type: ignore[arg-type]
+                for _ in answer.events():
+                    pass
+                assert answer.trace is not None and answer.trace.end is not None
+                spent[one.url] = sum(step.time.total for step in answer.trace.steps) / len(answer.trace.end.output_ids)
+                texts[one.url] = answer.trace.end.text
+            ratios.append(spent[baseline.url] / spent[server.url])
+            equal += len(set(texts.values())) == 1
+    middle = statistics.median(ratios)
+    print(
+        f"{middle:.2f}× the tokens a second of {baseline.url} (median of {len(ratios)} pairs, {min(ratios):.2f} to "
+        f"{max(ratios):.2f}); {equal} of {len(ratios)} pairs wrote the same text."
+    )

@@ -1,0 +1,94 @@
+"""``convert``: a torch zip with the weights of heads into a folder of safetensors, on one's own machine and nowhere else.
+
+Many heads are published as ``pytorch_model.bin``. Such a file is a pickle, which can run code when it is opened; here torch
+opens it with ``weights_only``, which builds tensors and plain containers and refuses everything else. Nothing that serves
+requests imports this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specviz.commands.console import tell
+from specviz.errors import BadInput, ModelUnavailable
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+HELP = "turn a torch zip with heads into safetensors, on your own machine"
+_WRAPPERS = ("state_dict", "model_state_dict", "model")
+"""Names under which trainers store the weights inside a checkpoint."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say."""
+    parser.add_argument("file", metavar="FILE", help="a pytorch_model.bin, .pt or .pth with weights, which you trust")
+    parser.add_argument("--out", metavar="DIR", help="the folder to write, FILE's folder with -safetensors unless told")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Write ``model.safetensors`` and a copy of the ``config.json`` beside FILE, and say what can be done with them."""
+    file = Path(options.file).expanduser()
+    beside = file.resolve().parent
+    folder = Path(options.out).expanduser() if options.out else beside.with_name(f"{beside.name}-safetensors")
+    if folder.exists() and any(folder.iterdir()):
+        raise BadInput(f"{folder} is not empty; name another folder with --out.")
+    tensors = read_zip(file)
+    config = _config_beside(file)
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    # A tensor that others share memory with, or that is a view, is written whole.
+    save_file({name: value.detach().contiguous().clone() for name, value in tensors.items()}, folder / "model.safetensors")
+    if config is not None:
+        (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    which = "with its config.json" if config is not None else "without a config.json, of which none lies beside the file"
+    tell(f"Wrote {len(tensors)} tensors to {folder}, {which}. Look: `python -m specviz inspect {folder} --target T`.")
+    return 0
+
+
+def read_zip(file: Path) -> dict[str, Tensor]:
+    """The tensors of a torch zip by name. Raises BadInput for no such file, ModelUnavailable for one with other things in it."""
+    import torch
+
+    if not file.is_file():
+        raise BadInput(f"There is no file {file}. Check the path.")
+    if not zipfile.is_zipfile(file):
+        raise ModelUnavailable(f"{file.name} is no torch zip, which torch writes since 1.6; older pickles are not opened.")
+    try:
+        stored = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as problem:  # whatever torch's own unpickler refused: it is the file, and not us
+        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+        raise ModelUnavailable(
+            f"{file.name} holds more than weights, and is not opened ({reason[:160]}). Ask its authors for safetensors."
+        ) from problem
+    return _tensors(stored, file.name)
+
+
+def _tensors(stored: Any, name: str) -> dict[str, Tensor]:
+    from torch import Tensor
+
+    for wrapper in _WRAPPERS:
+        if isinstance(stored, Mapping) and isinstance(stored.get(wrapper), Mapping):
+            stored = stored[wrapper]
+    if not isinstance(stored, Mapping) or not stored:
+        raise ModelUnavailable(f"{name} holds no tensors by name: it is no checkpoint of weights.")
+    others = [str(field) for field, value in stored.items() if not isinstance(value, Tensor)]
+    if others:
+        raise ModelUnavailable(f"{name} holds {others[0]}, which is no tensor: it is no plain checkpoint of weights.")
+    return {str(field): value for field, value in stored.items()}
+
+
+def _config_beside(file: Path) -> Any:
+    config = file.parent / "config.json"
+    if not config.is_file():
+        return None
+    try:
+        return json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise ModelUnavailable(f"The config.json beside {file.name} cannot be read ({problem}). Get it anew.") from problem

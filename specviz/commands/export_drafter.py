@@ -1,0 +1,49 @@
+"""``export-drafter``: a trained drafter of this project in the layout that other engines read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from specviz.commands.console import ProgressLine, tell
+from specviz.errors import BadInput
+from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
+
+HELP = "write a drafter of ours for another engine"
+_HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
+"""The target of the drafters that ship, as engines know it."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say."""
+    parser.add_argument("drafter", choices=("eagle3",), help="the drafter to write")
+    parser.add_argument("--to", required=True, choices=("speculators", "flat"), help="the layout: vLLM's, or EAGLE's authors'")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write")
+    parser.add_argument("--verifier", default=_HUB, metavar="ID", help=f"the target's hub id that it names, {_HUB} unless told")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Write the drafter and say how it is served."""
+    folder = Path(options.out).expanduser()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"{folder} is there already and not an empty folder; name another with --out.")
+    from specviz.models.drafters.head_writer import write_head
+    from specviz.models.drafters.heads import load_heads
+    from specviz.models.drafters.own_heads import as_head
+    from specviz.models.text.load import load_causal_lm
+    from specviz.targets.text import TextTarget
+
+    progress = ProgressLine()
+    try:
+        loaded = load_causal_lm(DEFAULT_TEXT_TARGET, "float32", "cpu", progress)
+        target = TextTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), "eager")
+        head = as_head(load_heads(options.drafter, None, loaded, target, progress), options.drafter)
+    finally:
+        progress.close()
+    write_head(head, folder, options.to, options.verifier)
+    tell(f"Wrote {folder}, a head for {options.verifier}. It learned from that model in four bits, {DEFAULT_TEXT_TARGET}.")
+    if options.to == "speculators":
+        settings = json.dumps({"method": "eagle3", "model": str(folder), "num_speculative_tokens": 5})
+        tell(f"vLLM serves it: vllm serve {options.verifier} --speculative-config '{settings}'")
+    return 0

@@ -1,0 +1,56 @@
+"""``inspect``: what a drafter is, how well it foresees the target as it was loaded, and whether another reading does better."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from specviz.commands.console import ProgressLine, emit, tell
+from specviz.errors import BadInput
+from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
+
+HELP = "look at a drafter: is it the right one, and read right?"
+MISREAD = 1
+_PROMPTS = 4
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say."""
+    parser.add_argument("head", metavar="HEAD", help="a folder or hub id with heads; or eagle3, eagle, medusa, which ship")
+    parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
+    parser.add_argument("--prompts", metavar="F", help="a file with a prompt a line, four of our own unless told")
+    parser.add_argument("--tokens", type=int, default=64, metavar="N", help="how long the target answers each at most")
+    parser.add_argument("--depth", type=int, default=5, metavar="K", help="drafted tokens in a chain")
+    parser.add_argument("--out", metavar="DIR", help="write figures there: acceptance, calibration, logit lens of every state")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a report")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """Inspect. The exit status is 1 where another reading of the weights is clearly better than the one as loaded."""
+    for name, low, high in (("tokens", 16, 1024), ("depth", 1, 12)):
+        if not low <= getattr(options, name) <= high:
+            raise BadInput(f"--{name} is {getattr(options, name)}; choose a whole number from {low} to {high}.")
+    from specviz.bench.inspection.passages import prompts_in
+    from specviz.bench.inspection.report import inspect
+    from specviz.bench.kit.prompts import CALIBRATION
+
+    prompts = CALIBRATION[:_PROMPTS] if options.prompts is None else prompts_in(_text(Path(options.prompts)))
+    progress = ProgressLine()
+    try:
+        report = inspect(options.head, options.target, prompts, options.tokens, options.depth, bool(options.out), progress)
+    finally:
+        progress.close()
+    if options.json:
+        emit(report.as_json())
+    else:
+        print(report.as_text())
+    for file in report.draw(Path(options.out)) if options.out else ():
+        tell(f"Wrote {file}.")
+    return MISREAD if report.verdict.steps else 0
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as problem:
+        raise BadInput(f"{file} cannot be read ({problem}). Give a file with one prompt a line.") from problem

@@ -1,0 +1,53 @@
+"""``pairs``: published targets with published heads for them, what they weigh, and what to type. Imports no torch."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from specviz.commands.console import emit
+from specviz.models.hub.pairs import PAIRS, Pair
+
+HELP = "list published drafter heads and the targets they are for"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say."""
+    parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
+
+
+def execute(options: argparse.Namespace) -> int:
+    """List them."""
+    if options.json:
+        emit([card(pair) for pair in PAIRS])
+    else:
+        print("\n\n".join(_text(pair) for pair in PAIRS))
+    return 0
+
+
+def card(pair: Pair) -> dict[str, Any]:
+    """A pair as plain data; sizes in bytes."""
+    return {
+        "target": pair.target,
+        "heads": pair.heads,
+        "method": pair.method,
+        "layout": pair.layout,
+        "pickled": pair.pickled,
+        "head_bytes": pair.head_bytes,
+        "target_bytes": pair.entry.source.size,
+        "memory": pair.memory,
+        "status": pair.status,
+        "note": pair.note,
+        "commands": list(pair.commands),
+    }
+
+
+def _text(pair: Pair) -> str:
+    stored = "a torch zip" if pair.pickled else "safetensors"
+    sizes = f"heads about {pair.head_bytes / 1e9:.1f} GB, target {pair.entry.source.size / 1e9:.1f} GB"
+    lines = [
+        f"{pair.heads}  for {pair.target}",
+        f"  {pair.method}, layout {pair.layout}, {stored}; {sizes}; {pair.memory / 1e9:.1f} GB of memory in bfloat16",
+        f"  {' '.join(word for word in (pair.status, pair.note) if word)}",
+    ]
+    return "\n".join([*lines, *(f"    {command}" for command in pair.commands)])

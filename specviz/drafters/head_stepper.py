@@ -1,0 +1,225 @@
+"""Decoding-time form of a published feature head: any number of layers, windows, and the conventions it was made with.
+
+As in :mod:`specviz.drafters.feature_stepper` norms' weights move into the matrices behind them, and matrices with a common
+input become one. Axis names: ``row``, ``hidden``, ``kv`` (heads of keys), ``size`` (of a head), ``column`` (of the cache).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafters.feature_stepper import FeatureCache, Layout, Product, attend, plain
+from specviz.drafters.networks.feature_head import EACH, TOGETHER, FeatureHead, HeadConfig, axis_of_rates, rotary_rates
+
+_FIRST_POSITIONS = 1024
+
+
+class HeadCache:
+    """Keys and values of one run, a :class:`FeatureCache` a layer, and the position of each column, which windows need."""
+
+    def __init__(self, config: HeadConfig, capacity: int, like: Tensor) -> None:
+        self.layers = [FeatureCache(config, capacity, like) for _ in range(config.layers)]
+        self.positions = torch.empty(capacity, dtype=torch.long, device=like.device)
+
+    def reserve(self, columns: int) -> None:
+        """Make room for this many columns; what is there stays."""
+        for layer in self.layers:
+            layer.reserve(columns)
+        if columns > len(self.positions):
+            wider = self.positions.new_empty(max(columns, 2 * len(self.positions)))
+            wider[: len(self.positions)] = self.positions
+            self.positions = wider
+
+
+@dataclass
+class _Layer:
+    """One decoder layer, folded and laid out."""
+
+    entering: Product
+    bias: Tensor | None
+    leaving: Product
+    leaving_bias: Tensor | None
+    widening: Product
+    widening_bias: Tensor | None
+    narrowing: Product
+    narrowing_bias: Tensor | None
+    turning: tuple[Tensor, Tensor] | None
+    """Weights of the norms of queries and of keys, each [size]."""
+    window: int
+
+
+class HeadStepper:
+    """A published head laid out for drafting; shared between runs, each of which has its own cache."""
+
+    def __init__(self, head: FeatureHead, layout: Layout = plain) -> None:
+        self.config, self.draft_ids, self._embedding = head.config, head.draft_ids, head.embedding
+        how, tensors = head.config.how, head.tensors
+        self._layers = [_laid_out(head, number, layout) for number in range(head.config.layers)]
+        self._fc, self._bias = layout(_entry(head)), tensors.get("fc.bias")
+        normed = how.head_norm and "norm.weight" in tensors
+        self._norm = tensors["norm.weight"] if how.feeds_normed else None
+        self._head = layout(head.head * tensors["norm.weight"] if normed and not how.feeds_normed else head.head)
+        self._unit_before_head = normed and not how.feeds_normed
+        self._residual = tensors["layers.0.hidden_norm.weight"] if how.normed_residual else None
+        self._rotary = torch.empty(0)
+        self.reach(_FIRST_POSITIONS)
+
+    @property
+    def embedding(self) -> Tensor:
+        """The head's own or the target's, [vocab, hidden]: every state has its device and its kind of numbers."""
+        return self._embedding
+
+    def open(self, capacity: int) -> HeadCache:
+        """An empty cache with room for ``capacity`` inputs at first."""
+        return HeadCache(self.config, capacity, self._embedding)
+
+    def reach(self, positions: int) -> None:
+        """Make the rotary table, [2, position, rate], at least this long."""
+        if self._rotary.ndim == 1 or self._rotary.shape[1] < positions:
+            angle = torch.arange(2 * positions, dtype=torch.float64)[:, None] * rotary_rates(self.config)
+            table = torch.stack((angle.cos(), angle.sin())) * self.config.how.rotary_scale
+            self._rotary = table.to(self._embedding)
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """The target's hidden states [row, tap * hidden] to what the network takes, [row, hidden]."""
+        if not self.config.wide:
+            return features
+        kind = self.config.how.entry_norm
+        if kind == TOGETHER:
+            features = self._unit(features)
+        elif kind == EACH:
+            features = self._unit(features.unflatten(-1, (len(self.config.taps), -1))).flatten(-2)
+        return self._project(features)
+
+    def __call__(
+        self,
+        tokens: Tensor,
+        features: Tensor,
+        positions: Tensor,
+        cache: HeadCache,
+        start: int,
+        mask: Tensor | None,
+        embedded: Tensor | None = None,
+    ) -> Tensor:
+        """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on.
+
+        ``positions`` are [row], or [3, row] in time, height and width. ``mask`` is bool [row, column] up to and with the new
+        columns; None where every row sees them all. ``embedded`` [row, hidden] stands for tokens that are no words.
+        """
+        how = self.config.how
+        if embedded is None:
+            embedded = F.embedding(tokens, self._embedding)
+        if self.config.wide:
+            unit = self._unit(features)
+            residual = features if self._residual is None else unit * self._residual
+            pair = (self._unit(embedded), unit)
+        else:
+            pair = (embedded, features)
+        entering = torch.cat(pair if how.embedding_first else pair[::-1], dim=-1)
+        if not self.config.wide:
+            residual = entering = self._project(entering)
+        axial = positions if positions.ndim == 1 else positions[0]
+        end = start + len(axial)
+        cache.positions[start:end] = axial
+        apart = axial[:, None] - cache.positions[None, :end] if any(how.windows) else None
+        turns = self._turns(positions)
+        for number, layer in enumerate(self._layers):
+            seen = mask
+            if layer.window and apart is not None:
+                near = apart < layer.window
+                seen = near if mask is None else mask & near
+            inputs = entering if number == 0 else self._unit(residual)
+            residual = residual + self._attended(layer, inputs, turns, cache.layers[number], start, seen)
+            gate, up = _plus(layer.widening(self._unit(residual)), layer.widening_bias).chunk(2, dim=-1)
+            residual = residual + _plus(layer.narrowing(F.silu(gate) * up), layer.narrowing_bias)
+        return residual if self._norm is None else self._unit(residual) * self._norm
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """Outputs [row, hidden] to logits [row, support]."""
+        return self._head(self._unit(outputs) if self._unit_before_head else outputs)
+
+    def _attended(
+        self, layer: _Layer, inputs: Tensor, turns: tuple[Tensor, Tensor], cache: FeatureCache, start: int, mask: Tensor | None
+    ) -> Tensor:
+        config, rows = self.config, len(inputs)
+        mixed = _plus(layer.entering(inputs), layer.bias).view(rows, config.heads + 2 * config.kv_heads, config.head_size)
+        queries, keys, values = mixed.split((config.heads, config.kv_heads, config.kv_heads), dim=1)
+        if layer.turning is not None:
+            queries, keys = (self._unit(x) * weight for x, weight in zip((queries, keys), layer.turning, strict=True))
+        all_keys, all_values = cache.put(start, self._turn(keys, turns), values)
+        attended = attend(self._turn(queries, turns), all_keys, all_values, mask)
+        return _plus(layer.leaving(attended), layer.leaving_bias)
+
+    def _turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, each [row, 1, rate]."""
+        if positions.ndim == 1:
+            cosine, sine = self._rotary[:, positions]
+        else:
+            axis = axis_of_rates(self.config.how, self._rotary.shape[-1]).to(positions.device)
+            rates = torch.arange(len(axis), device=positions.device)
+            cosine, sine = self._rotary[:, positions[axis].T, rates]
+        return cosine[:, None], sine[:, None]
+
+    def _turn(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
+        """Rotate [row, head, size]; what lies behind the rates' channels stays."""
+        cosine, sine = turns
+        count = cosine.shape[-1]
+        turned, still = x[..., : 2 * count], x[..., 2 * count :]
+        pairs = self.config.how.rotary_pairs
+        first, second = (turned[..., ::2], turned[..., 1::2]) if pairs else turned.chunk(2, dim=-1)
+        both = (first * cosine - second * sine, second * cosine + first * sine)
+        turned = torch.stack(both, dim=-1).flatten(-2) if pairs else torch.cat(both, dim=-1)
+        return torch.cat((turned, still), dim=-1) if still.shape[-1] else turned
+
+    def _project(self, x: Tensor) -> Tensor:
+        return _plus(self._fc(x), self._bias)
+
+    def _unit(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), eps=self.config.how.eps)
+
+
+def _entry(head: FeatureHead) -> Tensor:
+    """The projection's matrix with the norms before it."""
+    tensors, kind = head.tensors, head.config.how.entry_norm
+    if kind == TOGETHER:
+        return tensors["fc.weight"] * tensors["input_norm.weight"]
+    if kind == EACH:
+        return tensors["fc.weight"] * torch.cat([tensors[f"fc_norm.{tap}.weight"] for tap in range(len(head.config.taps))])
+    return tensors["fc.weight"]
+
+
+def _laid_out(head: FeatureHead, number: int, layout: Layout) -> _Layer:
+    config, how = head.config, head.config.how
+    start = f"layers.{number}."
+    part = {name.removeprefix(start): value for name, value in head.tensors.items() if name.startswith(start)}
+    entering = torch.cat([part[f"self_attn.{name}_proj.weight"] for name in "qkv"])
+    if config.wide and number == 0:
+        norms = (part["input_layernorm.weight"], part["hidden_norm.weight"])
+        entering = entering * torch.cat(norms if how.embedding_first else norms[::-1])
+    elif "input_layernorm.weight" in part:
+        entering = entering * part["input_layernorm.weight"]
+    widening = torch.cat((part["mlp.gate_proj.weight"], part["mlp.up_proj.weight"])) * part["post_attention_layernorm.weight"]
+    return _Layer(
+        entering=layout(entering.contiguous()),
+        bias=_joined(part, "self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"),
+        leaving=layout(part["self_attn.o_proj.weight"]),
+        leaving_bias=part.get("self_attn.o_proj.bias"),
+        widening=layout(widening.contiguous()),
+        widening_bias=_joined(part, "mlp.gate_proj.bias", "mlp.up_proj.bias"),
+        narrowing=layout(part["mlp.down_proj.weight"]),
+        narrowing_bias=part.get("mlp.down_proj.bias"),
+        turning=(part["self_attn.q_norm.weight"], part["self_attn.k_norm.weight"]) if config.head_norms else None,
+        window=how.windows[number] if how.windows else 0,
+    )
+
+
+def _joined(part: dict[str, Tensor], *names: str) -> Tensor | None:
+    return torch.cat([part[name] for name in names]) if names[0] in part else None
+
+
+def _plus(x: Tensor, bias: Tensor | None) -> Tensor:
+    return x if bias is None else x + bias

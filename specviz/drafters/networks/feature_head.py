@@ -1,0 +1,173 @@
+"""Feature drafter heads as others publish them: sizes, weights, and the conventions by which heads of one shape differ.
+
+A head continues a text from the target's hidden states: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840) and what grew from
+them. What tells two of them apart, where a norm stands or which states are read, often leaves no trace in the tensors: it is
+data here, so that a head can be read in another way without touching its weights. :class:`HeadStepper` computes it.
+Axis names: ``row``, ``hidden``, ``vocab``, ``support`` (the draft vocabulary).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+TOGETHER = "together"
+EACH = "each"
+
+
+@dataclass(frozen=True)
+class HeadConventions:
+    """How a head computes, where its tensors do not say. The defaults are those of EAGLE-3's paper.
+
+    ``taps`` are the target's hidden states it reads, in transformers' numbering, in the order of the projection's columns.
+    """
+
+    taps: tuple[int, ...]
+    entry_norm: str = ""
+    """The norm before the projection: "" has none, TOGETHER one over all states side by side, EACH one a state."""
+    normed_residual: bool = False
+    """What attention adds to: the normalised state, and not the state itself (``norm_before_residual``)."""
+    feeds_normed: bool = False
+    """What it feeds itself: the normalised output that the head reads, and not the output itself (``norm_output``)."""
+    head_norm: bool = True
+    """Whether a norm precedes the head."""
+    embedding_first: bool = True
+    """Order of the two halves of the first layer's input, or of the narrow projection's."""
+    theta: float = 10000.0
+    rates: tuple[float, ...] = ()
+    """Angles a position turns by, [rotated size / 2], where they are not those of ``theta``."""
+    rotary_scale: float = 1.0
+    """Factor of cosines and sines (YaRN's)."""
+    rotary_pairs: bool = False
+    """Whether neighbours turn together (GPT-J), and not the two halves (NeoX)."""
+    sections: tuple[int, ...] = ()
+    """How many rates follow the position in time, in height and in width, where rows have three positions (mrope)."""
+    sections_woven: bool = False
+    """Whether those rates alternate, and do not lie in three blocks."""
+    windows: tuple[int, ...] = ()
+    """Positions that each layer sees, 0 for the whole text; () sees it in all layers."""
+    eps: float = 1e-6
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """A head's sizes and its conventions. ``wide``: the first layer reads [embedding; state] (EAGLE-3); else a projection of
+    both enters it (EAGLE)."""
+
+    vocab_size: int
+    hidden: int
+    target_hidden: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    inner: int
+    layers: int
+    wide: bool
+    how: HeadConventions
+    bias: bool = False
+    """Whether the projection has one."""
+    attention_bias: bool = False
+    """Whether queries, keys and values have one."""
+    output_bias: bool = False
+    """Whether what leaves attention has one."""
+    mlp_bias: bool = False
+    head_norms: bool = False
+    """Whether queries and keys are normalised (Qwen3)."""
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The target's hidden states it reads."""
+        return self.how.taps
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every tensor it learns, by name, as published, and its shape."""
+        hidden, entering = self.hidden, len(self.taps) * self.target_hidden
+        shapes: dict[str, tuple[int, ...]] = {"fc.weight": (hidden, entering if self.wide else 2 * hidden)}
+        if self.bias:
+            shapes["fc.bias"] = (hidden,)
+        if self.how.entry_norm == TOGETHER:
+            shapes["input_norm.weight"] = (entering,)
+        elif self.how.entry_norm == EACH:
+            shapes |= {f"fc_norm.{tap}.weight": (self.target_hidden,) for tap in range(len(self.taps))}
+        for layer in range(self.layers):
+            shapes |= {f"layers.{layer}.{name}": shape for name, shape in self._layer(layer).items()}
+        if self.wide:
+            shapes["norm.weight"] = (hidden,)
+        return shapes
+
+    def _layer(self, layer: int) -> dict[str, tuple[int, ...]]:
+        hidden, width = self.hidden, self.hidden * (2 if self.wide and layer == 0 else 1)
+        queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
+        shapes: dict[str, tuple[int, ...]] = {
+            "self_attn.q_proj.weight": (queries, width),
+            "self_attn.k_proj.weight": (keys, width),
+            "self_attn.v_proj.weight": (keys, width),
+            "self_attn.o_proj.weight": (hidden, queries),
+            "mlp.gate_proj.weight": (self.inner, hidden),
+            "mlp.up_proj.weight": (self.inner, hidden),
+            "mlp.down_proj.weight": (hidden, self.inner),
+            "post_attention_layernorm.weight": (hidden,),
+        }
+        if self.wide or layer > 0:
+            shapes["input_layernorm.weight"] = (hidden,)
+        if self.wide and layer == 0:
+            shapes["hidden_norm.weight"] = (hidden,)
+        if self.head_norms:
+            shapes |= {"self_attn.q_norm.weight": (self.head_size,), "self_attn.k_norm.weight": (self.head_size,)}
+        biased = [f"self_attn.{part}_proj" for part in "qkv" if self.attention_bias]
+        biased += ["self_attn.o_proj"] if self.output_bias else []
+        biased += [f"mlp.{part}_proj" for part in ("gate", "up", "down") if self.mlp_bias]
+        return shapes | {f"{name}.bias": shapes[f"{name}.weight"][:1] for name in biased}
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureHead:
+    """A head, ready to be computed. ``tensors`` go by the names of :meth:`HeadConfig.shapes`; ``embedding`` [vocab, hidden] and
+    ``head`` [support, hidden] are its own or the target's; ``draft_ids`` [support] names the head's rows, None where it has all
+    of the vocabulary. ``notes`` is what a user should know of it."""
+
+    config: HeadConfig
+    tensors: Mapping[str, Tensor]
+    embedding: Tensor
+    head: Tensor
+    draft_ids: Tensor | None
+    dialect: str = ""
+    notes: tuple[str, ...] = ()
+
+    def read_as(self, **conventions: Any) -> FeatureHead:
+        """The same weights under other conventions."""
+        return replace(self, config=replace(self.config, how=replace(self.config.how, **conventions)))
+
+    def to(self, like: Tensor) -> FeatureHead:
+        """The same head on the device and in the number format of ``like``."""
+        tensors = {name: value.to(like) for name, value in self.tensors.items()}
+        ids = None if self.draft_ids is None else self.draft_ids.to(like.device)
+        return replace(self, tensors=tensors, embedding=self.embedding.to(like), head=self.head.to(like), draft_ids=ids)
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of what it learned, embedding and head aside."""
+        return sum(value.numel() * value.element_size() for value in self.tensors.values())
+
+
+def rotary_rates(config: HeadConfig) -> Tensor:
+    """Angles a position turns by, [rotated size / 2], float64."""
+    if config.how.rates:
+        return torch.tensor(config.how.rates, dtype=torch.float64)
+    half = config.head_size // 2
+    return config.how.theta ** -(torch.arange(half, dtype=torch.float64) / half)
+
+
+def axis_of_rates(how: HeadConventions, rates: int) -> Tensor:
+    """Which of a row's three positions (time, height, width) each rate follows, [rate]; by blocks, or woven."""
+    axis = torch.zeros(rates, dtype=torch.long)
+    if how.sections_woven:
+        for number in (1, 2):
+            axis[number : 3 * how.sections[number] : 3] = number
+    elif how.sections:
+        axis = torch.repeat_interleave(torch.arange(len(how.sections)), torch.tensor(how.sections))
+    return axis

@@ -1,0 +1,405 @@
+"""Client of a running server: vLLM, SGLang, llama.cpp, or anything that speaks OpenAI's chat completions.
+
+A prompt is sent, tokens come in a stream, and each arrival is a step on the stage. What a server tells differs: vLLM with
+``--per-request-spec-decode-metrics detailed`` says for each verified draft how many tokens it had and how many were kept;
+llama.cpp counts drafted and accepted tokens up to each token; the others are seen by their arrivals alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+import specviz
+from specviz.engines.chain import ChainSteps
+from specviz.engines.responses import TIMES, Arrival, CountedRounds, ToldTexts, chain_round, rounds_by_counts, told_tokens
+from specviz.errors import BadInput, SpecvizError
+from specviz.trace.metrics import summarise
+from specviz.trace.schema import MAX_STEPS, End, Run, Sampling, Step, Trace
+
+CONNECT_SECONDS = 5.0
+SILENT_SECONDS = 60.0
+"""Longest that a server may say nothing in the middle of an answer."""
+MOST_BYTES = 64 << 20
+"""Most bytes of one answer; one line of it, ``MOST_LINE``."""
+MOST_LINE = 4 << 20
+TOP = 3
+KINDS = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp", "openai": "an OpenAI-compatible server"}
+ARRIVALS = "Rounds are what arrived together: this server does not tell them apart."
+_COUNTER = re.compile(
+    r"^(?:vllm|sglang):spec_decode_num_(drafts|draft_tokens|accepted_tokens)(?:_total)?(?:\{[^}]*\})? ([0-9.e+]+)", re.M
+)
+_BY_PLACE = re.compile(
+    r'^vllm:spec_decode_num_accepted_tokens_per_pos(?:_total)?\{[^}]*position="(\d+)"[^}]*\} ([0-9.e+]+)', re.M
+)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that answered: its address, what it is, and the model it serves."""
+
+    url: str
+    kind: str
+    model: str
+    key: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its kind, for people."""
+        return KINDS[self.kind]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A prompt for a server. ``raw`` sends it as text to go on from, else as a user's turn."""
+
+    prompt: str
+    max_new_tokens: int = 128
+    temperature: float = 0.0
+    seed: int = 0
+    raw: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.prompt.strip():
+            raise BadInput("The prompt is empty; give some text.")
+        if not 1 <= self.max_new_tokens <= 4096:
+            raise BadInput(f"max_new_tokens is {self.max_new_tokens}; choose a number from 1 to 4096.")
+        if not 0.0 <= self.temperature <= 5.0:
+            raise BadInput(f"temperature is {self.temperature}; choose a number from 0 (greedy) to 5.")
+
+
+@dataclass(frozen=True)
+class Counters:
+    """A server's own counts since it started: drafts, drafted and accepted tokens, and accepted ones by place in the draft."""
+
+    drafts: int
+    drafted: int
+    accepted: int
+    by_place: tuple[int, ...]
+
+    def since(self, before: Counters) -> Counters:
+        """What was counted after ``before``."""
+        width = max(len(self.by_place), len(before.by_place))
+        ours, theirs = (counts + (0,) * (width - len(counts)) for counts in (self.by_place, before.by_place))
+        by_place = tuple(now - then for now, then in zip(ours, theirs, strict=True))
+        return Counters(self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted, by_place)
+
+
+def address(url: str) -> str:
+    """The server's address without a path. Raises BadInput for what is no http address."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
+        raise BadInput(f"{url[:200]!r} is no server's address; give one like http://127.0.0.1:8000.")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def look(url: str, key: str = "") -> Server:
+    """What answers at this address. Raises BadInput, with what to do, where nothing does."""
+    base = address(url)
+    with _client(key) as client:
+        models = _json(client, f"{base}/v1/models")
+        names = [str(entry.get("id", "")) for entry in models.get("data") or [] if isinstance(entry, Mapping)]
+        if not names:
+            raise BadInput(f"{base} names no model at /v1/models; is it a server of language models?")
+        owner = str((models.get("data") or [{}])[0].get("owned_by", ""))
+        kind = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}.get(owner, "openai")
+    return Server(base, kind, names[0], key)
+
+
+def counters(server: Server) -> Counters | None:
+    """The server's counts of speculation, None where it has none."""
+    with _client(server.key) as client:
+        try:
+            response = client.get(f"{server.url}/metrics")
+        except httpx.HTTPError:
+            return None
+    return read_counters(response.text) if response.status_code == 200 else None
+
+
+def read_counters(text: str) -> Counters | None:
+    """Counts in Prometheus' text format, summed over engines; None where there are none."""
+    found: dict[str, float] = {}
+    for name, value in _COUNTER.findall(text):
+        found[name] = found.get(name, 0.0) + float(value)
+    places: dict[int, float] = {}
+    for place, value in _BY_PLACE.findall(text):
+        places[int(place)] = places.get(int(place), 0.0) + float(value)
+    if not found:
+        return None
+    by_place = tuple(int(places.get(place, 0)) for place in range(max(places, default=-1) + 1))
+    return Counters(*(int(found.get(name, 0)) for name in ("drafts", "draft_tokens", "accepted_tokens")), by_place)
+
+
+@dataclass
+class Answer:
+    """One answer as it arrives: iterate :meth:`events`, then read ``trace``, which the server's own counts have put right."""
+
+    server: Server
+    ask: Ask
+    cancel: threading.Event = field(default_factory=threading.Event)
+    trace: Trace | None = None
+    _texts: ToldTexts = field(default_factory=ToldTexts)
+    _arrivals: list[Arrival] = field(default_factory=list)
+    _prompt_ids: list[int] = field(default_factory=list)
+    _told: dict[str, Any] = field(default_factory=dict)
+    _reason: str = ""
+    _message: str = ""
+
+    def events(self) -> Iterator[Run | Step | End]:
+        """The run, a step an arrival, the end. A server that breaks off ends it with what there is, and says why."""
+        run: Run | None = None
+        steps: ChainSteps | None = None
+        started = time.perf_counter_ns()
+        try:
+            for arrival in self._received(started):
+                self._arrivals.append(arrival)
+                if run is None or steps is None:
+                    run = self._run()
+                    steps = ChainSteps(self._texts, self._prompt())
+                    yield run
+                if len(steps.steps) < MAX_STEPS:
+                    yield steps.add(chain_round(arrival, greedy=not self.ask.temperature))
+                if self.cancel.is_set():
+                    self._reason = "cancelled"
+                    break
+        except (httpx.HTTPError, _BrokenOff) as problem:
+            if run is None:
+                raise BadInput(f"{self.server.url} did not answer: {_why(problem)}") from None
+            self._reason, self._message = "error", f"The server broke off: {_why(problem)} The steps so far are kept."
+        if run is None or steps is None:
+            raise BadInput(f"{self.server.url} answered without a token; ask for more, or look at the server's log.")
+        end = self._end(steps.output, steps.steps, steps)
+        yield end
+        self.trace = self._whole(Trace(run, tuple(steps.steps), end))
+
+    def _received(self, started: int) -> Iterator[Arrival]:
+        """Arrivals of tokens; what else the server says goes to ``_told``."""
+        url = f"{self.server.url}/v1/{'completions' if self.ask.raw else 'chat/completions'}"
+        groups, before = CountedRounds(), started
+        with _client(self.server.key) as client, client.stream("POST", url, json=self._body()) as answer:
+            if answer.status_code != 200:
+                raise _BrokenOff(_refusal(answer))
+            for event in _events(answer):
+                self._keep(event)
+                for choice in event.get("choices") or ():
+                    self._reason = {"stop": "eos", "length": "budget"}.get(choice.get("finish_reason") or "", self._reason)
+                    tokens = told_tokens(choice, self._texts)
+                    told = groups.take(tokens, event.get("timings") or {}) if tokens else None
+                    if told is not None:
+                        now = time.perf_counter_ns()
+                        yield Arrival(told.tokens, now - before, told.drafted)
+                        before = now
+            rest = groups.rest()
+            if rest is not None:
+                yield Arrival(rest.tokens, time.perf_counter_ns() - before, rest.drafted)
+
+    def _keep(self, event: Mapping[str, Any]) -> None:
+        if event.get("error"):
+            raise _BrokenOff(str(event["error"])[:300])
+        for name in ("metrics", "usage", "timings", "sglext_spec", "sglext"):
+            if event.get(name):
+                self._told[name] = event[name]
+        if event.get("prompt_token_ids"):
+            self._prompt_ids = [int(token) for token in event["prompt_token_ids"]]
+        for choice in event.get("choices") or ():
+            if choice.get("prompt_token_ids"):
+                self._prompt_ids = [int(token) for token in choice["prompt_token_ids"]]
+
+    def _body(self) -> dict[str, Any]:
+        ask, kind = self.ask, self.server.kind
+        body: dict[str, Any] = {
+            "model": self.server.model, "max_tokens": ask.max_new_tokens, "temperature": ask.temperature, "seed": ask.seed,
+            "stream": True, "stream_options": {"include_usage": True},
+        }  # fmt: skip
+        if ask.raw:
+            body |= {"prompt": ask.prompt, "logprobs": TOP}
+        else:
+            body |= {"messages": [{"role": "user", "content": ask.prompt}], "logprobs": True, "top_logprobs": TOP}
+        if kind == "vllm":
+            body["return_token_ids"] = True
+        if kind == "llama.cpp":
+            body["timings_per_token"] = True
+        if kind == "sglang":
+            body["return_spec_tokens_details"] = True
+        return body
+
+    def _prompt(self) -> list[int]:
+        """Token ids of the prompt, where the server tells them; else its place is held by one token."""
+        return self._prompt_ids or [self._texts.learn(None, self.ask.prompt[:4096])]
+
+    def _run(self) -> Run:
+        ask, server = self.ask, self.server
+        return Run(
+            modality="text",
+            target=server.model.rstrip("/").rsplit("/", 1)[-1] if server.model.startswith("/") else server.model[:1024],
+            method=f"served_{server.kind.replace('.', '_')}",
+            title=f"Served by {server.title}",
+            exactness="exact",
+            parameters={},
+            sampling=Sampling(ask.temperature, seed=ask.seed),
+            device="server",
+            dtype="",
+            tier="served",
+            prompt=ask.prompt,
+            prompt_pieces=(ask.prompt[:4096],),
+            max_new_tokens=ask.max_new_tokens,
+            chat_template=not ask.raw,
+            libraries={"specviz": specviz.__version__},
+            machine=server.url,
+            recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            warnings=(TIMES, *((ARRIVALS,) if server.kind in ("openai", "sglang") else ())),
+        )
+
+    def _end(self, output: Sequence[int], steps: Sequence[Step], texts: ChainSteps) -> End:
+        reason = self._reason or "cancelled"
+        told = told_counts(self._told)
+        return End(
+            reason=reason,
+            output_ids=tuple(output),
+            text=texts.text_of(list(output)),
+            prefill_ns=0,
+            metrics=summarise(list(steps), reason, 0),
+            message=" ".join(part for part in (self._message, told) if part),
+        )
+
+    def _whole(self, seen: Trace) -> Trace:
+        """The trace by the server's counts a draft, where it gave them; else what was seen."""
+        counts = ((self._told.get("metrics") or {}).get("speculative_decoding") or {}) if self._reason != "error" else {}
+        accepted, drafted = counts.get("per_step_accepted"), counts.get("per_step_drafted")
+        if accepted is None or drafted is None:
+            return seen
+        tokens = [token for arrival in self._arrivals for token in arrival.tokens]
+        try:
+            rounds, warning = rounds_by_counts(tokens, accepted, drafted)
+        except BadInput as problem:
+            run = seen.run
+            return Trace(_warned(run, f"The server's counts were left aside. {problem}"), seen.steps, seen.end)
+        gaps = _gaps(self._arrivals, rounds)
+        return traced(rounds, gaps, self._texts, self._prompt(), seen, warning)
+
+
+def traced(
+    rounds: Sequence[Arrival], gaps: Sequence[int], texts: ToldTexts, prompt: Sequence[int], seen: Trace, warning: str
+) -> Trace:
+    """A trace of these rounds, with run and end of the one that was seen."""
+    assert seen.end is not None
+    steps = ChainSteps(texts, prompt)
+    cut = seen.end.reason if seen.end.reason in ("eos", "budget", "context") else None
+    for place, (arrival, gap) in enumerate(zip(rounds, gaps, strict=True)):
+        last = place == len(rounds) - 1
+        round_ = Arrival(arrival.tokens, gap, arrival.drafted)
+        steps.add(chain_round(round_, cut if last else None, greedy=not seen.run.sampling.temperature))
+    metrics = summarise(steps.steps, seen.end.reason, 0)
+    end = End(seen.end.reason, tuple(steps.output), seen.end.text, 0, metrics, seen.end.message)
+    return Trace(_warned(seen.run, warning) if warning else seen.run, tuple(steps.steps), end)
+
+
+def _warned(run: Run, warning: str) -> Run:
+    return replace(run, warnings=(*run.warnings, warning))
+
+
+def _gaps(arrivals: Sequence[Arrival], rounds: Sequence[Arrival]) -> list[int]:
+    """When each round's last token had come, as gaps: arrivals may hold several rounds, or a part of one."""
+    ends, clock = [], 0
+    for arrival in arrivals:
+        clock += arrival.gap_ns
+        ends += [clock] * len(arrival.tokens)
+    gaps, place, before = [], 0, 0
+    for round_ in rounds:
+        place += len(round_.tokens)
+        now = ends[min(place, len(ends)) - 1]
+        gaps.append(now - before)
+        before = now
+    return gaps
+
+
+def told_counts(told: Mapping[str, Any]) -> str:
+    """A server's own summary of speculation in one sentence, or nothing."""
+    counts = (told.get("metrics") or {}).get("speculative_decoding") or {}
+    if counts:
+        return (
+            f"The server counts {counts.get('num_accepted_draft_tokens')} of {counts.get('num_draft_tokens')} drafted tokens "
+            f"accepted in {counts.get('num_spec_steps')} rounds with a draft."
+        )
+    timings = told.get("timings") or {}
+    if timings.get("draft_n"):
+        return f"The server counts {timings.get('draft_n_accepted')} of {timings['draft_n']} drafted tokens accepted."
+    spec = told.get("sglext_spec") or (told.get("sglext") or {}).get("spec") or {}
+    if spec:
+        return f"The server says: {json.dumps(spec)[:300]}"
+    return ""
+
+
+class _BrokenOff(SpecvizError):
+    """The answer ended otherwise than it should."""
+
+
+def _why(problem: Exception) -> str:
+    words = str(problem).strip() or type(problem).__name__
+    return words if words.endswith((".", "!")) else words + "."
+
+
+@contextmanager
+def _client(key: str) -> Iterator[httpx.Client]:
+    """A client that follows no redirection and no proxy of the environment: it talks to the address that was named."""
+    timeout = httpx.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    with httpx.Client(timeout=timeout, follow_redirects=False, trust_env=False, headers=headers) as client:
+        yield client
+
+
+def _json(client: httpx.Client, url: str) -> dict[str, Any]:
+    try:
+        response = client.get(url)
+    except httpx.HTTPError as problem:
+        raise BadInput(f"Nothing answers at {url}: {_why(problem)} Is the server running, and is this its address?") from None
+    if response.status_code != 200:
+        raise BadInput(f"{url} answers with status {response.status_code}; is this a server of OpenAI's kind?")
+    try:
+        found = response.json()
+    except ValueError:
+        raise BadInput(f"{url} answers with something else than JSON; is this a server of OpenAI's kind?") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _refusal(answer: httpx.Response) -> str:
+    body = answer.read()[:2000].decode("utf-8", "replace")
+    try:
+        told = json.loads(body)
+        words = told.get("message") or (told.get("error") or {}).get("message") or body
+    except (ValueError, AttributeError):
+        words = body
+    return f"status {answer.status_code}, {str(words)[:300]}"
+
+
+def _events(answer: httpx.Response) -> Iterator[dict[str, Any]]:
+    """Server-sent events as JSON objects, until ``[DONE]``. Raises _BrokenOff on what is none or is too much."""
+    received, done = 0, False
+    for line in answer.iter_lines():
+        received += len(line)
+        if received > MOST_BYTES or len(line) > MOST_LINE:
+            raise _BrokenOff("it sent more than an answer holds.")
+        if not line.startswith("data:"):
+            continue
+        text = line[5:].strip()
+        if text == "[DONE]":
+            done = True
+            break
+        try:
+            event = json.loads(text)
+        except ValueError:
+            raise _BrokenOff("it sent something else than JSON.") from None
+        if isinstance(event, dict):
+            yield event
+    if not done:
+        raise _BrokenOff("the connection closed before the end.")

@@ -1,0 +1,70 @@
+"""Figures of an inspected drafter: acceptance by depth under several readings, and the logit lens at the states it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import plotly.graph_objects as go
+
+from specviz.figures.theme import axis, escape, figure, percent, theme_of
+
+_LOOKS = (
+    ("circle", "solid", "#0072B2"), ("square", "8px,4px", "#D55E00"), ("diamond", "2px,4px", "#009E73"),
+    ("cross", "10px,3px,2px,3px", "#CC79A7"),
+)  # fmt: skip
+MOST = len(_LOOKS)
+"""Readings that one figure draws."""
+
+
+class Lens(NamedTuple):
+    """A hidden state of the target, read by its final norm and head. ``agreement``: the share of places at which the likeliest
+    token is the one that the target gives in the end; ``rank``: the median rank of that token; ``tap``: whether the drafter
+    reads this state."""
+
+    layer: int
+    agreement: float
+    rank: float
+    tap: bool
+
+
+def acceptance_of_readings(rates: Mapping[str, Sequence[float | None]], places: int, theme: str = "light") -> go.Figure:
+    """A line a reading, the first the one as loaded: the share of drafts accepted at each depth, of those whose shallower ones
+    were. Lines differ in shape and dash as well as in colour."""
+    look = theme_of(theme)
+    subtitle = f"teacher-forced from {places} places of the target's own answers; conditional on the depth before"
+    fig = figure(look, "Acceptance by depth, as loaded and read otherwise", subtitle, width=860, height=430, key=True)
+    for (name, line), (shape, dash, colour) in zip(rates.items(), _LOOKS, strict=False):
+        depths = list(range(1, len(line) + 1))
+        fig.add_scatter(
+            x=depths, y=[None if rate is None else round(rate, 4) for rate in line], mode="lines+markers", name=escape(name),
+            line={"color": colour, "width": 2, "dash": dash}, marker={"size": 10, "symbol": shape, "color": colour},
+            hovertext=[f"{escape(name)}, depth {depth}: {percent(rate)}" for depth, rate in zip(depths, line, strict=True)],
+            hoverinfo="text", cliponaxis=False,
+        )  # fmt: skip
+    fig.update_xaxes(axis(look, "depth in the draft", grid=False, dtick=1))
+    fig.update_yaxes(axis(look, "accepted, the depth before being accepted", range=[0, 1.02], tickformat=".0%"))
+    return fig
+
+
+def logit_lens(lenses: Sequence[Lens], theme: str = "light") -> go.Figure:
+    """A bar a hidden state: how often the target's head, put on it, names the token that the target gives in the end. States
+    that the drafter reads are filled and called by their number."""
+    look = theme_of(theme)
+    taps = [one for one in lenses if one.tap]
+    heard = ", ".join(f"state {one.layer}: {percent(one.agreement)}" for one in taps)
+    subtitle = f"the final norm and head put on each hidden state; what the drafter reads, {heard}"
+    fig = figure(look, "Logit lens at the drafter's taps", subtitle, width=860, height=400, bargap=0.25)
+    fig.add_bar(
+        x=[one.layer for one in lenses], y=[round(one.agreement, 4) for one in lenses],
+        marker={
+            "color": [look.accepted if one.tap else look.paper for one in lenses], "line": {"width": 1.6, "color": look.accepted},
+        },
+        text=[percent(one.agreement) if one.tap else "" for one in lenses], textposition="outside", cliponaxis=False,
+        textfont={"size": 12, "color": look.ink}, textangle=0, constraintext="none", hoverinfo="text",
+        hovertext=[f"state {one.layer}: right at {percent(one.agreement)} of places, median rank {one.rank:g}" for one in lenses],
+    )  # fmt: skip
+    ticks = {"tickvals": [one.layer for one in lenses if one.tap or one.layer % 5 == 0]}
+    fig.update_xaxes(axis(look, "hidden state of the target, 0 is its embedding", grid=False, **ticks))
+    fig.update_yaxes(axis(look, "names the target's token", range=[0, 1.1], tickformat=".0%", tickvals=[0, 0.25, 0.5, 0.75, 1]))
+    return fig

@@ -1,0 +1,145 @@
+"""Settings of published heads: those that are read, those that change nothing of a forward pass, and all others refused.
+
+A setting that nobody here knows may change what is computed without adding a tensor, and a head read past it drafts badly
+without a word; so it is refused by its name. What the settings mean is taken from SafeAILab/EAGLE, sgl-project/SpecForge,
+Tencent/AngelSlim, vllm-project/speculators, vLLM and NVIDIA's Model-Optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from specviz.errors import ModelUnavailable, shown
+from specviz.models.hub.published import Repository
+
+OURS = "Choose other heads, or leave the draft empty."
+STRANGE = {
+    "quantization_config": "says that the weights are quantised, and we read plain ones",
+    "residual_multiplier": "scales what each layer adds, which we do not compute",
+    "embedding_multiplier": "scales the embedding, which we do not compute",
+}
+"""Settings whose meaning is known and not computed here, and what they do."""
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "hidden_act": ("silu",),
+    "logit_scale": (1,),
+    "position_embedding_type": ("rope",),
+    "is_causal": (True,),
+}
+"""Settings that say what is computed anyway, with the values that do, unset aside."""
+SIZES = frozenset(
+    """hidden_size target_hidden_size num_attention_heads num_key_value_heads head_dim intermediate_size num_hidden_layers
+    rms_norm_eps rope_theta rope_scaling rope_parameters partial_rotary_factor max_position_embeddings attention_bias mlp_bias
+    layer_types sliding_window use_sliding_window max_window_layers architectures tie_word_embeddings model_type vocab_size
+    draft_vocab_size""".split()
+)
+"""Settings that every reader of heads reads."""
+HARMLESS = frozenset(
+    """_attn_implementation _name_or_path attention_dropout auto_map chunk_size_feed_forward decoder_sparse_step dtype
+    embed_requires_grad id2label initializer_range is_decoder is_encoder_decoder label2id length_penalty max_length
+    min_length modal_type num_beam_groups num_beams num_return_sequences output_attentions output_hidden_states
+    output_router_logits pretraining_tp problem_type repetition_penalty return_dict router_aux_loss_coef
+    speculators_version target_model_type temperature top_k top_p torch_dtype transformers_version typical_p use_cache""".split()
+)
+"""Settings that change nothing of a forward pass: names, ids, training, how a text would be generated, how products are cut."""
+
+
+def refuse_unknown(
+    name: str,
+    settings: Mapping[str, Any],
+    read: frozenset[str],
+    neutral: Mapping[str, tuple[Any, ...]],
+    strange: Mapping[str, str],
+) -> None:
+    """Raise ModelUnavailable for the first setting of ``settings`` that is not in ``read`` and changes what is computed."""
+    neutral, strange = {**NEUTRAL, **neutral}, {**STRANGE, **strange}
+    for field, value in settings.items():
+        names_a_token = field.endswith("_token_id") and field != "mask_token_id"  # which a drafter of blocks reads
+        if field in read or field in HARMLESS or names_a_token or value is None or value in neutral.get(field, ()):
+            continue
+        if field in neutral:
+            known = " or ".join(str(good) for good in neutral[field])
+            raise ModelUnavailable(f"{name} has {field} {value!r}, and our network computes {known}. {OURS}")
+        if value and field in strange:
+            raise ModelUnavailable(f"{name} sets {field}: it {strange[field]}. {OURS}")
+        if value:
+            raise ModelUnavailable(
+                f"{name} sets {field} to {str(value)[:60]!r} in its config.json, which our reader does not know and will not "
+                f"leave out. {OURS} If it changes nothing of what is computed, take it out of a copy of the file."
+            )
+
+
+def whole_number(name: str, settings: Mapping[str, Any], field: str, otherwise: int | None = None) -> int:
+    """A setting that counts something. Raises ModelUnavailable where it is missing, or no such number."""
+    value = settings.get(field)
+    value = otherwise if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ModelUnavailable(f"The config.json of {name} has no {field}: these are no heads as published.")
+    return value
+
+
+def switch(name: str, settings: Mapping[str, Any], field: str) -> bool:
+    """A setting that is true or false, false unless set. Raises ModelUnavailable for anything else."""
+    value = settings.get(field)
+    if not isinstance(value, bool | None):
+        raise ModelUnavailable(f"{name} has {field} {shown(value)}, which is neither true nor false. {OURS}")
+    return bool(value)
+
+
+def windows(name: str, settings: Mapping[str, Any], layers: int) -> tuple[int, ...]:
+    """Positions each layer sees, 0 for the whole text; () where all see it. Raises ModelUnavailable where it is not said."""
+    kinds, width = settings.get("layer_types"), settings.get("sliding_window")
+    if not kinds:
+        if width and settings.get("use_sliding_window") is not False:
+            raise ModelUnavailable(
+                f"{name} has a sliding_window of {width} and does not say of which layers (layer_types): engines differ in what "
+                "they make of it. Add layer_types to a copy of its config.json, or use_sliding_window: false if it has none."
+            )
+        return ()
+    if len(kinds) != layers or set(kinds) - {"full_attention", "sliding_attention"}:
+        raise ModelUnavailable(
+            f"{name} has layer_types {shown(kinds)} for {layers} layers, which our reader does not know. {OURS}"
+        )
+    if "sliding_attention" not in kinds:
+        return ()
+    width = whole_number(name, settings, "sliding_window")
+    return tuple(width if kind == "sliding_attention" else 0 for kind in kinds)
+
+
+def rotary(stored: Repository, settings: Mapping[str, Any], size: int, woven: bool = False) -> dict[str, Any]:
+    """The conventions of rotary positions: ``theta``, ``rates``, ``rotary_scale`` and, for pictures, ``sections``.
+
+    ``woven`` says how a head of this trainer deals its rates out to time, height and width unless the setting says so itself.
+    """
+    name = stored.name
+    rope = dict(settings.get("rope_parameters") or settings.get("rope_scaling") or {})
+    if "sliding_attention" in rope:  # one set for each kind of layer; trainer and engines take this one
+        rope = dict(rope["sliding_attention"])
+    theta = float(rope.pop("rope_theta", None) or settings.get("rope_theta") or 10000.0)
+    factor = float(rope.pop("partial_rotary_factor", None) or settings.get("partial_rotary_factor") or 1.0)
+    kind = str(rope.get("rope_type", rope.get("type", "default")))
+    said: dict[str, Any] = {"theta": theta}
+    if sections := rope.pop("mrope_section", None):
+        said |= {"sections": tuple(map(int, sections)), "sections_woven": bool(rope.pop("mrope_interleaved", woven))}
+        if sum(said["sections"]) != size // 2 or len(sections) != 3:
+            raise ModelUnavailable(
+                f"{name} deals out {shown(sections)} rotary rates (mrope_section), and has {size // 2}. {OURS}"
+            )
+        kind = "default" if kind == "mrope" else kind
+    if kind == "default" and factor == 1:
+        return said
+    if kind not in {"default", "linear", "llama3", "yarn"}:
+        raise ModelUnavailable(f"{name} has {kind} rotary positions, which our drafter cannot follow. {OURS}")
+    rotated = int(size * factor)
+    if kind == "default":
+        rates = theta ** -(torch.arange(0, rotated, 2, dtype=torch.float64) / rotated)
+        return {**said, "rates": tuple(rates.tolist())}
+    rope["rope_type"] = kind
+    longest = whole_number(name, settings, "max_position_embeddings", 2048)
+    config = LlamaConfig(head_dim=rotated, rope_theta=theta, rope_scaling=rope, max_position_embeddings=longest)
+    rates, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+    return {**said, "rates": tuple(rates.double().tolist()), "rotary_scale": float(scale)}

@@ -1,0 +1,107 @@
+"""Pairs of a published target and published heads for it: sizes, memory, and the commands that run them. No torch.
+
+Sizes are worked out from the shapes in the trainers' own configurations (SpecForge, AngelSlim, speculators), at two bytes a
+parameter; nobody has run these pairs through this project yet, and ``status`` says so until somebody has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specviz.models.hub.catalog import Entry, entries
+
+FLAT, SPECULATORS, NARROW = "flat", "speculators", "EAGLE-1/2"
+_TAPS = 3
+
+
+@dataclass(frozen=True)
+class HeadShape:
+    """What decides a head's size. ``vocab`` counts only where the head brings an embedding of its own."""
+
+    hidden: int
+    inner: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    draft_vocab: int
+    vocab: int = 0
+
+    def parameters(self, layout: str) -> int:
+        """How many numbers it stores."""
+        wide = layout != NARROW
+        entering = (2 if wide else 1) * self.hidden
+        attention = (self.heads + 2 * self.kv_heads) * self.head_size * entering + self.heads * self.head_size * self.hidden
+        projection = (_TAPS if wide else 2) * self.hidden * self.hidden + (0 if wide else self.hidden)
+        norms = (4 if wide else 1) * self.hidden
+        return projection + attention + 3 * self.hidden * self.inner + norms + (self.draft_vocab + self.vocab) * self.hidden
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target of the catalogue and a repository with heads for it. ``pickled`` heads are a torch zip and want converting."""
+
+    target: str
+    heads: str
+    method: str
+    layout: str
+    shape: HeadShape
+    pickled: bool = False
+    run_on: str = ""
+    note: str = ""
+
+    @property
+    def entry(self) -> Entry:
+        """The target as the catalogue has it."""
+        return next(entry for entry in entries() if entry.name == self.target)
+
+    @property
+    def head_bytes(self) -> int:
+        """About what the heads download, in bytes."""
+        return 2 * self.shape.parameters(self.layout)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that both take in bfloat16, the cache of the text aside."""
+        return 2 * self.entry.parameters + self.head_bytes
+
+    @property
+    def status(self) -> str:
+        """Whether anybody has run the pair through this project."""
+        return f"Run on {self.run_on}." if self.run_on else "Nobody has run this pair here yet."
+
+    @property
+    def commands(self) -> tuple[str, ...]:
+        """What to type, in this order: fetch, look whether the heads are read right, run beside the plain run."""
+        folder = self.heads.split("/")[1]
+        fetch: tuple[str, ...] = (f"python -m specviz fetch {self.target}",)
+        draft = self.heads
+        if self.pickled:
+            fetch += (f"hf download {self.heads} --local-dir {folder}", f"python -m specviz convert {folder}/pytorch_model.bin")
+            draft = f"{folder}-safetensors"
+        asked = '--prompt "Explain how rain forms, step by step." --baseline'
+        return (
+            *fetch,
+            f"python -m specviz inspect {draft} --target {self.target}",
+            f"python -m specviz run --method {self.method} --target {self.target} --draft {draft} {asked}",
+        )
+
+
+_LLAMA = {"hidden": 4096, "inner": 14336, "heads": 32, "kv_heads": 8, "head_size": 128}
+_QWEN = {"heads": 32, "kv_heads": 8, "head_size": 128, "draft_vocab": 32000}
+_QWEN_8B = {**_QWEN, "hidden": 4096, "inner": 12288}
+_BASE = "rope_theta of its trainer is told by `inspect`, which tries base 10000 too."
+
+PAIRS = (
+    Pair("llama-3.1-8b-instruct", "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3", "eagle3", SPECULATORS,
+         HeadShape(**_LLAMA, draft_vocab=32000, vocab=128256), note="The example of vLLM's own documentation."),
+    Pair("llama-3.1-8b-instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "eagle3", FLAT, HeadShape(**_LLAMA, draft_vocab=32000),
+         pickled=True, note="By EAGLE's authors."),
+    Pair("llama-3.1-8b-instruct", "yuhuili/EAGLE-LLaMA3.1-Instruct-8B", "eagle2", NARROW, HeadShape(**_LLAMA, draft_vocab=0),
+         pickled=True, note="By EAGLE's authors; EAGLE-1 and EAGLE-2 share it."),
+    Pair("qwen3-1.7b", "AngelSlim/Qwen3-1.7B_eagle3", "eagle3", FLAT,
+         HeadShape(2048, 6144, 16, 8, 128, 32000), note=_BASE),
+    Pair("qwen3-4b", "AngelSlim/Qwen3-4B_eagle3", "eagle3", FLAT, HeadShape(**_QWEN, hidden=2560, inner=9728), note=_BASE),
+    Pair("qwen3-8b", "AngelSlim/Qwen3-8B_eagle3", "eagle3", FLAT, HeadShape(**_QWEN_8B), note=_BASE),
+    Pair("qwen3-8b", "RedHatAI/Qwen3-8B-speculator.eagle3", "eagle3", SPECULATORS, HeadShape(**_QWEN_8B, vocab=151936)),
+)  # fmt: skip
+"""Pairs in both layouts of EAGLE-3 and in EAGLE-1's, smallest downloads within a target first."""

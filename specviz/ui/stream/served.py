@@ -1,0 +1,54 @@
+"""Runs of servers on the stage: a target of this name is asked where it is, and no model is loaded here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+from specviz.engine.stop import Stop
+from specviz.engines.server import Answer, Ask, Counters, Server, counters, look
+from specviz.errors import BadInput
+from specviz.request import Memory, Request
+from specviz.trace.schema import End
+from specviz.ui.stream.engine import Event, Progress, Stream
+
+SERVED = "server:"
+"""What the name of such a target begins with; its address follows."""
+
+
+def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
+    """``stream``, and the servers of the list."""
+
+    def run(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Iterator[Event]:
+        if not request.target.startswith(SERVED):
+            return stream(request, memory, cancel, progress)
+        url = request.target.removeprefix(SERVED)
+        if url not in allowed:
+            raise BadInput(f"{url} is not one of the servers that this app may ask.")
+        return _asked(url, request, cancel, progress)
+
+    return run
+
+
+def _asked(url: str, request: Request, cancel: threading.Event, progress: Progress) -> Iterator[Event]:
+    """A server's answer as it comes, and at its end what the server's counters say of the meantime."""
+    progress(f"Asking {url}", None)
+    server = look(url)
+    before = counters(server)
+    progress(f"Waiting for {server.title}", None)
+    ask = Ask(request.prompt, request.max_new_tokens, request.temperature or 0.0, request.seed, request.raw)
+    if isinstance(cancel, Stop):
+        cancel.begin()
+    for event in Answer(server, ask, cancel).events():
+        yield _with_counters(event, server, before) if isinstance(event, End) else event
+
+
+def _with_counters(end: End, server: Server, before: Counters | None) -> End:
+    after = counters(server) if before is not None else None
+    if before is None or after is None:
+        return end
+    counts = after.since(before)
+    rates = ", ".join(f"{kept / counts.drafts:.2f}" for kept in counts.by_place) if counts.drafts > 0 else ""
+    words = f"Accepted by place in the draft, by its counters over all that it served meanwhile: {rates}." if rates else ""
+    return replace(end, message=" ".join(part for part in (end.message, words) if part))

@@ -1,0 +1,31 @@
+// What a production engine tells of a round: drafted tokens as boxes, those without a name hatched, and who shared the pass.
+import * as dom from "../kit/dom.js";
+import * as format from "../kit/format.js";
+import * as noteRegistry from "../kit/noteRegistry.js";
+import * as svgKit from "../kit/svgKit.js";
+import { box, text } from "../kit/svgKit.js";
+
+const SIZE = 26;
+
+function draw(note, step, stage) {
+  const named = step.nodes.length - 1;
+  const parts = [];
+  for (let place = 0; place < named + note.untold; place += 1) {
+    const x = place * (SIZE + 6);
+    const kept = place < step.path.length;
+    const cell = box(x, 2, SIZE, SIZE, "sv-heat-cell", 4);
+    cell.style.fill = "var(--sv-track)";
+    cell.style.stroke = kept ? "var(--sv-acc)" : "var(--sv-mute)";
+    if (place >= named) cell.style.strokeDasharray = "3 3";
+    parts.push(cell);
+    parts.push(text(stage, x + SIZE / 2, SIZE / 2 + 6, kept ? "✓" : place < named ? "✗" : "?", { anchor: "middle" }));
+  }
+  const words =
+    `${step.path.length} of ${format.count(named + note.untold, "drafted token", "drafted tokens")} kept.` +
+    (note.untold ? ` The engine counts ${note.untold} rejected ones and does not say which they were.` : "") +
+    (note.batch > 1 ? ` ${note.batch} requests shared this pass.` : "");
+  const figure = svgKit.frame(Math.max(SIZE, parts.length * (SIZE / 2 + 3)), SIZE + 4, words, parts);
+  return dom.h("div", {}, svgKit.caption(words), parts.length ? figure : null);
+}
+
+noteRegistry.register("served", { title: "As served", draw });

@@ -1,0 +1,134 @@
+"""A head that is read wrong is told so, and which convention is wrong: a good head broken in every way is named each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from specviz.bench.inspection.forced import Reading, foresee
+from specviz.bench.inspection.readings import layers_wanted
+from specviz.bench.inspection.verdict import advice, judge
+from specviz.drafters.networks.feature_head import FeatureHead
+from tests.support.tiny.foreseen import LAYERS, VOCAB, head, passages, target
+
+DEPTH = 4
+Break = Callable[[FeatureHead], FeatureHead]
+GPT_J = torch.tensor([0, 4, 1, 5, 2, 6, 3, 7])
+
+
+def interleaved(made: FeatureHead) -> FeatureHead:
+    """Queries and keys laid out as another library rotates them."""
+    tensors = dict(made.tensors)
+    for part in "qk":
+        name = f"layers.0.self_attn.{part}_proj.weight"
+        rows = tensors[name]
+        tensors[name] = rows.unflatten(0, (-1, 8))[:, GPT_J].flatten(0, 1)
+    return replace(made, tensors=tensors)
+
+
+def swapped(made: FeatureHead) -> FeatureHead:
+    tensors = dict(made.tensors)
+    for part in "qkv":
+        name = f"layers.0.self_attn.{part}_proj.weight"
+        tensors[name] = torch.cat(tensors[name].chunk(2, dim=1)[::-1], dim=1)
+    return replace(made, tensors=tensors)
+
+
+def scaled(made: FeatureHead) -> FeatureHead:
+    """A head whose final norm is that of another model."""
+    return replace(made, tensors={**made.tensors, "norm.weight": made.tensors["norm.weight"].flip(0) ** 3})
+
+
+BREAKS: dict[str, tuple[dict[str, object], Break, str]] = {
+    "taps too high": ({}, lambda made: made.read_as(taps=(4, 7, 10)), "taps one lower"),
+    "taps too low": ({}, lambda made: made.read_as(taps=(2, 5, 8)), "taps one higher"),
+    "taps turned round": ({}, lambda made: made.read_as(taps=(9, 6, 3)), "taps in reverse order"),
+    "a normed residual": ({}, lambda made: made.read_as(normed_residual=True), "norm_before_residual false"),
+    "no normed residual": (
+        {"normed_residual": True}, lambda made: made.read_as(normed_residual=False), "norm_before_residual true"
+    ),
+    "a normed output": ({"feeds_normed": False}, lambda made: made.read_as(feeds_normed=True), "norm_output false"),
+    "no normed output": ({}, lambda made: made.read_as(feeds_normed=False), "norm_output true"),
+    "another rotary base": ({}, lambda made: made.read_as(theta=3.0), "rotary base 100"),
+    "the default rotary base": ({"theta": 10000.0}, lambda made: made.read_as(theta=3.0), "rotary base 10000"),
+    "queries of another library": ({}, interleaved, "neighbours rotated together"),
+    "halves swapped": ({}, swapped, "the halves of its input swapped"),
+    "another model's embedding": ({}, lambda made: replace(made, embedding=made.embedding.flip(0)), "the target's embedding"),
+    "another model's head": ({}, lambda made: replace(made, head=made.head.flip(1)), "the target's own head"),
+    "a draft vocabulary off by one": ({}, lambda made: replace(made, draft_ids=made.draft_ids + 1), "draft tokens one lower"),
+    "a window it has not": ({}, lambda made: made.read_as(windows=(3,)), "the whole text instead of a window"),
+    "another final norm": ({"head_norm": False, "feeds_normed": False, "normed_residual": True},
+                            lambda made: scaled(made.read_as(head_norm=True)), "no norm before the head"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_good_head_broken_in_one_way_is_told_which(name: str) -> None:
+    conventions, broken, better = BREAKS[name]
+    made = head(**conventions)  # type: ignore[arg-type]
+    texts = passages(made)
+    assert foresee(Reading(made), texts, DEPTH).rates == [1.0] * DEPTH
+    verdict = judge(Reading(broken(made)), texts, target(), DEPTH, 100.0)
+    assert [step.other.name for step in verdict.steps] == [better]
+    assert verdict.best.rates[0] == 1.0
+    assert f"with {better} 1.00: " in advice(verdict)
+
+
+def test_two_faults_at_once_are_both_named() -> None:
+    made = head()
+    texts = passages(made, 8)
+    verdict = judge(Reading(made.read_as(windows=(15,), theta=80.0)), texts, target(), DEPTH, 100.0)
+    names = [step.other.name for step in verdict.steps]
+    assert set(names) == {"rotary base 100", "the whole text instead of a window"}
+    assert f"with {names[0]} and {names[1]} " in advice(verdict)
+
+
+@pytest.mark.parametrize(
+    ("shift", "lag", "better"),
+    [
+        (1, 0, "drafted positions one lower"),
+        (-1, 0, "drafted positions one higher"),
+        (0, 1, "states of one token later"),
+    ],
+)
+def test_an_engine_that_counts_wrong_is_told_so(shift: int, lag: int, better: str) -> None:
+    made = head(theta=2.0)
+    verdict = judge(Reading(made, shift, lag), passages(made), target(), DEPTH, 2.0)
+    assert [step.other.name for step in verdict.steps] == [better]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_a_good_head_is_left_alone(layers: int) -> None:
+    made = head(layers=layers, own=True)
+    verdict = judge(Reading(made), passages(made), target(), DEPTH, 100.0)
+    assert not verdict.steps
+    assert advice(verdict) == "As loaded 1.00, and no other reading is clearly better: the head is read as it was trained."
+
+
+def test_a_head_for_another_model_is_no_matter_of_reading() -> None:
+    verdict = judge(Reading(head("another")), passages(head()), target(), DEPTH, 100.0)
+    assert not verdict.steps and "the head does not know this target" in advice(verdict)
+
+
+def test_texts_too_short_to_judge_on_say_so() -> None:
+    made = head()
+    verdict = judge(Reading(made), passages(made, 1, DEPTH), target(), DEPTH)
+    assert "too short to judge" in advice(verdict)
+
+
+def test_the_draft_vocabulary_bounds_what_can_be_foreseen() -> None:
+    made = head()
+    texts = passages(made)
+    found = foresee(Reading(made), texts, DEPTH)
+    assert found.known == found.places and found.overlap_rate < 1
+    few = replace(made, draft_ids=made.draft_ids[:10], head=made.head[:10])  # type: ignore[index]
+    assert foresee(Reading(few), texts, DEPTH).known < found.places
+    assert made.draft_ids is not None and int(made.draft_ids.max()) < VOCAB - 1
+
+
+def test_layers_are_asked_for_as_far_as_readings_go() -> None:
+    assert layers_wanted((1, 6, 11), LAYERS, 2) == (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+    assert layers_wanted((6,), LAYERS, 1) == (5, 6, 7)

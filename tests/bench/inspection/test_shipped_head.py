@@ -1,0 +1,127 @@
+"""The head that ships, broken in its file in every way practitioners tell of: ``inspect`` names each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from specviz.bench.inspection.forced import Reading
+from specviz.bench.inspection.passages import Passage, open_target, passages
+from specviz.bench.inspection.readings import layers_wanted
+from specviz.bench.inspection.verdict import Verdict, advice, judge
+from specviz.bench.kit.prompts import CALIBRATION
+from specviz.drafters.networks.feature_head import FeatureHead
+from specviz.errors import ModelUnavailable
+from specviz.models.drafters.dialects import read
+from specviz.models.drafters.head_writer import write_head
+from specviz.models.drafters.heads import fit_of, load_heads
+from specviz.models.drafters.own_heads import as_head
+from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
+from specviz.models.hub.published import Fit, open_repository
+
+Tensors = dict[str, Tensor]
+Break = Callable[[dict[str, Any], Tensors, FeatureHead], None]
+THETA = 100000.0
+
+
+@dataclass(frozen=True)
+class World:
+    head: FeatureHead
+    fit: Fit
+    texts: list[Passage]
+
+    def judged(self, folder: Path, broken: Break) -> Verdict:
+        """The verdict on the head that ships once its files were changed."""
+        write_head(self.head, folder, "flat", "someone/model")
+        config, tensors = json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
+        broken(config, tensors, self.head)
+        (folder / "config.json").write_text(json.dumps(config))
+        save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
+        read_head = read("eagle3", open_repository(str(folder)), self.fit)
+        return judge(Reading(read_head), self.texts, self.fit, 5, THETA, rounds=1)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    loaded, target = open_target(DEFAULT_TEXT_TARGET)
+    head = as_head(load_heads("eagle3", None, loaded, target), "eagle3")
+    layers = layers_wanted(head.config.taps, 30, 2)
+    return World(head, fit_of(loaded.name, target), list(passages(DEFAULT_TEXT_TARGET, target, CALIBRATION[:5], 64, layers)))
+
+
+def set_to(**settings: Any) -> Break:
+    return lambda config, tensors, head: config.update(settings)
+
+
+def interleaved(config: dict[str, Any], tensors: Tensors, head: FeatureHead) -> None:
+    order = torch.arange(64).view(2, 32).T.flatten()
+    for part in "qk":
+        name = f"midlayer.self_attn.{part}_proj.weight"
+        tensors[name] = tensors[name].unflatten(0, (-1, 64))[:, order].flatten(0, 1)
+
+
+def swapped(config: dict[str, Any], tensors: Tensors, head: FeatureHead) -> None:
+    for part in "qkv":
+        name = f"midlayer.self_attn.{part}_proj.weight"
+        tensors[name] = tensors[name].roll(576, 1)
+
+
+def another_embedding(config: dict[str, Any], tensors: Tensors, head: FeatureHead) -> None:
+    tensors["embed_tokens.weight"] = head.embedding.detach().float().flip(0)
+
+
+def another_head(config: dict[str, Any], tensors: Tensors, head: FeatureHead) -> None:
+    tensors["lm_head.weight"] = tensors["lm_head.weight"].flip(1)
+
+
+def off_by_one(config: dict[str, Any], tensors: Tensors, head: FeatureHead) -> None:
+    tensors["d2t"] += 1
+    del tensors["t2d"]
+
+
+BREAKS: dict[str, tuple[Break, str]] = {
+    "taps one too high": (set_to(eagle_aux_hidden_state_layer_ids=[3, 16, 28]), "taps one lower"),
+    "taps one too low": (set_to(eagle_aux_hidden_state_layer_ids=[1, 14, 26]), "taps one higher"),
+    "taps turned round": (set_to(eagle_aux_hidden_state_layer_ids=[27, 15, 2]), "taps in reverse order"),
+    "norm_before_residual": (set_to(norm_before_residual=True), "norm_before_residual false"),
+    "norm_output": (set_to(norm_output=True), "norm_output false"),
+    "rope_theta": (set_to(rope_theta=3.0), "rotary base 100000"),
+    "a sliding window": (set_to(layer_types=["sliding_attention"], sliding_window=2), "the whole text instead of a window"),
+    "another rotary layout": (interleaved, "neighbours rotated together"),
+    "the halves swapped": (swapped, "the halves of its input swapped"),
+    "another embedding": (another_embedding, "the target's embedding"),
+    "another lm_head": (another_head, "the target's own head"),
+    "d2t off by one": (off_by_one, "draft tokens one lower"),
+}
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("name", BREAKS)
+def test_the_head_that_ships_broken_in_one_way_is_told_which(world: World, tmp_path: Path, name: str) -> None:
+    broken, better = BREAKS[name]
+    verdict = world.judged(tmp_path / "head", broken)
+    assert [step.other.name for step in verdict.steps] == [better], advice(verdict)
+    assert f"with {better} " in advice(verdict)
+
+
+@pytest.mark.model
+def test_as_it_ships_it_is_left_alone(world: World, tmp_path: Path) -> None:
+    verdict = world.judged(tmp_path / "head", set_to())
+    assert not verdict.steps and "is read as it was trained" in advice(verdict)
+
+
+@pytest.mark.model
+def test_tokens_for_offsets_are_refused_by_name(world: World, tmp_path: Path) -> None:
+    def absolute(config: dict[str, Any], tensors: Tensors, head: FeatureHead) -> None:
+        tensors["d2t"] += torch.arange(len(tensors["d2t"]))
+
+    with pytest.raises(ModelUnavailable, match="holds the tokens themselves"):
+        world.judged(tmp_path / "head", absolute)

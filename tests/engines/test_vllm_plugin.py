@@ -1,0 +1,233 @@
+"""The vLLM plugin on a stand-in for vLLM's model runner: same methods, same tensors, no server."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from specviz.engines.chain import NumberedTokens
+from specviz.engines.vllm_plugin import plugin, writer
+from specviz.trace import metrics, store
+from specviz.trace.schema import ACCEPTED, REJECTED, SKIPPED, Trace
+
+VOCAB, END = 16, 15
+
+
+class Runner:
+    """What vLLM's model runner is to the plugin. ``script`` [round][request]: (drafted, sampled)."""
+
+    script: list[list[tuple[list[int], list[int]]]] = []
+    names = ["a", "b"]
+    temperature = 0.0
+
+    def __init__(self) -> None:
+        self.device = torch.device("cpu")
+        lookup = {"prompt_lookup_min": 1, "prompt_lookup_max": 3}
+        speculative = SimpleNamespace(method="ngram", num_speculative_tokens=3, model=None, **lookup)
+        model = {"model": "/models/tiny", "dtype": "torch.bfloat16"}
+        self.vllm_config = SimpleNamespace(
+            model_config=SimpleNamespace(enforce_eager=True, skip_tokenizer_init=True, **model),
+            speculative_config=speculative,
+            parallel_config=SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=1),
+            device_config=SimpleNamespace(device_type="cpu"),
+        )  # fmt: skip
+        params = SimpleNamespace(
+            temperature=self.temperature, top_p=1.0, top_k=0, min_p=0.0, seed=None, max_tokens=7, min_tokens=0, ignore_eos=False,
+            stop_token_ids=[], all_stop_token_ids={END},
+        )  # fmt: skip
+        self.requests = {name: SimpleNamespace(prompt_token_ids=[1, 2, 3], sampling_params=params) for name in self.names}
+        self.input_batch = SimpleNamespace(req_ids=list(self.names))
+        self.discard_request_mask = SimpleNamespace(np=np.zeros(8, dtype=bool))
+        self.round = 0
+        self.logits: list[torch.Tensor] = []
+
+    def execute_model(self, scheduler_output: Any) -> None:
+        """vLLM's: the target's pass."""
+
+    def _sample(self, logits: torch.Tensor, metadata: Any) -> Any:
+        self._get_spec_decode_draft_probs(metadata)
+        rows = self.script[self.round]
+        wide = max(len(sampled) for _, sampled in rows)
+        return SimpleNamespace(sampled_token_ids=torch.tensor([[*said, *([-1] * (wide - len(said)))] for _, said in rows]))
+
+    def _get_spec_decode_draft_probs(self, metadata: Any) -> None:
+        return None
+
+    def propose_draft_token_ids(self) -> None:
+        """vLLM's: the drafter's turn."""
+
+    def sample_tokens(self, grammar: Any = None) -> None:
+        rows = self.script[self.round]
+        counts = [len(drafted) for drafted, _ in rows]
+        drafted = torch.tensor([token for drafted, _ in rows for token in drafted], dtype=torch.int32)
+        torch.manual_seed(self.round)
+        self.logits.append(torch.randn(sum(counts) + len(counts), VOCAB))
+        metadata = SimpleNamespace(draft_token_ids=drafted, num_draft_tokens=counts) if any(counts) else None
+        self._sample(self.logits[-1].clone(), metadata)
+        self.propose_draft_token_ids()
+        self.round += 1
+
+
+@pytest.fixture(autouse=True)
+def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules of vLLM's name with what the plugin asks of them."""
+    group = SimpleNamespace(is_last_rank=True, is_first_rank=True)
+    contents: dict[str, dict[str, Any]] = {
+        "vllm": {"__version__": "0.0"},
+        "vllm.distributed.parallel_state": {"get_pp_group": lambda: group, "get_tp_group": lambda: group},
+        "vllm.v1.worker.gpu_model_runner": {},
+    }
+    for name in ("vllm", "vllm.distributed", "vllm.distributed.parallel_state", "vllm.v1", "vllm.v1.worker"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    for name, content in contents.items():
+        module = ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setitem(
+        sys.modules, "vllm.v1.worker", SimpleNamespace(gpu_model_runner=sys.modules["vllm.v1.worker.gpu_model_runner"])
+    )
+
+
+def around(folder: Path, script: Any, temperature: float = 0.0) -> type[Runner]:
+    """A runner class of its own with the plugin around it."""
+    kind = type("GPUModelRunner", (Runner,), {"script": script, "temperature": temperature})
+    for name in ("execute_model", "_sample", "propose_draft_token_ids", "sample_tokens", "_get_spec_decode_draft_probs"):
+        setattr(kind, name, getattr(Runner, name))
+    sys.modules["vllm.v1.worker.gpu_model_runner"].GPUModelRunner = kind  # type: ignore[attr-defined]
+    return kind
+
+
+def played(folder: Path, script: Any, monkeypatch: pytest.MonkeyPatch, temperature: float = 0.0) -> tuple[Runner, list[Trace]]:
+    """Every round of the script through the plugin, and what it wrote."""
+    around(folder, script, temperature)
+    monkeypatch.setenv(plugin.FOLDER, str(folder))
+    plugin.register()
+    plugin.register()  # vLLM may call it again
+    runner = sys.modules["vllm.v1.worker.gpu_model_runner"].GPUModelRunner()  # type: ignore[attr-defined]
+    for _ in script:
+        runner.execute_model(SimpleNamespace(finished_req_ids=set(), total_num_scheduled_tokens=9))
+        runner.sample_tokens(None)
+    runner.execute_model(SimpleNamespace(finished_req_ids=set(Runner.names), total_num_scheduled_tokens=0))
+    _drain(runner)
+    return runner, [store.read(path) for path in sorted(folder.glob("*.spectrace.jsonl"))]
+
+
+def _drain(runner: Any) -> None:
+    """Wait until the writer has done everything that it was handed."""
+    done = threading.Event()
+    listener = runner._specviz_listener
+    listener._writer._end = _then(listener._writer._end, done)
+    listener._writer.finish("nobody")
+    assert done.wait(20)
+
+
+def _then(plain: Any, done: threading.Event) -> Any:
+    def end(name: str) -> None:
+        plain(name)
+        if name == "nobody":
+            done.set()
+
+    return end
+
+
+SCRIPT = [
+    [([], [4]), ([], [9])],
+    [([5, 6, 7], [5, 8]), ([], [3])],
+    [([2, 2], [2, 2, 6]), ([1, END, 4], [1, END, 4, 2])],
+    [([3, 3, 3], [3, 1]), ([5], [5, 5])],
+]
+
+
+@pytest.fixture
+def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Runner, list[Trace]]:
+    return played(tmp_path, SCRIPT, monkeypatch)
+
+
+def test_each_request_becomes_a_trace_of_its_own(traces: tuple[Runner, list[Trace]]) -> None:
+    _, (first, second) = traces
+    for trace in (first, second):
+        metrics.check_identities(trace)
+        assert (
+            trace.run.title == "N-gram in vLLM"
+            and trace.run.target == "tiny"
+            and trace.run.parameters["prompt_lookup_max"] == 3.0
+        )
+        assert {note.data["batch"] for step in trace.steps for note in step.notes} == {2}
+    assert first.end is not None and first.end.output_ids == (4, 5, 8, 2, 2, 6, 3) and first.end.reason == "budget"
+    assert [node.status for node in first.steps[1].nodes[1:]] == [ACCEPTED, REJECTED, SKIPPED]
+    assert first.steps[1].nodes[2].text == NumberedTokens().of(6) and first.steps[1].bonus is not None
+    # The last round accepted a token and sampled another, of which one was left of seven.
+    assert (first.steps[3].cut, first.steps[3].bonus, first.steps[3].accepted) == ("budget", None, 1)
+    assert second.end is not None and second.end.output_ids == (9, 3, 1, END) and second.end.reason == "eos"
+    last = second.steps[-1]
+    assert len(second.steps) == 3 and last.cut == "eos" and last.path == (1, 2, 3) and last.accepted == 2
+
+
+def test_probabilities_are_those_of_the_targets_rows(traces: tuple[Runner, list[Trace]]) -> None:
+    runner, (first, second) = traces
+    rows = runner.logits[2].softmax(-1)  # request a has rows 0 to 2, b has 3 to 6
+    for trace, begin, drafted in ((first, 0, [2, 2]), (second, 3, [1, END])):
+        step = trace.steps[2]
+        assert [node.p for node in step.nodes[1 : len(drafted) + 1]] == pytest.approx(
+            [float(rows[begin + place, token]) for place, token in enumerate(drafted)], abs=1e-4
+        )
+        assert step.rows[1].top[0].token == int(rows[begin + 1].argmax())
+    assert first.steps[2].bonus is not None and first.steps[2].bonus.p == pytest.approx(float(rows[2, 6]), abs=1e-4)
+    assert all(node.q is None for step in first.steps for node in step.nodes)
+
+
+def test_sampled_requests_show_the_warped_probability(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, (first, _) = played(tmp_path, SCRIPT, monkeypatch, temperature=0.5)
+    rows = (runner.logits[1] / 0.5).softmax(-1)
+    assert first.steps[1].nodes[1].p == pytest.approx(float(rows[0, 5]), abs=1e-4)
+    assert first.steps[1].rule == "ratio" and first.steps[1].certain and first.steps[1].bonus is not None
+    assert first.steps[1].bonus.source == "residual"
+
+
+def test_a_token_drawn_again_after_its_rejection_was_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = [[([], [4]), ([], [9])], [([5, 6], [5]), ([7], [7, 1])]]
+    _, (first, second) = played(tmp_path, script, monkeypatch, temperature=0.5)
+    step = first.steps[1]
+    assert (step.accepted, step.nodes[1].status, step.emitted) == (0, REJECTED, (5,)) and step.bonus is not None
+    assert second.steps[1].accepted == 1
+
+
+def test_nothing_happens_unless_a_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    kind = around(tmp_path, SCRIPT)
+    before = dict(vars(kind))
+    monkeypatch.delenv(plugin.FOLDER, raising=False)
+    plugin.register()
+    assert dict(vars(kind)) == before
+
+
+def test_another_rank_tells_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other = SimpleNamespace(is_last_rank=True, is_first_rank=False)
+    monkeypatch.setattr(sys.modules["vllm.distributed.parallel_state"], "get_tp_group", lambda: other)
+    around(tmp_path, SCRIPT)
+    monkeypatch.setenv(plugin.FOLDER, str(tmp_path / "none"))
+    plugin.register()
+    runner = sys.modules["vllm.v1.worker.gpu_model_runner"].GPUModelRunner()  # type: ignore[attr-defined]
+    runner.execute_model(SimpleNamespace(finished_req_ids=set(), total_num_scheduled_tokens=9))
+    runner.sample_tokens(None)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_fault_of_ours_leaves_the_server_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(plugin.Listener, "scored", lambda *given: 1 / 0)
+    runner, traces = played(tmp_path, SCRIPT, monkeypatch)
+    assert runner.round == len(SCRIPT) and not traces
+    assert caplog.text.count("the server goes on") == 1
+
+
+def test_files_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(writer, "MOST_FILES", 1)
+    assert len(played(tmp_path, SCRIPT, monkeypatch)[1]) == 1

@@ -1,0 +1,84 @@
+"""A head that is written in another layout reads back as the same head."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from specviz.__main__ import main
+from specviz.drafters.networks import feature_file
+from specviz.drafters.networks.feature_head import FeatureHead
+from specviz.errors import ModelUnavailable
+from specviz.models.drafters.dialects import EAGLE3, SPECULATORS, dialect_of, read
+from specviz.models.drafters.head_writer import write_head
+from specviz.models.drafters.heads import WEIGHTS
+from specviz.models.drafters.own_heads import as_head
+from specviz.models.hub.published import Fit, open_repository
+from tests.models.drafters.test_speculators_heads import FIT, HEADS, furthest, head_of, stored
+from tests.support.referee.speculators_heads import DEPTH
+from tests.support.tiny.published_heads import NARROW, drafted_logits, narrow_tensors, opened, target
+
+LAYOUTS = {"speculators": SPECULATORS, "flat": EAGLE3}
+PLAIN_ROTARY = [name for name in HEADS if name not in ("llama3 rotary", "yarn")]
+
+
+def back(folder: Path, layout: str, fit: Fit) -> FeatureHead:
+    repository = open_repository(str(folder))
+    assert dialect_of(repository) is LAYOUTS[layout]
+    head: FeatureHead = read("eagle3", repository, fit)
+    return head
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", PLAIN_ROTARY)
+def test_every_head_reads_back_as_itself(tmp_path: Path, name: str, layout: str) -> None:
+    head = head_of(stored(tmp_path / "first", name))
+    if layout == "flat" and head.config.layers > 1:
+        with pytest.raises(ModelUnavailable, match="has no place in the flat layout"):
+            write_head(head, tmp_path / "second", layout, "someone/model")
+        return
+    again = back(write_head(head, tmp_path / "second", layout, "someone/model", own_embedding=True), layout, FIT)
+    assert again.config == head.config
+    assert furthest(again, name, 1 if "window" in name else DEPTH) < 1e-4
+
+
+def test_what_a_layout_has_no_place_for_is_refused(tmp_path: Path) -> None:
+    for name in ("llama3 rotary", "yarn"):
+        with pytest.raises(ModelUnavailable, match="computes with rates has no place"):
+            write_head(head_of(stored(tmp_path / name, name)), tmp_path / "out", "speculators", "someone/model")
+    narrow = read("eagle", opened(tmp_path / "narrow", narrow_tensors(), NARROW), target())
+    with pytest.raises(ModelUnavailable, match="EAGLE-1/2.* has no place"):
+        write_head(narrow, tmp_path / "out", "flat", "someone/model")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_head_that_ships_reads_back_equal(tmp_path: Path, layout: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    embedding = torch.randn(49152, 576, generator=generator)
+    net = feature_file.load(WEIGHTS / "eagle3.safetensors", embedding, embedding, torch.float32, torch.device("cpu"))
+    head = as_head(net, "eagle3")
+    folder = write_head(head, tmp_path / "out", layout, "HuggingFaceTB/SmolLM2-135M-Instruct")
+    again = back(folder, layout, Fit("SmolLM2", 30, embedding, embedding))
+    assert again.config == head.config and again.config.taps == (2, 15, 27)
+    assert all(torch.equal(again.tensors[name], value) for name, value in head.tensors.items())
+    assert torch.equal(again.head, head.head) and again.draft_ids is not None and head.draft_ids is not None
+    assert torch.equal(again.draft_ids, head.draft_ids) and again.embedding is embedding
+    tokens = torch.randint(49152, (5,), generator=generator)
+    states = torch.randn(5, 3 * 576, generator=generator)
+    for ours, theirs in zip(drafted_logits(head, tokens, states, 2), drafted_logits(again, tokens, states, 2), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.model
+def test_the_command_writes_a_folder_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "out"
+    assert main(["export-drafter", "eagle3", "--to", "speculators", "--out", str(folder)]) == 0
+    assert "vllm serve HuggingFaceTB/SmolLM2-135M-Instruct" in capsys.readouterr().err
+    config = json.loads((folder / "config.json").read_text())
+    assert config["speculators_config"]["verifier"]["name_or_path"] == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    assert main(["export-drafter", "eagle3", "--to", "flat", "--out", str(folder)]) == 2
+    assert "not an empty folder" in capsys.readouterr().err

@@ -1,0 +1,100 @@
+"""Published pairs: sizes that follow from shapes, commands that exist, and each class run whole on tiny random checkpoints."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from specviz.__main__ import main, parser
+from specviz.drafters.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
+from specviz.models.drafters.head_writer import write_head
+from specviz.models.hub.pairs import NARROW, PAIRS, Pair
+from tests.support.referee.filled import weight
+
+HIDDEN, VOCAB = 32, 352
+SMALL: dict[str, Any] = {
+    "vocab_size": VOCAB, "hidden_size": HIDDEN, "intermediate_size": 48, "num_hidden_layers": 8, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 256, "bos_token_id": 1, "eos_token_id": 351, "head_dim": 8,
+}  # fmt: skip
+CLASSES: dict[str, Any] = {"llama-3": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
+NAMES = [f"{pair.heads} {pair.target}" for pair in PAIRS]
+
+
+def config_of(pair: Pair) -> HeadConfig:
+    """The pair's head in full size, as our reader would describe it."""
+    shape, wide = pair.shape, pair.layout != NARROW
+    how = HeadConventions((2, 16, 29) if wide else (32,))
+    sizes = (shape.hidden, shape.hidden, shape.heads, shape.kv_heads, shape.head_size, shape.inner)
+    return HeadConfig(shape.vocab, *sizes, 1, wide, how, bias=not wide)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=NAMES)
+def test_sizes_are_those_of_the_tensors_a_head_has(pair: Pair) -> None:
+    count = sum(torch.Size(shape).numel() for shape in config_of(pair).shapes().values())
+    assert pair.shape.parameters(pair.layout) == count + (pair.shape.draft_vocab + pair.shape.vocab) * pair.shape.hidden
+    assert 2 * pair.entry.parameters < pair.memory < 2.3 * pair.entry.parameters
+    assert pair.status == "Nobody has run this pair here yet."
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=NAMES)
+def test_every_command_can_be_typed(pair: Pair) -> None:
+    for command in pair.commands:
+        words = shlex.split(command)
+        if words[0] == "python":
+            assert words[1:3] == ["-m", "specviz"]
+            parser().parse_args(words[3:])
+    assert sum("convert" in command for command in pair.commands) == pair.pickled
+
+
+def stored_heads(pair: Pair, folder: Path, target: Any) -> Path:
+    """Tiny random heads in the pair's layout, as its repository stores them."""
+    wide = pair.layout != NARROW
+    embedding = target.get_input_embeddings().weight.detach()
+    how = HeadConventions((2, 4, 5) if wide else (8,), normed_residual="RedHatAI" in pair.heads, head_norm=wide)
+    config = HeadConfig(VOCAB, HIDDEN, HIDDEN, 4, 2, 8, 40, 1, wide, how, bias=not wide)
+    tensors = {name: weight(name, shape) for name, shape in config.shapes().items()}
+    ids = torch.arange(0, 340, 2)
+    head = FeatureHead(config, tensors, embedding.flip(0) if pair.shape.vocab else embedding, embedding[ids], ids)
+    if wide:
+        write_head(head, folder, pair.layout, "someone/model", own_embedding=bool(pair.shape.vocab))
+    else:
+        folder.mkdir()
+        save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
+        narrow = {**SMALL, "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "intermediate_size": 40}
+        (folder / "config.json").write_text(json.dumps(narrow))
+    return folder
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=NAMES)
+def test_each_class_of_pair_drafts_a_whole_run(
+    pair: Pair, tmp_path: Path, base_model: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    settings, model = CLASSES[pair.entry.family]
+    target = model(settings(**SMALL)).eval()
+    target.save_pretrained(tmp_path / "target")
+    base_model.save_pretrained(tmp_path / "target")
+    heads = stored_heads(pair, tmp_path / "heads", target)
+    told = ["--target", str(tmp_path / "target"), "--prompt", "the quick", "--raw", "--max-new-tokens", "40", "--json"]
+    drafting = ["--method", pair.method, "--draft", str(heads), "--param", "depth=3", "--param", "nodes=8"]
+    outputs = []
+    for more in (drafting, ["--method", "autoregressive"]):
+        assert main(["run", *more, *told, "--dtype", "float64"]) == 0
+        outputs.append(json.loads(capsys.readouterr().out))
+    assert outputs[0]["output_ids"] == outputs[1]["output_ids"]
+    assert outputs[0]["metrics"]["verified"] > outputs[0]["metrics"]["passes"]
+
+
+def test_the_list_is_printed_and_emitted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pairs"]) == 0
+    printed = capsys.readouterr().out
+    assert "heads about" in printed and "GB of memory in bfloat16" in printed
+    assert main(["pairs", "--json"]) == 0
+    assert [card["heads"] for card in json.loads(capsys.readouterr().out)] == [pair.heads for pair in PAIRS]

@@ -1,0 +1,70 @@
+"""A world in which a head foresees a text without fail: the text is what the head itself would write.
+
+The states it is given are made from its own outputs, so that feeding on itself and being fed are the same thing; whoever reads
+the head in another way foresees something else.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from specviz.bench.inspection.passages import Passage
+from specviz.drafters.head_stepper import HeadStepper
+from specviz.drafters.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
+from specviz.models.hub.published import Fit
+from tests.support.referee.filled import uniform, weight
+
+VOCAB, DRAFTED, HIDDEN, LAYERS = 60, 50, 24, 12
+FIRST = 4
+"""Tokens of the prompt."""
+
+
+def target() -> Fit:
+    return Fit("tiny", LAYERS, uniform("target embedding", (VOCAB, HIDDEN)), 0.5 * uniform("target head", (VOCAB, HIDDEN)))
+
+
+def head(seed: str = "", own: bool = False, layers: int = 1, **conventions: object) -> FeatureHead:
+    """A random head; ``own`` gives it an embedding of its own. It feeds itself what it normalised unless told: else a random
+    head's states grow until every token is the same."""
+    said = {"taps": (3, 6, 9), "theta": 100.0, "feeds_normed": True, **conventions}
+    how = HeadConventions(**said)  # type: ignore[arg-type]
+    config = HeadConfig(VOCAB, HIDDEN, HIDDEN, 4, 2, 8, 40, layers, True, how)
+    tensors = {name: 1.5 * weight(seed + name, shape) for name, shape in config.shapes().items()}
+    tensors["layers.0.hidden_norm.weight"] *= 3  # so that a normed residual is another one
+    ids = (uniform(seed + "ids", (VOCAB - 2,)).argsort()[:DRAFTED] + 1).sort().values
+    goal = target()
+    embedding = uniform(seed + "embedding", (VOCAB, HIDDEN)) if own else goal.embedding
+    return FeatureHead(config, tensors, embedding, goal.head[ids], ids, "tiny")
+
+
+def passages(made_by: FeatureHead, count: int = 3, tokens: int = 60) -> list[Passage]:
+    """Texts that ``made_by`` foresees at every place and every depth."""
+    return [_passage(made_by, f"text {number}", tokens) for number in range(count)]
+
+
+def _passage(made_by: FeatureHead, name: str, tokens: int) -> Passage:
+    stepper = HeadStepper(made_by)
+    taps, ids = made_by.config.taps, [int(one) for one in ((uniform(name, (FIRST + 1,)) + 1) / 2 * VOCAB).long()]
+    states = {layer: 3 * uniform(f"{name} {layer}", (FIRST + tokens, HIDDEN)) for layer in range(LAYERS + 1)}
+    cache = stepper.open(FIRST + tokens)
+    projection = made_by.tensors["fc.weight"]
+    last: Tensor | None = None
+    while len(ids) < FIRST + tokens:
+        place = len(ids) - 2 if last is not None else -1
+        for row in range(max(0, place), len(ids) - 1):
+            if last is not None:
+                _set(states, taps, row, projection, last)
+            given = torch.cat([states[tap][row] for tap in taps])[None]
+            last = stepper(torch.tensor([ids[row + 1]]), stepper.fuse(given), torch.tensor([row]), cache, row, None)
+        assert last is not None and made_by.draft_ids is not None
+        ids.append(int(made_by.draft_ids[stepper.logits(last)[0].argmax()]))
+    return Passage(torch.tensor(ids), FIRST, states, torch.zeros(len(ids) - FIRST, VOCAB))
+
+
+def _set(states: dict[int, Tensor], taps: tuple[int, ...], row: int, projection: Tensor, wanted: Tensor) -> None:
+    """Change the states at ``row`` as little as possible so that the projection gives ``wanted``."""
+    given = torch.cat([states[tap][row] for tap in taps])
+    given = given + torch.linalg.pinv(projection) @ (wanted[0] - projection @ given)
+    for tap, part in zip(taps, given.split(HIDDEN), strict=True):
+        states[tap][row] = part

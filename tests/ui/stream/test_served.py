@@ -1,0 +1,63 @@
+"""A server as a target: only one of the list is asked, and its answer is a run like any other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from specviz.errors import BadInput
+from specviz.request import Memory, Request
+from specviz.trace import store
+from specviz.trace.schema import End, Run, Step, Trace
+from specviz.ui import settings as environment
+from specviz.ui.settings import Settings
+from specviz.ui.stream.served import SERVED, with_servers
+from specviz.ui.tabs import request_form
+from tests.support.fakes.chat_server import WORDS, Script, piece, serving
+
+COUNTERS = """vllm:spec_decode_num_drafts_total{e="0"} %d
+vllm:spec_decode_num_draft_tokens_total{e="0"} 8
+vllm:spec_decode_num_accepted_tokens_total{e="0"} 4
+vllm:spec_decode_num_accepted_tokens_per_pos_total{e="0",position="0"} %d
+"""
+
+
+def local(request: Request, memory: Memory, cancel: threading.Event, progress: object) -> Iterator[Run | Step | End]:
+    """The engine of this process, which must not be asked for a server's run."""
+    raise AssertionError(request.target)
+
+
+def events(url: str, allowed: tuple[str, ...]) -> list[Run | Step | End]:
+    request = Request("prompt_lookup", "Why?", target=SERVED + url, temperature=0.0)
+    return list(with_servers(local, allowed)(request, Memory(), threading.Event(), lambda message, share: None))
+
+
+def test_a_server_of_the_list_is_asked_and_its_counters_are_told() -> None:
+    script = Script([piece([0, 1]), piece([2, 3, 4], "stop")], metrics=[COUNTERS % (2, 1), COUNTERS % (6, 4)])
+    with serving(script) as url:
+        run, *steps, end = events(url, (url,))
+    assert isinstance(run, Run) and isinstance(end, End) and len(steps) == 2
+    assert end.text == "".join(WORDS[:5]) and "by its counters over all that it served meanwhile: 0.75" in end.message
+    trace = Trace(run, tuple(step for step in steps if isinstance(step, Step)), end)
+    assert store.read(store.text(trace).encode()).run.method == "served_vllm"
+
+
+def test_no_other_host_is_asked() -> None:
+    with serving(Script([piece([0], "stop")])) as url:
+        with pytest.raises(BadInput, match="not one of the servers"):
+            events(url, ("http://127.0.0.1:1",))
+        allowed = Settings(servers=(url,), any_model=False)
+        assert request_form.model(SERVED + url, allowed) == SERVED + url
+        with pytest.raises(BadInput, match="only to the servers that SPECVIZ_SERVERS names"):
+            request_form.model(SERVED + "http://169.254.169.254", Settings(servers=(url,), any_model=True))
+
+
+def test_the_list_comes_from_the_environment_and_stands_among_the_targets() -> None:
+    found = environment.read({"SPECVIZ_SERVERS": "127.0.0.1:8000, http://gpu.local:8080/v1"})
+    assert found.servers == ("http://127.0.0.1:8000", "http://gpu.local:8080")
+    assert request_form.servers(found)[1] == ("Server at gpu.local:8080", "server:http://gpu.local:8080")
+    assert not environment.read({}).servers
+    with pytest.raises(BadInput, match="no server's address"):
+        environment.read({"SPECVIZ_SERVERS": "file:///etc/passwd"})
