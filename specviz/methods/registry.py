@@ -45,7 +45,8 @@ class Method:
     ``exactness`` is "exact" or "relaxed"; ``token_exact`` says that with the same seed the output equals the autoregressive
     run token for token at any temperature, but for the one (parameter, choice) in ``in_distribution``, with which only the
     distribution is the target's. ``token_exact_with`` is the one with which a method that is not token exact by itself is.
-    ``look_at`` tells a class what to watch. ``weights`` are catalog names it needs.
+    ``look_at`` tells a class what to watch. ``weights`` are catalog names it needs, ``targets`` are the
+    catalog's targets that it runs on, the one that ships first; empty where it is not so choosy.
     ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on;
     ``differs`` says why a small model on a small machine sees something else.
     """
@@ -61,6 +62,7 @@ class Method:
     compose: Callable[[Any, Any], Composition]
     parameters: type = NoParameters
     weights: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
     needs_draft: bool = False
     bound: str = ""
     family: str = "other"

@@ -32,7 +32,7 @@ from specviz.models.hub.catalog import resolve
 from specviz.models.image.codebook import codebook_map
 from specviz.models.image.image import SHIPPED, LoadedImage, embedding_table, load_image_model
 from specviz.models.image.image_hub import load_hub_image
-from specviz.models.image.image_parts import image_drafter, image_samplers
+from specviz.models.image.image_parts import code_patches, image_drafter, image_samplers
 from specviz.models.image.image_vocabulary import warning
 from specviz.models.image.prompts import checked
 from specviz.request import Memory, Request, refuse_unused
@@ -170,7 +170,7 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
         scale=scale,
         progress=progress,
     )
-    book = _cached(loaded, "map", lambda: codebook_map(loaded))
+    book = _cached(loaded, "map", lambda: codebook_map(loaded, code_patches(loaded)))
     run_fields: dict[str, Any] = {"grid": grid, "guidance": scale, "codebook": book, "tokenizer_hash": loaded.tokenizer_hash}
     warnings = [f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}"] if unread else []
     if loaded.name in SHIPPED:

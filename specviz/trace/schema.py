@@ -239,12 +239,15 @@ class Codebook:
     """The picture codes of an image run as a map for the eye.
 
     ``places`` is base64 of two little-endian 16-bit numbers a code: its first two principal components, stretched to the
-    whole range. ``colours`` is base64 of red, green and blue, a byte each: the mean colour of a picture of that code alone.
+    whole range. ``patches`` is base64 of [code, row, column, rgb], square, a byte each: the mean of the cells that hold the
+    code in pictures of the image model's training data; empty where nobody has counted. ``colours`` is base64 of red, green
+    and blue, a byte each: the mean of the patch, without patches the mean colour of a picture of that code alone.
     """
 
     size: Annotated[int, Limit(1, 65_536)]
     places: Annotated[str, Limit(most=400_000)]
     colours: Annotated[str, Limit(most=300_000)]
+    patches: Annotated[str, Limit(most=400_000)] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,8 @@ def _image_fields(run: Run) -> dict[str, Any]:
     book = run.codebook
     fields: dict[str, Any] = {"grid": run.grid, "codebook": None, "guidance": _short(run.guidance)}
     if book is not None:
-        fields["codebook"] = {"size": book.size, "places": book.places, "colours": book.colours}
+        patches = {"patches": book.patches} if book.patches else {}
+        fields["codebook"] = {"size": book.size, "places": book.places, "colours": book.colours, **patches}
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -297,8 +298,12 @@ def _as_image_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "grid": _grid(fields.get("grid")),
         "guidance": fields.get("guidance"),
-        "codebook": None if book is None else Codebook(int(book["size"]), book["places"], book["colours"]),
+        "codebook": None if book is None else _as_codebook(book),
     }
+
+
+def _as_codebook(book: Mapping[str, Any]) -> Codebook:
+    return Codebook(int(book["size"]), book["places"], book["colours"], book.get("patches", ""))
 
 
 def _as_node(values: list[Any]) -> Node:

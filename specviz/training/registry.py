@@ -60,6 +60,7 @@ _RECIPES = {
         Recipe("deer", "DEER: a change to masked_lm in two stages", "specviz.training.diffusion.make_deer", 9.0),
         Recipe("image_vq", "Picture codes: one for 4 x 4 pixels of emoji art", "specviz.training.image.make_image_vq", 8.0),
         Recipe("image_decoder", "The same picture codes, better drawn", "specviz.training.image.make_image_decoder", 4.0),
+        Recipe("image_patches", "What each picture code looks like", "specviz.training.image.make_image_patches", 1.0),
         Recipe("image_ar_small", "Image model of 8 x 8 codes, the partner", "specviz.training.image.make_image_ar", 6.0),
         Recipe("image_ar_shallow", "Half the image model's layers, to start it", "specviz.training.image.make_image_ar", 10.0),
         Recipe("image_drafter", "The image model's drafter, with guidance", "specviz.training.image.make_image_drafter", 8.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -45,11 +46,26 @@ class Change:
     running: bool | None = None
 
 
+TITLE_LETTERS = 34
+"""Of a session's run in a drop-down, which shows about so many."""
+
+
+def shortened(runs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The session's runs under titles that a drop-down shows whole; those that read alike then are numbered."""
+    short: list[tuple[str, str]] = []
+    seen: Counter[str] = Counter()
+    for title, name in runs:
+        cut = title if len(title) <= TITLE_LETTERS else title[: TITLE_LETTERS - 1].rstrip(" ·,") + "…"
+        seen[cut] += 1
+        short.append((cut if seen[cut] == 1 else f"{cut} ({seen[cut]})", name))
+    return short
+
+
 def listed(archive: Archive, runs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """What either side may show: this session's runs, the recorded ones, and the methods of text that have none."""
     recorded = {recording.run.method for recording in archive.gallery.recordings.values()}
     others = [one for one in all_methods().values() if "text" in one.modality and one.name not in recorded]
-    return [*choices(archive, runs), *((f"{one.title} (not recorded)", METHOD + one.name) for one in others)]
+    return [*choices(archive, shortened(runs)), *((f"{one.title} (not recorded)", METHOD + one.name) for one in others)]
 
 
 def both(shared: AppState, left: str, right: str) -> Change:

@@ -7,6 +7,8 @@ component puts into the page's head once for each such component.
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -18,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from specviz.trace.replay import embedded
 from specviz.viewer import bundle
 
 FOLDER = "specviz/viewer"
@@ -34,9 +37,18 @@ def script_address() -> str:
     return f"{FOLDER}/{hashlib.sha256(bundle.script().encode()).hexdigest()[:16]}.js"
 
 
-def head() -> str:
-    """What the page's head says of the script."""
-    return f'<script data-specviz src="{script_address()}"></script>'
+ARRIVING = """<script>(() => {{
+const query = new URLSearchParams(location.search), tabs = {tabs};
+window.specvizTab = query.get("tab") || tabs[query.get("trace")] || "";
+if (window.specvizTab) document.documentElement.classList.add("sp-arriving");
+}})()</script>"""
+"""Says which tab an address asks for before anything is drawn; page.js opens it, and until then no other tab is seen."""
+
+
+def head(tabs: Mapping[str, str]) -> str:
+    """What the page's head says of the script, and of recorded runs that stand in other tabs than the first: name to tab."""
+    embedded_tabs = embedded(json.dumps(tabs))
+    return f'<script data-specviz src="{script_address()}"></script>{ARRIVING.format(tabs=embedded_tabs)}'
 
 
 def script_route() -> Route:

@@ -7,8 +7,8 @@ uploaded file: a run is checked line by line, and of a form only values count th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specviz.errors import BadInput
@@ -17,11 +17,11 @@ from specviz.trace.schema import Trace
 from specviz.ui.stream.engine import stopped
 from specviz.ui.widgets import controls
 
-MOST_LETTERS = 2_000_000
-"""Of all that comes back: page.js keeps three quarters of it at most."""
+MOST_LETTERS = 3_000_000
+"""Of all that comes back: page.js keeps half of it of runs at most, and a picture is a fifth of it at most."""
 
 NAMES = ("method", "target", "prompt", "basics", "advanced", "own")
-"""The controls that every tab of a run has, in the order in which the page keeps them."""
+"""The controls that every tab of a run has, in the order in which the page keeps them; a tab may have more behind them."""
 
 BROKEN_OFF = "The page was loaded anew, or its server restarted, while it went on."
 
@@ -42,10 +42,14 @@ def remember(place: str) -> str:
 
 @dataclass(frozen=True)
 class Kept:
-    """What was kept of one tab: its controls by name, and the lines of its run."""
+    """What was kept of one tab: the values of its controls, and the lines of its run."""
 
-    form: Mapping[str, str] = field(default_factory=dict)
+    values: tuple[str, ...] = ()
     lines: str = ""
+
+    def form(self, names: Sequence[str]) -> dict[str, str]:
+        """The values by name; none where there are others than these."""
+        return dict(zip(names, self.values, strict=True)) if len(names) == len(self.values) else {}
 
     def run(self) -> bytes:
         """The run's file, with an end where it has none. Raises BadTrace where it is none, BadInput where nothing was kept."""
@@ -70,10 +74,9 @@ def parts(text: str) -> dict[str, Kept]:
 
 
 def _part(part: Mapping[str, Any]) -> Kept:
-    values = dict(zip(NAMES, part.get("form") or (), strict=False))
-    form = values if len(values) == len(NAMES) and all(isinstance(value, str) for value in values.values()) else {}
+    values = tuple(part.get("form") or ())
     lines = part.get("lines")
-    return Kept(form, lines if isinstance(lines, str) else "")
+    return Kept(values if all(isinstance(value, str) for value in values) else (), lines if isinstance(lines, str) else "")
 
 
 def overlaid(offered: str, kept: str) -> str:

@@ -156,8 +156,9 @@
 
   const bar = document.querySelector(".sp-tabs > .tab-wrapper");
   if (bar) new MutationObserver(() => setTimeout(turn)).observe(bar, { subtree: true, childList: true, attributeFilter: ["aria-selected"] });
-  const wantedTab = tabs().find((button) => word(button) === query().get("tab"));
+  const wantedTab = tabs().find((button) => word(button) === window.specvizTab);
   if (wantedTab) wantedTab.click();
+  setTimeout(() => root.classList.remove("sp-arriving"), 60);
 
   /** Where the page is not served securely the browser has no clipboard but the one of a selection. */
   async function copy(text) {
@@ -257,10 +258,10 @@
   const MOST_KEPT = 1_500_000;
   const forms = {};
 
-  /** The beginning of a run's file, as long as it may be. */
-  function fileOf(viewer) {
-    if (viewer.last < 0 || isShared(viewer)) return "";
-    let room = MOST_KEPT;
+  /** The beginning of a run's file, as long as there is room for. */
+  function fileOf(viewer, most) {
+    if (!viewer || viewer.last < 0 || isShared(viewer)) return "";
+    let room = most;
     const end = viewer.trace.lines.findIndex((line) => (room -= line.length + 1) < 0);
     return viewer.trace.lines.slice(0, end < 0 ? undefined : end).join("\n");
   }
@@ -268,9 +269,12 @@
   function keep() {
     if (writing) { clearTimeout(writing); write(); }
     const parts = {};
+    let room = MOST_KEPT;
     for (const id of ROOMS) {
-      const [prefix, viewer] = [id.slice(1, -"-stage".length), stage(id)];
-      parts[prefix] = { form: forms[prefix], lines: viewer ? fileOf(viewer) : "" };
+      const lines = fileOf(stage(id), room);
+      room -= lines.length;
+      const prefix = id.slice(1, -"-stage".length);
+      parts[prefix] = { form: forms[prefix], lines };
     }
     // Where the browser has no room for all, the forms are worth more.
     for (const lines of [true, false]) {

@@ -26,6 +26,9 @@ QUEUE = 64
 CACHE = (300, 900)
 """Seconds: how often uploads are swept, and how old they may get. Nothing else removes them: people may share one."""
 
+VISION, IMAGE = "Vision-language", "Image"
+"""What two tabs are called; an address calls them so in small letters."""
+
 MASTHEAD = """
 <h1 class="sp-brand">specviz</h1>
 <button type="button" id="sp-link" class="sp-theme" aria-label="Copy link" title="Copy a link to what is shown">
@@ -50,9 +53,9 @@ def build(shared: AppState) -> gr.Blocks:
         with gr.Tabs(elem_classes="sp-tabs") as tabs:
             with gr.Tab("Text", id="text"):
                 text = text_tab.build(shared, run_name, runs)
-            with gr.Tab("Vision-language", id="vision") as opened:
+            with gr.Tab(VISION, id="vision") as opened:
                 vision = vision_tab.build(shared, opened)
-            with gr.Tab("Image", id="image") as opened:
+            with gr.Tab(IMAGE, id="image") as opened:
                 image = image_tab.build(shared, opened)
             rooms = Rooms(shared, tabs, {"text": text, "vision": vision, "image": image})
             with gr.Tab("Compare", id="compare") as compare:
@@ -62,8 +65,8 @@ def build(shared: AppState) -> gr.Blocks:
                     learn_tab.build(shared, playable, opened)
             with gr.Tab("Traces", id="traces") as traces:
                 traces_tab.wire(shared, traces_tab.build(shared), run_name, runs, traces, rooms)
-            with gr.Tab("About", id="about"):
-                about_tab.build(shared)
+            with gr.Tab("About", id="about") as opened:
+                about_tab.build(shared, opened)
         api.register(shared)
 
         kept_text = gr.Textbox(visible=False)
@@ -82,6 +85,13 @@ def build(shared: AppState) -> gr.Blocks:
     page.queue(max_size=QUEUE, default_concurrency_limit=None, api_open=False)
     _unhurried(page)
     return page
+
+
+def _other_tabs(shared: AppState) -> dict[str, str]:
+    """The tab of every recorded run that the first tab does not show, by the run's name."""
+    words = {vision_tab.MODALITY: VISION, image_tab.ImageTab.modality: IMAGE}
+    recordings = shared.archive.gallery.recordings.values()
+    return {one.name: words[one.run.modality].lower() for one in recordings if one.run.modality in words}
 
 
 def _unhurried(page: gr.Blocks) -> None:
@@ -104,7 +114,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
         "theme": theme.theme(),
         "css": theme.css(),
         "js": theme.script(),
-        "head": delivery.head(),
+        "head": delivery.head(_other_tabs(shared)),
         "footer_links": [],
         "run_history": False,
         "ssr_mode": False,

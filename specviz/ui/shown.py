@@ -18,6 +18,10 @@ MINE = "mine:"
 """Before the key of a run in the store. Such a name means nothing to anybody else, so no link carries it."""
 
 
+SESSION = "This session"
+"""The heading of its runs."""
+
+
 @dataclass(frozen=True)
 class Archive:
     """Recorded runs and kept runs under one kind of name."""
@@ -76,3 +80,9 @@ def title(trace: Trace) -> str:
 def choices(archive: Archive, runs: list[tuple[str, str]], *modalities: str) -> list[tuple[str, str]]:
     """This session's runs, newest first, then the recorded ones of these kinds: title and name of each."""
     return [*reversed(runs), *archive.gallery.choices(*modalities)]
+
+
+def grouped(archive: Archive, runs: list[tuple[str, str]], *modalities: str) -> dict[str, list[tuple[str, str]]]:
+    """The same under headings: this session's, then the families of methods."""
+    mine = {SESSION: list(reversed(runs))} if runs else {}
+    return mine | archive.gallery.by_family(*modalities)

@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 # Later ones win where two rules are equally particular.
 STYLES = (
     "base", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "svgKit", "promptImage", "lookup",
-    "diffusion", "state", "choice", "chains", "run", "motion", "phone", "picture", "race", "projector",
+    "diffusion", "state", "choice", "chains", "run", "motion", "phone", "picture", "codes", "race", "projector",
 )  # fmt: skip
 # What the style sheets call the colours of the palette, and its tints.
 VARIABLES = {

@@ -77,7 +77,7 @@ def test_a_link_to_a_run_that_is_not_here_is_explained(opened: Browser, url: str
 
 
 def test_another_recorded_run_plays_and_sets_the_controls(visitor: AppPage) -> None:
-    visitor.choose("#sp-recording", "A run of prompt_lookup")
+    visitor.pick("#sp-recording", "A run of prompt_lookup")
     visitor.until(f"{visitor.stage()}.feed.name === 'prompt_lookup'")
     expect(visitor.page.locator("#sp-method select")).to_have_value("prompt_lookup")
     expect(visitor.page.locator("#sp-own").get_by_label("Copied")).to_be_visible()
@@ -158,7 +158,7 @@ def test_choosing_a_method_shows_its_recorded_run_and_keeps_what_was_typed(visit
     temperature = visitor.page.locator("#sp-basics").get_by_label("Temperature")
     visitor.pick("#sp-method", "STAND")
     visitor.until(f"{visitor.stage()}.feed.name === 'stand' && {visitor.stage()}.player.playing")
-    expect(visitor.page.locator("#sp-recording input")).to_have_value("A run of stand")
+    expect(visitor.page.locator("#sp-recording select")).to_have_value("stand")
     expect(temperature).to_have_value("0.8")
     visitor.page.locator("#sp-prompt textarea").fill("My own prompt.")
     visitor.page.locator("#sp-basics").get_by_label("New tokens").fill("33")
@@ -332,3 +332,14 @@ def test_no_serious_accessibility_violation_of_ours(opened: Browser, url: str, s
                 if one["impact"] in ("serious", "critical")
             ]
             assert told == [], f"{name}, {scheme}"
+
+
+def test_the_list_of_runs_stands_in_the_header_under_the_headings_of_methods(visitor: AppPage) -> None:
+    chosen = visitor.page.locator("#sp-recording select")
+    box = chosen.bounding_box()
+    assert box and box["y"] + box["height"] <= 44 and box["width"] >= 280 and box["x"] + box["width"] < 1280 - 80
+    headings = chosen.evaluate("(one) => [...one.querySelectorAll('optgroup')].map((group) => group.label)")
+    offered = visitor.page.locator("#sp-method select").evaluate(
+        "(one) => [...one.querySelectorAll('optgroup')].map((group) => group.label)"
+    )
+    assert headings and [heading for heading in offered if heading in headings] == [one for one in headings if one in offered]

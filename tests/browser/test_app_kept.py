@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
+from PIL import Image
 from playwright.sync_api import Browser, expect
 
 from tests.support.fakes.ui import FakeEngine, app
@@ -45,6 +47,24 @@ def test_a_reload_keeps_the_form_and_the_steps_and_a_link_does_not(browser: Brow
         visitor.page.reload()
         visitor.until(f"{visitor.stage()}.feed.name.startsWith('mine:')")
         visitor.until("!new URL(location.href).searchParams.has('trace')")
+        visitor.errors.clear()  # Gradio's own, of the answers that a reload cuts off
+
+
+def test_a_reload_keeps_the_uploaded_picture_and_the_draft_model(browser: Browser, tmp_path: Path) -> None:
+    Image.effect_noise((900, 900), 90).convert("RGB").save(tmp_path / "photo.png")
+    with served(app(tmp_path)) as url, closing(AppPage(browser, url)) as visitor:
+        visitor.pick("#sp-method", "Speculative sampling")
+        expect(visitor.page.locator("#sp-draft input")).to_be_visible()
+        visitor.choose("#sp-draft", "SmolLM2 360M Instruct")
+        visitor.tab("Vision-language")
+        preview = visitor.page.locator("#sp-see-preview img")
+        visitor.page.locator("input[type=file][accept*='.png']").first.set_input_files(tmp_path / "photo.png")
+        expect(preview).to_have_attribute("src", re.compile("^data:image/jpeg"))
+        shown = preview.get_attribute("src")
+        visitor.page.reload()
+        expect(preview).to_have_attribute("src", str(shown))
+        visitor.tab("Text")
+        expect(visitor.page.locator("#sp-draft input")).to_have_value("SmolLM2 360M Instruct")
         visitor.errors.clear()  # Gradio's own, of the answers that a reload cuts off
 
 

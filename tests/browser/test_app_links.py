@@ -16,6 +16,7 @@ from specviz.ui.settings import Settings
 from specviz.ui.shared import make
 from tests.support.fakes.ui import FakeEngine, gallery
 from tests.support.pages.app import AppPage, served
+from tests.support.pages.stage import patient
 
 pytestmark = pytest.mark.browser
 
@@ -56,11 +57,35 @@ def test_a_link_to_a_picture_s_run_opens_its_tab_with_its_form(
         expect(linked.page.get_by_role("tab", name=tab)).to_have_attribute("aria-selected", "true")
         linked.until(f"{linked.stage(SEEN[tab])}.feed.name === '{name}' && {linked.stage(SEEN[tab])}.cursor === 1")
         expect(linked.page.locator(f"{method} select")).to_have_value(name)
-        expect(linked.page.locator(f"{SEEN[tab].replace('stage', 'recording')} input")).to_have_value(f"A run of {name}")
+        expect(linked.page.locator(f"{SEEN[tab].replace('stage', 'recording')} select")).to_have_value(name)
         address(linked, tab=tab.lower(), trace=name, step="2")
         assert linked.run("feed.name") == "token_recycling", "the first tab was given a run that is not its own"
         linked.tab("Text")
         expect(linked.page.locator("#sp-method select")).to_have_value("token_recycling")
+
+
+def test_a_link_to_a_picture_s_run_never_shows_another_tab(browser: Browser, url: str) -> None:
+    """Every frame until the tab is open is looked at: no stage of text is seen in any."""
+    watch = """() => { window.seen = [];
+      const look = () => {
+        const drawn = document.querySelector('#sp-stage');
+        if (drawn && drawn.checkVisibility({ visibilityProperty: true })) window.seen.push(performance.now());
+        requestAnimationFrame(look);
+      };
+      look(); }"""
+    with closing(browser.new_context(viewport={"width": 1280, "height": 720})) as context:
+        tab = patient(context.new_page())
+        tab.add_init_script(f"({watch})()")
+        tab.goto(f"{url}?trace=hivis")
+        expect(tab.get_by_role("tab", name="Vision-language")).to_have_attribute("aria-selected", "true")
+        expect(tab.locator("#sp-see-stage .sv-head")).to_be_visible()
+        expect(tab.locator("#sp-see-preview img")).to_be_visible()
+        expect(tab.locator("#sp-scenes button")).not_to_have_count(0)
+        assert tab.evaluate("window.seen.length") == 0
+        tab.goto(url)
+        expect(tab.locator("#sp-stage .sv-head")).to_be_visible()
+        tab.wait_for_timeout(100)
+        assert tab.evaluate("window.seen.length") > 0
 
 
 def test_a_link_s_own_tab_is_opened_whatever_run_it_names(browser: Browser, url: str) -> None:

@@ -50,7 +50,7 @@ def test_the_image_tab_plays_a_recorded_picture_and_another_one_sets_the_control
     assert visitor.run("feed.name", stage) == "lantern_pp"
     expect(visitor.page.locator(f"{stage} .sv-picture")).to_be_visible()
     assert visitor.page.locator(f"{stage} .sv-picture-marks .sv-cell-mark").count() > 0
-    visitor.choose("#sp-image-recording", "A run of mulo_sd")
+    visitor.pick("#sp-image-recording", "A run of mulo_sd")
     visitor.until(f"{visitor.stage(stage)}.feed.name === 'mulo_sd'")
     expect(visitor.page.locator("#sp-image-method select")).to_have_value("mulo_sd")
 
@@ -73,7 +73,7 @@ def test_the_vision_tab_plays_a_recorded_run_about_a_picture(visitor: AppPage) -
     visitor.until(f"{visitor.stage(stage)}.cursor >= 1 && {visitor.stage(stage)}.width > 0")
     visitor.page.locator(stage).get_by_role("tab").nth(1).click()
     expect(visitor.page.locator(f"{stage} .sv-note image.sv-prompt-image")).to_have_count(1)
-    visitor.choose("#sp-see-recording", "A run of hivis")
+    visitor.pick("#sp-see-recording", "A run of hivis")
     visitor.until(f"{visitor.stage(stage)}.feed.name === 'hivis'")
     expect(visitor.page.locator("#sp-see-method select")).to_have_value("hivis")
 

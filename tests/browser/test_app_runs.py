@@ -183,7 +183,7 @@ def test_a_recording_chosen_during_a_run_stays(opened: Browser, running: Running
     running.engine.steps = 400
     with closing(AppPage(opened, running.url)) as visitor:
         begin(visitor)
-        visitor.choose("#sp-recording", "A run of stand")
+        visitor.pick("#sp-recording", "A run of stand")
         visitor.until(f"{visitor.stage()}.feed.name === 'stand'")
         expect(visitor.button("Run live")).to_be_visible()
         visitor.page.wait_for_timeout(600)

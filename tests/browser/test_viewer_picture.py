@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -112,8 +113,9 @@ def test_every_cell_is_marked_with_how_it_came_to_be(show: Open) -> None:
     assert signs(tab, "relaxed") == 2 * kept.count("relaxed")
     assert signs(tab, "resampled") == again
     assert signs(tab, "bonus") == own
-    said = f"{kept.count('accepted')} strict · {kept.count('relaxed')} relaxed · {again} resampled · {own} bonus"
-    expect(tab.page.locator(".sv-picture-summary")).to_contain_text(said)
+    said = f"{kept.count('accepted')} strict, {kept.count('relaxed')} relaxed, {again} resampled, {own} bonus"
+    expect(tab.page.locator(".sv-picture-marks")).to_have_attribute("aria-label", re.compile(re.escape(said)))
+    assert tab.page.locator(".sv-picture-summary > span").all_inner_texts()[:4] == said.split(", ")
 
 
 def test_a_click_on_a_cell_selects_its_step_and_its_node(show: Open) -> None:
@@ -152,7 +154,6 @@ def test_the_plain_picture_has_no_marks_and_the_same_pixels(show: Open) -> None:
     toggle = tab.page.locator(".sv-verdict-toggle")
     toggle.click()
     expect(tab.page.locator(".sv-picture-marks .sv-cell-mark")).to_have_count(0)
-    expect(tab.page.locator(".sv-cell-legend")).to_be_hidden()
     expect(toggle).to_have_attribute("aria-pressed", "true")
     assert tab.run(PIXELS) == before
     tab.page.locator(".specviz").focus()
@@ -163,17 +164,59 @@ def test_the_plain_picture_has_no_marks_and_the_same_pixels(show: Open) -> None:
 
 def test_a_finished_picture_is_shown_clean_until_somebody_looks_into_its_last_step(show: Open) -> None:
     tab = show(text())
-    key = tab.page.locator(".sv-cell-legend")
+    marks = tab.page.locator(".sv-picture-marks .sv-cell-mark")
     tab.go(tab.steps() - 2)
-    expect(key).to_be_visible()
+    expect(marks).not_to_have_count(0)
     tab.go(tab.steps() - 1)
-    expect(key).to_be_hidden()
+    expect(marks).to_have_count(0)
     tab.run("stage.pick(stage.stage.node)")
-    expect(key).to_be_visible()
+    expect(marks).not_to_have_count(0)
     tab.page.locator(".sv-verdict-toggle").click()
-    expect(key).to_be_hidden()
+    expect(marks).to_have_count(0)
     tab.go(0)
-    expect(key).to_be_hidden()
+    expect(marks).to_have_count(0)
+
+
+@pytest.mark.parametrize(("size", "least"), [((1028, 720), 400), ((1308, 1000), 560)])
+def test_the_picture_is_what_one_sees_first(show: Open, size: tuple[int, int], least: int) -> None:
+    """On a stage as wide as the app leaves it at 1280 x 720 and at 1600 x 1000."""
+    tab = show(text("lantern"), size={"width": size[0], "height": size[1]})
+    picture = tab.page.locator(".sv-picture-box").bounding_box()
+    assert picture and picture["width"] == pytest.approx(picture["height"], abs=1) and picture["width"] >= least
+
+
+def test_a_code_is_shown_as_its_patch_wherever_it_is_named(show: Open) -> None:
+    tab, trace = show(text()), image_trace()
+    step = next(step for step in trace.steps if step.path and step.bonus)
+    tab.go(step.index)
+    for node in (str(step.path[0]), "bonus"):
+        group = tab.page.locator(f'.sv-tree [data-id="{node}"]')
+        expect(group.locator("image")).to_have_count(1)
+        expect(group.locator("text")).to_have_text([""])
+    tab.run("stage.stage.set({ tab: 'verdict' }); stage.flush()")
+    tab.page.locator(f'.sv-tree [data-id="{step.path[0]}"]').click()
+    heading = tab.page.locator(".sv-verdict h3")
+    expect(heading.locator("img")).to_have_attribute("alt", f"code {step.nodes[step.path[0]].token}")
+    assert tab.run("document.querySelector('.sv-verdict img').naturalWidth") == 2
+    assert "#" not in tab.page.locator(".sv-explanation").first.inner_text()
+    tab.page.locator(f'.sv-tree [data-id="{step.path[0]}"]').hover()
+    expect(tab.page.locator(".sv-tooltip")).to_contain_text("mean over decoded pictures")
+
+
+DISSOLVING = "() => document.querySelector('.sv-coarse-draft').getAnimations().length"
+
+
+@pytest.mark.parametrize("calm", [False, True])
+def test_the_coarse_draft_dissolves_into_the_picture_unless_motion_is_unwelcome(show: Open, calm: bool) -> None:
+    tab = show(text("mulo_sd"), context={"reduced_motion": "reduce" if calm else "no-preference"})
+    tab.go(tab.steps() - 1)
+    draft = tab.page.locator(".sv-coarse-draft")
+    if calm:
+        assert tab.run(DISSOLVING) == 0
+    else:
+        assert tab.run(DISSOLVING) == 1
+        tab.run("() => { for (const one of document.querySelector('.sv-coarse-draft').getAnimations()) one.finish(); }")
+    expect(draft).to_have_css("opacity", "0")
 
 
 def test_judging_again_changes_the_verdicts_and_says_that_it_is_approximate(show: Open) -> None:
@@ -226,6 +269,16 @@ def test_on_a_projector_tree_and_look_alikes_are_seen_whole(show: Open) -> None:
     tab.go(step.index)
     pane, slider = tab.page.locator(".sv-inspector").bounding_box(), tab.page.get_by_label("another λ").bounding_box()
     assert pane and slider and slider["y"] + slider["height"] < pane["y"] + pane["height"]
+
+
+def test_without_patches_a_code_is_a_colour_and_a_number(show: Open) -> None:
+    trace = image_trace()
+    step = next(step for step in trace.steps if step.path and step.bonus)
+    assert trace.run.codebook is not None and step.bonus is not None
+    run = replace(trace.run, codebook=replace(trace.run.codebook, patches=""))
+    tab = show("".join(line + "\n" for line in store.lines(replace(trace, run=run))))
+    tab.go(step.index)
+    expect(tab.page.locator('.sv-tree [data-id="bonus"] text')).to_have_text(f"#{step.bonus.token}")
     diamond = tab.page.locator('.sv-tree [data-id="bonus"] .sv-diamond')
     line, fill = (diamond.evaluate(f"(one) => getComputedStyle(one).{name}") for name in ("stroke", "fill"))
     assert line not in ("none", fill), "a bonus as pale as its card keeps its outline"

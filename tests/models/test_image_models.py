@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -172,3 +173,18 @@ def test_the_score_tells_pictures_apart_once_it_was_taught(tmp_path) -> None:
     assert score.of(pictures, said).shape == (3, 3) and score.accuracy == "good"
     assert score.retrieval_rate(pictures, said) == 1.0
     assert score.retrieval_rate(pictures, said[::-1]) < 0.5
+
+
+def test_patches_of_other_codes_are_refused_and_an_unknown_tokenizer_has_none(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(image, "WEIGHTS", tmp_path)
+    loaded = _shipped(tmp_path)
+    assert image_parts.code_patches(loaded) is None
+    shipped = replace(loaded, name="emoji-64", codebook_digest="same")
+    with pytest.raises(ModelUnavailable, match="specviz train image_patches"):
+        image_parts.code_patches(shipped)
+    for codebook in ("same", "another"):
+        write_weights(tmp_path / "image_patches.safetensors", {"patches": torch.zeros(24, 12)}, {"codebook": codebook})
+        if codebook == "same":
+            assert image_parts.code_patches(shipped).shape == (24, 2, 2, 3)
+    with pytest.raises(ModelUnavailable, match="specviz train image_patches"):
+        image_parts.code_patches(shipped)

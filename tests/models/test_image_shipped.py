@@ -9,15 +9,16 @@ import pytest
 import torch
 
 from specviz.drafters.networks.weights import read_weights
+from specviz.models.image.codebook import tiles
 from specviz.models.image.image import WEIGHTS, LoadedImage, load_image_model
-from specviz.models.image.image_parts import image_drafter, image_samplers, image_score
+from specviz.models.image.image_parts import code_patches, image_drafter, image_samplers, image_score
 
 pytestmark = pytest.mark.model
 
 
 def test_all_together_are_small() -> None:
     sizes = {file.name: file.stat().st_size for file in WEIGHTS.glob("image_*.safetensors")}
-    assert len(sizes) == 6 and max(sizes.values()) < 10_000_000 and sum(sizes.values()) <= 14_000_000
+    assert len(sizes) == 7 and max(sizes.values()) < 10_000_000 and sum(sizes.values()) <= 14_000_000
 
 
 def test_both_models_mean_the_same_by_a_code_and_by_a_word() -> None:
@@ -34,10 +35,27 @@ def test_every_part_fits() -> None:
     assert drafter.config.vocab_size == large.first_code + large.codes
     coarse = torch.zeros(8, 8, dtype=torch.long)
     assert samplers.up(coarse).shape == (16, 16) and torch.equal(samplers.up(coarse[:3]), samplers.up(coarse)[:6])
-    for name in ("image_vq", "image_ar", "image_ar_small", "image_drafter", "image_samplers", "image_score"):
+    for name in ("image_vq", "image_ar", "image_ar_small", "image_drafter", "image_samplers", "image_score", "image_patches"):
         assert {"recipe", "data", "licence", "spent", "metrics", "commit"} <= read_weights(WEIGHTS / f"{name}.safetensors")[
             1
         ].keys()
+
+
+def test_a_code_s_patch_is_what_it_looks_like_in_pictures() -> None:
+    """Laid side by side, the patches of a picture's codes are nearer to the decoded picture than the codes' colours alone."""
+    large = load_image_model("emoji-64", "float32", "cpu")
+    patches = code_patches(large)
+    assert patches is not None and patches.shape == (large.codes, 4, 4, 3)
+    pixels = torch.from_numpy(_round_face()).permute(2, 0, 1)[None].float() / 127.5 - 1
+    codes = large.model.model.vqmodel.encode(pixels, return_dict=True).image_tokens.view(-1)
+    decoded = torch.from_numpy(large.picture(codes.tolist())).float() / 127.5 - 1
+
+    def error(cells: torch.Tensor) -> float:
+        laid = cells[codes].view(16, 16, 4, 4, 3).transpose(1, 2).reshape(64, 64, 3)
+        return float((laid - decoded).square().mean().sqrt())
+
+    flat = patches.mean((1, 2), keepdim=True).expand_as(patches)
+    assert error(patches) < error(flat) < 0.8 * error(tiles(large))
 
 
 def test_words_make_the_next_code_likelier_than_probability_and_other_words_change_it() -> None:

@@ -213,3 +213,13 @@ def test_the_first_pair_can_be_compared_where_there_is_such_a_pair(tmp_path: Pat
     assert comparing.first_pair(found) == ("stand", "speculative_sampling")
     found.recordings.clear()
     assert comparing.first_pair(found) == ("", "")
+
+
+def test_a_session_s_runs_have_titles_that_a_drop_down_shows_whole_and_tells_apart() -> None:
+    long = "Speculative sampling, T = 0.7 · Why do leaves change their colour in autumn?"
+    runs = [(long, "mine:1"), (long + " Again.", "mine:2"), ("Short", "mine:3")]
+    short = comparing.shortened(runs)
+    assert [name for _, name in short] == ["mine:1", "mine:2", "mine:3"] and short[2][0] == "Short"
+    titles = [title for title, _ in short]
+    assert len(set(titles)) == 3 and max(map(len, titles)) <= comparing.TITLE_LETTERS + 4
+    assert titles[0].startswith("Speculative sampling, T = 0.7") and titles[1] == f"{titles[0]} (2)"

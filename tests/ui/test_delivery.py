@@ -7,15 +7,18 @@ import http.client
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from specviz.ui import delivery
-from specviz.ui.shared import AppState
+from specviz.ui import delivery, page
+from specviz.ui.settings import Settings
+from specviz.ui.shared import AppState, make
+from specviz.ui.tabs import about_tab
 from specviz.viewer import bundle
-from tests.support.fakes.ui import app
+from tests.support.fakes.ui import FakeEngine, app, gallery
 from tests.support.pages.app import served
 
 STAGES = ("sp-see-stage", "sp-image-stage", "sp-left", "sp-right", "sp-lesson")
@@ -62,6 +65,19 @@ def test_the_page_has_only_the_run_that_it_opens_with(url: str, shared: AppState
     found = components(answer(url)[1])
     assert default.text in found["sp-stage"]["value"]
     assert [found[name]["value"] for name in STAGES] == [""] * len(STAGES)
+
+
+def test_what_other_tabs_show_travels_when_they_are_opened(url: str) -> None:
+    whole = answer(url)[1].decode()
+    assert "data:image/" not in whole and "sp-scenes" in whole
+    assert about_tab.INTRODUCTION[:40] not in whole and "sp-about" in whole
+
+
+def test_the_head_knows_the_tab_of_a_run_that_is_not_text(tmp_path: Path) -> None:
+    traces = gallery(tmp_path / "traces", ("stand", "hivis", "lantern_pp"))
+    found = page._other_tabs(make(Settings(traces=traces), FakeEngine()))
+    assert found == {"hivis": "vision-language", "lantern_pp": "image"}
+    assert "<" not in re.sub(r"</?script[^>]*>", "", delivery.head({"</script><b>": "image"}))
 
 
 def test_the_viewer_s_script_travels_once_in_a_file_that_is_kept(url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 import pytest
+from PIL import Image
 
 from specviz.trace import store
 from specviz.trace.schema import Trace
@@ -16,9 +18,9 @@ from specviz.ui import kept
 from specviz.ui.arrival import Rooms
 from specviz.ui.shared import AppState
 from specviz.ui.shown import MINE
-from specviz.ui.tabs import text_tab
+from specviz.ui.tabs import request_form, text_tab, vision_tab
 from specviz.ui.tabs.run_tab import Updates
-from specviz.ui.widgets import controls
+from specviz.ui.widgets import controls, example_scenes
 from tests.support.fakes.ui import app, asked, changed
 from tests.support.traces.samples import lines, sample_trace
 
@@ -46,7 +48,7 @@ def arrived(tab: text_tab.TextTab, handed: object) -> Updates:
 
 def form(shared: AppState, **changes: str) -> list[str]:
     state = asked(shared, method="prompt_lookup", prompt="My own prompt.", **changes)
-    return [str(getattr(state, name)) for name in kept.NAMES]
+    return [str(getattr(state, name)) for name in text_tab.TextTab.kept]
 
 
 def values(form_text: str) -> dict[str, Any]:
@@ -96,6 +98,39 @@ def test_a_form_that_no_page_sends_changes_nothing(shared: AppState, tab: text_t
     written = form(shared)
     written[kept.NAMES.index(name)] = "{}"
     assert arrived(tab, {"sp": {"form": written}}) == {tab.run_name: "token_recycling"}
+
+
+def test_the_draft_model_comes_back_with_the_method_that_needs_it(shared: AppState, tab: text_tab.TextTab) -> None:
+    written = form(shared, draft="smollm2-360m-instruct")
+    assert arrived(tab, {"sp": {"form": written}})[tab.draft]["value"] == "smollm2-360m-instruct"
+    written[text_tab.TextTab.kept.index("method")] = "speculative_sampling"
+    written[text_tab.TextTab.kept.index("own")] = controls.method_answer("speculative_sampling")
+    draft = arrived(tab, {"sp": {"form": written}})[tab.draft]
+    assert draft["value"] == "smollm2-360m-instruct" and draft["visible"]
+
+
+def noise(side: int) -> bytes:
+    out = io.BytesIO()
+    Image.effect_noise((side, side), 90).convert("RGB").save(out, "PNG")
+    return out.getvalue()
+
+
+def test_the_picture_comes_back_and_is_never_too_large_for_that(shared: AppState, tmp_path: Path) -> None:
+    with gr.Blocks(), gr.Tab() as opened:
+        tab = vision_tab.build(shared, opened)
+    (tmp_path / "photo.png").write_bytes(noise(1500))
+    picture = tab.bring(str(tmp_path / "photo.png"))[tab.picture]
+    assert len(picture) <= example_scenes.MOST_KEPT
+    settings = shared.settings
+    forms = (request_form.basics(settings), request_form.advanced(settings), controls.method_answer("hivis"))
+    written = ["hivis", "scenes-vlm", "What is it?", *forms, example_scenes.preview(picture)]
+    rooms = Rooms(shared, gr.Tabs(), {"vision": tab})
+    updates = rooms.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, [])
+    assert updates[tab.picture] == picture and updates[tab.by_hand] and updates[tab.preview] == written[-1]
+    for damaged in ("<img src=x>", example_scenes.preview(b"no picture"), example_scenes.preview(noise(800))):
+        written[-1] = damaged
+        updates = rooms.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, [])
+        assert tab.picture not in updates and updates[tab.prompt] == "What is it?"
 
 
 def test_a_target_that_is_not_offered_here_stays_out(tmp_path: Path) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import base64
 import collections
+import io
 import struct
+from dataclasses import replace
 
 import pytest
+from PIL import Image
 
 from specviz.trace import store
 from tests.support.traces.image_runs import GRID, image_trace
@@ -39,6 +42,27 @@ def test_the_codebook_comes_out_of_the_run_line_as_it_went_in(node: Evaluate) ->
     paints, places = base64.b64decode(book.colours), struct.unpack_from("<2H", base64.b64decode(book.places), 4 * 7)
     assert colour == "rgb({} {} {})".format(*paints[21:24])
     assert (x, y) == pytest.approx([place / 65535 for place in places], abs=1e-4)
+
+
+def test_a_code_s_patch_is_a_picture_of_its_pixels(node: Evaluate) -> None:
+    book = image_trace("lantern_pp").run.codebook
+    assert book is not None
+    pixels = base64.b64decode(book.patches)
+    side = round((len(pixels) / 3 / book.size) ** 0.5)
+    address = node(READ + "return codes.address(codes.of(trace.run), 7);", told("lantern_pp"))
+    drawn = Image.open(io.BytesIO(base64.b64decode(address.removeprefix("data:image/bmp;base64,"))))
+    assert drawn.size == (side, side)
+    assert drawn.convert("RGB").tobytes() == pixels[7 * side * side * 3 : 8 * side * side * 3]
+
+
+@pytest.mark.parametrize("patches", ["", "AAAA", "***"])
+def test_without_whole_patches_codes_keep_their_numbers(node: Evaluate, patches: str) -> None:
+    trace = image_trace("lantern_pp")
+    assert trace.run.codebook is not None
+    run = replace(trace.run, codebook=replace(trace.run.codebook, patches=patches))
+    text = "".join(line + "\n" for line in store.lines(replace(trace, run=run)))
+    body = "const book = codes.of(trace.run); return [codes.named(book, 'after “#7”'), codes.address(book, 7)];"
+    assert node(READ + body, {"text": text}) == [["after “#7”"], None]
 
 
 def test_a_damaged_codebook_draws_grey_and_breaks_nothing(node: Evaluate) -> None:

@@ -57,6 +57,7 @@ class Parameters:
     look_at="The mask is no longer 0 or 1: each square is what is left of an ancestor after its path's decay.",
     parameters=Parameters,
     weights=("hybrid", "hybrid_draft"),
+    targets=("hybrid-small", "bamba-9b", "mamba-codestral-7b"),
     needs_draft=True,
 )
 def compose(parameters: Parameters, parts: TextResources) -> Composition:

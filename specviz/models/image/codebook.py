@@ -1,4 +1,4 @@
-"""Codebook map for the eye: each code's place in two dimensions, and the colour it paints."""
+"""Codebook for the eye: each code's place in two dimensions, the patch of a picture it stands for, and that patch's colour."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ def places(codebook: Tensor) -> np.ndarray:
 
 
 @torch.inference_mode()
-def colours(loaded: LoadedImage) -> np.ndarray:
-    """Mean colour of a cell of each code among cells of the same code, uint8 [code, 3].
+def tiles(loaded: LoadedImage) -> Tensor:
+    """Cell of each code among cells of the same code, float [code, row, column, rgb] from -1 to 1.
 
     Pictures are tiled with squares of one code each, three cells wide and read in the middle; of a large codebook with
-    single cells, which is less pure, and affordable.
+    single cells, which is less pure, and affordable. The decoder looks at neighbours, so that in a picture a code may look
+    quite different: ``image_parts.code_patches`` has what it looks like there on average.
     """
     width = 3 if loaded.codes <= _FEW and loaded.grid >= 3 else 1
     squares = loaded.grid // width
@@ -41,16 +42,17 @@ def colours(loaded: LoadedImage) -> np.ndarray:
         codes = (start + layout.flatten()) % loaded.codes
         picture = loaded.model.decode_image_tokens(codes[None].to(loaded.device))[0].float().cpu()
         side = picture.shape[0] // loaded.grid
-        cells = picture.unflatten(0, (loaded.grid, side)).unflatten(2, (loaded.grid, side)).mean((1, 3))
+        cells = picture.unflatten(0, (loaded.grid, side)).unflatten(2, (loaded.grid, side)).transpose(1, 2)
         batches.append(cells[middle][:, middle].flatten(0, 1))
-    return _bytes(torch.cat(batches)[: loaded.codes])
+    return torch.cat(batches)[: loaded.codes]
 
 
-def _bytes(colour: Tensor) -> np.ndarray:
-    return ((colour.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu().numpy()
+def _bytes(colour: Tensor) -> bytes:
+    return ((colour.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu().numpy().tobytes()
 
 
-def codebook_map(loaded: LoadedImage) -> Codebook:
-    """Places and colours of all codes, as the trace carries them."""
-    encoded = [base64.b64encode(part.tobytes()).decode() for part in (places(loaded.codebook), colours(loaded))]
-    return Codebook(loaded.codes, *encoded)
+def codebook_map(loaded: LoadedImage, patches: Tensor | None = None) -> Codebook:
+    """Places, colours and, where they are known, ``patches`` [code, row, column, rgb] of all codes, as the trace carries them."""
+    colours = (tiles(loaded) if patches is None else patches).mean((1, 2))
+    parts = [places(loaded.codebook).tobytes(), _bytes(colours), b"" if patches is None else _bytes(patches)]
+    return Codebook(loaded.codes, *(base64.b64encode(part).decode() for part in parts))

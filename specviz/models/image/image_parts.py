@@ -1,5 +1,5 @@
 """Loader of the networks trained for a shipped image model: its drafter, its up- and down-samplers, the score of its
-pictures.
+pictures, and what its codes look like.
 
 The drafter (:class:`FeatureNet`, narrow) reads the target's last hidden state after the final norm and the next token's
 embedding. Its embedding has a row for every id of a run (prompt tokens, then codes), its head one for every code, so
@@ -10,15 +10,17 @@ feature drafter. For guidance run it on both rows, each with the features of its
 from __future__ import annotations
 
 import json
+import math
 
 import torch
+from torch import Tensor
 
 from specviz.drafters.networks import latent_samplers
 from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafters.networks.latent_samplers import LatentSamplers
 from specviz.drafters.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
-from specviz.models.image.image import LoadedImage, embedding_table, weights_of
+from specviz.models.image.image import SHIPPED, LoadedImage, embedding_table, weights_of
 from specviz.models.image.image_score import ImageScore
 from specviz.models.image.image_score import load as load_score
 
@@ -57,6 +59,21 @@ def image_samplers(loaded: LoadedImage) -> LatentSamplers:
 def image_score() -> ImageScore:
     """The score of a picture for a prompt that ships. Raises ModelUnavailable where it is missing."""
     return load_score(weights_of("image_score"))
+
+
+def code_patches(loaded: LoadedImage) -> Tensor | None:
+    """Mean of all cells that hold a code in decoded emoji, float [code, row, column, rgb] from -1 to 1.
+
+    None for a model whose picture tokenizer does not ship: nobody has counted there. Raises ModelUnavailable where the file
+    is missing or of another codebook.
+    """
+    if loaded.name not in SHIPPED:
+        return None
+    tensors, card = read_weights(weights_of("image_patches"))
+    _same(card.get("codebook", ""), loaded, "patches")
+    flat = tensors["patches"]
+    side = math.isqrt(flat.shape[1] // 3)
+    return flat.view(len(flat), side, side, 3)
 
 
 def _same(made_for: str, loaded: LoadedImage, what: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gradio as gr
 
 from specviz.figures.theme import markup
@@ -26,13 +28,23 @@ for text in job: print(text.splitlines()[-1])   # grows by a line a step</code><
 <code>python -m specviz --help</code>.</p>"""
 
 
-def build(shared: AppState) -> None:
-    """Lay the tab out; there is nothing to connect."""
+def build(shared: AppState, tab_page: gr.Tab) -> None:
+    """Lay the tab out; its text travels when ``tab_page``, the tab itself, is opened for the first time."""
     with gr.Column(elem_classes="sp-page"):
-        theme.html(INTRODUCTION)
-        theme.html(f"<h2>Methods</h2>{panels.cards(measured=_measured(shared))}")
-        theme.html(f"<h2>Numbers</h2>{_numbers()}")
-        theme.html(PROGRAMS.format(here="http://127.0.0.1:7860"))
+        text, filled = theme.html("", elem_id="sp-about"), gr.State(False)
+
+    def fill(filled: bool) -> tuple[Any, bool]:
+        return (gr.skip() if filled else content(shared)), True
+
+    tab_page.select(
+        fill, filled, [text, filled], queue=False, show_progress="hidden", api_visibility="private", concurrency_limit=None
+    )
+
+
+def content(shared: AppState) -> str:
+    """What the tab says."""
+    methods = f"<h2>Methods</h2>{panels.cards(measured=_measured(shared))}"
+    return INTRODUCTION + methods + f"<h2>Numbers</h2>{_numbers()}" + PROGRAMS.format(here="http://127.0.0.1:7860")
 
 
 def _measured(shared: AppState) -> dict[str, str]:

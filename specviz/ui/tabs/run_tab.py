@@ -18,13 +18,13 @@ from specviz.trace.schema import Run
 from specviz.ui import kept, theme
 from specviz.ui.kept import Kept, overlaid
 from specviz.ui.shared import AppState
-from specviz.ui.shown import MINE, choices, title
+from specviz.ui.shown import MINE, grouped, title
 from specviz.ui.stream import sse as tail
 from specviz.ui.stream.cumulative import gathered
 from specviz.ui.tabs import text_run
 from specviz.ui.tabs.own_values import Given, merged
 from specviz.ui.tabs.text_run import Change
-from specviz.ui.widgets import controls, panels
+from specviz.ui.widgets import choice, controls, panels
 from specviz.ui.widgets.gallery import Recording
 from specviz.viewer.component import Race, Stage
 
@@ -49,11 +49,13 @@ class RunTab(ABC):
     """What a visitor sees on the stage, in one sentence above it."""
     more: ClassVar[str] = ""
     """The way from the speed-up to its whole account, where the tab has one."""
+    kept: ClassVar[tuple[str, ...]] = kept.NAMES
+    """Names of the controls that outlive a reload of the page."""
 
     shared: AppState
     run_name: gr.State
     runs: gr.State
-    recording: gr.Dropdown
+    recording: gr.HTML
     stage: gr.HTML
     banner: gr.HTML
     run: gr.Button
@@ -100,11 +102,17 @@ class RunTab(ABC):
         asked = Given(run.prompt, *self.forms(run))
         given = {} if run_name.startswith(MINE) else {self.given: asked}
         own = self.of_method(run.method, dict(run.parameters), self.shared.archive.note(run_name))
-        return own | self.filled(asked) | given | {self.method: run.method}
+        return own | self.filled(asked) | given | {self.method: run.method} | self.aimed(run.target)
+
+    def aimed(self, target: str) -> Updates:
+        """This target in its control, if it is one that the control may have."""
+        known = [value for _, value in self.target.choices]
+        return {self.target: target} if target in known or self.shared.settings.any_model else {}
 
     def restored(self, part: Kept) -> Updates:
         """The controls as a page kept them; those that nobody could have set so stay as they are."""
-        form, method = part.form, part.form.get("method", "")
+        form = part.form(self.kept)
+        method = form.get("method", "")
         if method not in all_methods() or self.modality not in all_methods()[method].modality:
             return {}
         own = controls.method_answer(method)
@@ -114,8 +122,7 @@ class RunTab(ABC):
         except BadInput:
             return {}
         updates = self.of_method(method, values) | self.filled(Given(form["prompt"], *forms)) | {self.method: method}
-        known = [value for _, value in self.target.choices]
-        return updates | ({self.target: form["target"]} if form["target"] in known or self.shared.settings.any_model else {})
+        return updates | self.aimed(form["target"])
 
     def filled(self, values: Given) -> Updates:
         """These values in their controls."""
@@ -139,8 +146,7 @@ class RunTab(ABC):
             if change.joins_session and change.trace is not None and all(name != change.run_name for _, name in runs):
                 runs.append((title(change.trace), change.run_name))
                 updates[self.runs] = runs
-            listed = choices(self.shared.archive, runs, self.modality)
-            updates[self.recording] = gr.Dropdown(listed, value=change.run_name or None)
+            updates[self.recording] = choice.listed(grouped(self.shared.archive, runs, self.modality), change.run_name)
         if change.banner is not None:
             updates[self.banner] = banner_html(change.banner, change.note)
         if change.running is not None:
@@ -152,17 +158,44 @@ class RunTab(ABC):
             updates |= self.take_over(change.settings_run, change.run_name or "")
         return updates
 
-    def fill(self, filled: bool, run_name: str) -> Updates:
-        """The run of the tab, when it is opened and shows none yet."""
-        return {self.stage_filled: True} if filled else {self.stage_filled: True, self.stage: self.shared.archive.feed(run_name)}
+    @property
+    def filling(self) -> list[Any]:
+        """What is filled when the tab is opened."""
+        return [self.stage_filled, self.stage]
+
+    def fill(self, request: gr.Request, filled: bool, run_name: str, *_: Any) -> Updates:
+        """The run of the tab, when it is opened and shows none yet: the one that the address names, which may be on its way."""
+        recordings = self.shared.archive.gallery.recordings
+        addressed = recordings.get(request.query_params.get("trace", ""))
+        name = addressed.name if addressed and addressed.run.modality == self.modality else run_name
+        return {self.stage_filled: True} if filled else {self.stage_filled: True, self.stage: self.shared.archive.feed(name)}
+
+    @property
+    def filled_from(self) -> list[Any]:
+        """Further inputs of :meth:`fill`."""
+        return []
+
+    @property
+    def own_choices(self) -> list[Any]:
+        """Controls besides prompt and forms that a visitor's choice of another method has to respect."""
+        return []
+
+    def respected(self, updates: Updates, method: str, *own_choices: Any) -> Updates:
+        """What choosing ``method`` changes, without what the visitor chose himself in :attr:`own_choices`."""
+        return {component: value for component, value in updates.items() if component is not self.target}
+
+    def play_chosen(self, listed: str, runs: Runs, request: gr.Request) -> Updates:
+        """Show the run that was chosen in the list."""
+        return self.play(choice.chosen(listed), runs, request)
 
     def play(self, name: str, runs: Runs, request: gr.Request) -> Updates:
         """Show the run called ``name``."""
         return self.updates(text_run.recording(self.shared, request.session_hash, name), list(runs))
 
     def choose_method(
-        self, method: str, runs: Runs, given: Given, prompt: str, basics: str, advanced: str, request: gr.Request
-    ) -> Updates:
+        self, method: str, runs: Runs, given: Given, prompt: str, basics: str, advanced: str, request: gr.Request,
+        *own_choices: Any,
+    ) -> Updates:  # fmt: skip
         """Show a method's recorded run, if there is one, and give the form what is the method's own.
 
         What the visitor changed by hand stays, and so does a run that is going on: its steps are on the stage.
@@ -178,7 +211,7 @@ class RunTab(ABC):
                 updates = self._shown(recording, runs, request.session_hash)
         except SpecvizError as error:
             return self.of_method(method) | {self.banner: banner_html(str(error))}
-        return updates | self.filled(values) | {self.given: remembered}
+        return self.respected(updates, method, *own_choices) | self.filled(values) | {self.given: remembered}
 
     def _shown(self, recording: Recording, runs: Runs, session: str | None) -> Updates:
         page = self.shared.pages.find(session)
@@ -205,17 +238,17 @@ class RunTab(ABC):
         ``tab_page`` is filled when it is opened; the tab that the page opens with has its run from the start.
         """
         if tab_page is not None:
-            tab_page.select(self.fill, [self.stage_filled, self.run_name], [self.stage_filled, self.stage], **QUIET)
-        played = self.recording.input(self.play, [self.recording, self.runs], self.outputs, **QUIET)
+            tab_page.select(self.fill, [self.stage_filled, self.run_name, *self.filled_from], self.filling, **QUIET)
+        played = self.recording.input(self.play_chosen, [self.recording, self.runs], self.outputs, **QUIET)
         started = [self.run.click, self.prompt.submit]
         ran = gr.on(started, self.go, [self.run_name, self.runs, *self.request_controls], self.outputs, **QUIET)
         self.stop.click(self.halt, None, None, queue=False, show_progress="hidden", api_visibility="private")
         # Arrow keys in a closed drop-down choose one method after the other: the last one counts.
-        values = [self.given, self.prompt, self.basics, self.advanced]
+        values = [self.given, self.prompt, self.basics, self.advanced, *self.own_choices]
         chosen = self.method.input(
             self.choose_method, [self.method, self.runs, *values], self.outputs, trigger_mode="always_last", **QUIET
         )
-        controls_kept = [getattr(self, name) for name in kept.NAMES]
+        controls_kept = [getattr(self, name) for name in self.kept]
         changes = [component.change for component in controls_kept]
         gr.on(changes, None, controls_kept, None, js=kept.remember(self.prefix), queue=False, **QUIET)
         return played, chosen, ran
@@ -239,10 +272,9 @@ def room(
     name = first.name if first else ""
     parts: dict[str, Any] = {"stage_filled": gr.State(filled)}
     # What the stage shows, in the header's free corner: recorded runs, and this session's as they come.
-    parts["recording"] = gr.Dropdown(
-        choices(shared.archive, [], tab.modality), value=name or None, label="Showing",
-        elem_id=f"{tab.prefix}-recording", elem_classes="sp-top", min_width=0,
-    )  # fmt: skip
+    parts["recording"] = choice.listing(
+        grouped(shared.archive, [], tab.modality), name, "Showing", elem_id=f"{tab.prefix}-recording", elem_classes="sp-top"
+    )
     with gr.Row(elem_classes="sp-room"):
         with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
             with gr.Column(elem_classes="sp-scroll", min_width=0):

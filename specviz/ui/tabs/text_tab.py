@@ -11,6 +11,7 @@ from specviz.methods.registry import all_methods
 from specviz.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
+from specviz.ui.kept import Kept
 from specviz.ui.shared import AppState
 from specviz.ui.tabs import request_form, run_tab
 from specviz.ui.tabs.request_form import FormState
@@ -29,15 +30,46 @@ class TextTab(RunTab):
     modality = "text"
     prefix = "sp"
     more = panels.MORE
+    kept = (*RunTab.kept, "draft")
 
     draft: gr.Dropdown
+    target_before: gr.State
+    """The target that stood there before a method brought one that it runs on; else empty."""
     examples: gr.HTML
     figures: Figures
 
     @property
     def outputs(self) -> list[Any]:
         """Everything a change may touch."""
-        return [*super().outputs, self.draft]
+        return [*super().outputs, self.draft, self.target_before]
+
+    @property
+    def own_choices(self) -> list[Any]:
+        """The target is the visitor's choice, but where a method does not run on it."""
+        return [self.target, self.target_before]
+
+    def respected(self, updates: Updates, method: str, *own_choices: Any) -> Updates:
+        """The target stays, or is one that the method runs on, or comes back after such a method."""
+        target, before = own_choices or (self.shared.settings.target, "")
+        others = super().respected(updates, method)
+        others.pop(self.target_before, None)
+        if runs_on := all_methods()[method].targets:
+            listed = target in [name for _, name in self.target.choices]
+            return others | {self.target: runs_on[0], self.target_before: target} if listed and target not in runs_on else others
+        return others | {self.target: before, self.target_before: ""} if before else others
+
+    def aimed(self, target: str) -> Updates:
+        """This target; where only some methods run on it, the usual one is what comes back after them."""
+        special = any(target in method.targets for method in all_methods().values())
+        return super().aimed(target) | {self.target_before: self.shared.settings.target if special else ""}
+
+    def restored(self, part: Kept) -> Updates:
+        """The controls as a page kept them, the draft model among them."""
+        updates = super().restored(part)
+        draft = part.form(self.kept).get("draft")
+        if updates and (draft in [value for _, value in self.draft.choices] or self.shared.settings.any_model):
+            updates[self.draft] = gr.update(value=draft, visible=all_methods()[updates[self.method]].needs_draft)
+        return updates
 
     @property
     def request_controls(self) -> list[Any]:
@@ -68,7 +100,7 @@ def build(shared: AppState, run_name: gr.State, runs: gr.State) -> TextTab:
         lambda: {"figures": Figures.build(shared, run_name)},
         filled=True,
     )
-    tab = TextTab(shared, run_name, runs, **parts)
+    tab = TextTab(shared, run_name, runs, target_before=gr.State(""), **parts)
     for event in tab.wire():
         tab.figures.on(event.then, shared, tab.run_name)
     tab.examples.choose(chosen, tab.basics, [tab.prompt, tab.basics], queue=False, **QUIET)

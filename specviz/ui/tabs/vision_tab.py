@@ -12,10 +12,12 @@ from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
 from specviz.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
+from specviz.ui.kept import Kept
 from specviz.ui.shared import AppState
 from specviz.ui.tabs import request_form, run_tab
 from specviz.ui.tabs.request_form import FormState
-from specviz.ui.tabs.run_tab import QUIET, RunTab, banner_html
+from specviz.ui.tabs.run_tab import QUIET, Runs, RunTab, Updates, banner_html
+from specviz.ui.tabs.text_run import Change
 from specviz.ui.widgets import choice, controls, panels
 from specviz.ui.widgets import example_scenes as scene_shelf
 from specviz.ui.widgets.example_scenes import Example
@@ -30,16 +32,68 @@ LIMITS = (
 
 @dataclass
 class VisionTab(RunTab):
-    """A picture and words in, words out. ``picture`` is this page's alone, as PNG bytes; a recorded run brings its own."""
+    """A picture and words in, words out. ``picture`` is this page's alone, as bytes of a file; a recorded run brings its own."""
 
     modality = MODALITY
     prefix = "sp-see"
+    kept = (*RunTab.kept, "preview")
 
     examples: tuple[Example, ...]
     picture: gr.State
+    by_hand: gr.State
+    """Whether the visitor chose the picture: then it stays when another method is chosen."""
+    scenes_filled: gr.State
     preview: gr.HTML
     upload: gr.UploadButton
     scenes: gr.HTML
+
+    @property
+    def outputs(self) -> list[Any]:
+        """Everything a change may touch."""
+        return [*super().outputs, self.picture, self.by_hand, self.preview]
+
+    @property
+    def filling(self) -> list[Any]:
+        """The run, the scenes and the picture, all of which travel when the tab is opened."""
+        return [*super().filling, self.scenes_filled, self.scenes, self.preview]
+
+    def fill(self, request: gr.Request, filled: bool, run_name: str, *more: Any) -> Updates:
+        """The run, and the scenes; the picture where nothing brought one with the run."""
+        picture, scenes_filled = more
+        scenes = {} if scenes_filled else {self.scenes_filled: True, self.scenes: scene_shelf.buttons(self.examples)}
+        preview = {} if filled else {self.preview: scene_shelf.preview(picture)}
+        return super().fill(request, filled, run_name) | scenes | preview
+
+    @property
+    def filled_from(self) -> list[Any]:
+        """The picture, which a page that was loaded anew may have brought already, and whether the scenes are there."""
+        return [self.picture, self.scenes_filled]
+
+    @property
+    def own_choices(self) -> list[Any]:
+        """A picture that the visitor chose goes with every method."""
+        return [self.by_hand]
+
+    def respected(self, updates: Updates, method: str, *own_choices: Any) -> Updates:
+        """The picture stays where the visitor chose it."""
+        mine = (self.picture, self.by_hand, self.preview) if any(own_choices) else ()
+        return {part: value for part, value in super().respected(updates, method).items() if part not in mine}
+
+    def updates(self, change: Change, runs: Runs) -> Updates:
+        """The change as Gradio wants it; with the settings of a run comes its picture."""
+        updates = super().updates(change, runs)
+        if change.settings_run is None or change.trace is None or not self.knows(change.settings_run):
+            return updates
+        picture = scene_shelf.of_run(change.trace)
+        return updates if picture is None else updates | self.chosen(picture, by_hand=False)
+
+    def restored(self, part: Kept) -> Updates:
+        """The controls as a page kept them, the picture among them."""
+        updates = super().restored(part)
+        picture = scene_shelf.of_preview(part.form(self.kept).get("preview", "")) if updates else None
+        if picture is None:
+            return updates
+        return updates | self.chosen(picture, by_hand=all(picture != scene.data for scene in self.examples))
 
     @property
     def request_controls(self) -> list[Any]:
@@ -74,9 +128,9 @@ class VisionTab(RunTab):
             return {self.banner: gr.skip()}
         return self.chosen(scene.data) | {self.prompt: scene.question, self.banner: banner_html("")}
 
-    def chosen(self, data: bytes) -> dict[Any, Any]:
+    def chosen(self, data: bytes, by_hand: bool = True) -> dict[Any, Any]:
         """This picture in its place."""
-        return {self.picture: data, self.preview: scene_shelf.preview(data)}
+        return {self.picture: data, self.preview: scene_shelf.preview(data), self.by_hand: by_hand}
 
 
 def build(shared: AppState, tab_page: gr.Tab) -> VisionTab:
@@ -85,9 +139,18 @@ def build(shared: AppState, tab_page: gr.Tab) -> VisionTab:
     run_name, runs = gr.State(recorded.name if recorded else ""), gr.State([])
     parts = run_tab.room(VisionTab, shared, recorded, lambda: _controls(shared, examples))
     picture = gr.State(examples[0].data if examples else None)
-    tab = VisionTab(shared, run_name, runs, examples=examples, picture=picture, **parts)
+    tab = VisionTab(
+        shared,
+        run_name,
+        runs,
+        examples=examples,
+        picture=picture,
+        by_hand=gr.State(False),
+        scenes_filled=gr.State(False),
+        **parts,
+    )
     tab.wire(tab_page)
-    looks = [tab.picture, tab.preview, tab.prompt, tab.banner]
+    looks = [tab.picture, tab.by_hand, tab.preview, tab.prompt, tab.banner]
     tab.upload.upload(tab.bring, tab.upload, looks, **QUIET)
     tab.scenes.choose(tab.take, None, looks, queue=False, **QUIET)
     return tab
@@ -96,8 +159,8 @@ def build(shared: AppState, tab_page: gr.Tab) -> VisionTab:
 def _controls(shared: AppState, examples: tuple[Example, ...]) -> dict[str, Any]:
     settings, first = shared.settings, examples[0] if examples else None
     components: dict[str, Any] = {
-        "preview": theme.html(scene_shelf.preview(first.data if first else None), elem_id="sp-see-preview"),
-        "scenes": scene_shelf.shelf(examples),
+        "preview": theme.html("", elem_id="sp-see-preview"),
+        "scenes": scene_shelf.shelf(),
         "upload": gr.UploadButton(
             "Bring your own picture", type="filepath", file_count="single", size="sm", elem_id="sp-see-upload",
             file_types=[".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp"],

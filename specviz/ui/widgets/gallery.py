@@ -19,6 +19,9 @@ from specviz.methods.registry import families
 from specviz.trace import store, validate
 from specviz.trace.schema import End, Run, Trace
 
+OTHERS = "Other methods"
+"""The heading of recorded runs whose method this version does not know."""
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -100,6 +103,14 @@ class Gallery:
         recordings = [one for one in self.recordings.values() if not modalities or one.run.modality in modalities]
         recordings.sort(key=lambda recording: order.get(recording.run.method, len(order)))
         return [(recording.title, recording.name) for recording in recordings]
+
+    def by_family(self, *modalities: str) -> dict[str, list[tuple[str, str]]]:
+        """The same under the titles of their methods' families, which are those of the drop-down of methods."""
+        family = {method.name: title for title, methods in families().items() for method in methods}
+        grouped: dict[str, list[tuple[str, str]]] = {title: [] for title in families()}
+        for title, name in self.choices(*modalities):
+            grouped.setdefault(family.get(self.recordings[name].run.method, OTHERS), []).append((title, name))
+        return {title: listed for title, listed in grouped.items() if listed}
 
     def first(self, modality: str) -> Recording | None:
         """The first recorded run of a kind, if there is one."""

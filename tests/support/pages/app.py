@@ -81,6 +81,8 @@ class AppPage:
 
     def options(self, id: str) -> list[str]:
         """What one of the page's drop-downs offers."""
+        if self.page.locator(f"{id} select").count():
+            return self.page.locator(f"{id} option").all_text_contents()
         self.page.locator(f"{id} input").click()
         found = self.page.get_by_role("option").all_inner_texts()
         self.page.keyboard.press("Escape")

@@ -80,3 +80,9 @@ def tiny_samplers(loaded: LoadedImage, seed: int = 0) -> LatentSamplers:
     torch.manual_seed(seed)
     net = LatentSamplers(SamplerConfig(dim=loaded.codebook.shape[1], width=16, layers=2), loaded.codebook.float())
     return net.eval().requires_grad_(False)
+
+
+def tiny_patches(loaded: LoadedImage, seed: int = 0) -> torch.Tensor:
+    """Random patches of this model's codes, two pixels a side."""
+    torch.manual_seed(seed)
+    return 2 * torch.rand(loaded.codes, 2, 2, 3) - 1

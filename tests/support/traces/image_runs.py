@@ -13,7 +13,7 @@ import pytest
 from specviz.requests import image
 from specviz.runner import run
 from specviz.trace.schema import Trace
-from tests.support.tiny.images import tiny_image_drafter, tiny_pair, tiny_samplers
+from tests.support.tiny.images import tiny_image_drafter, tiny_pair, tiny_patches, tiny_samplers
 
 PROMPT = "red apple"
 GRID = 8
@@ -28,6 +28,7 @@ def tiny_models(grid: int = GRID) -> Iterator[None]:
     monkey.setattr(image, "load_image_model", lambda name, *_: known[name])
     monkey.setattr(image, "image_drafter", tiny_image_drafter)
     monkey.setattr(image, "image_samplers", tiny_samplers)
+    monkey.setattr(image, "code_patches", tiny_patches)
     try:
         yield
     finally:

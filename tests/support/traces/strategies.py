@@ -52,7 +52,7 @@ RUN = st.builds(
     max_new_tokens=st.integers(0, 9999), bound=TEXT, draft=TEXT, chat_template=st.booleans(), tokenizer_hash=TEXT,
     libraries=st.dictionaries(TEXT, TEXT, max_size=2), machine=TEXT, recorded_at=TEXT,
     warnings=st.lists(TEXT, max_size=2).map(tuple), grid=GRID, guidance=PROBABILITY,
-    codebook=st.none() | st.builds(Codebook, st.integers(1, 9), TEXT, TEXT), version=st.just(1),
+    codebook=st.none() | st.builds(Codebook, st.integers(1, 9), TEXT, TEXT, TEXT), version=st.just(1),
 )  # fmt: skip
 
 

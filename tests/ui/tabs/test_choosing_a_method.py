@@ -12,6 +12,7 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from specviz.methods.registry import families
 from specviz.trace import store
 from specviz.ui.settings import Settings
 from specviz.ui.shared import make
@@ -19,6 +20,7 @@ from specviz.ui.shown import MINE
 from specviz.ui.tabs import image_tab, text_tab, vision_tab
 from specviz.ui.tabs.own_values import Given
 from specviz.ui.tabs.run_tab import RunTab
+from specviz.ui.widgets import choice
 from tests.support.fakes.ui import FakeEngine, changed, gallery, recorded
 
 NAMES = ("stand", "eagle2", "token_recycling", "hivis", "dream", "lantern_pp")
@@ -177,5 +179,40 @@ def test_a_form_that_is_no_form_is_refused_in_words(enter: Enter) -> None:
 
 
 def test_recordings_are_listed_as_methods_are(enter: Enter) -> None:
-    listed = [name for _, name in enter("text").tab.recording.choices]
-    assert listed == ["token_recycling", "stand", "eagle2"]
+    groups = json.loads(enter("text").tab.recording.value)["groups"]
+    assert [name for _, entries in groups for _, name in entries] == ["token_recycling", "stand", "eagle2"]
+    assert [heading for heading, _ in groups] == [
+        heading
+        for heading, methods in families("text").items()
+        if {"token_recycling", "stand", "eagle2"} & {m.name for m in methods}
+    ]
+
+
+def test_a_run_of_this_session_stands_under_its_own_heading(enter: Enter) -> None:
+    visitor = enter("text")
+    name = f"mine:{visitor.tab.shared.archive.store.add(recorded('stand', 4))}"
+    updates = visitor.tab.play(name, [("A run of mine", name)], VISITOR)
+    listed = json.loads(updates[visitor.tab.recording])
+    assert listed["value"] == name and listed["groups"][0] == ["This session", [["A run of mine", name]]]
+    shown = visitor.tab.play_chosen(choice.listed({}, "eagle2"), [], VISITOR)
+    assert shown[visitor.tab.run_name] == "eagle2"
+    for damaged in (None, "", "{", "[]", '{"value": 3}'):
+        assert "no run to show" in visitor.tab.play_chosen(damaged, [], VISITOR)[visitor.tab.banner].value
+
+
+def test_a_method_brings_a_target_that_it_runs_on_and_leaves_as_it_came(enter: Enter) -> None:
+    tab = enter("text").tab
+
+    def choose(method: str, target: str, before: str) -> tuple[str, str]:
+        given = tab.given.value
+        updates = tab.choose_method(method, [], given, given.prompt, given.basics, given.advanced, VISITOR, target, before)
+        return updates.get(tab.target, target), updates.get(tab.target_before, before)
+
+    usual, other = tab.shared.settings.target, "smollm2-360m-instruct"
+    assert choose("stree", other, "") == ("hybrid-small", other)
+    assert choose("eagle2", "hybrid-small", other) == (other, "")
+    assert choose("eagle2", other, "") == (other, ""), "what the visitor chose stays"
+    assert choose("stree", "bamba-9b", "") == ("bamba-9b", ""), "it runs on that one"
+    assert choose("eagle2", "hybrid-small", "") == ("hybrid-small", ""), "chosen by hand"
+    aimed = tab.aimed("hybrid-small")
+    assert choose("eagle2", aimed[tab.target], aimed[tab.target_before]) == (usual, ""), "from a recording"

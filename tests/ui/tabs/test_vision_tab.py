@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import gradio as gr
 import pytest
@@ -21,6 +24,7 @@ from specviz.ui.tabs.vision_tab import VisionTab
 from specviz.ui.widgets import controls, panels
 from specviz.ui.widgets import example_scenes as scene_shelf
 from tests.support.fakes.ui import app
+from tests.support.viewer.vision_notes import vision_trace
 
 
 def png(size: tuple[int, int] = (20, 10), mode: str = "RGB") -> bytes:
@@ -105,8 +109,19 @@ def test_a_guarded_app_keeps_to_its_own_models() -> None:
 
 
 def test_the_picture_belongs_to_one_page(tab: VisionTab) -> None:
-    assert isinstance(tab.picture, gr.State)
-    assert tab.picture in tab.request_controls and tab.picture not in tab.outputs
+    assert isinstance(tab.picture, gr.State) and tab.picture in tab.request_controls
+
+
+def test_a_recording_brings_its_picture_and_a_method_only_where_the_visitor_chose_none(tab: VisionTab, tmp_path: Path) -> None:
+    trace = vision_trace("dream", 4)
+    name = f"mine:{tab.shared.archive.store.add(trace)}"
+    visitor: Any = SimpleNamespace(session_hash="a")
+    updates = tab.play(name, [("dream", name)], visitor)
+    (note,) = [note for note in trace.steps[0].notes if note.type == "picture"]
+    assert updates[tab.picture] == base64.b64decode("".join(note.data["png"])) and not updates[tab.by_hand]
+    assert scene_shelf.address(updates[tab.picture]) in updates[tab.preview]
+    for by_hand in (False, True):
+        assert (tab.picture in tab.respected(updates, "dream", by_hand)) != by_hand
 
 
 def test_a_choice_of_method_brings_its_own_controls(tab: VisionTab) -> None:

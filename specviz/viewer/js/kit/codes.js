@@ -1,6 +1,7 @@
-// The picture codes of an image run: their map in two dimensions and the colour each one paints, out of the run line.
+// The picture codes of an image run, out of the run line: their map in two dimensions, and the patch each one stands for.
 import * as coerce from "./coerce.js";
 import * as dom from "./dom.js";
+import { box } from "./svgKit.js";
 import { findNode } from "../run/parseStep.js";
 
 const known = new WeakMap();
@@ -16,8 +17,14 @@ function read(book) {
   const places = new DataView(raw.buffer);
   const size = Math.min(Number(book.size) || 0, Math.floor(colours.length / 3), Math.floor(raw.length / 4));
   const whole = 65535;
+  const pixels = bytes(coerce.text(book.patches));
+  const side = Math.floor(Math.sqrt(pixels.length / (3 * size)));
   return {
     size,
+    // Pixels a side of a patch; 0 where the run has none, and codes are named by number and colour.
+    side: pixels.length === 3 * size * side * side ? side : 0,
+    pixel: (code, at) => pixels.subarray(3 * (code * side * side + at), 3 * (code * side * side + at + 1)),
+    addresses: new Map(),
     x: (code) => places.getUint16(4 * code, true) / whole,
     y: (code) => places.getUint16(4 * code + 2, true) / whole,
     rgb: (code) => [colours[3 * code], colours[3 * code + 1], colours[3 * code + 2]],
@@ -49,6 +56,81 @@ export function of(run) {
 
 export const has = (book, code) => Boolean(book) && Number.isInteger(code) && code >= 0 && code < book.size;
 export const colour = (book, code) => (has(book, code) ? `rgb(${book.rgb(code).join(" ")})` : null);
+
+const hasPatch = (book, code) => has(book, code) && book.side > 0;
+
+/** A patch as the address of a picture: a bitmap file, rows from below, blue first, each row a multiple of four bytes. */
+function bitmap(book, code) {
+  const { side } = book;
+  const stride = (3 * side + 3) & ~3;
+  const file = new Uint8Array(54 + stride * side);
+  const head = new DataView(file.buffer);
+  file.set([66, 77]);
+  for (const [at, value] of [[2, file.length], [10, 54], [14, 40], [18, side], [22, side], [34, stride * side]]) head.setUint32(at, value, true);
+  for (const [at, value] of [[26, 1], [28, 24]]) head.setUint16(at, value, true);
+  for (let at = 0; at < side * side; at += 1) {
+    const [red, green, blue] = book.pixel(code, at);
+    file.set([blue, green, red], 54 + stride * (side - 1 - Math.floor(at / side)) + 3 * (at % side));
+  }
+  return `data:image/bmp;base64,${globalThis.btoa(String.fromCharCode(...file))}`;
+}
+
+/** The address of a code's patch, or null. */
+export function address(book, code) {
+  if (!hasPatch(book, code)) return null;
+  if (!book.addresses.has(code)) book.addresses.set(code, bitmap(book, code));
+  return book.addresses.get(code);
+}
+
+/** What a patch is, for whoever points at one. */
+export const ABOUT = "The patch is the code's mean over decoded pictures; in one picture its neighbours change it.";
+
+/** A code in running text, or null where it has no patch. */
+export function image(book, code, kind = "") {
+  const src = address(book, code);
+  return src && dom.h("img", { src, alt: `code ${code}`, title: `Code ${code}. ${ABOUT}`, class: `sv-code ${kind}` });
+}
+
+/** Words in which codes are named, as “#449” or bare, with their patches in the names' places. */
+export function named(book, words) {
+  if (!book || !book.side) return [words];
+  return words.split(/“?#(\d{1,5})”?/).map((part, at) => (at % 2 ? image(book, Number(part)) || `#${part}` : part));
+}
+
+/** A code as a heading: its patch, and its number for whoever looks it up; null for what is no code. */
+export const titled = (book, node) =>
+  node.grid && hasPatch(book, node.token) ? [image(book, node.token, "sv-large"), ` code ${node.token}`] : null;
+
+/** Codes in a line, nearest first: the first `count` are what another may stand for, the others were considered too. */
+export function kin(book, list, count) {
+  if (!book || !book.side) return null;
+  const patches = list.slice(0, 60).map((code, at) => image(book, code, at < count ? "" : "sv-considered-code"));
+  return dom.h("span", { class: "sv-kin", role: "group", "aria-label": "nearest latent codes" }, patches);
+}
+
+/** A code in a drawing: a square of its colour, its patch inside the outline. */
+export function tile(book, code, x, y, size, kind, rx = 0) {
+  const ground = box(x, y, size, size, kind, rx);
+  ground.style.fill = colour(book, code) || "var(--sv-track)";
+  return dom.s("g", {}, ground, picture(book, code, x + 1, y + 1, size - 2));
+}
+
+function picture(book, code, x, y, size, kind = "") {
+  const href = address(book, code);
+  return href && dom.s("image", { href, x, y, width: size, height: size, preserveAspectRatio: "none", class: `sv-patch-image ${kind}` });
+}
+
+/** Paint a code's patch, else its colour, on a canvas. */
+export function paint(pen, book, code, x, y, size) {
+  pen.fillStyle = colour(book, code) || "#ddd";
+  pen.fillRect(x, y, size, size);
+  if (!hasPatch(book, code)) return;
+  const one = size / book.side;
+  for (let at = 0; at < book.side ** 2; at += 1) {
+    pen.fillStyle = `rgb(${book.pixel(code, at).join(" ")})`;
+    pen.fillRect(x + (at % book.side) * one, y + Math.floor(at / book.side) * one, one, one);
+  }
+}
 
 const PAD = 8;
 
@@ -88,17 +170,29 @@ function ink(book, code) {
   return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#111" : "#fff";
 }
 
-/** Fill the drawn nodes of a tree with the colours of their codes; verdicts keep their outlines. */
-export function tint(svg, step, book) {
+/** Which nodes of a tree are drawn as patches: a test, or null in a run without patches. */
+export const patched = (book) => (book && book.side ? (node) => Boolean(node.grid) && hasPatch(book, node.token) : null);
+
+/** Put the patches of their codes into the drawn nodes of a tree; without patches, and in dots, the colours. Verdicts keep their frames. */
+export function tint(svg, step, book, items) {
   if (!book) return;
   for (const group of svg.querySelectorAll("g[data-id]")) {
-    const node = findNode(step, group.dataset.id === "bonus" ? "bonus" : Number(group.dataset.id));
+    const id = group.dataset.id === "bonus" ? "bonus" : Number(group.dataset.id);
+    const node = findNode(step, id);
     if (!node || !node.grid || !has(book, node.token)) continue;
+    const { side, w, h } = items.get(id);
+    // A node that moves is drawn in layers, each with a shape of its own.
     for (const shape of group.querySelectorAll(".sv-box, .sv-diamond")) {
+      if (side) {
+        const round = 2 * Number(shape.getAttribute("rx")) >= h;
+        shape.after(picture(book, node.token, id === "bonus" ? w - side - 2 : (h - side) / 2, -side / 2, side, round ? "sv-round" : ""));
+        continue;
+      }
       shape.style.fill = colour(book, node.token);
       shape.classList.add("sv-tinted");
     }
-    if (group.querySelector(".sv-diamond")) continue;
+    group.classList.toggle("sv-patched", side > 0);
+    if (side || group.querySelector(".sv-diamond")) continue;
     for (const word of group.querySelectorAll("text")) word.style.fill = ink(book, node.token);
   }
 }

@@ -1,4 +1,5 @@
 // Registry of the note panels: each note type has a drawing of its own; an unknown one is listed as it is.
+import * as codes from "./codes.js";
 import * as coerce from "./coerce.js";
 import * as dom from "./dom.js";
 import * as format from "./format.js";
@@ -118,7 +119,7 @@ export function chooser(rows, focused, stage) {
     rows.map((row) => {
       const node = stage.step.nodes[row.node];
       return dom.button(
-        format.token(node ? node.text : String(row.node), 10),
+        codes.named(codes.of(stage.trace.run), format.token(node ? node.text : String(row.node), 10)),
         `the row used after this node`,
         () => stage.pick(row.node),
         { "aria-pressed": String(row === focused) },

@@ -1,4 +1,5 @@
 // The tooltip: a few lines of numbers beside the pointer. Everything in it can also be had from the inspector.
+import * as codes from "./codes.js";
 import * as dom from "./dom.js";
 import * as format from "./format.js";
 import * as labels from "./labels.js";
@@ -14,7 +15,13 @@ export class Tip {
   show(lines, event) {
     const key = lines.join("\n");
     if (key !== this.key) {
-      this.box.replaceChildren(...lines.map((line, index) => dom.h(index ? "div" : "b", {}, line)));
+      const book = codes.of(this.stage.trace.run);
+      const code = /^#(\d+)$/.exec(lines[0]);
+      const title = code && codes.titled(book, { grid: true, token: Number(code[1]) });
+      const words = title ? [...lines, codes.ABOUT] : lines;
+      this.box.replaceChildren(
+        ...words.map((line, index) => dom.h(index ? "div" : "b", {}, (!index && title) || codes.named(book, line))),
+      );
       this.key = key;
     }
     this.box.hidden = false;

@@ -5,14 +5,11 @@ import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
-import { box } from "../kit/svgKit.js";
 
 function grid(list, columns, size, book, stage, spoken) {
-  const parts = list.map((code, place) => {
-    const tile = box((place % columns) * size, Math.floor(place / columns) * size, size, size, "sv-heat-cell", 0);
-    tile.style.fill = codes.colour(book, code) || "var(--sv-track)";
-    return tile;
-  });
+  const parts = list.map((code, place) =>
+    codes.tile(book, code, (place % columns) * size, Math.floor(place / columns) * size, size, "sv-heat-cell"),
+  );
   const rows = Math.ceil(list.length / columns);
   return svgKit.frame(columns * size + 2, rows * size + 2, spoken, parts);
 }

@@ -71,11 +71,10 @@ function board(cells, note, stage, moment) {
   for (const cell of cells) {
     const { x, y } = at(cell);
     const done = cell.wave && cell.wave <= moment;
-    const tile = box(x, y, size, size, "sv-heat-cell", 0);
+    const painted = moment >= 0 && (!cell.wave || done) && codes.has(book, cell.code);
+    const tile = painted ? codes.tile(book, cell.code, x, y, size, "sv-heat-cell") : box(x, y, size, size, "sv-heat-cell", 0);
     tile.dataset.id = cell.id;
-    const colour = codes.colour(book, cell.code);
-    const settled = !cell.wave || done;
-    tile.style.fill = moment >= 0 && settled && colour ? colour : `color-mix(in srgb, var(--sv-rej) ${Math.round(heat(cell.mass, note.tau) * 85)}%, var(--sv-card))`;
+    if (!painted) tile.style.fill = `color-mix(in srgb, var(--sv-rej) ${Math.round(heat(cell.mass, note.tau) * 85)}%, var(--sv-card))`;
     parts.push(tile);
     if (cell.failed && !done) parts.push(svgKit.cross(x + size / 2, y + size / 2, size / 5));
     if (done && size > 15) {

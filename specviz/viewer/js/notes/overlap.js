@@ -1,4 +1,5 @@
 // Speculative sampling: the target's and the drafter's distribution side by side; what they share is the probability of acceptance.
+import * as codes from "../kit/codes.js";
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -12,6 +13,7 @@ noteRegistry.register("overlap", {
     const position = noteRegistry.focus(positions, stage);
     const node = step.nodes[position.node];
     const share = format.probability(position.overlap);
+    const book = codes.of(stage.trace.run);
     const summary =
       `After ${format.quote(node ? node.text : "")} target and drafter share ${share}, the sum of min(p, q): ` +
       "the probability that one guess drawn from q is kept.";
@@ -23,8 +25,8 @@ noteRegistry.register("overlap", {
       noteRegistry.chooser(positions, position, stage),
       dom.h("div", { class: "sv-overlap-bar" }, bar, dom.h("b", {}, share)),
       distributionKey(),
-      distributionTable(position, step, Math.max(4, Math.floor((stage.tall / stage.u - 186) / 21))),
-      dom.h("p", { class: "sv-explanation" }, summary),
+      distributionTable(position, step, book, Math.max(3, Math.floor((stage.tall / stage.u - 210) / 21))),
+      dom.h("p", { class: "sv-explanation" }, codes.named(book, summary)),
     );
   },
 });
@@ -40,7 +42,7 @@ function distributionKey() {
 }
 
 /** The tokens that matter most, as many as there is room for. */
-function distributionTable(position, step, room) {
+function distributionTable(position, step, book, room) {
   const most = Math.max(1e-9, ...position.p, ...position.q);
   const width = (value) => `width:${((100 * Math.max(0, value)) / most).toFixed(1)}%`;
   const rows = position.texts.slice(0, room).map((text, index) => {
@@ -52,7 +54,7 @@ function distributionTable(position, step, room) {
     return dom.h(
       "tr",
       { class: status ? `sv-chosen sv-is-${status}` : "" },
-      dom.h("th", { scope: "row" }, format.token(text, 12)),
+      dom.h("th", { scope: "row" }, codes.named(book, format.token(text, 12))),
       dom.h("td", { class: "sv-distribution" }, larger, both),
       dom.h("td", {}, format.probability(p)),
       dom.h("td", {}, format.probability(q)),

@@ -261,16 +261,17 @@ function draw(note, step, stage) {
   const focused = noteRegistry.focus(rows, stage);
   const book = codes.of(stage.trace.run);
   const { u } = stage;
-  const height = Math.max(84 * u, Math.min(stage.column * 0.72, stage.tall - 290 * u));
-  return dom.h(
-    "div",
-    {},
-    book ? map(focused, book, stage, stage.column, height) : null,
-    bars(focused, note, stage, stage.column),
-    svgKit.caption(dom.h("b", {}, sentence(focused, note))),
-    slider(note, step, stage),
-    svgKit.more(stage, noteRegistry.chooser(rows.slice(0, 14), focused, stage), dom.h("p", { class: "sv-mute" }, WHY)),
-  );
+  const more = svgKit.more(stage, noteRegistry.chooser(rows.slice(0, 14), focused, stage), dom.h("p", { class: "sv-mute" }, WHY));
+  const told = svgKit.caption(dom.h("b", {}, sentence(focused, note)));
+  // A pane that is wide and low has the map beside the sums.
+  const beside = book && stage.column > 430 && stage.tall < 400 * u;
+  const wide = beside ? Math.floor(stage.column * 0.46) : stage.column;
+  const height = beside ? Math.max(70 * u, stage.tall - 110 * u) : Math.max(64 * u, Math.min(wide * 0.72, stage.tall - 330 * u));
+  const look = book ? [map(focused, book, stage, wide, Math.min(height, wide * 0.72)), codes.kin(book, focused.near, focused.count)] : null;
+  const sums = [bars(focused, note, stage, beside ? stage.column - wide - 16 : stage.column), beside ? null : told, slider(note, step, stage), more];
+  return beside
+    ? dom.h("div", {}, dom.h("div", { class: "sv-beside" }, dom.h("div", {}, look), dom.h("div", {}, sums)), told)
+    : dom.h("div", {}, look, sums);
 }
 
 noteRegistry.register("relaxed", { title: "Nearest latent codes", draw, overlay });

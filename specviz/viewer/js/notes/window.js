@@ -5,31 +5,37 @@ import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
-import { box, text } from "../kit/svgKit.js";
+import { text } from "../kit/svgKit.js";
 
 const ROUNDS = 10;
+const FEWEST = 2;
 
-/** Rounds up to this one, oldest first: where each began and what it guessed. */
-function rounds(stage) {
-  const rows = [];
+/** Places of the picture from the first guess of these rounds to their last. */
+function span(rows) {
+  const first = rows[0].step.position;
+  return Math.max(...rows.map((row) => row.step.position + row.guesses.length)) - first + 1;
+}
+
+/** Rounds up to this one, oldest first: where each began and what it guessed; no more than leave a place `least` pixels. */
+function rounds(stage, width, least) {
+  let rows = [];
   for (let at = stage.cursor; at >= 0 && rows.length < ROUNDS; at -= 1) {
     const step = stage.trace.steps[at];
     const note = step.notes.find((entry) => entry.type === "window");
     if (!note) break;
-    rows.unshift({ at, step, guesses: coerce.list(note.codes), redrawn: coerce.number(note.redrawn) || 0 });
+    const more = [{ at, step, guesses: coerce.list(note.codes), redrawn: coerce.number(note.redrawn) || 0 }, ...rows];
+    if (rows.length >= FEWEST && width / span(more) < least) break;
+    rows = more;
   }
   return rows;
 }
 
 function draw(note, step, stage) {
-  const rows = rounds(stage);
   const label = 52 * stage.u;
-  const span = () => Math.max(...rows.map((row) => row.step.position + row.guesses.length)) - rows[0].step.position + 1;
-  // As far back as there is room for in tiles that can be told apart.
-  while (rows.length > 2 && span() > (stage.column - label - 4) / 7) rows.shift();
+  const width = stage.column - label - 4;
+  const rows = rounds(stage, width, 10 * stage.u);
   const first = rows[0].step.position;
-  const last = span();
-  const size = Math.max(7, Math.min(22 * stage.u, Math.floor((stage.column - label - 4) / last)));
+  const size = Math.max(7, Math.min(22 * stage.u, Math.floor(width / span(rows))));
   const book = codes.of(stage.trace.run);
   const high = Math.max(15 * stage.u, size); // a row is at least as high as its name
   const parts = [];
@@ -37,12 +43,9 @@ function draw(note, step, stage) {
     parts.push(text(stage, label - 6, (line + 0.5) * high + 4 * stage.u, `step ${row.at + 1}`, { anchor: "end", kind: "sv-mute" }));
     row.guesses.forEach((code, place) => {
       const x = label + (row.step.position - first + place) * size;
-      const tile = box(x, line * high, size - 1, high - 1, "sv-heat-cell", 1);
-      tile.style.fill = codes.colour(book, code) || "var(--sv-track)";
       const accepted = place < row.step.path.length;
+      const tile = codes.tile(book, code, x, line * high + (high - size) / 2, size - 1, `sv-heat-cell ${accepted ? "sv-kept-code" : ""}`, 1);
       tile.style.opacity = accepted ? 1 : place < row.redrawn ? 0.7 : 0.35;
-      if (accepted) tile.style.stroke = "var(--sv-acc)";
-      if (accepted) tile.style.strokeWidth = 2;
       if (row.at === stage.cursor) tile.dataset.id = place + 1;
       parts.push(tile);
     });

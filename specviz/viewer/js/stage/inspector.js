@@ -1,4 +1,5 @@
 // The proof of a verdict: what was decided about the chosen node, why, and every number that entered the decision.
+import * as codes from "../kit/codes.js";
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -13,6 +14,7 @@ const RATIOS = new Set(["ratio", "without_replacement", "relaxed", "traversal"])
 export class Inspector {
   constructor(stage) {
     this.stage = stage;
+    this.words = (text) => codes.named(codes.of(stage.trace.run), text);
     const id = { verdict: dom.id("verdict"), method: dom.id("method") };
     this.panes = {
       verdict: dom.h("div", {
@@ -111,7 +113,7 @@ export class Inspector {
       ...[
         this.stage.moment === null ? null : phases.card(this.stage),
         this.head(step, selected),
-        dom.h("p", { class: "sv-explanation" }, rules.explain(step, selected)),
+        dom.h("p", { class: "sv-explanation" }, this.words(rules.explain(step, selected))),
         this.coin(selected),
         this.siblings(step, selected),
         this.target(step, selected),
@@ -167,7 +169,7 @@ export class Inspector {
     return dom.h(
       "div",
       { class: `sv-verdict sv-is-${node.status}` },
-      dom.h("h3", {}, format.token(node.text, 40)),
+      dom.h("h3", {}, codes.titled(codes.of(this.stage.trace.run), node) || format.token(node.text, 40)),
       dom.h("p", {}, where.filter(Boolean).join(" · ")),
     );
   }
@@ -201,7 +203,7 @@ export class Inspector {
       dom.h(
         "tr",
         { class: `${chosen ? "sv-chosen" : ""} sv-is-${status || "none"}`, "data-id": id },
-        dom.h("th", { scope: "row" }, format.token(text, 14)),
+        dom.h("th", { scope: "row" }, this.words(format.token(text, 14))),
         dom.h(
           "td",
           { class: "sv-bar-pair" },
@@ -216,7 +218,7 @@ export class Inspector {
     return dom.h(
       "div",
       { class: "sv-bars" },
-      dom.h("h4", {}, title),
+      dom.h("h4", {}, this.words(title)),
       dom.h(
         "table",
         {},

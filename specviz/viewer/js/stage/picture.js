@@ -13,16 +13,17 @@ export class Picture {
     this.head = dom.h("h3", { class: "sv-card-title" });
     this.toggle = dom.button("", "Verdicts on or off (V)", () => this.flip(), { class: "sv-verdict-toggle" });
     this.canvas = dom.h("canvas", { class: "sv-pixels", "aria-hidden": "true" });
+    this.coarse = dom.h("canvas", { class: "sv-pixels" });
+    this.draft = dom.h("div", { class: "sv-coarse-draft", "aria-hidden": "true", hidden: true }, this.coarse, dom.h("b", {}, "coarse draft"));
     this.marks = dom.s("svg", { class: "sv-picture-marks", role: "img", preserveAspectRatio: "none" });
-    this.frame = dom.h("div", { class: "sv-picture-frame" }, dom.h("div", { class: "sv-picture-box" }, this.canvas, this.marks));
-    this.foot = dom.h("p", { class: "sv-picture-summary" });
-    this.key = dom.h("div", { class: "sv-legend sv-cell-legend" });
+    const box = dom.h("div", { class: "sv-picture-box" }, this.canvas, this.draft, this.marks);
+    this.frame = dom.h("div", { class: "sv-picture-frame" }, box);
+    this.foot = dom.h("p", { class: "sv-legend sv-picture-summary" });
     this.card = dom.h(
       "div",
       { class: "sv-card sv-picture", hidden: true },
       dom.h("div", { class: "sv-card-head" }, this.head, this.toggle),
       this.frame,
-      this.key,
       this.foot,
     );
     this.bands = new Map();
@@ -59,18 +60,12 @@ export class Picture {
     if (end && end.picture && !this.whole) this.whole = this.load(coerce.text(end.picture));
     if (["run", "data", "cursor", "ui", "theme"].some((topic) => changed.has(topic))) this.paint();
     else if (changed.has("node")) this.paint();
+    if (this.faded !== this.stage.written) this.fade();
   }
 
   clear(steps, [rows, columns]) {
     Object.assign(this, { steps, rows, columns, read: 0, cells: [], upto: [], bands: new Map(), whole: null });
-    this.legend();
-  }
-
-  legend() {
-    const sample = (kind) =>
-      dom.s("svg", { width: 15, height: 15, viewBox: "0 0 10 10", "aria-hidden": "true" }, dom.s("path", { d: Picture.outline(kind, 0, 0), class: `sv-cell-mark sv-is-${kind}` }));
-    const pairs = Picture.NAMES.map(([kind, name]) => dom.h("span", {}, sample(kind), name));
-    this.key.replaceChildren(...pairs);
+    this.draft.hidden = true;
   }
 
   /** Note where each token of a step went; a bonus in the place of guesses that failed is a resampled cell. */
@@ -117,7 +112,7 @@ export class Picture {
     if (!this.steps) return;
     const total = this.rows * this.columns;
     const painted = this.whole || this.bands.size || this.drawn < 2 * this.columns;
-    const until = painted ? "" : ", each in its own colour until the picture is decoded";
+    const until = painted ? "" : ", each by itself until the picture is decoded";
     this.head.replaceChildren(dom.h("b", {}, "Picture"), ` · code ${this.drawn} of ${total}${until}`);
     this.toggle.replaceChildren(
       dom.h(this.plain ? "span" : "b", {}, "verdicts"),
@@ -125,10 +120,9 @@ export class Picture {
       dom.h(this.plain ? "b" : "span", {}, "plain"),
     );
     this.toggle.setAttribute("aria-pressed", String(this.plain));
-    this.key.hidden = this.plain;
     this.pixels();
-    this.mark();
     this.tell();
+    this.mark();
   }
 
   /** The pixels so far: of the finished picture where there is one, else of the bands that steps brought. */
@@ -161,13 +155,41 @@ export class Picture {
     const book = codes.of(this.stage.trace.run);
     for (let at = 0; at < this.drawn; at += 1) {
       const cell = this.cells[at];
-      pen.fillStyle = (cell && codes.colour(book, cell.token)) || "#ddd";
-      pen.fillRect((at % this.columns) * side, Math.floor(at / this.columns) * side, side, side);
+      codes.paint(pen, book, cell ? cell.token : -1, (at % this.columns) * side, Math.floor(at / this.columns) * side, side);
     }
     for (const [index, band] of this.bands) {
       if (index > this.stage.cursor || !done(band.image)) continue;
       pen.drawImage(band.image, 0, band.row * side, this.columns * side, band.rows * side);
     }
+  }
+
+  /**
+   * Rows that were drafted coarsely appear as they were drafted and dissolve into what became of them; with the finished
+   * picture the whole draft does.
+   */
+  fade() {
+    const { written, trace } = this.stage;
+    const step = trace.steps[written];
+    const finished = trace.end && this.plain && written === this.stage.last;
+    this.faded = written;
+    const steps = finished ? trace.steps : step ? [step] : [];
+    const book = codes.of(trace.run);
+    this.draft.hidden = true;
+    if (!book) return;
+    const side = 4;
+    Object.assign(this.coarse, { width: side * this.columns, height: side * this.rows });
+    const pen = this.coarse.getContext("2d");
+    for (const drafted of steps) {
+      const note = drafted.notes.find((entry) => entry.type === "coarse");
+      const first = drafted.nodes.find((node) => node.id && node.grid);
+      if (!note || !first) continue;
+      coerce.list(note.codes).forEach((code, at) => {
+        const [down, across] = [Math.floor((2 * at) / this.columns), (2 * at) % this.columns];
+        codes.paint(pen, book, code, across * side, (first.grid[0] + 2 * down) * side, 2 * side);
+      });
+      this.draft.hidden = false;
+    }
+    for (const motion of this.draft.getAnimations()) Object.assign(motion, { currentTime: 0 });
   }
 
   /** The outline of a cell's sign at (x, y), ten units wide: strict underlined, relaxed framed twice, resampled dashed, bonus a corner. */
@@ -188,7 +210,7 @@ export class Picture {
       const cell = this.cells[at];
       if (!cell) continue;
       const [x, y] = this.corner(at);
-      add(`sv-cell-mark sv-is-${cell.kind}`, Picture.outline(cell.kind, x, y));
+      add(`sv-cell-mark sv-is-${cell.kind}${cell.index === cursor ? "" : " sv-earlier"}`, Picture.outline(cell.kind, x, y));
       if (cell.index === cursor) add("sv-current-cell", `M${x} ${y}h10v10h-10Z`);
     }
     return Object.keys(kinds).map((name) => dom.s("path", { d: kinds[name], class: name }));
@@ -209,7 +231,7 @@ export class Picture {
     this.marks.setAttribute("viewBox", `0 0 ${this.columns * 10} ${this.rows * 10}`);
     const over = this.plain ? [] : [...this.signs(), this.chosen(), this.pointed()];
     this.marks.replaceChildren(this.mesh(), ...over.filter(Boolean));
-    this.marks.setAttribute("aria-label", `Picture, ${this.drawn} of ${this.rows * this.columns} codes. ${this.foot.textContent}`);
+    this.marks.setAttribute("aria-label", `Picture, ${this.drawn} of ${this.rows * this.columns} codes. ${this.spoken}`);
   }
 
   /** The cell of the chosen node, framed. */
@@ -237,10 +259,14 @@ export class Picture {
   tell() {
     const counts = { accepted: 0, relaxed: 0, resampled: 0, bonus: 0 };
     for (const cell of this.cells.slice(0, this.drawn)) if (cell && cell.kind in counts) counts[cell.kind] += 1;
-    const parts = Picture.NAMES.filter(([kind]) => counts[kind]).map(([kind, name]) => `${counts[kind]} ${name}`);
+    const sign = (kind) =>
+      dom.s("svg", { width: 15, height: 15, viewBox: "0 0 10 10", "aria-hidden": "true" }, dom.s("path", { d: Picture.outline(kind, 0, 0), class: `sv-cell-mark sv-is-${kind}` }));
+    const parts = Picture.NAMES.filter(([kind]) => counts[kind]).map(([kind, name]) => dom.h("span", {}, sign(kind), `${counts[kind]} ${name}`));
     const spent = distortion.until(this.stage.trace, this.stage.cursor);
-    if (spent) parts.push(distortion.sentence(spent));
-    dom.say(this.foot, parts.join(" · "));
+    const words = spent && distortion.sentence(spent);
+    this.foot.title = words || "";
+    this.spoken = [...parts.map((part) => part.textContent), words].filter(Boolean).join(", ");
+    this.foot.replaceChildren(...parts, words ? dom.h("span", { class: "sv-distortion" }, words) : "");
   }
 
   at(event) {

@@ -2,7 +2,7 @@
 import * as dom from "../kit/dom.js";
 import { s } from "../kit/dom.js";
 import { FAILED } from "../run/parseStep.js";
-import { ROUND, TRACK } from "./items.js";
+import { ROUND } from "./items.js";
 
 const box = (x, y, w, h, r, kind) => s("rect", { x, y, width: w, height: h, rx: r, class: kind });
 
@@ -56,7 +56,7 @@ function label(item, u, compact) {
 
 /** The hairline of a probability, on one scale for all nodes, on a faint track whose end is 1: q above p. */
 function bar(value, row, kind, item, u) {
-  const track = TRACK * u,
+  const { track } = item,
     thick = 2.4 * u;
   const place = { x: 2, y: item.h / 2 + 3 * u + row * (thick + 0.8 * u), height: thick };
   return s(

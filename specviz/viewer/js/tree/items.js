@@ -21,7 +21,7 @@ export const FORMS = [
 const TALL = { full: 26, bars: 39, bare: 24, small: 17, dot: 8.5, "dot-small": 6.5, "dot-tiny": 4.9, "dot-least": 3.6, bonus: 28, chip: 21 };
 export const ROUND = { dot: 3, "dot-small": 2.1, "dot-tiny": 1.6, "dot-least": 1.2 }; // radius of what has no room for its text
 export const MARGIN = { left: 14, right: 14, top: 10, bottom: 10 };
-export const TRACK = 40; // width of the p and q hairlines at probability 1
+const TRACK = 40; // width of the p and q hairlines at probability 1
 
 /** How an item is drawn in a form: what counts in full, what failed and what was not verified as the form says. */
 function formOf(item, form, chosen) {
@@ -34,6 +34,18 @@ function formOf(item, form, chosen) {
 
 const hasBars = (item) => item.kind === "node" && item.node.status !== "root" && item.node.p !== null;
 
+// Pixels a side of a picture code drawn as its patch, frame included, by form.
+const PATCH = { full: 28, bare: 24, small: 17 };
+
+/** Size of a code that is drawn as its patch: a square, the bars as wide as it is. */
+function measurePatch(item, u) {
+  const bonus = item.kind === "bonus";
+  const h = (bonus ? 24 : PATCH[item.form]) * u;
+  const side = bonus ? 22 * u : h - (item.form === "small" ? 4 : 7) * u;
+  const tall = TALL[bonus ? "bonus" : item.bars ? "bars" : item.form] * u + h - (item.form === "small" ? 15 : 20) * u;
+  Object.assign(item, { label: "", side, h, tall, w: bonus ? 47 * u : h, track: h - 4 * u });
+}
+
 /** Form, label and size of one item. */
 export function measureItem(item, form, room) {
   const { u, measure } = room;
@@ -44,6 +56,12 @@ export function measureItem(item, form, room) {
   );
   item.label = ROUND[item.form] ? "" : item.kind === "chip" ? item.node.text : label;
   item.bars = hasBars(item) && item.form === "full";
+  item.side = 0;
+  item.track = TRACK * u;
+  if (!ROUND[item.form] && item.kind !== "chip" && room.patched && room.patched(item.node)) {
+    measurePatch(item, u);
+    return;
+  }
   const text = (size, bold) => measure(item.label, Math.max(11, size * u), bold);
   if (item.kind === "bonus") Object.assign(item, { w: text(13, true) + 27 * u, h: 20 * u, tall: TALL.bonus * u });
   else if (item.kind === "chip") Object.assign(item, { w: text(11) + 14 * u, h: 17 * u, tall: TALL.chip * u });

@@ -1,4 +1,5 @@
 // The current step as a table: the same facts as the tree, for screen readers and for copying.
+import * as codes from "../kit/codes.js";
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -29,18 +30,19 @@ export class Table {
       Table.HEADS.map((name) => dom.h("th", { scope: "col" }, name)),
     );
     const most = step.nodes.slice(0, 2000);
-    const rows = most.map((node) => Table.row(node, node.id));
-    if (step.bonus) rows.push(Table.row(step.bonus, "+"));
+    const book = codes.of(this.stage.trace.run);
+    const rows = most.map((node) => Table.row(node, node.id, book));
+    if (step.bonus) rows.push(Table.row(step.bonus, "+", book));
     const caption = dom.h(
       "caption",
       {},
-      labels.sentence(this.stage) + (most.length < step.nodes.length ? `; first ${most.length} nodes` : ""),
+      codes.named(book, labels.sentence(this.stage) + (most.length < step.nodes.length ? `; first ${most.length} nodes` : "")),
     );
     this.box.replaceChildren(dom.h("table", {}, caption, dom.h("thead", {}, head), dom.h("tbody", {}, rows)));
     this.select(this.stage.node);
   }
 
-  static row(node, name) {
+  static row(node, name, book) {
     const cells = [
       name,
       node.parent < 0 ? "–" : node.parent,
@@ -56,7 +58,7 @@ export class Table {
     return dom.h(
       "tr",
       { "data-id": node.id, class: `sv-is-${node.status}` },
-      cells.map((cell) => dom.h("td", {}, coerce.text(cell))),
+      cells.map((cell) => dom.h("td", {}, codes.named(book, coerce.text(cell)))),
     );
   }
 

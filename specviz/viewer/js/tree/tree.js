@@ -143,7 +143,7 @@ export class Tree {
     }
     this.legend.hidden = !step;
     this.why.hidden = stage.within < 1 && !stage.projector;
-    dom.say(this.why, step ? this.sentence(step) : "");
+    this.why.replaceChildren(...codes.named(codes.of(trace.run), step ? this.sentence(step) : ""));
     if (!step) return this.head.replaceChildren("Step tree");
     const total = (trace.end ? ` of ${trace.steps.length}` : "") + (stage.projector ? ` · ${trace.run.title || trace.run.method}, ${trace.mode}` : "");
     const rule = step.veiled || step.nodes.length === 1 ? "" : ` · ${rules.of(step).title}`;
@@ -176,7 +176,8 @@ export class Tree {
     const measure = (text, size, bold) => dom.measure(text, size, bold);
     this.anchor = !fresh && this.zoom !== stage.zoom ? this.anchored() : null;
     this.zoom = stage.zoom;
-    this.plan = layout.tree(step, { ...room, u: stage.u, measure, opened: stage.opened });
+    const patched = codes.patched(codes.of(stage.trace.run));
+    this.plan = layout.tree(step, { ...room, u: stage.u, measure, opened: stage.opened, patched });
     const focused = this.svg.contains(document.activeElement);
     this.paint(step);
     this.select(focused);
@@ -218,7 +219,7 @@ export class Tree {
     this.svg.setAttribute("height", Math.floor(height));
     this.svg.setAttribute("aria-label", `Draft tree. ${labels.sentence(this.stage)}`);
     this.svg.replaceChildren(draw.hatch(this.hatch), marks(overlay.under), lines, ...nodes, marks(overlay.over));
-    codes.tint(this.svg, step, codes.of(this.stage.trace.run));
+    codes.tint(this.svg, step, codes.of(this.stage.trace.run), items);
   }
 
   /** Edges and nodes of a step that stands still. */
