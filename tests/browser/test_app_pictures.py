@@ -72,7 +72,7 @@ def test_the_vision_tab_plays_a_recorded_run_about_a_picture(visitor: AppPage) -
     stage = "#sp-see-stage"
     visitor.until(f"{visitor.stage(stage)}.cursor >= 1 && {visitor.stage(stage)}.width > 0")
     visitor.page.locator(stage).get_by_role("tab").nth(1).click()
-    expect(visitor.page.locator(f"{stage} .sv-note image.sv-prompt-image")).to_have_count(1)
+    expect(visitor.page.locator(f"{stage} .sv-note image.sv-prompt-image").first).to_be_visible()
     visitor.pick("#sp-see-recording", "A run of hivis")
     visitor.until(f"{visitor.stage(stage)}.feed.name === 'hivis'")
     expect(visitor.page.locator("#sp-see-method select")).to_have_value("hivis")

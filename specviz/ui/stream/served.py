@@ -18,7 +18,9 @@ SERVED = "server:"
 
 
 def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
-    """``stream``, and the servers of the list."""
+    """``stream``, and the servers of the list, if there are any."""
+    if not allowed:
+        return stream
 
     def run(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Iterator[Event]:
         if not request.target.startswith(SERVED):

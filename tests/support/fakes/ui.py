@@ -105,8 +105,13 @@ ALIKE = {
 """Methods whose rounds look like another's: a drawn chain judged by ratio, a bushy tree judged by match."""
 
 
+RUNS = {"eagle3_list": "eagle3", "vllm_eagle3": "speculative_sampling"}
+"""Recordings that are not called by a method's name, and the method whose rounds theirs look like."""
+
+
 def recorded(method: str, steps: int, seed: int = 0) -> Trace:
     """A run of any method with its default parameters, as real as one without a model can be."""
+    method = RUNS.get(method, method)
     made = _recorded(method, steps, seed)
     return replace(made, run=replace(made.run, method=method, parameters=asdict(all_methods()[method].parameters())))
 
