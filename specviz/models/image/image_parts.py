@@ -64,13 +64,14 @@ def image_score() -> ImageScore:
 def code_patches(loaded: LoadedImage) -> Tensor | None:
     """Mean of all cells that hold a code in decoded emoji, float [code, row, column, rgb] from -1 to 1.
 
-    None for a model whose picture tokenizer does not ship: nobody has counted there. Raises ModelUnavailable where the file
-    is missing or of another codebook.
+    None for a model whose codebook is not the one that ships: nobody has counted there, and its runs show each code's colour.
+    Raises ModelUnavailable where the file is missing.
     """
     if loaded.name not in SHIPPED:
         return None
     tensors, card = read_weights(weights_of("image_patches"))
-    _same(card.get("codebook", ""), loaded, "patches")
+    if card.get("codebook") != loaded.codebook_digest:
+        return None
     flat = tensors["patches"]
     side = math.isqrt(flat.shape[1] // 3)
     return flat.view(len(flat), side, side, 3)
