@@ -39,7 +39,10 @@ export class Flight {
   }
 
   clear() {
-    for (const { token } of this.flights) token.style.visibility = "";
+    for (const { token } of this.flights) {
+      token.style.visibility = "";
+      token.parentNode.classList.remove("sv-landing");
+    }
     this.flights = [];
     this.layer.replaceChildren();
   }
@@ -84,5 +87,7 @@ export class Flight {
       chip.style.transform = `translate(${start.x + (end.x - start.x) * on}px, ${start.y + (end.y - start.y) * on}px)`;
       token.style.visibility = part < 1 ? "hidden" : "visible";
     }
+    const [first] = this.flights;
+    if (first) first.token.parentNode.classList.toggle("sv-landing", this.flights.some((flight) => flight.part < 1));
   }
 }
