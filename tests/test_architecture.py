@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     **dict.fromkeys(("figures", "viewer"), frozenset({"errors", "palette", "trace"})),
     "bench": ALL - {"viewer"} | {"training"},  # a proof may teach a toy world before it measures it; never the other way
     "training": ALL - {"viewer"},
-    "ui": ALL,
+    "ui": ALL | {"bench"},  # the page inspects a drafter as the command does
     "commands": ALL | {"bench", "training"},
     "__main__": ALL | {"bench", "training", "commands"},
     "__init__": frozenset({"engines", "figures", "runner"}),

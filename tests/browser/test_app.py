@@ -16,7 +16,9 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import Browser, expect
 
+from specviz.ui.tabs import inspect_section
 from specviz.ui.widgets.picker import EXAMPLES
+from tests.support.fakes.inspection import report
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served
@@ -313,6 +315,17 @@ def test_a_good_file_opens_and_a_hostile_one_is_refused_by_line(visitor: AppPage
     )
     visitor.button("Show on the stage").click()
     visitor.until(f"{visitor.stage()}.feed.name.startsWith('mine:') && {visitor.stage()}.trace.steps.length === 6")
+
+
+def test_a_drafter_is_inspected_and_its_advice_stands_first(visitor: AppPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspect_section, "inspected", lambda drafter, target, tell: report(drafter, target))
+    visitor.tab("Traces")
+    visitor.choose("#sp-drafter", "Medusa")
+    visitor.button("Inspect").click()
+    expect(visitor.page.locator("#sp-inspected .sp-won")).to_contain_text("As loaded 0.50; with taps one <b>earlier 1.00")
+    expect(visitor.page.locator("#sp-inspected h3")).to_have_text("medusa on smollm2-135m-instruct")
+    expect(visitor.page.locator(".js-plotly-plot:visible")).to_have_count(inspect_section.PLOTS)
+    expect(visitor.button("Stop")).to_have_count(0)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -40,6 +40,16 @@ def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -
     assert any(step.path for step in found.steps)
 
 
+@pytest.mark.parametrize(
+    ("method", "values"), [("ddd", {"nodes": 16}), ("traversal", {}), ("reader", {"drafter": "eagle3", "nodes": 16})]
+)
+def test_methods_around_a_feature_drafter_take_published_heads(tmp_path: Path, method: str, values: dict[str, object]) -> None:
+    folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
+    composition = composed(method, values, target, GREEDY, folder)
+    found = decode(target, composition, PROMPT, 40, GREEDY, 7)
+    assert found.ids == baseline("eager", float64, GREEDY)[:40] and any(step.path for step in found.steps)
+
+
 @pytest.mark.parametrize("method", ["eagle", "eagle2"])
 def test_published_heads_of_the_first_kind_draft_a_whole_run(tmp_path: Path, method: str) -> None:
     folder, target = saved(tmp_path, narrow_tensors(), NARROW), tiny_target()

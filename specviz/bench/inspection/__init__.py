@@ -3,3 +3,8 @@
 A head that is read by another convention than it was trained with drafts badly, and nothing says so. Here the target writes a
 few answers once; every reading of the head is then taught along them, so that readings are compared on the same places.
 """
+
+from __future__ import annotations
+
+OWN = ("eagle", "eagle3", "medusa")
+"""Drafters that ship and can be inspected by their name."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from specviz.bench.inspection import OWN
 from specviz.bench.inspection.facts import head_facts, stored_facts, unusual
 from specviz.bench.inspection.forced import Foresight, Reading, foresee_parallel
 from specviz.bench.inspection.lens import lenses
@@ -28,8 +29,6 @@ from specviz.models.text.load import LoadedText
 from specviz.targets.text import TextTarget
 
 Tell = Callable[[str], object]
-OWN = ("eagle", "eagle3", "medusa")
-"""Drafters that ship and can be inspected by their name."""
 
 
 @dataclass
@@ -113,23 +112,26 @@ class Report:
                 mark = "  better" if one.clearly_better else ""
                 yield f"  {one.other.name:38}{_line(one.foresight)}   {one.gain:+.2f} ± {one.error:.2f}{mark}"
 
-    def draw(self, folder: Path) -> list[Path]:
-        """Write the figures as pages that open without a network; the files."""
-        folder.mkdir(parents=True, exist_ok=True)
+    def figures(self, theme: str = "light") -> dict[str, Any]:
+        """Plotly figures by name: acceptance by depth, calibration, and the logit lens where there is one."""
         rates = {"as loaded": self.verdict.loaded.rates}
         rates |= {f"with {one.other.name}": one.foresight.rates for one in self.verdict.steps}
         others = self.verdict.rounds[0] if self.verdict.rounds else []
         # Beside the better readings those that differ in what published heads differ in most.
         for one in sorted(others, key=lambda one: not one.other.name.startswith(("taps one", "norm_before_residual"))):
             rates.setdefault(f"with {one.other.name}", one.foresight.rates)
+        places = self.verdict.loaded.places
         drawn = {
-            "acceptance_by_depth": acceptance_of_readings(dict(list(rates.items())[:MOST]), self.verdict.loaded.places),
-            "calibration": of_bins(self.bins),
+            "acceptance_by_depth": acceptance_of_readings(dict(list(rates.items())[:MOST]), places, theme),
+            "calibration": of_bins(self.bins, theme),
         }
-        if self.lens:
-            drawn["logit_lens"] = logit_lens(self.lens)
+        return drawn | ({"logit_lens": logit_lens(self.lens, theme)} if self.lens else {})
+
+    def draw(self, folder: Path) -> list[Path]:
+        """Write the figures as pages that open without a network; the files."""
+        folder.mkdir(parents=True, exist_ok=True)
         files = []
-        for name, figure in drawn.items():
+        for name, figure in self.figures().items():
             files.append(folder / f"{name}.html")
             figure.write_html(files[-1], include_plotlyjs=True)
         return files

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from threading import Event
@@ -37,6 +37,9 @@ CROWD = 4
 CROWD_TOKENS = 32
 CROWD_SECONDS = 5.0
 
+ASIDE = (300.0, "An inspection has 300 s here.")
+"""Most seconds of work that is no run, and what is said then."""
+
 UNREAD = "Nobody listened to this run any more, so its place went to the next one."
 
 TAIL_FRAME_SECONDS = 2.0
@@ -49,6 +52,7 @@ class Frame:
 
     ``trace`` comes with the first lines and with every end line; ``failure`` when the run broke off or, with no ``lines``,
     never began. ``timing`` says that this run is over and its autoregressive run is still to come.
+    ``said`` is a word for who waits.
     """
 
     cancel: Event
@@ -58,6 +62,7 @@ class Frame:
     failure: str = ""
     lines: int = 0
     timing: bool = False
+    said: str = ""
 
 
 class Live:
@@ -94,6 +99,41 @@ class Live:
             if not feed.count:
                 self.store.drop(feed.run)
 
+    def aside(
+        self, page: PageSession, work: Callable[[Callable[[str], None]], None], reader: Reader
+    ) -> Generator[Frame, None, None]:
+        """Frames of other work, which takes its turn among the runs and ends as they do.
+
+        ``work`` is given a function to say what it is at, which raises Stopped once the work has to end.
+        """
+        ticket, has_turn = self.queue.join(), False
+        cancel = page.begin(lambda: min(self.limit(), ASIDE))
+        over = page.over
+
+        def watched(outlet: StreamSink) -> None:
+            def say(sentence: str) -> None:
+                if cancel.is_set():
+                    raise Stopped(cancel.why or "Stopped before it was over; there is nothing to show.")
+                outlet.status(sentence)
+
+            cancel.begin()
+            work(say)
+
+        try:
+            refusal = yield from self._turn(ticket, cancel, Feed(""), reader)
+            if refusal:
+                yield Frame(cancel, failure=refusal)
+                return
+            has_turn = True
+            ticket.start()
+            with closing(pump(watched, cancel, ticket.leave, is_wanted=lambda: not reader.gone)) as batches:
+                for batch in batches:
+                    yield Frame(cancel, said=batch.status[0] if batch.status else "", failure=batch.failure)
+        finally:
+            over.set()
+            if not has_turn:
+                ticket.leave()
+
     def limit(self) -> tuple[float, str]:
         """Most seconds that the run which is going on may compute, and why."""
         limits = [(math.inf, "")]
@@ -124,7 +164,7 @@ class Live:
                 continue
             if (message := self._ahead(ticket)) != last_message and time.monotonic() - last_time >= TELL_SECONDS:
                 feed.say(message)
-                yield Frame(cancel, feed.text, feed.run)
+                yield Frame(cancel, feed.text, feed.run, said=message)
                 last_message, last_time = message, time.monotonic()
 
     def _ahead(self, ticket: Ticket) -> str:

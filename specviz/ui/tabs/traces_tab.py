@@ -1,4 +1,4 @@
-"""The Traces tab: open a trace file, see what is in it, save any run in any format, send it to the stage."""
+"""The Traces tab: open a trace file, see what is in it, save any run in any format, send it to the stage; inspect a drafter."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from specviz.ui import theme
 from specviz.ui.arrival import Rooms
 from specviz.ui.shared import AppState
 from specviz.ui.shown import choices
+from specviz.ui.tabs import inspect_section
 from specviz.ui.widgets import downloads, panels
 
 Runs = list[tuple[str, str]]
@@ -96,6 +97,7 @@ def build(shared: AppState) -> TracesTab:
                 saved = downloads.buttons(shared.archive, name, elem_id="sp-downloads")
                 theme.html("<h3>Open a trace file</h3>")
                 upload = gr.UploadButton("Choose a .spectrace.jsonl file", file_types=[".jsonl"], elem_id="sp-upload", size="md")
+        inspect_section.build(shared)
     return TracesTab(run, facts_html, saved, banner, upload, show)
 
 

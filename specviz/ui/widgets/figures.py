@@ -83,12 +83,12 @@ class Figures:
                 trace = shared.archive.trace(run_name)
             except SpecvizError as error:
                 return [panels.banner(str(error)), *([None] * len(self.plots))]
-            return [figures.speed_table(trace, look), *(_fluid(view(trace, look)) for view in SUMMARIES)]
+            return [figures.speed_table(trace, look), *(fluid(view(trace, look)) for view in SUMMARIES)]
 
         return drawn
 
 
-def _fluid(figure: Any) -> Any:
+def fluid(figure: Any) -> Any:
     """The figure as wide as its place, half of what a slide gives it, its subtitle broken to fit."""
     subtitle = figure.layout.title.subtitle.text or ""
     broken = subtitle if "<br>" in subtitle else "<br>".join(wrap(subtitle, SUBTITLE_LETTERS))

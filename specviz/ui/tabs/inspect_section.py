@@ -1,0 +1,148 @@
+"""Inspection of a drafter on the page: what it is, whether it is read right, and what another reading would bring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from specviz.bench.inspection import OWN
+from specviz.bench.kit.prompts import CALIBRATION
+from specviz.errors import BadInput, SpecvizError
+from specviz.figures.theme import markup
+from specviz.methods.registry import get
+from specviz.ui import theme
+from specviz.ui.settings import Settings
+from specviz.ui.shared import AppState
+from specviz.ui.stream.presence import Caller
+from specviz.ui.tabs import request_form, text_run
+from specviz.ui.widgets import panels
+from specviz.ui.widgets.figures import fluid
+
+if TYPE_CHECKING:
+    from specviz.bench.inspection.report import Report
+
+PROMPTS, TOKENS, DEPTH = 4, 64, 5
+"""What an inspection costs at most; the command's own defaults."""
+PLOTS = 3
+_HEAD = """<h2>Inspect a drafter</h2><p>A drafter that is read by another convention than it was trained with drafts badly, and
+nothing says so. Here the target answers four prompts, and the drafter is teacher-forced along them, as it was loaded and under
+every other reading. <code>python -m specviz inspect</code> does the same.</p>"""
+_LOOK = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark') ? 'dark' : 'light']"
+
+
+def inspected(drafter: str, target: str, tell: Callable[[str], None]) -> Report:
+    """The report; torch is loaded with the first."""
+    tell("Starting the engine")
+    from specviz.bench.inspection.report import inspect
+
+    return inspect(drafter, target, CALIBRATION[:PROMPTS], TOKENS, DEPTH, True, tell)
+
+
+def drafter_name(name: str | None, settings: Settings) -> str:
+    """A drafter's name, refused when this copy of the app keeps visitors to those that ship."""
+    name = name.strip() if isinstance(name, str) else ""
+    if not name or len(name) > 300 or (name not in OWN and not settings.any_model):
+        raise BadInput(
+            f"Choose a drafter that ships: {', '.join(OWN)}" + (", or name a folder or hub id." * settings.any_model or ".")
+        )
+    return name
+
+
+def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: str | None) -> Generator[str, None, Report | None]:
+    """Sentences on how far it is; returns the report, or None where this page began something else. Takes its turn among the
+    runs. Raises a SpecvizError with one sentence where there is none."""
+    name, on = drafter_name(drafter, shared.settings), request_form.model(target, shared.settings)
+    page, reports = shared.pages.enter(caller.session, caller.address), list[Any]()
+
+    def work(tell: Callable[[str], None]) -> None:
+        reports.append(inspected(name, on, tell))
+
+    with closing(shared.live.aside(page, work, caller.reader())) as frames:
+        for frame in frames:
+            if not page.current(frame.cancel):
+                return None
+            if frame.failure:
+                raise SpecvizError(frame.failure)
+            yield frame.said
+    return reports[0] if reports else None
+
+
+def told(report: Report) -> str:
+    """The report as HTML: the advice, acceptance by depth of every reading, what the drafter is."""
+    loaded = report.verdict.loaded
+    depths = "".join(f"<th scope=col>depth {depth + 1}</th>" for depth in range(loaded.depth))
+    rows = [_row("as loaded", loaded, f"{loaded.accepted:.2f}")]
+    for number, compared in enumerate(report.verdict.rounds):
+        before = "".join(f"{one.other.name}, then " for one in report.verdict.steps[:number])
+        for one in compared if not number else compared[:3]:
+            gain = f"{one.gain:+.2f} ± {one.error:.2f}" + " better" * one.clearly_better
+            rows.append(_row(f"with {before}{one.other.name}", one.foresight, gain))
+    head = f"<thead><tr><th scope=col>read</th>{depths}<th scope=col>accepted a chain</th></tr></thead>"
+    lines = [line.strip().partition(": ") for line in report.summary[1:]]
+    facts = "".join(
+        f"<dt>{markup(a if b else 'file' if 'sha256' in a else 'network')}</dt><dd>{markup(b or a)}</dd>" for a, _, b in lines
+    )
+    return (
+        f'<p class="sp-won" role="status"><b>{markup(report.advice)}</b></p>'
+        f'<div class="sp-versus"><table>{head}<tbody>{"".join(rows)}</tbody></table></div>'
+        f"<p>Teacher-forced from {loaded.places} places of the target's own greedy answers; each depth of the places whose "
+        f"shallower drafts were right. At temperature 1 the first would be accepted at {loaded.overlap_rate:.2f}.</p>"
+        f'<h3>{markup(report.summary[0])}</h3><dl class="sp-facts">{facts}</dl>'
+    )
+
+
+def _row(name: str, foresight: Any, last: str) -> str:
+    rates = "".join(f"<td>{'–' if rate is None else f'{rate:.2f}'}</td>" for rate in foresight.rates)
+    return f"<tr><th scope=row>{markup(name)}</th>{rates}<td>{last}</td></tr>"
+
+
+def build(shared: AppState) -> None:
+    """Lay the section out and connect it. Not on a ZeroGPU Space, where models run in another process."""
+    settings, quiet = shared.settings, {"show_progress": "hidden", "api_visibility": "private"}
+    if settings.zero_gpu:
+        return
+    theme.html(_HEAD)
+    with gr.Row():
+        drafter = gr.Dropdown(
+            [(get(name).title, name) for name in OWN], value="eagle3", allow_custom_value=settings.any_model,
+            label="Drafter" + ", or a folder or hub id" * settings.any_model, elem_id="sp-drafter", min_width=260,
+        )  # fmt: skip
+        target = gr.Dropdown(
+            request_form.models("target", settings.target), value=settings.target, label="Target",
+            allow_custom_value=settings.any_model, min_width=260,
+        )  # fmt: skip
+    with gr.Row(elem_classes="sp-go"):
+        go = gr.Button("Inspect", variant="primary", size="md")
+        stop = gr.Button("Stop", visible=False, size="md", elem_classes="sp-stop")
+    banner, answer = theme.html("", visible=False), theme.html("", elem_id="sp-inspected")
+    plots = [gr.Plot(show_label=False, visible=False, elem_classes="sp-wide") for _ in range(PLOTS)]
+    look = gr.Textbox("light", visible=False)
+
+    def say(sentence: str, kind: str = "error") -> gr.HTML:
+        return gr.HTML(panels.banner(sentence, kind), visible=bool(sentence))
+
+    def look_at(drafter_value: str, target_value: str, look: str, request: gr.Request) -> Iterator[dict[Any, Any]]:
+        steps = inspecting(shared, shared.presence.caller(request), drafter_value, target_value)
+        end: dict[Any, Any] = {stop: gr.Button(visible=False), banner: say("")}
+        try:
+            with closing(steps):
+                while True:
+                    yield {banner: say(next(steps) or "Waiting for the engine", "note"), stop: gr.Button(visible=True)}
+        except StopIteration as over:
+            if report := over.value:
+                figures = report.figures("dark" if look == "dark" else "light").values()
+                shown = [gr.Plot(fluid(figure), visible=True) for figure in figures]
+                shown += [gr.Plot(visible=False)] * (PLOTS - len(shown))
+                end |= {answer: told(report), **dict(zip(plots, shown, strict=True))}
+        except SpecvizError as error:
+            end[banner] = say(str(error))
+        yield end
+
+    def halt(request: gr.Request) -> None:
+        text_run.stop(shared, request.session_hash)
+
+    go.click(look_at, [drafter, target, look], [banner, answer, stop, *plots], js=_LOOK, concurrency_limit=None, **quiet)
+    stop.click(halt, None, None, queue=False, **quiet)

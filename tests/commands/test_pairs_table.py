@@ -1,0 +1,44 @@
+"""The table of published pairs: every system is in it, and every command is one that this project takes."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from specviz.commands import run
+from specviz.methods.registry import all_methods
+from specviz.models.hub.catalog import resolve
+from specviz.models.hub.pairs import PAIRS
+
+SYSTEMS = {
+    "eagle2", "ddd", "traversal", "gto", "falcon", "polybasic", "easyspec", "stand", "reader", "owl", "not_a_bandit", "deer",
+    "diffuspec", "stree", "hivis", "dream", "lantern_pp", "mulo_sd",
+}  # fmt: skip
+TABLE = (Path(__file__).parents[2] / ".github" / "PAIRS.md").read_text(encoding="utf-8")
+ROWS = {name: (title, said) for title, name, said in re.findall(r"^\| ([^`|]+) `(\w+)` \| (.+) \|$", TABLE, re.M)}
+COMMANDS = [(name, one) for name, (_, said) in ROWS.items() for one in re.findall(r"`python -m specviz run ([^`]+)`", said)]
+
+
+def test_every_system_of_the_registry_has_its_row() -> None:
+    assert set(ROWS) == SYSTEMS and {name: title for name, (title, _) in ROWS.items()} == {
+        name: all_methods()[name].title for name in SYSTEMS
+    }
+    assert all("python -m specviz run" in said or re.match("No |Arms|The drafters", said) for _, said in ROWS.values())
+
+
+@pytest.mark.parametrize(("name", "command"), COMMANDS)
+def test_a_command_names_its_method_a_target_and_heads_that_are_read_for_it(name: str, command: str) -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    run.arguments(parser)
+    request = run._request(parser.parse_args(shlex.split(command)))
+    assert request.method == name and resolve(request.target)
+    if request.draft and "eagle" in request.draft.lower():
+        heads = [one for one in PAIRS if request.draft in (one.heads, f"{one.heads.split('/')[1]}-safetensors")]
+        kind = {"eagle2": "eagle2"}.get(name, "eagle3")
+        assert [(one.target, one.method) for one in heads] == [(request.target, kind)]
+    elif request.draft:
+        assert resolve(request.draft) and all_methods()[name].needs_draft

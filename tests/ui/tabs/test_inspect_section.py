@@ -1,0 +1,97 @@
+"""Inspecting a drafter on the page: it waits its turn, has an end, and opens no door to foreign models."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specviz.errors import ModelUnavailable, SpecvizError
+from specviz.request import Request
+from specviz.ui.session import PageSession
+from specviz.ui.shared import AppState
+from specviz.ui.stream.presence import Caller
+from specviz.ui.tabs import inspect_section
+from tests.support.fakes.inspection import report
+from tests.support.fakes.ui import FakeEngine, app
+
+Tell = Callable[[str], None]
+
+
+def outcome(shared: AppState, drafter: str = "eagle3", target: str = "", session: str = "me") -> tuple[list[str], Any]:
+    """What the page is told, and the report."""
+    sentences = list[str]()
+
+    def whole() -> Generator[str, None, Any]:
+        return (yield from inspect_section.inspecting(shared, Caller(session), drafter, target or shared.settings.target))
+
+    steps = whole()
+    while True:
+        try:
+            sentences.append(next(steps))
+        except StopIteration as over:
+            return sentences, over.value
+
+
+def test_the_advice_comes_first_then_every_reading_and_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def inspected(drafter: str, target: str, tell: Tell) -> Any:
+        tell("Reading it")
+        return report(drafter, target)
+
+    monkeypatch.setattr(inspect_section, "inspected", inspected)
+    sentences, found = outcome(app(tmp_path))
+    assert sentences == ["Reading it"]
+    html = inspect_section.told(found)
+    assert html.index("As loaded 0.50; with taps one &lt;b&gt;earlier 1.00") < html.index("<table>")
+    assert "<td>1.00</td><td>0.75</td><td>+1.50 ± 0.25 better</td>" in html and "plain residual" in html
+    assert len(found.figures("dark")) == inspect_section.PLOTS
+
+
+def test_it_never_runs_beside_a_live_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, beside = FakeEngine(steps=10, pace=0.05), list[int]()
+    shared = app(tmp_path, engine)
+    monkeypatch.setattr(inspect_section, "inspected", lambda *_: (beside.append(engine.running), report())[1])
+    frames = shared.live.run(PageSession(), Request(method="stand", prompt="Say something."))
+    first = next(frames)
+    others = threading.Thread(target=lambda: list(frames))
+    others.start()
+    _, found = outcome(shared)
+    others.join()
+    assert first and found and beside == [0] and engine.begun == 1
+
+
+def test_where_only_the_list_runs_no_other_name_reaches_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+    monkeypatch.setattr(inspect_section, "inspected", lambda *given: asked.append(given[0]) or report())
+    closed, opened = app(tmp_path / "a", any_model=False), app(tmp_path / "b", any_model=True)
+    for drafter, target in (("someone/head", ""), ("/etc", ""), ("eagle3", "someone/model"), ("", "")):
+        with pytest.raises(SpecvizError, match="Choose a drafter that ships|only the models on its list"):
+            outcome(closed, drafter, target)
+    assert asked == []
+    assert outcome(closed)[1] and outcome(opened, "someone/head")[1] and asked == ["eagle3", "someone/head"]
+
+
+def test_a_time_limit_ends_it_and_the_next_one_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(drafter: str, target: str, tell: Tell) -> Any:
+        while True:
+            tell("Reading it")
+            threading.Event().wait(0.02)
+
+    shared = app(tmp_path, max_seconds=1)
+    monkeypatch.setattr(inspect_section, "inspected", endless)
+    with pytest.raises(SpecvizError, match="A run has 1 s here"):
+        outcome(shared)
+    monkeypatch.setattr(inspect_section, "inspected", lambda *_: report())
+    assert outcome(shared, session="another")[1]
+
+
+def test_what_cannot_be_read_is_said_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> Any:
+        raise ModelUnavailable("fc.weight is missing.")
+
+    monkeypatch.setattr(inspect_section, "inspected", refused)
+    with pytest.raises(SpecvizError, match=r"^fc\.weight is missing\.$"):
+        outcome(app(tmp_path))
