@@ -22,7 +22,7 @@ WRITTEN = [*PYTHON, *sorted([*HOUSE.rglob("*.js"), *HOUSE.rglob("*.css")])]
 MIDDLE = frozenset({"targets", "drafters", "trees", "acceptance"})
 BELOW_METHODS = frozenset({"errors", "trace", "engine"}) | MIDDLE
 BELOW_RUN = BELOW_METHODS | {"methods", "models", "request"}
-ALL = BELOW_RUN | {"engines", "figures", "palette", "requests", "runner", "viewer"}
+ALL = BELOW_RUN | {"engines", "figures", "inspection", "palette", "requests", "runner", "viewer"}
 # A room may import itself and the rooms listed here; the files beside the rooms count as rooms of their own.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
@@ -36,10 +36,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "requests": BELOW_RUN,
     "runner": BELOW_RUN | {"requests"},
     "engines": BELOW_RUN | {"__init__"},
+    "inspection": BELOW_RUN | {"figures", "requests", "runner"},
     **dict.fromkeys(("figures", "viewer"), frozenset({"errors", "palette", "trace"})),
     "bench": ALL - {"viewer"} | {"training"},  # a proof may teach a toy world before it measures it; never the other way
     "training": ALL - {"viewer"},
-    "ui": ALL | {"bench"},  # the page inspects a drafter as the command does
+    "ui": ALL,
     "commands": ALL | {"bench", "training"},
     "__main__": ALL | {"bench", "training", "commands"},
     "__init__": frozenset({"engines", "figures", "runner"}),

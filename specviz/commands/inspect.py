@@ -11,7 +11,6 @@ from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
 HELP = "look at a drafter: is it the right one, and read right?"
 MISREAD = 1
-_PROMPTS = 4
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,11 +29,11 @@ def execute(options: argparse.Namespace) -> int:
     for name, low, high in (("tokens", 16, 1024), ("depth", 1, 12)):
         if not low <= getattr(options, name) <= high:
             raise BadInput(f"--{name} is {getattr(options, name)}; choose a whole number from {low} to {high}.")
-    from specviz.bench.inspection.passages import prompts_in
-    from specviz.bench.inspection.report import inspect
-    from specviz.bench.kit.prompts import CALIBRATION
+    from specviz.inspection import PROMPTS
+    from specviz.inspection.passages import prompts_in
+    from specviz.inspection.report import inspect
 
-    prompts = CALIBRATION[:_PROMPTS] if options.prompts is None else prompts_in(_text(Path(options.prompts)))
+    prompts = PROMPTS if options.prompts is None else prompts_in(_text(Path(options.prompts)))
     progress = ProgressLine()
     try:
         report = inspect(options.head, options.target, prompts, options.tokens, options.depth, bool(options.out), progress)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from specviz.inspection import PROMPTS
+
 GROUNDED = (
     'Repeat this JSON exactly, but change the value of "city" to "Paris":\n'
     '{"name": "Maria Lopez", "age": 34, "email": "maria.lopez@example.com", "city": "Madrid", "languages": ["Spanish", '
@@ -130,10 +132,7 @@ KINDS = {
 
 # For calibrating trees: neither reported on nor trained on.
 CALIBRATION = (
-    "What are three good habits for staying healthy, and why do they help?",
-    "Explain how rain forms, step by step.",
-    "Write a short story about a fox who learns to swim.",
-    "Write a Python function that counts the vowels in a word and explain it.",
+    *PROMPTS,
     "Anna is twice as old as Ben. Together they are 36. How old is each? Show the steps.",
     "Describe the city of Rome to somebody who has never been there.",
     "What is the difference between weather and climate?",

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from specviz.bench.inspection import OWN
-from specviz.bench.kit.prompts import CALIBRATION
 from specviz.errors import BadInput, SpecvizError
 from specviz.figures.theme import markup
+from specviz.inspection import OWN, PROMPTS
 from specviz.methods.registry import get
 from specviz.ui import theme
 from specviz.ui.settings import Settings
@@ -22,9 +21,9 @@ from specviz.ui.widgets import panels
 from specviz.ui.widgets.figures import fluid
 
 if TYPE_CHECKING:
-    from specviz.bench.inspection.report import Report
+    from specviz.inspection.report import Report
 
-PROMPTS, TOKENS, DEPTH = 4, 64, 5
+TOKENS, DEPTH = 64, 5
 """What an inspection costs at most; the command's own defaults."""
 PLOTS = 3
 _HEAD = """<h2>Inspect a drafter</h2><p>A drafter that is read by another convention than it was trained with drafts badly, and
@@ -36,9 +35,9 @@ _LOOK = "(...values) => [...values.slice(0, -1), document.body.classList.contain
 def inspected(drafter: str, target: str, tell: Callable[[str], None]) -> Report:
     """The report; torch is loaded with the first."""
     tell("Starting the engine")
-    from specviz.bench.inspection.report import inspect
+    from specviz.inspection.report import inspect
 
-    return inspect(drafter, target, CALIBRATION[:PROMPTS], TOKENS, DEPTH, True, tell)
+    return inspect(drafter, target, PROMPTS, TOKENS, DEPTH, True, tell)
 
 
 def drafter_name(name: str | None, settings: Settings) -> str:

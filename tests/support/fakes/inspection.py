@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import tensor
 
-from specviz.bench.inspection.forced import Foresight
-from specviz.bench.inspection.report import Report
-from specviz.bench.inspection.verdict import Compared, Verdict
 from specviz.figures.drafter_readings import Lens
+from specviz.inspection.forced import Foresight
+from specviz.inspection.report import Report
+from specviz.inspection.verdict import Compared, Verdict
 
 
 def report(name: str = "eagle3", target: str = "T") -> Report:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.bench.inspection.forced import Reading
 from specviz.drafters.networks.feature_head import EACH, TOGETHER
+from specviz.inspection.forced import Reading
 from specviz.models.hub.published import Fit
 
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.bench.inspection.passages import Passage
 from specviz.figures.drafter_readings import Lens
+from specviz.inspection.passages import Passage
 from specviz.models.drafters.quantised_copy import matrix
 from specviz.targets.text import TextTarget
 

@@ -8,3 +8,11 @@ from __future__ import annotations
 
 OWN = ("eagle", "eagle3", "medusa")
 """Drafters that ship and can be inspected by their name."""
+
+PROMPTS = (
+    "What are three good habits for staying healthy, and why do they help?",
+    "Explain how rain forms, step by step.",
+    "Write a short story about a fox who learns to swim.",
+    "Write a Python function that counts the vowels in a word and explain it.",
+)
+"""What a drafter is looked at on unless somebody names other prompts: none is trained on."""

@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specviz.bench.inspection.forced import Reading
-from specviz.bench.inspection.passages import Passage, open_target, passages
-from specviz.bench.inspection.readings import layers_wanted
-from specviz.bench.inspection.verdict import Verdict, advice, judge
 from specviz.bench.kit.prompts import CALIBRATION
 from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.errors import ModelUnavailable
+from specviz.inspection.forced import Reading
+from specviz.inspection.passages import Passage, open_target, passages
+from specviz.inspection.readings import layers_wanted
+from specviz.inspection.verdict import Verdict, advice, judge
 from specviz.models.drafters.dialects import read
 from specviz.models.drafters.head_writer import write_head
 from specviz.models.drafters.heads import fit_of, load_heads

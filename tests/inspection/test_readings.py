@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specviz.bench.inspection.forced import Reading, foresee
-from specviz.bench.inspection.readings import layers_wanted
-from specviz.bench.inspection.verdict import advice, judge
 from specviz.drafters.networks.feature_head import FeatureHead
+from specviz.inspection.forced import Reading, foresee
+from specviz.inspection.readings import layers_wanted
+from specviz.inspection.verdict import advice, judge
 from tests.support.tiny.foreseen import LAYERS, VOCAB, head, passages, target
 
 DEPTH = 4

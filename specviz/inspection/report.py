@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specviz.bench.inspection import OWN
-from specviz.bench.inspection.facts import head_facts, stored_facts, unusual
-from specviz.bench.inspection.forced import Foresight, Reading, foresee_parallel
-from specviz.bench.inspection.lens import lenses
-from specviz.bench.inspection.passages import Passage, open_target, passages
-from specviz.bench.inspection.readings import layers_wanted
-from specviz.bench.inspection.verdict import ROUNDS, Verdict, advice, judge
 from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.networks.parallel_net import ParallelNet
 from specviz.errors import ModelUnavailable
 from specviz.figures.drafter_readings import MOST, Lens, acceptance_of_readings, logit_lens
 from specviz.figures.reliability import Bin, binned, calibration_error, of_bins
+from specviz.inspection import OWN
+from specviz.inspection.facts import head_facts, stored_facts, unusual
+from specviz.inspection.forced import Foresight, Reading, foresee_parallel
+from specviz.inspection.lens import lenses
+from specviz.inspection.passages import Passage, open_target, passages
+from specviz.inspection.readings import layers_wanted
+from specviz.inspection.verdict import ROUNDS, Verdict, advice, judge
 from specviz.models.drafters import dialects
 from specviz.models.drafters.heads import fit_of, load_heads, ours
 from specviz.models.drafters.own_heads import as_head

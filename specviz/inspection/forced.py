@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specviz.bench.inspection.passages import Passage
 from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.drafters.networks.parallel_net import ParallelNet
+from specviz.inspection.passages import Passage
 
 LEAST = math.log(1e-6)
 """log q of a token that the head cannot draft."""

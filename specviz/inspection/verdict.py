@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from specviz.bench.inspection.forced import Foresight, Reading, foresee
-from specviz.bench.inspection.passages import Passage
-from specviz.bench.inspection.readings import Other, others
+from specviz.inspection.forced import Foresight, Reading, foresee
+from specviz.inspection.passages import Passage
+from specviz.inspection.readings import Other, others
 from specviz.models.hub.published import Fit
 
 BLOCK = 8
