@@ -15,7 +15,7 @@ from specviz.trace import store
 from specviz.trace.schema import Run, Step, Trace
 
 if TYPE_CHECKING:
-    from specviz.engines.server import Counters, Server
+    from specviz.engines.server import Ask, Counters, Server
 
 HELP = "draw what a running server does with a prompt"
 MOST_PROMPTS = 256
@@ -108,10 +108,12 @@ def _tell_counters(counts: Counters) -> None:
     tell(f"The server's counters meanwhile: {counts.accepted} of {counts.drafted} drafted tokens accepted, by place: {rates}.")
 
 
-def _speedup(server: Server, baseline: Server, asks: Sequence[object], rounds: int) -> None:
+def _speedup(server: Server, baseline: Server, asks: Sequence[Ask], rounds: int) -> None:
     """Seconds an answered token of both, each prompt on both in turn."""
     from specviz.engines import server as servers
 
+    if server.url == baseline.url:
+        raise BadInput("--baseline names the same server; start the model once more without speculation, on another port.")
     if server.model.rsplit("/", 1)[-1] != baseline.model.rsplit("/", 1)[-1]:
         tell(f"Two models: {server.model} and {baseline.model}. The ratio compares them as they are.")
     ratios, equal = [], 0
@@ -121,7 +123,7 @@ def _speedup(server: Server, baseline: Server, asks: Sequence[object], rounds: i
             spent = {}
             texts = {}
             for one in pair:
-                answer = servers.Answer(one, ask)  # type: ignore[arg-type]
+                answer = servers.Answer(one, ask)
                 for _ in answer.events():
                     pass
                 assert answer.trace is not None and answer.trace.end is not None

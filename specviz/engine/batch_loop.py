@@ -57,6 +57,12 @@ class BatchRow(RunState):
         super().__post_init__()
         self.recorded = self.deferred_steps(deferred=False)
 
+    @classmethod
+    def of(cls, alone: RunState) -> BatchRow:
+        """A run that was to have a session of its own as a row; its outcome stays the one that whoever asked holds."""
+        settings = (alone.prompt, alone.warp, alone.noise, alone.budget, alone.recorder, alone.cancel)
+        return cls(alone.target, alone.composition, *settings, outcome=alone.outcome)
+
     def enter(self, number: int, session: RowSession) -> None:
         """Take a row and put the prompt into it."""
         self.number, self.session = number, session

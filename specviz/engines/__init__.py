@@ -9,7 +9,7 @@ vLLM, plugin      :mod:`specviz.engines.vllm_plugin`             the same (q whe
 vLLM, server      ``connect URL``; start it with                 accepted tokens, p, drafted and accepted counts; rejected
                   ``--per-request-spec-decode-metrics detailed`` drafts are counted, not named
 llama.cpp         ``connect URL``                                the same, by the counts beside each token
-SGLang, others    ``connect URL``                                tokens that arrive together, p
+others            ``connect URL``; SGLang was not tried here     tokens that arrive together, p
 a file            ``import FILE``: see :mod:`.imports`           what is in it
 ================  =============================================  ==========================================================
 

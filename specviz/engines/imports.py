@@ -5,9 +5,9 @@ file                                    what becomes of it
 ======================================  ====================================================================================
 response of vLLM or another server      ``choices[0]`` with ``logprobs`` or ``token_ids``: the text's tokens;
 (JSON, of a chat or a completion)       ``metrics.speculative_decoding.per_step_accepted`` and ``per_step_drafted``: the rounds;
-                                        ``usage.prompt_tokens``: the first position; ``timings`` of llama.cpp: counts
-dump of llama.cpp (JSON lines with      ``pos[i].tok``, ``p``: drafted token and the drafter's probability; ``acc``,
-``n_draft`` and ``pos``)                ``n_accepted``: the verdict; ``top``: other drafts, pruned; one trace for each ``seq``
+                                        ``usage.prompt_tokens``: the first position
+dump of llama.cpp's fork tq3 (JSON      ``pos[i].tok``, ``p``: drafted token and the drafter's probability; ``acc``,
+lines with ``n_draft`` and ``pos``)     ``n_accepted``: the verdict; one trace for each ``seq``
 records of aiperf (JSON lines with      ``metrics`` of a request, a table of all of them: acceptance, tokens a second; no steps,
 ``metrics`` and ``metadata``)           so no trace
 ======================================  ====================================================================================
@@ -33,20 +33,9 @@ from specviz.trace.schema import MAX_STEPS, End, Run, Sampling, Trace
 MOST_BYTES = 64 << 20
 MOST_TRACES = 256
 MOST_PROMPT = 1_000_000
-_RESPONSE = {
-    "choices",
-    "usage",
-    "metrics",
-    "timings",
-    "model",
-    "id",
-    "object",
-    "created",
-    "prompt_token_ids",
-    "system_fingerprint",
-}
-_DUMP = {"step", "seq", "n_draft", "n_accepted", "pmin_drop", "pos"}
-_PLACE = {"i", "tok", "p", "logp", "acc", "top"}
+_RESPONSE = {"choices", "usage", "metrics", "model", "id", "object", "created", "prompt_token_ids"}
+_DUMP = {"step", "seq", "n_draft", "n_accepted", "pos"}
+_PLACE = {"i", "tok", "p", "logp", "acc"}
 
 
 @dataclass(frozen=True)
@@ -106,6 +95,7 @@ def _responses(objects: Sequence[dict[str, Any]]) -> Imported:
     traces, unread, notes = [], set[str](), []
     for response in objects[:MOST_TRACES]:
         unread |= {key for key in response if key not in _RESPONSE}
+        unread |= {f"metrics.{key}" for key in response.get("metrics") or () if key != "speculative_decoding"}
         trace, warning = _response(response)
         traces.append(trace)
         notes += [warning] if warning else []

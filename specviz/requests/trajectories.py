@@ -71,9 +71,7 @@ def _together(prepared: Prepared, numbers: Sequence[int], cancel: threading.Even
     rows = []
     for number in numbers:
         composition = prepared.compose(cost_curve=lambda: shared(prepared.parts.cost_curve(), len(numbers)))
-        alone = prepared.decoding(composition, prepared.request.seed, "off", cancel, number)
-        settings = (alone.prompt, alone.warp, alone.noise, alone.budget, alone.recorder, cancel)
-        rows.append(BatchRow(alone.target, composition, *settings, outcome=alone.outcome))
+        rows.append(BatchRow.of(prepared.decoding(composition, prepared.request.seed, "off", cancel, number)))
     capacity = min(prepared.target.context_length, len(prepared.prompt_ids) + prepared.budget)
     taps = sorted({tap for row in rows for tap in row.composition.hidden_state_layers})
     batch = TextRows(prepared.target, [capacity] * len(rows), taps)

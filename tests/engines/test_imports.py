@@ -34,12 +34,14 @@ def written(folder: Path, told: Any, lines: bool = False) -> Path:
 
 
 def test_a_response_with_counts_is_rebuilt_round_by_round(tmp_path: Path) -> None:
-    found = imports.read(written(tmp_path, response([2, 0, 3], [3, 2, 4], words=9, kv_transfer_params=None)))
+    found = imports.read(
+        written(tmp_path, response([2, 0, 3], [3, 2, 4], words=9, kv_transfer_params=None, timings={"draft_n": 3}))
+    )
     (trace,) = found.traces
     metrics.check_identities(trace)
     assert [len(step.emitted) for step in trace.steps] == [1, 3, 1, 4]
     assert [step.verified for step in trace.steps] == [0, 3, 2, 4] and trace.steps[0].position == 4
-    assert found.unread == ("kv_transfer_params",) and not found.notes
+    assert found.unread == ("kv_transfer_params", "timings") and not found.notes
     assert trace.end is not None and trace.end.text == "".join(WORDS[:9])
     assert store.read(store.text(trace).encode()).end is not None
 
@@ -62,11 +64,18 @@ def test_a_dump_of_drafts_has_the_drafters_probabilities(tmp_path: Path) -> None
     first = [{"i": place, "tok": token, "acc": int(place == 0), **q} for place, (token, q) in enumerate(draft)]
     rounds = [
         {"step": 0, "seq": 1, "n_draft": 3, "n_accepted": 1, "pos": first},
-        {"step": 1, "seq": 1, "n_draft": 1, "n_accepted": 1, "pos": [{"i": 0, "tok": 8, "p": 0.5, "acc": 1}], "gpu": 0},
+        {
+            "step": 1,
+            "seq": 1,
+            "n_draft": 1,
+            "n_accepted": 1,
+            "pos": [{"i": 0, "tok": 8, "p": 0.5, "acc": 1, "top": []}],
+            "gpu": 0,
+        },
         {"step": 0, "seq": 2, "n_draft": 0, "n_accepted": 0, "pos": []},
     ]
     found = imports.read(written(tmp_path, rounds, lines=True))
-    assert len(found.traces) == 2 and found.unread == ("gpu",)
+    assert len(found.traces) == 2 and found.unread == ("gpu", "pos.top")
     step = found.traces[0].steps[0]
     assert [node.status for node in step.nodes[1:]] == [ACCEPTED, REJECTED, SKIPPED]
     assert [round(node.q or 0, 4) for node in step.nodes[1:]] == [0.9, 0.3679, 0.2]

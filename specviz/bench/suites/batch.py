@@ -42,8 +42,7 @@ def assemble(
     for request in ready:
         composition = _composition(request, len(ready))
         alone = request.decoding(composition, request.request.seed, record or request.request.record, cancel)
-        row_settings = (alone.prompt, alone.warp, alone.noise, alone.budget, alone.recorder, cancel)
-        rows.append(BatchRow(target, composition, *row_settings))
+        rows.append(BatchRow.of(alone))
         compositions.append(composition)
     taps = {tap for composition in compositions for tap in composition.hidden_state_layers}
     capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from specviz.bench.kit.prompts import KINDS
 from specviz.engines.server import Answer, Ask, Server, look
-from specviz.errors import BadInput
+from specviz.errors import BadInput, SpecvizError
 from specviz.request import Memory, Request
 from specviz.runner import run
 from specviz.trace.schema import Trace
@@ -77,4 +77,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except SpecvizError as problem:
+        sys.exit(str(problem))

@@ -122,6 +122,9 @@ class Writer:
     def _begin(self, told: tuple[str, list[int], Any]) -> None:
         name, prompt, params = told
         if self._files >= MOST_FILES or not prompt:
+            if self._files == MOST_FILES:
+                _LOG.warning("specviz has written %d traces and records no further requests.", MOST_FILES)
+                self._files += 1
             return
         self._files += 1
         text = self._texts()

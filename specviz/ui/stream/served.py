@@ -10,9 +10,10 @@ from specviz.engine.stop import Stop
 from specviz.engines.server import Answer, Ask, Counters, Server, counters, look
 from specviz.errors import BadInput
 from specviz.request import Memory, Request
-from specviz.trace.schema import End
+from specviz.trace.schema import End, Run
 from specviz.ui.stream.engine import Event, Progress, Stream
 
+NOT_SENT = "The server drafts as it was started: the form's method, its parameters, draft, top-k, top-p and device were not sent."
 SERVED = "server:"
 """What the name of such a target begins with; its address follows."""
 
@@ -43,6 +44,8 @@ def _asked(url: str, request: Request, cancel: threading.Event, progress: Progre
     if isinstance(cancel, Stop):
         cancel.begin()
     for event in Answer(server, ask, cancel).events():
+        if isinstance(event, Run):
+            event = replace(event, warnings=(*event.warnings, NOT_SENT))
         yield _with_counters(event, server, before) if isinstance(event, End) else event
 
 
