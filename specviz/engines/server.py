@@ -68,6 +68,8 @@ class Ask:
     temperature: float = 0.0
     seed: int = 0
     raw: bool = False
+    top_p: float = 1.0
+    top_k: int = 0
 
     def __post_init__(self) -> None:
         if not self.prompt.strip():
@@ -106,7 +108,7 @@ def address(url: str) -> str:
 def look(url: str, key: str = "") -> Server:
     """What answers at this address. Raises BadInput, with what to do, where nothing does."""
     base = address(url)
-    with _client(key) as client:
+    with connection(key) as client:
         models = _json(client, f"{base}/v1/models")
         names = [str(entry.get("id", "")) for entry in models.get("data") or [] if isinstance(entry, Mapping)]
         if not names:
@@ -118,7 +120,7 @@ def look(url: str, key: str = "") -> Server:
 
 def counters(server: Server) -> Counters | None:
     """The server's counts of speculation, None where it has none."""
-    with _client(server.key) as client:
+    with connection(server.key) as client:
         try:
             response = client.get(f"{server.url}/metrics")
         except httpx.HTTPError:
@@ -154,6 +156,13 @@ class Answer:
     _told: dict[str, Any] = field(default_factory=dict)
     _reason: str = ""
     _message: str = ""
+    name: str = ""
+    """What the server calls this answer: the plugin's file of it begins so."""
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        """Token ids of the prompt as the server read it, empty where it does not tell."""
+        return tuple(self._prompt_ids)
 
     def events(self) -> Iterator[Run | Step | End]:
         """The run, a step an arrival, the end. A server that breaks off ends it with what there is, and says why."""
@@ -186,7 +195,7 @@ class Answer:
         """Arrivals of tokens; what else the server says goes to ``_told``."""
         url = f"{self.server.url}/v1/{'completions' if self.ask.raw else 'chat/completions'}"
         groups, before = CountedRounds(), started
-        with _client(self.server.key) as client, client.stream("POST", url, json=self._body()) as answer:
+        with connection(self.server.key) as client, client.stream("POST", url, json=self._body()) as answer:
             if answer.status_code != 200:
                 raise _BrokenOff(_refusal(answer))
             for event in _events(answer):
@@ -206,6 +215,7 @@ class Answer:
     def _keep(self, event: Mapping[str, Any]) -> None:
         if event.get("error"):
             raise _BrokenOff(str(event["error"])[:300])
+        self.name = self.name or str(event.get("id") or "")
         for name in ("metrics", "usage", "timings", "sglext_spec", "sglext"):
             if event.get(name):
                 self._told[name] = event[name]
@@ -225,6 +235,10 @@ class Answer:
             body |= {"prompt": ask.prompt, "logprobs": TOP}
         else:
             body |= {"messages": [{"role": "user", "content": ask.prompt}], "logprobs": True, "top_logprobs": TOP}
+        if ask.top_p < 1:
+            body["top_p"] = ask.top_p
+        if ask.top_k:
+            body["top_k"] = ask.top_k
         if kind == "vllm":
             body["return_token_ids"] = True
         if kind == "llama.cpp":
@@ -246,7 +260,7 @@ class Answer:
             title=f"Served by {server.title}",
             exactness="exact",
             parameters={},
-            sampling=Sampling(ask.temperature, seed=ask.seed),
+            sampling=Sampling(ask.temperature, ask.top_k, ask.top_p, ask.seed),
             device="server",
             dtype="",
             tier="served",
@@ -350,7 +364,7 @@ def _why(problem: Exception) -> str:
 
 
 @contextmanager
-def _client(key: str) -> Iterator[httpx.Client]:
+def connection(key: str) -> Iterator[httpx.Client]:
     """A client that follows no redirection and no proxy of the environment: it talks to the address that was named."""
     timeout = httpx.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
