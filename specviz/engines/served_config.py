@@ -16,7 +16,8 @@ from typing import Any
 
 import httpx
 
-from specviz.engines.server import Server, connection
+from specviz.engines.server import Server
+from specviz.engines.server_counters import connection
 from specviz.engines.vllm_methods import HEAD, Serving
 from specviz.engines.vllm_plugin.labels import DRAFTER, INFO, SETTINGS
 from specviz.errors import BadInput

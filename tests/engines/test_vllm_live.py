@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from specviz.__main__ import main
-from specviz.engines.server import Answer, Ask, Counters, Server, counters, look
+from specviz.engines.server import Answer, Ask, Server, look
+from specviz.engines.server_counters import Counters, counters
 from specviz.engines.vllm_methods import CLASS
 from specviz.engines.vllm_plugin.labels import DRAFTER
 from specviz.errors import BadInput
@@ -161,10 +162,10 @@ def test_traces_say_what_the_server_counts_of_eight_requests_at_once(way: str, t
         assert main(["export-drafter", "eagle3", "--to", "speculators", "--out", str(tmp_path / "head")]) == 0
         speculative["model"] = str(tmp_path / "head")
     with vllm(tmp_path, speculative, OWN) as running:
-        before = counters(running.server)
+        before = counters(running.server.url)
         seen = answers(running, PROMPTS)
         traces = recorded(running, len(PROMPTS))
-        after = counters(running.server)
+        after = counters(running.server.url)
     assert before is not None and after is not None
     ours, theirs = counted(traces), after.since(before)
     assert (ours.drafts, ours.drafted, ours.accepted) == (theirs.drafts, theirs.drafted, theirs.accepted)

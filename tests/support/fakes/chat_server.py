@@ -22,6 +22,8 @@ class Script:
     metrics: Sequence[str] = ("",)
     breaks_after: int | None = None
     status: int = 200
+    pause: float = 0.0
+    """Seconds before each event."""
     pages: Mapping[str, str] = field(default_factory=dict)
     """Other pages by their path, such as /server_info."""
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -82,6 +84,7 @@ def serving(script: Script) -> Iterator[str]:
             for number, event in enumerate(script.events):
                 if number == script.breaks_after:
                     return None
+                threading.Event().wait(script.pause)
                 self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
                 self.wfile.flush()
             self.wfile.write(b"data: [DONE]\n\n")
