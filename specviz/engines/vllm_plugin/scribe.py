@@ -214,9 +214,16 @@ def _short(name: str) -> str:
     return Path(name).name if Path(name).is_absolute() else name[:1024]
 
 
+def out_of_the_way() -> None:
+    """Low priority, and every core: vLLM binds the thread that started this process to one that it computes on."""
+    os.nice(NICE)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
 def main(folder: str, source: IO[bytes]) -> None:
     """Write until the input ends."""
-    os.nice(NICE)
+    out_of_the_way()
     scribe = Scribe(Path(folder))
     for message in received(source):
         scribe.take(*message)
