@@ -49,9 +49,7 @@ def pure(seed: int = 0, dtype: torch.dtype = torch.float64, vocab: int = VOCAB, 
     return _lively(Mamba2ForCausalLM(Mamba2Config(**shape | changes)), dtype)
 
 
-def granite(
-    seed: int = 0, dtype: torch.dtype = torch.float64, context: int = 1024, vocab: int = VOCAB, experts: int = 0
-) -> Any:
+def granite(seed: int = 0, dtype: torch.dtype = torch.float64, context: int = 1024, vocab: int = VOCAB, experts: int = 0) -> Any:
     """Granite 4.0 H's shape: two Mamba-2 layers, one of attention without positions, four multipliers."""
     torch.manual_seed(seed)
     config = GraniteMoeHybridConfig(
