@@ -62,8 +62,8 @@ def anatomy(model: Any) -> Anatomy:
     parts_of = _READERS.get(type(model).__name__)
     if parts_of is None:
         raise ModelUnavailable(
-            f"{type(model).__name__} has recurrent layers, and only Mamba-2's and the gated delta rule's can hold the branches of "
-            f"a draft tree here: choose a target of the classes {', '.join(_READERS)}, or one whose layers all attend."
+            f"{type(model).__name__} has recurrent layers, and only Mamba-2's and the gated delta rule's can hold the branches "
+            f"of a draft tree here: choose a target of the classes {', '.join(_READERS)}, or one whose layers all attend."
         )
     return parts_of(model)
 
