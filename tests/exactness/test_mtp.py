@@ -43,7 +43,12 @@ class World:
         return decode(self.target, self.compose(name, values, warp), PROMPT, budget, warp, 7)  # type: ignore[arg-type]
 
 
-@pytest.fixture(scope="module", params=KINDS)
+QUICK = ("qwen3_5", "glm4_moe")
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow) for kind in KINDS], ids=KINDS
+)
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(request.param, tmp_path_factory.mktemp(request.param))
 
@@ -54,7 +59,7 @@ def test_chains_and_trees_equal_the_target_alone(world: World, warp: Warp) -> No
     chain, tree = world.run("eagle2", CHAIN, warp), world.run("eagle2", TREE, warp)
     assert chain.ids == alone.ids and tree.ids == alone.ids and len(tree.ids) == 220
     assert all([node.parent for node in step.nodes] == list(range(-1, len(step.nodes) - 1)) for step in chain.steps)
-    assert sum(len(step.path) for step in tree.steps) > 10
+    assert sum(len(step.path) for step in tree.steps) > 5
     assert world.run("eagle", {"rule": "match"}, warp, 60).ids == alone.ids[:60], "the fixed tree"
 
 
