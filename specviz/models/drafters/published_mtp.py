@@ -83,10 +83,12 @@ _REASONS = {
     "glm4_moe_lite": "attend through a low-rank latent (MLA)",
     "glm_moe_dsa": "attend through a low-rank latent (MLA) and an index",
     "longcat_flash": "attend through a low-rank latent (MLA)",
+    "bailing_hybrid": "attend through a low-rank latent (MLA)",
     "deepseek_v4": "keep several residual streams",
+    "qwen4_exp": "keep several residual streams",
     "nemotron_h": "alternate attention with experts in layers of their own kinds",
-    "mimo_v2_flash": "are three, one a depth, with windows and sinks",
-    "step3p7": "are three, one a depth",
+    "mimo_v2_flash": "attend with sinks",
+    "step3p7": "are several, one a depth",
 }
 """What MTP layers of other classes do that our network does not."""
 
