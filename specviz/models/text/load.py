@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from specviz.engine.attention import GROUPED
 from specviz.errors import ModelUnavailable, OutOfMemory
 from specviz.models.cache import ModelCache
 from specviz.models.device import choose_device, choose_dtype, cpu_has_bfloat16, dtype_name
@@ -91,6 +92,8 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, pro
     shape = architecture_of(model)
     with exclusive_loading():
         pack(model)
+    if shape.attention == "sdpa" and device.type == "cpu":
+        model.set_attn_implementation(GROUPED)
     return LoadedText(
         name=name,
         model=model,
