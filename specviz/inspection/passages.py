@@ -14,6 +14,7 @@ from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.request import Request
 from specviz.runner import prepare
 from specviz.targets.causal import causal_target
+from specviz.targets.hybrid import HybridTarget
 from specviz.targets.text import TextTarget
 
 Report = Callable[[str], object]
@@ -31,19 +32,14 @@ class Passage:
     logits: Tensor
 
 
-def open_target(name: str, dtype: str = "auto") -> tuple[LoadedText, TextTarget]:
-    """The target by name. Raises ModelUnavailable for one that is not a decoder whose layers attend."""
+def open_target(name: str, dtype: str = "auto") -> tuple[LoadedText, TextTarget | HybridTarget]:
+    """The target by name. Raises ModelUnavailable for one that cannot verify trees."""
     loaded = load_causal_lm(name, dtype)
-    target = causal_target(loaded.model, loaded.name, loaded.eos_ids, "eager")
-    if not isinstance(target, TextTarget):
-        raise ModelUnavailable(
-            f"{name} has recurrent layers, whose states no head that we read drafts from. Choose another target."
-        )
-    return loaded, target
+    return loaded, causal_target(loaded.model, loaded.name, loaded.eos_ids, "eager")
 
 
 def passages(
-    name: str, target: TextTarget, prompts: Sequence[str], tokens: int, layers: Sequence[int], dtype: str = "auto"
+    name: str, target: TextTarget | HybridTarget, prompts: Sequence[str], tokens: int, layers: Sequence[int], dtype: str = "auto"
 ) -> Iterator[Passage]:
     """What the target writes for each prompt, up to ``tokens`` tokens, with the hidden states of these ``layers``."""
     for prompt in prompts:
@@ -58,7 +54,7 @@ def passages(
 
 
 @torch.inference_mode()
-def passage(target: TextTarget, prompt: Sequence[int], answer: Sequence[int], layers: Sequence[int]) -> Passage:
+def passage(target: TextTarget | HybridTarget, prompt: Sequence[int], answer: Sequence[int], layers: Sequence[int]) -> Passage:
     """One pass of the target over prompt and answer."""
     ids = torch.tensor([*prompt, *answer], device=target.device)
     output = target.model(input_ids=ids[None], output_hidden_states=True, use_cache=False)

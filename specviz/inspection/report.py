@@ -26,8 +26,10 @@ from specviz.models.drafters.heads import fit_of, load_heads, ours
 from specviz.models.drafters.own_heads import as_head
 from specviz.models.hub.published import Fit, open_repository
 from specviz.models.text.load import LoadedText
+from specviz.targets.hybrid import HybridTarget
 from specviz.targets.text import TextTarget
 
+Target = TextTarget | HybridTarget
 Tell = Callable[[str], object]
 
 
@@ -173,7 +175,7 @@ def inspect(
 
 
 def _read(
-    name: str, loaded: LoadedText, target: TextTarget, fit: Fit, tell: Tell
+    name: str, loaded: LoadedText, target: Target, fit: Fit, tell: Tell
 ) -> tuple[dict[str, Any], FeatureHead | ParallelNet, list[str]]:
     """What is stored, the drafter, and the lines that tell of both; those of what is stored are told at once."""
     if ours(name):
@@ -222,7 +224,7 @@ def _taps(network: FeatureHead | ParallelNet) -> tuple[int, ...]:
     return network.config.taps if isinstance(network, FeatureHead) else (network.config.tap,)
 
 
-def _theta(target: TextTarget) -> float | None:
+def _theta(target: Target) -> float | None:
     rope = getattr(target.config, "rope_parameters", None) or {}
     theta = rope.get("rope_theta") if isinstance(rope, dict) else None
     return None if theta is None else float(theta)
