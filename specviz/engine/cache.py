@@ -43,6 +43,9 @@ class _Bank:
 class KeyValueLayer(DynamicLayer):
     """One layer's part of a :class:`KeyValues`: views [batch, head, kv, size] of its keys and of its values."""
 
+    key_buffer: Tensor
+    value_buffer: Tensor
+
     def __init__(self, store: KeyValues, number: int) -> None:
         super().__init__()
         self.store = store
@@ -121,7 +124,6 @@ class KeyValues:
         layer.key_buffer = self._banks[key_bank].entries[key_place]
         layer.value_buffer = self._banks[value_bank].entries[value_place]
 
-    @torch.inference_mode()
     def reserve(self, needed: int) -> None:
         """Double the memory until ``needed`` columns fit; what is there stays, at another address."""
         if needed <= self.capacity:

@@ -72,7 +72,6 @@ class Decoding(RunState):
         if last is not None:
             yield last
 
-
     def _round(self, session: Session, recorded: DeferredSteps, clock: Stopwatch) -> Settled:
         """Draft, verify, judge, commit."""
         clock.start(recorded.spent_ns)

@@ -91,6 +91,11 @@ def is_captured(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
+def new_pool() -> Any:
+    """Memory for the graphs of one cache, of which one is replayed at a time."""
+    return torch.cuda.graph_pool_handle()
+
+
 def captured(call: Callable[[], Outputs], device: torch.device, pool: Any) -> tuple[Callable[[], None], Outputs]:
     """What replays ``call``, and the outputs that a replay fills. Graphs of one ``pool`` share memory for what lies in between:
     they may be replayed in any order, one at a time, and a replay spoils what the one before it gave.
@@ -172,6 +177,7 @@ class Lease:
         for name in [name for name in self.inputs if name[0] == variant]:
             del self.inputs[name]
 
+    @torch.inference_mode()
     def grow(self, columns: int) -> None:
         """Make room. Graphs know addresses, so they go."""
         if columns > self.cache.capacity:
@@ -254,8 +260,7 @@ class GraphRunner:
         """Capturing takes longer than many steps, and is done once: it is no part of any run's time."""
         lease = self.lease
         with capturing():
-            if lease.pool is None and self.device.type == "cuda":
-                lease.pool = torch.cuda.graph_pool_handle()
+            lease.pool = lease.pool or new_pool()
             graph = captured(lambda: self._pass(inputs, columns), self.device, lease.pool)
         lease.graphs[self.variant, self.taps, columns, width] = graph
         if len(lease.graphs) > GRAPHS:
