@@ -16,6 +16,7 @@ from specviz.engine.tiers import LEASES, TREE_ROOM, GraphRunner, Lease, choose_t
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
+from specviz.targets.placed import devices_of, layer_devices, refuse_offloaded
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
@@ -95,12 +96,18 @@ class TextTarget:
         reason = unsupported_reason(model, self.kinds)
         if reason:
             raise ModelUnavailable(f"{name} {reason}.")
+        refuse_offloaded(model, name)
+        self.spread = devices_of(model)
+        # What layers have in common whose entries one tensor of the cache can hold.
+        self.alike = tuple(zip(self.kinds, layer_devices(model, len(self.kinds)) or self.kinds, strict=True))
         # Models with a list of kinds take one mask for each kind; models that slide throughout take one mask.
         self._one_mask = not getattr(self.config, "layer_types", None)
         self.tier, self.warning = choose_tier(tier, self.device, self._obstacle())
 
     def _obstacle(self) -> str:
         """Why this model cannot be captured in a graph, or nothing."""
+        if self.spread:
+            return f"its layers lie on several devices ({', '.join(self.spread)}), and a graph is captured on one"
         if SLIDING in self.kinds:
             return "its sliding-window layers need a mask of their own in each pass"
         rope = _rope_kind(self.config)
@@ -185,10 +192,10 @@ class TextSession:
         self._cache: GrowingCache | FixedCache
         self._graph: GraphRunner | None = None
         if target.tier == "graph":
-            self._graph = self._runner(LEASES.take(target.model, target.kinds, capacity + TREE_ROOM))
+            self._graph = self._runner(LEASES.take(target.model, target.alike, capacity + TREE_ROOM))
             self._cache = self._graph.lease.cache
         else:
-            self._cache = GrowingCache(target.kinds, capacity + TREE_ROOM)
+            self._cache = GrowingCache(target.alike, capacity + TREE_ROOM)
 
     def _runner(self, lease: Lease) -> GraphRunner:
         """Padded passes over what was lent."""
@@ -275,4 +282,4 @@ class TextSession:
             if self._embed is not None:  # captured too, and of no use to another run
                 graph.lease.forget(graph.variant)
             LEASES.give(self.target.model, graph.lease)
-        self._cache = GrowingCache(self.target.kinds, 1)
+        self._cache = GrowingCache(self.target.alike, 1)
