@@ -46,7 +46,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="same seed, same text")
     kinds = ("auto", "float64", "float32", "bfloat16", "float16")
     parser.add_argument("--dtype", default="auto", choices=kinds, help="numbers the models compute with")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where they compute")
+    parser.add_argument(
+        "--device",
+        default="auto",
+        help="where they compute: auto, cpu, cuda, cuda:1; text also over several: cuda:all, cuda:0,cuda:1",
+    )
     parser.add_argument("--tier", default="auto", choices=("auto", "eager", "graph"), help="how passes are run")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="a method's parameter")
     parser.add_argument("--baseline", action="store_true", help="also run one token at a time, for the speed-up")

@@ -114,7 +114,10 @@ ROW = {
     "reached": True,
 }
 WRITE = f"import json, sys; json.dump({{'rows': [{ROW}]}}, open(sys.argv[1], 'w'))"
-HOLD = "import fcntl, sys, threading; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX); print('held', flush=True); threading.Event().wait()"
+HOLD = (
+    "import fcntl, sys, threading; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX); "
+    "print('held', flush=True); threading.Event().wait()"
+)
 STUBS = {
     "good": WRITE,
     "bad": "raise SystemExit('the device fell off')",

@@ -130,7 +130,8 @@ def fit_of(name: str, target: TextTarget) -> Fit:
     """What heads for this target have to fit."""
     model = target.model
     layers = int(model.config.get_text_config().num_hidden_layers)
-    return Fit(name, layers, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    return Fit(name, layers, *(part.to(target.device) for part in shared))
 
 
 def _laid_out(network: parallel_net.ParallelNet) -> parallel_net.ParallelNet:
