@@ -17,7 +17,7 @@ from specviz.models.device import cpu_has_bfloat16
 
 # The layout hint: passes over about this many rows are what a tree makes.
 _ROWS = 32
-_AGREE = {torch.float32: 1e-3, torch.bfloat16: 1e-2}
+AGREE = {torch.float32: 1e-3, torch.bfloat16: 1e-2}
 """How far a packed product may lie from the plain one, beside and relative to it, by number format."""
 
 
@@ -69,6 +69,6 @@ def _agrees(dtype: torch.dtype) -> bool:
     packed = PackedLinear(plain, keep_weight=False)
     for rows in (1, 3, 16, 40):
         x = torch.randn(1, rows, 96, generator=generator).to(dtype)
-        if not torch.allclose(plain(x), packed(x), atol=_AGREE[dtype], rtol=_AGREE[dtype]):
+        if not torch.allclose(plain(x), packed(x), atol=AGREE[dtype], rtol=AGREE[dtype]):
             return False
     return True

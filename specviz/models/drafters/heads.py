@@ -27,7 +27,7 @@ from specviz.models.drafters.arms import load_arms
 from specviz.models.drafters.lora_heads import load_changed
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.published import Fit, open_repository
-from specviz.models.packing import PackedLinear, can_pack, packs
+from specviz.models.packing import AGREE, PackedLinear, can_pack, packs
 from specviz.targets.text import TextTarget
 
 WEIGHTS = Path(__file__).resolve().parents[3] / "assets" / "weights"
@@ -150,7 +150,8 @@ def packed(weight: Tensor) -> Product:
     linear.weight = nn.Parameter(weight, requires_grad=False)
     module = PackedLinear(linear, keep_weight=False)
     probe = torch.linspace(-1, 1, 3 * weight.shape[1], dtype=weight.dtype).view(3, -1)
-    agrees = torch.allclose(module(probe), F.linear(probe, weight), atol=1e-3, rtol=1e-3)
+    apart = AGREE[weight.dtype]
+    agrees = torch.allclose(module(probe), F.linear(probe, weight), atol=apart, rtol=apart)
     return module if agrees else plain(weight)
 
 
