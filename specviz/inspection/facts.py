@@ -60,7 +60,8 @@ def unusual(head: FeatureHead) -> str:
         "normed_residual": "residual behind the norm",
         "feeds_normed": "feeds itself the normed output",
         "windows": f"sliding windows {list(how.windows)}",
-        "sections": f"rotary rates by axis {list(how.sections)}",
+        "sections": f"rotary rates by axis {list(how.sections)}{', in turn' if how.sections_woven else ''}",
+        "pictured": "the picture's own embeddings at its places",
         "rates": "scaled rotary rates",
         "centred": "norms' weights stored as their distance from one",
     }

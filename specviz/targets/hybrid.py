@@ -23,8 +23,9 @@ from specviz.engine.stop import pieces
 from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape, chain
-from specviz.errors import ContextFull
+from specviz.errors import ContextFull, ModelUnavailable
 from specviz.targets.mixers import Rule, mixer_of
+from specviz.targets.placed import devices_of
 from specviz.targets.state_layers import Scale, anatomy, scale_of
 from specviz.trace.notes.models import DecayHead, DecayMaskNote
 from specviz.trace.schema import Note
@@ -53,6 +54,8 @@ class HybridTarget:
         self.dtype = model.dtype
         self.wide = torch.promote_types(self.dtype, torch.float32)
         self.body = anatomy(model)
+        if devices_of(model):
+            raise ModelUnavailable(f"{name} has recurrent layers, whose states are kept on one device; name one device.")
         self.mixers = [mixer_of(block.mixer, self.dtype) for block in self.body.blocks if block.mixer is not None]
         self.together = _stacked([mixer.rule for mixer in self.mixers])
         self._norms = [

@@ -45,11 +45,13 @@ class HeadConventions:
     rotary_pairs: bool = False
     """Whether neighbours turn together (GPT-J), and not the two halves (NeoX)."""
     sections: tuple[int, ...] = ()
-    """How many rates follow the position in time, in height and in width, where rows have three positions (mrope)."""
+    """How many rates follow the position in time, in height and in width, where tokens have three positions (mrope)."""
     sections_woven: bool = False
     """Whether those rates alternate, and do not lie in three blocks."""
     windows: tuple[int, ...] = ()
     """Positions that each layer sees, 0 for the whole text; () sees it in all layers."""
+    pictured: bool = False
+    """What stands at a picture's places: the picture's own embeddings there, and not that of the prompt's placeholder."""
     eps: float = 1e-6
     centred: bool = False
     """Whether the weights of norms are stored as their distance from one (Qwen3-Next, Qwen3.5), those at the entry aside."""

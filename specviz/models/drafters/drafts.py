@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ SMALL = "small_draft"
 WEIGHTS = Path(__file__).resolve().parents[3] / "assets" / "weights"
 FILE = WEIGHTS / f"{SMALL}.safetensors"
 _LOCK = threading.Lock()
-_KEPT: dict[str, Any] = {}
+_KEPT: weakref.WeakKeyDictionary[Any, SmallLM] = weakref.WeakKeyDictionary()
 Progress = Callable[[str, float | None], None]
 
 
@@ -73,7 +74,7 @@ def _imitates(draft: Path, target: Path) -> None:
 
 def named_draft(name: str, loaded: LoadedText, target: TextTarget, progress: Progress) -> tuple[TextTarget, tuple[str, ...]]:
     """The model called ``name``, which has to share the target's tokenizer, and what the user should know of it."""
-    draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), target.device.type, progress)
+    draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), str(target.device), progress)
     same_tokenizer(loaded, draft)
     model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
     return model, tuple(word for word in (*draft.warnings, model.warning) if word)
@@ -87,10 +88,10 @@ def shipped_small(loaded: LoadedText, target: TextTarget) -> SmallLM:
             "neither. Name a draft model with the target's tokenizer."
         )
     with _LOCK:
-        if _KEPT.get("of") is not target.model:
+        small = _KEPT.get(target.model)
+        if small is None:
             embedding = target.model.get_input_embeddings().weight
-            _KEPT.update(of=target.model, small=load_small(FILE, embedding, target.dtype, target.device))
-        small: SmallLM = _KEPT["small"]
+            small = _KEPT[target.model] = load_small(FILE, embedding, target.dtype, target.device)
     return small
 
 

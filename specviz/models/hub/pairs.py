@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.models.hub.catalog import Entry, entries
+from specviz.models.hub.catalog import VISION, Entry, entries
 
 FLAT, SPECULATORS, NARROW, MTP = "flat", "speculators", "EAGLE-1/2", "MTP"
+PICTURE = "assets/images/scenes/donuts-tiger.png"
+"""A picture that ships, for targets that read pictures."""
 _TAPS = 3
 
 
@@ -86,12 +88,14 @@ class Pair:
         if self.pickled:
             fetch += (f"hf download {self.heads} --local-dir {folder}", f"python -m specviz convert {folder}/pytorch_model.bin")
             draft = f"{folder}-safetensors"
-        asked = '--prompt "Explain how rain forms, step by step." --baseline'
+        asked, shown = '--prompt "Explain how rain forms, step by step." --baseline', ""
+        if self.entry.modality == VISION:
+            asked, shown = f'--image {PICTURE} --prompt "Describe the picture." --baseline', f" --image {PICTURE}"
         if self.layout == MTP:
             asked = f"--param width=1 --param depth=3 --param nodes=3 {asked}"  # a chain, as engines draft with it
         return (
             *fetch,
-            f"python -m specviz inspect {draft} --target {self.target}",
+            f"python -m specviz inspect {draft} --target {self.target}{shown}",
             f"python -m specviz run --method {self.method} --target {self.target} --draft {draft} {asked}",
         )
 
@@ -116,6 +120,9 @@ PAIRS = (
     Pair("qwen3-4b", "AngelSlim/Qwen3-4B_eagle3", "eagle3", FLAT, HeadShape(**_QWEN, hidden=2560, inner=9728), note=_BASE),
     Pair("qwen3-8b", "AngelSlim/Qwen3-8B_eagle3", "eagle3", FLAT, HeadShape(**_QWEN_8B), note=_BASE),
     Pair("qwen3-8b", "RedHatAI/Qwen3-8B-speculator.eagle3", "eagle3", SPECULATORS, HeadShape(**_QWEN_8B, vocab=151936)),
+    Pair("qwen2.5-vl-7b-instruct", "Rayzl/qwen2.5-vl-7b-eagle3-sgl", "eagle3", FLAT,
+         HeadShape(3584, 18944, 28, 4, 128, 32000),
+         note="Reads pictures; three positions a token (mrope), the placeholder's embedding at the picture's places."),
 )  # fmt: skip
 """Pairs in both layouts of EAGLE-3 and in EAGLE-1's, smallest downloads within a target first, and targets that draft for
 themselves."""

@@ -35,6 +35,8 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 CLASSES: dict[str, Any] = {"llama-3": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
 NAMES = [f"{pair.heads} {pair.target}" for pair in PAIRS]
+TEXT = [pair for pair in PAIRS if pair.entry.modality == "text" and pair.layout != MTP]
+"""Those that read pictures are run in tests/commands/test_picture_pairs.py."""
 
 
 def config_of(pair: Pair) -> HeadConfig:
@@ -66,7 +68,6 @@ def test_every_command_can_be_typed(pair: Pair) -> None:
     assert sum("convert" in command for command in pair.commands) == pair.pickled
 
 
-PUBLISHED = [pair for pair in PAIRS if pair.layout != MTP]
 SEEING: dict[str, Any] = {
     "depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "out_hidden_size": HIDDEN, "in_channels": 3,
     "patch_size": 4, "spatial_merge_size": 2, "num_position_embeddings": 16,
@@ -151,7 +152,7 @@ def stored_heads(pair: Pair, folder: Path, target: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("pair", PUBLISHED, ids=lambda pair: f"{pair.heads} {pair.target}")
+@pytest.mark.parametrize("pair", TEXT, ids=lambda pair: f"{pair.heads} {pair.target}")
 def test_each_class_of_pair_drafts_a_whole_run(
     pair: Pair, tmp_path: Path, base_model: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -128,4 +128,4 @@ def near(model: Any, amount: float, seed: int = 1) -> Any:
     for weight in copy.parameters():
         if weight.ndim == 2:
             weight += amount * torch.randn_like(weight)
-    return copy
+    return copy.to(model.device)

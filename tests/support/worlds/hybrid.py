@@ -40,11 +40,11 @@ LADDER = {
 
 @cache
 def models(
-    kind: str, dtype: torch.dtype = torch.float64, noise: float = 0.02, context: int = 0
+    kind: str, dtype: torch.dtype = torch.float64, noise: float = 0.02, context: int = 0, device: str = "cpu"
 ) -> tuple[HybridTarget, HybridTarget]:
     """A target and a drafter that is often right."""
     more = {"context": context} if context else {}
-    model = MODELS[kind](dtype=dtype, **more)
+    model = MODELS[kind](dtype=dtype, **more).to(device)
     return target(model), target(near(model, noise))
 
 
