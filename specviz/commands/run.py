@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the user may say."""
     parser.add_argument("--method", required=True, metavar="M", help="a name that `methods` lists")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
-    parser.add_argument("--draft", metavar="D", help="the model that drafts, for methods that need one")
+    parser.add_argument("--draft", metavar="D", help="the model or heads that draft, or several with commas between")
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="what to write about")
     prompt.add_argument("--prompt-file", metavar="F", help="a file with the prompt in it, - for the input")

@@ -53,6 +53,16 @@ def draft_model(name: str | None, loaded: LoadedText, target: TextTarget, progre
     )
 
 
+def several_models(names: str, loaded: LoadedText, target: TextTarget, progress: Progress) -> dict[str, DraftModel]:
+    """The draft models in ``names``, with commas between them, by what their names end in. Raises ModelUnavailable as
+    :func:`draft_model` does, and where two end alike."""
+    given = [name.strip() for name in names.split(",") if name.strip()]
+    short = {name.rstrip("/").rsplit("/", 1)[-1]: name for name in given}
+    if len(short) < len(given):
+        raise ModelUnavailable(f"Two of the draft models in {names} have one name: give each once, or rename a folder.")
+    return {label: draft_model(name, loaded, target, progress) for label, name in short.items()}
+
+
 def _imitates(draft: Path, target: Path) -> None:
     """Raises ModelUnavailable when the drafter in ``draft`` did not learn from the model in ``target``."""
     if card_in(draft).get(IMITATES) != named(target):

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers import AutoModelForCausalLM
+from transformers.cache_utils import MtpCache
+from transformers.modeling_layers import MtpModel
 
 from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.networks.feature_head import FeatureHead
@@ -48,6 +51,24 @@ def test_an_mtp_layer_computes_the_published_formula_along_a_chain(tmp_path: Pat
         logits, outputs = one.foretold(tokens, states)
         assert float((ours[step] - logits[-1]).abs().max()) < 1e-4, step
         tokens, states = torch.cat((tokens, logits[-1:].argmax(-1))), torch.cat((states, outputs[-1:]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_transformers_own_mtp_model_reads_the_same_from_the_same_file(tmp_path: Path, kind: str) -> None:
+    """A referee nobody here wrote: its reader, its layer, its head, over the checkpoint that ours was read from."""
+    one = made(kind)
+    folder = stored(tmp_path, one, num_mtp_layers=1, mtp_layer_types=["full_attention"])
+    main = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float64, attn_implementation="eager", experts_implementation=None if kind == "qwen3_5" else "eager"
+    )
+    if kind == "glm4_moe":  # there by the layer numbers of the two published sizes
+        main._keys_to_ignore_on_load_unexpected = [rf"model\.layers\.{one.fit.layers}.*"]
+    referee = MtpModel.from_pretrained(main)
+    tokens, states = torch.tensor(IDS[1:]), one.states(IDS)[:-1]
+    cache = MtpCache(config=main.config.get_mtp_config())
+    output = referee.forward_layer(0, states[None], torch.arange(len(tokens))[None], cache, input_ids=tokens[None])
+    logits = referee._project_to_logits(output)[0]
+    assert float((chained(head_of(folder, one), tokens, states, 0)[0] - logits[-1]).abs().max()) < 1e-4
 
 
 def test_experts_stored_in_one_tensor_are_the_same(tmp_path: Path) -> None:
