@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specviz.commands import on_vllm
 from specviz.commands.console import ProgressLine, emit, tell
 from specviz.commands.stopping import Stopping
 from specviz.errors import BadInput, shown
@@ -57,6 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--picture", metavar="F", help="keep the picture of an image run in this PNG file")
     parser.add_argument("--out", metavar="F", help=f"keep the trace in this file ({store.SUFFIX})")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    on_vllm.arguments(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -64,6 +66,10 @@ def execute(options: argparse.Namespace) -> int:
     request = _request(options)
     _check_out(options.out)
     _check_out(options.picture)
+    _check_out(options.compare)
+    if options.engine == "vllm":
+        return on_vllm.execute(options, request)
+    on_vllm.only_there(options)
     from specviz.commands.live import Live
     from specviz.runner import stream
 

@@ -262,8 +262,8 @@ def _machine(device: torch.device) -> str:
 
 def check_modality(method: Method, modality: str, target: str) -> None:
     """Raise BadInput naming the methods that run on such a target when ``method`` does not."""
-    if modality not in method.modality:
-        names = ", ".join(candidate.name for candidate in all_methods().values() if modality in candidate.modality) or "none yet"
+    if not method.runs_on(modality):
+        names = ", ".join(candidate.name for candidate in all_methods().values() if candidate.runs_on(modality)) or "none yet"
         raise BadInput(
             f"{method.title} does not run on {target}, which works on {KINDS.get(modality, modality)}. Methods that do: {names}."
         )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.engine.attention import GROUPED
 from specviz.engine.cache import CACHE_ARGUMENT, FixedCache, GrowingCache
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.stop import pieces
@@ -59,7 +60,7 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
     if "local" in getattr(config, "attention_layers", ()):
         return "has local attention that counts cache slots, not positions; choose a target whose layers all attend fully"
     kernel = model.config._attn_implementation
-    if kernel not in KERNELS:
+    if kernel not in (*KERNELS, GROUPED):
         return f"runs the attention kernel {kernel}, which ignores a tree's mask; load it with {' or '.join(KERNELS)}"
     return ""
 

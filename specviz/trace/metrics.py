@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specviz.errors import BadTrace
+from specviz.trace.notes.models import ServedNote
 from specviz.trace.schema import PHASES, PRUNED, RESAMPLED, Baseline, End, Step, Trace
 
 FORMULAS: dict[str, str] = {
@@ -69,14 +70,15 @@ def histogram(steps: Sequence[Step]) -> list[int]:
 def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
     """Entry d - 1: of the steps that reached depth d - 1 and had a node to judge at d, the share that accepted one.
 
-    Verdicts count in full here, also those on tokens that a budget or an end-of-sequence cut off afterwards.
+    Verdicts count in full here, also those on tokens that a budget or an end-of-sequence cut off afterwards, and those on a
+    served run's drafts that were counted and not named.
     """
     judging: list[int] = []
     accepting: list[int] = []
     for step in steps:
         parents = {node.parent for node in step.nodes if node.status != PRUNED}
         for depth, reached in enumerate((0, *step.path)):
-            if reached not in parents:
+            if reached not in parents and not (depth == len(step.path) and _untold(step)):
                 continue
             if depth >= len(judging):
                 grown = depth + 1 - len(judging)
@@ -85,6 +87,11 @@ def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
             judging[depth] += 1
             accepting[depth] += depth < len(step.path) and step.nodes[step.path[depth]].status != RESAMPLED
     return [ratio(hits, trials) for hits, trials in zip(accepting, judging, strict=True)]
+
+
+def _untold(step: Step) -> bool:
+    """Whether the engine counts rejected drafts behind the path that it does not name."""
+    return any(note.type == ServedNote.type and note.data.get("untold") for note in step.notes)
 
 
 def node_efficiency(steps: Sequence[Step]) -> float | None:

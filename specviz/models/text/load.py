@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from specviz.engine.attention import GROUPED
 from specviz.errors import ModelUnavailable, OutOfMemory
 from specviz.models.cache import ModelCache
 from specviz.models.device import choose_devices, choose_dtype, cpu_has_bfloat16, dtype_name
@@ -97,6 +98,8 @@ def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
     if len(devices) == 1:
         with exclusive_loading():
             pack(model)
+    if shape.attention == "sdpa" and device.type == "cpu":
+        model.set_attn_implementation(GROUPED)
     return LoadedText(
         name=name,
         model=model,

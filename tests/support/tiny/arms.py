@@ -27,7 +27,7 @@ def arm(target: TextTarget, seed: int, draft: int = 40) -> SmallLM:
     for weight in net.parameters():
         if weight.ndim == 2:
             weight.normal_(std=2.0 * weight.shape[1] ** -0.5)
-    return net
+    return net.to(target.device)
 
 
 def arms(target: TextTarget) -> dict[str, SmallLM]:
