@@ -22,6 +22,7 @@ import pytest
 import torch
 
 from specviz.__main__ import main
+from specviz.engines import server_counters
 from specviz.engines.server import Answer, Ask, Server, look
 from specviz.engines.server_counters import Counters, counters
 from specviz.engines.vllm_methods import CLASS
@@ -59,6 +60,12 @@ class Running:
     process: subprocess.Popen[bytes]
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first answer compiles what it needs, which takes minutes where others compute."""
+    monkeypatch.setattr(server_counters, "SILENT_SECONDS", 600.0)
+
+
 def model() -> Path:
     """SmolLM2's folder in the cache."""
     from specviz.models.hub.cache_dir import cache_folder
@@ -88,11 +95,11 @@ def vllm(
     command = [
         PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(served or model()), "--port", str(port),
         "--dtype", "bfloat16",
-        "--enforce-eager", "--max-model-len", "1024", "--max-num-seqs", "8", "--per-request-spec-decode-metrics", "detailed",
+        "--enforce-eager", "--max-model-len", "1024", "--max-num-seqs", "8",
         *more,
     ]  # fmt: skip
     if speculative is not None:
-        command += ["--speculative-config", json.dumps(speculative)]
+        command += ["--per-request-spec-decode-metrics", "detailed", "--speculative-config", json.dumps(speculative)]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     try:
