@@ -33,6 +33,17 @@ class Outcome:
     reason: str = "budget"
     message: str = ""
     prefill_ns: int = 0
+    untimed: Untimed | None = None
+
+    @property
+    def captures(self) -> int:
+        """Passes captured in this run."""
+        return 0 if self.untimed is None else self.untimed.captures
+
+    @property
+    def capture_ns(self) -> int:
+        """Nanoseconds that capturing took, which are in no other time."""
+        return 0 if self.untimed is None else self.untimed.capturing
 
 
 @dataclass(frozen=True)
@@ -105,7 +116,7 @@ class RunState:
             )
         self.ids = list(self.prompt)
         self.round = 0
-        self.untimed = Untimed(self.target.device)
+        self.untimed = self.outcome.untimed = Untimed(self.target.device)
 
     def context(self, mark: Callable[[str], None] = _no_mark) -> Context:
         """What this round's parts may look at. ``mark`` ends a phase of the round's clock."""

@@ -22,8 +22,7 @@ def refuse_offloaded(model: Any, name: str) -> None:
     """Raise ModelUnavailable where parts of a model wait elsewhere and would be fetched anew for every pass."""
     devices = devices_of(model)
     away = [place for place in devices if place in OFFLOADED and (place != "cpu" or any("cpu" not in one for one in devices))]
-    empty = {weight.is_meta for weight in model.parameters()}
-    if away or len(empty) > 1:
+    if away or (model.device.type != "meta" and any(weight.is_meta for weight in model.parameters())):
         where = " and ".join(away) or "disk"
         raise ModelUnavailable(
             f"{name} has parts that are offloaded to the {where}, so every pass would fetch them anew: choose a smaller model or "

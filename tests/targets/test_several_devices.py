@@ -107,10 +107,10 @@ def test_an_offloaded_model_is_refused(away: str, tmp_path: Path) -> None:
     model.hf_device_map = {"model.embed_tokens": 0, "model.layers": away, "lm_head": 0}
     with pytest.raises(ModelUnavailable, match=f"offloaded to the {away}.*name more devices"):
         TextTarget(model, "tiny", ())
-    partly = tiny_llama()
-    partly.model.layers[-1].to("meta")
-    with pytest.raises(ModelUnavailable, match="offloaded"):
-        TextTarget(partly, "tiny", ())
+    del model.hf_device_map
+    model.model.layers[1].to("meta")
+    with pytest.raises(ModelUnavailable, match="offloaded to the disk"):
+        TextTarget(model, "tiny", ())
 
 
 def test_devices_are_named_singly_in_a_list_or_all(monkeypatch: pytest.MonkeyPatch) -> None:

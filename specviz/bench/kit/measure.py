@@ -78,7 +78,7 @@ class Bencher:
         gc.collect()
         started = time.perf_counter()
         steps = tuple(decoding.steps())
-        apart = decoding.outcome.prefill_ns + decoding.untimed.capturing
+        apart = decoding.outcome.prefill_ns + decoding.outcome.capture_ns
         seconds = time.perf_counter() - started - apart / 1e9
         return TimedRun(seconds, steps, tuple(decoding.outcome.output_ids))
 

@@ -98,8 +98,8 @@ def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
     if len(devices) == 1:
         with exclusive_loading():
             pack(model)
-        if shape.attention == "sdpa" and devices[0].type == "cpu":
-            model.set_attn_implementation(GROUPED)
+    if shape.attention == "sdpa" and device.type == "cpu":
+        model.set_attn_implementation(GROUPED)
     return LoadedText(
         name=name,
         model=model,
