@@ -11,8 +11,8 @@ import pytest
 
 from specviz.commands import run
 from specviz.methods.registry import all_methods
-from specviz.models.hub.catalog import resolve
 from specviz.models.drafters.published_mtp import FAMILIES
+from specviz.models.hub.catalog import resolve
 from specviz.models.hub.pairs import MTP, PAIRS
 
 SYSTEMS = {
@@ -49,7 +49,7 @@ def test_a_command_names_its_method_a_target_and_heads_that_are_read_for_it(name
 def test_models_that_draft_for_themselves_are_named_twice_and_listed() -> None:
     parser = argparse.ArgumentParser(exit_on_error=False)
     run.arguments(parser)
-    section = TABLE.split("## Targets that draft for themselves")[1]
+    section = TABLE.split("## Targets that draft for themselves")[1].split("\n## ")[0]
     (command,) = re.findall(r"`python -m specviz run ([^`]+)`", section)
     request = run._request(parser.parse_args(shlex.split(command)))
     assert request.target == request.draft and (request.target, request.method) in {
