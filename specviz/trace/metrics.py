@@ -32,7 +32,8 @@ FORMULAS: dict[str, str] = {
     "hindsight included.",
     "verified": "Drafted nodes the target scored, over all steps; root and padding are not counted.",
     "reason": "Why the run ended.",
-    "seconds": "Wall time per phase, over all steps; total is the sum of the five phases, prefill is apart from it.",
+    "seconds": "Wall time per phase, over all steps; total is the sum of the five phases; prefill is apart from it, "
+    "and so is capturing CUDA graphs, where there was any.",
     "shares": "Each phase's seconds divided by their total; the prefill is not in it.",
     "tokens_per_second": "Emitted tokens divided by decode seconds (draft, verify, judge, commit and host); the "
     "prefill is not in it.",
@@ -98,10 +99,11 @@ def node_efficiency(steps: Sequence[Step]) -> float | None:
     return ratio(sum(step.accepted for step in steps), sum(step.verified for step in steps))
 
 
-def seconds(steps: Sequence[Step], prefill_ns: int = 0) -> dict[str, float]:
-    """Wall time per phase in seconds, their total, and the prefill, which the total leaves out."""
+def seconds(steps: Sequence[Step], prefill_ns: int = 0, capture_ns: int = 0) -> dict[str, float]:
+    """Wall time per phase in seconds, their total, and the prefill and any capturing, which the total leaves out."""
     spent = {phase: sum(getattr(step.time, phase) for step in steps) for phase in PHASES}
-    return {phase: ns / 1e9 for phase, ns in (*spent.items(), ("total", sum(spent.values())), ("prefill", prefill_ns))}
+    apart = {"prefill": prefill_ns, **({"capture": capture_ns} if capture_ns else {})}
+    return {phase: ns / 1e9 for phase, ns in {**spent, "total": sum(spent.values()), **apart}.items()}
 
 
 def predicted_speedup(steps: Sequence[Step], baseline: Baseline) -> float | None:
@@ -115,10 +117,12 @@ def predicted_speedup(steps: Sequence[Step], baseline: Baseline) -> float | None
     return length * per_token / per_step
 
 
-def summarise(steps: Sequence[Step], end_reason: str, prefill_ns: int, baseline: Baseline | None = None) -> dict[str, Any]:
+def summarise(
+    steps: Sequence[Step], end_reason: str, prefill_ns: int, baseline: Baseline | None = None, capture_ns: int = 0
+) -> dict[str, Any]:
     """All numbers of a run as plain JSON; the keys are those of ``FORMULAS``, the last four only with a baseline."""
     emitted = sum(len(step.emitted) for step in steps)
-    spent = seconds(steps, prefill_ns)
+    spent = seconds(steps, prefill_ns, capture_ns)
     summary: dict[str, Any] = {
         "tau": tau(steps),
         "steps": len(steps),
