@@ -6,12 +6,14 @@ input become one. Axis names: ``row``, ``hidden``, ``kv`` (heads of keys), ``siz
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specviz.drafters.expert_layer import ExpertLayer
 from specviz.drafters.feature_stepper import FeatureCache, Layout, Product, attend, plain
 from specviz.drafters.networks.feature_head import EACH, TOGETHER, FeatureHead, HeadConfig, axis_of_rates, rotary_rates
 
@@ -19,20 +21,21 @@ _FIRST_POSITIONS = 1024
 
 
 class HeadCache:
-    """Keys and values of one run, a :class:`FeatureCache` a layer, and the position of each column, which windows need."""
+    """Keys and values of one run, a :class:`FeatureCache` a layer, and the place of each column in the text, which windows
+    need."""
 
     def __init__(self, config: HeadConfig, capacity: int, like: Tensor) -> None:
         self.layers = [FeatureCache(config, capacity, like) for _ in range(config.layers)]
-        self.positions = torch.empty(capacity, dtype=torch.long, device=like.device)
+        self.places = torch.empty(capacity, dtype=torch.long, device=like.device)
 
     def reserve(self, columns: int) -> None:
         """Make room for this many columns; what is there stays."""
         for layer in self.layers:
             layer.reserve(columns)
-        if columns > len(self.positions):
-            wider = self.positions.new_empty(max(columns, 2 * len(self.positions)))
-            wider[: len(self.positions)] = self.positions
-            self.positions = wider
+        if columns > len(self.places):
+            wider = self.places.new_empty(max(columns, 2 * len(self.places)))
+            wider[: len(self.places)] = self.places
+            self.places = wider
 
 
 @dataclass
@@ -43,10 +46,7 @@ class _Layer:
     bias: Tensor | None
     leaving: Product
     leaving_bias: Tensor | None
-    widening: Product
-    widening_bias: Tensor | None
-    narrowing: Product
-    narrowing_bias: Tensor | None
+    feed: Product
     turning: tuple[Tensor, Tensor] | None
     """Weights of the norms of queries and of keys, each [size]."""
     window: int
@@ -57,9 +57,9 @@ class HeadStepper:
 
     def __init__(self, head: FeatureHead, layout: Layout = plain) -> None:
         self.config, self.draft_ids, self._embedding = head.config, head.draft_ids, head.embedding
-        how, tensors = head.config.how, head.tensors
-        self._layers = [_laid_out(head, number, layout) for number in range(head.config.layers)]
-        self._fc, self._bias = layout(_entry(head)), tensors.get("fc.bias")
+        how, tensors = head.config.how, _whole(head)
+        self._layers = [_laid_out(head.config, tensors, number, layout) for number in range(head.config.layers)]
+        self._fc, self._bias = layout(_entry(head.config, tensors)), tensors.get("fc.bias")
         normed = how.head_norm and "norm.weight" in tensors
         self._norm = tensors["norm.weight"] if how.feeds_normed else None
         self._head = layout(head.head * tensors["norm.weight"] if normed and not how.feeds_normed else head.head)
@@ -72,6 +72,16 @@ class HeadStepper:
     def embedding(self) -> Tensor:
         """The head's own or the target's, [vocab, hidden]: every state has its device and its kind of numbers."""
         return self._embedding
+
+    @property
+    def axes(self) -> int:
+        """Positions of a token: 3 (time, height, width) where rates are dealt out to them, else its place alone."""
+        return 3 if self.config.how.sections else 1
+
+    @property
+    def pictured(self) -> bool:
+        """Whether it reads the picture's own embeddings at its places."""
+        return self.config.how.pictured
 
     def open(self, capacity: int) -> HeadCache:
         """An empty cache with room for ``capacity`` inputs at first."""
@@ -107,8 +117,9 @@ class HeadStepper:
     ) -> Tensor:
         """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on.
 
-        ``positions`` are [row], or [3, row] in time, height and width. ``mask`` is bool [row, column] up to and with the new
-        columns; None where every row sees them all. ``embedded`` [row, hidden] stands for tokens that are no words.
+        ``positions`` are places in the text [row], or [4, row]: the place, and the position in time, height and width.
+        ``mask`` is bool [row, column] up to and with the new columns; None where every row sees them all. ``embedded``
+        [row, hidden] stands for tokens that are no words.
         """
         how = self.config.how
         if embedded is None:
@@ -118,24 +129,23 @@ class HeadStepper:
             residual = features if self._residual is None else unit * self._residual
             pair = (self._unit(embedded), unit)
         else:
-            pair = (embedded, features)
+            pair = (self._unit(embedded), self._unit(features)) if self.config.paired else (embedded, features)
         entering = torch.cat(pair if how.embedding_first else pair[::-1], dim=-1)
         if not self.config.wide:
             residual = entering = self._project(entering)
-        axial = positions if positions.ndim == 1 else positions[0]
-        end = start + len(axial)
-        cache.positions[start:end] = axial
-        apart = axial[:, None] - cache.positions[None, :end] if any(how.windows) else None
-        turns = self._turns(positions)
+        places, axial = (positions, positions) if positions.ndim == 1 else (positions[0], positions[1:])
+        end = start + len(places)
+        cache.places[start:end] = places
+        apart = places[:, None] - cache.places[None, :end] if any(how.windows) else None
+        turns = self._turns(axial)
         for number, layer in enumerate(self._layers):
             seen = mask
             if layer.window and apart is not None:
                 near = apart < layer.window
                 seen = near if mask is None else mask & near
-            inputs = entering if number == 0 else self._unit(residual)
+            inputs = entering if number == 0 and not self.config.paired else self._unit(residual)
             residual = residual + self._attended(layer, inputs, turns, cache.layers[number], start, seen)
-            gate, up = _plus(layer.widening(self._unit(residual)), layer.widening_bias).chunk(2, dim=-1)
-            residual = residual + _plus(layer.narrowing(F.silu(gate) * up), layer.narrowing_bias)
+            residual = residual + layer.feed(self._unit(residual))
         return residual if self._norm is None else self._unit(residual) * self._norm
 
     def logits(self, outputs: Tensor) -> Tensor:
@@ -146,16 +156,20 @@ class HeadStepper:
         self, layer: _Layer, inputs: Tensor, turns: tuple[Tensor, Tensor], cache: FeatureCache, start: int, mask: Tensor | None
     ) -> Tensor:
         config, rows = self.config, len(inputs)
-        mixed = _plus(layer.entering(inputs), layer.bias).view(rows, config.heads + 2 * config.kv_heads, config.head_size)
-        queries, keys, values = mixed.split((config.heads, config.kv_heads, config.kv_heads), dim=1)
+        gates = config.heads if config.gated else 0
+        parts = (config.heads, config.kv_heads, config.kv_heads, gates)
+        mixed = _plus(layer.entering(inputs), layer.bias).view(rows, sum(parts), config.head_size)
+        queries, keys, values, gate = mixed.split(parts, dim=1)
         if layer.turning is not None:
             queries, keys = (self._unit(x) * weight for x, weight in zip((queries, keys), layer.turning, strict=True))
         all_keys, all_values = cache.put(start, self._turn(keys, turns), values)
         attended = attend(self._turn(queries, turns), all_keys, all_values, mask)
+        if gates:
+            attended = attended * gate.flatten(1).sigmoid()
         return _plus(layer.leaving(attended), layer.leaving_bias)
 
     def _turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, each [row, 1, rate]."""
+        """Cosines and sines, each [row, 1, rate], of positions [row] or [3, row]."""
         if positions.ndim == 1:
             cosine, sine = self._rotary[:, positions]
         else:
@@ -182,42 +196,68 @@ class HeadStepper:
         return F.rms_norm(x, (x.shape[-1],), eps=self.config.how.eps)
 
 
-def _entry(head: FeatureHead) -> Tensor:
+def _whole(head: FeatureHead) -> dict[str, Tensor]:
+    """The tensors with every norm's weight as what it multiplies by."""
+    how, tensors = head.config.how, dict(head.tensors)
+    for name, value in head.tensors.items():
+        entry = name in {"embedding_norm.weight", "state_norm.weight"}
+        if value.ndim == 1 and name.endswith("norm.weight") and (how.centred_entry if entry else how.centred):
+            tensors[name] = 1 + value
+    return tensors
+
+
+def _entry(config: HeadConfig, tensors: Mapping[str, Tensor]) -> Tensor:
     """The projection's matrix with the norms before it."""
-    tensors, kind = head.tensors, head.config.how.entry_norm
+    kind = config.how.entry_norm
+    if config.paired:
+        norms = (tensors["embedding_norm.weight"], tensors["state_norm.weight"])
+        return tensors["fc.weight"] * torch.cat(norms if config.how.embedding_first else norms[::-1])
     if kind == TOGETHER:
         return tensors["fc.weight"] * tensors["input_norm.weight"]
     if kind == EACH:
-        return tensors["fc.weight"] * torch.cat([tensors[f"fc_norm.{tap}.weight"] for tap in range(len(head.config.taps))])
+        return tensors["fc.weight"] * torch.cat([tensors[f"fc_norm.{tap}.weight"] for tap in range(len(config.taps))])
     return tensors["fc.weight"]
 
 
-def _laid_out(head: FeatureHead, number: int, layout: Layout) -> _Layer:
-    config, how = head.config, head.config.how
-    start = f"layers.{number}."
-    part = {name.removeprefix(start): value for name, value in head.tensors.items() if name.startswith(start)}
-    entering = torch.cat([part[f"self_attn.{name}_proj.weight"] for name in "qkv"])
+def _laid_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, layout: Layout) -> _Layer:
+    how, start = config.how, f"layers.{number}."
+    part = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+    matrices = [part[f"self_attn.{name}_proj.weight"] for name in "qkv"]
+    bias = _joined(part, "self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias")
+    if config.gated:  # beside each head's queries lie its gates, which go to the end
+        queries, gates = matrices[0].unflatten(0, (config.heads, 2, -1)).unbind(1)
+        matrices = [queries.flatten(0, 1), *matrices[1:], gates.flatten(0, 1)]
+    entering = torch.cat(matrices)
     if config.wide and number == 0:
         norms = (part["input_layernorm.weight"], part["hidden_norm.weight"])
         entering = entering * torch.cat(norms if how.embedding_first else norms[::-1])
     elif "input_layernorm.weight" in part:
         entering = entering * part["input_layernorm.weight"]
-    widening = torch.cat((part["mlp.gate_proj.weight"], part["mlp.up_proj.weight"])) * part["post_attention_layernorm.weight"]
     return _Layer(
         entering=layout(entering.contiguous()),
-        bias=_joined(part, "self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"),
+        bias=bias,
         leaving=layout(part["self_attn.o_proj.weight"]),
         leaving_bias=part.get("self_attn.o_proj.bias"),
-        widening=layout(widening.contiguous()),
-        widening_bias=_joined(part, "mlp.gate_proj.bias", "mlp.up_proj.bias"),
-        narrowing=layout(part["mlp.down_proj.weight"]),
-        narrowing_bias=part.get("mlp.down_proj.bias"),
+        feed=_feed(part, layout) if config.experts is None else ExpertLayer(config.experts, part, layout),
         turning=(part["self_attn.q_norm.weight"], part["self_attn.k_norm.weight"]) if config.head_norms else None,
         window=how.windows[number] if how.windows else 0,
     )
 
 
-def _joined(part: dict[str, Tensor], *names: str) -> Tensor | None:
+def _feed(part: Mapping[str, Tensor], layout: Layout) -> Product:
+    """A dense feed-forward of what the norm before it gives without its weight."""
+    widening = torch.cat((part["mlp.gate_proj.weight"], part["mlp.up_proj.weight"])) * part["post_attention_layernorm.weight"]
+    widen, narrow = layout(widening.contiguous()), layout(part["mlp.down_proj.weight"])
+    wide_bias, narrow_bias = _joined(part, "mlp.gate_proj.bias", "mlp.up_proj.bias"), part.get("mlp.down_proj.bias")
+
+    def feed(x: Tensor) -> Tensor:
+        gate, up = _plus(widen(x), wide_bias).chunk(2, dim=-1)
+        return _plus(narrow(F.silu(gate) * up), narrow_bias)
+
+    return feed
+
+
+def _joined(part: Mapping[str, Tensor], *names: str) -> Tensor | None:
     return torch.cat([part[name] for name in names]) if names[0] in part else None
 
 

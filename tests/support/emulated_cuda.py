@@ -74,6 +74,13 @@ def _room(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
+def _spoilt(dtype: torch.dtype) -> float:
+    """A number of this kind that nobody means."""
+    if dtype.is_floating_point:
+        return float("nan")
+    return 0 if dtype == torch.bool else min(1 << 30, torch.iinfo(dtype).max)
+
+
 class Graph:
     """Stands for ``torch.cuda.CUDAGraph``: the calls made while it was captured."""
 
@@ -86,7 +93,7 @@ class Graph:
         with torch.inference_mode(), torch._C.DisableTorchFunction():
             for _, results in self.calls:
                 for tensor in results:
-                    tensor.fill_(float("nan") if tensor.is_floating_point() else 0 if tensor.dtype == torch.bool else 1 << 30)
+                    tensor.fill_(_spoilt(tensor.dtype))
 
     def replay(self) -> None:
         self.replays += 1

@@ -110,8 +110,7 @@ WORLDS: dict[str, Callable[..., Place]] = {
     "text": _text,
     "whole": partial(_text, whole=True),  # drafters know every token: trees too small to be right otherwise
     "builders": _builders,
-    "hybrid": _state_space("hybrid"),
-    "pure": _state_space("pure"),
+    **{kind: _state_space(kind) for kind in hybrid.MODELS},
     "vision": _vision,
 }
 
@@ -268,13 +267,12 @@ ROWS: list[Row] = [
             as_ways("eager-float64-greedy", PLAIN, "eager-float32-greedy", "eager-float32-nucleus"),
             kind,
             "warm",
-            ("eager",) if kind == "hybrid" else (),
+            () if kind == "pure" else ("eager",),
             audits=(),
             deep=2,
             misses=True,
         )
-        for kind in hybrid.MODELS
-        for values in hybrid.TREES.values()
+        for (kind, _), values in hybrid.LADDER.items()
     ),
     # Vision-language targets. Their prompts are never short: a picture stands in them.
     *(

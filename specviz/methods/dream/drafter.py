@@ -45,6 +45,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
     """``share`` of the visual tokens stays. ``taps`` are what the network and ``looking`` read of the target."""
 
     _stepper: CrossStepper
+    levels = None  # type: ignore[assignment]  # what its rows look at is told by tokens, so the host has to know them
 
     def __init__(self, network: CrossStepper, layout: Layout, looking: ReadsAttention, share: float) -> None:
         super().__init__(network)

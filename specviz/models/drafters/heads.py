@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -27,8 +27,7 @@ from specviz.models.drafters.arms import load_arms
 from specviz.models.drafters.lora_heads import load_changed
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.published import Fit, open_repository
-from specviz.models.packing import PackedLinear, can_pack, packs
-from specviz.models.text.load import LoadedText
+from specviz.models.packing import AGREE, PackedLinear, can_pack, packs
 from specviz.targets.text import TextTarget
 
 WEIGHTS = Path(__file__).resolve().parents[3] / "assets" / "weights"
@@ -50,7 +49,17 @@ _LOCK = threading.RLock()
 _KEPT: weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], Any]] = weakref.WeakKeyDictionary()
 
 
-def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress = silent) -> Any:
+class Loaded(Protocol):
+    """A loaded target, whatever it works on."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tokenizer_hash(self) -> str: ...
+
+
+def load_heads(kind: str, draft: str | None, loaded: Loaded, target: TextTarget, progress: Progress = silent) -> Any:
     """The drafting network of this ``kind`` for the target: a name in the readers above or in CHANGED, or "arms"
     for a draft model by domain.
 
@@ -64,7 +73,7 @@ def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: TextTar
     return cached(target, ("network", kind, version(path)), lambda: _read(kind, path, loaded, target))
 
 
-def drafting_heads(kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress = silent) -> Any:
+def drafting_heads(kind: str, draft: str | None, loaded: Loaded, target: TextTarget, progress: Progress = silent) -> Any:
     """The same network made ready to draft: laid out for this machine where that pays, shared by all runs."""
     network = load_heads(kind, draft, loaded, target, progress)
     if isinstance(network, parallel_net.ParallelNet):
@@ -85,7 +94,7 @@ def ours(draft: str | None) -> bool:
     return not draft or draft in {*_READERS, *CHANGED, "arms"}
 
 
-def shipped(kind: str, loaded: LoadedText) -> Path:
+def shipped(kind: str, loaded: Loaded) -> Path:
     """The file of ``kind`` that ships, made for this target's tokenizer."""
     path = WEIGHTS / f"{kind}.safetensors"
     if not path.is_file():
@@ -102,7 +111,7 @@ def shipped(kind: str, loaded: LoadedText) -> Path:
     return path
 
 
-def published(kind: str, name: str, loaded: LoadedText, target: TextTarget, progress: Progress = silent) -> Any:
+def published(kind: str, name: str, loaded: Loaded, target: TextTarget, progress: Progress = silent) -> Any:
     """The heads that others published as ``name``, on this target."""
     if kind not in dialects.KINDS:
         known = " and ".join((", ".join(dialects.KINDS[:-1]), dialects.KINDS[-1]))
@@ -121,7 +130,8 @@ def fit_of(name: str, target: TextTarget) -> Fit:
     """What heads for this target have to fit."""
     model = target.model
     layers = int(model.config.get_text_config().num_hidden_layers)
-    return Fit(name, layers, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    return Fit(name, layers, *(part.to(target.device) for part in shared))
 
 
 def _laid_out(network: parallel_net.ParallelNet) -> parallel_net.ParallelNet:
@@ -140,11 +150,12 @@ def packed(weight: Tensor) -> Product:
     linear.weight = nn.Parameter(weight, requires_grad=False)
     module = PackedLinear(linear, keep_weight=False)
     probe = torch.linspace(-1, 1, 3 * weight.shape[1], dtype=weight.dtype).view(3, -1)
-    agrees = torch.allclose(module(probe), F.linear(probe, weight), atol=1e-3, rtol=1e-3)
+    apart = AGREE[weight.dtype]
+    agrees = torch.allclose(module(probe), F.linear(probe, weight), atol=apart, rtol=apart)
     return module if agrees else plain(weight)
 
 
-def _read(kind: str, path: Path, loaded: LoadedText, target: TextTarget) -> Any:
+def _read(kind: str, path: Path, loaded: Loaded, target: TextTarget) -> Any:
     if kind in CHANGED:
         base = CHANGED[kind]
         return load_changed(path, load_heads(base, None, loaded, target), WEIGHTS / f"{base}.safetensors")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.models.hub.catalog import Entry, entries
+from specviz.models.hub.catalog import VISION, Entry, entries
 
-FLAT, SPECULATORS, NARROW = "flat", "speculators", "EAGLE-1/2"
+FLAT, SPECULATORS, NARROW, MTP = "flat", "speculators", "EAGLE-1/2", "MTP"
+PICTURE = "assets/images/scenes/donuts-tiger.png"
+"""A picture that ships, for targets that read pictures."""
 _TAPS = 3
 
 
@@ -28,6 +30,8 @@ class HeadShape:
 
     def parameters(self, layout: str) -> int:
         """How many numbers it stores."""
+        if layout == MTP:
+            return self._gated_layer()
         wide = layout != NARROW
         entering = (2 if wide else 1) * self.hidden
         attention = (self.heads + 2 * self.kv_heads) * self.head_size * entering + self.heads * self.head_size * self.hidden
@@ -35,10 +39,16 @@ class HeadShape:
         norms = (4 if wide else 1) * self.hidden
         return projection + attention + 3 * self.hidden * self.inner + norms + (self.draft_vocab + self.vocab) * self.hidden
 
+    def _gated_layer(self) -> int:
+        """Of Qwen3.5's MTP layer: two norms and a projection before a whole layer with a gate on its attention, a norm behind."""
+        attention = (3 * self.heads + 2 * self.kv_heads) * self.head_size * self.hidden + 2 * self.head_size
+        return 2 * self.hidden * self.hidden + attention + 3 * self.hidden * self.inner + 5 * self.hidden
+
 
 @dataclass(frozen=True)
 class Pair:
-    """A target of the catalogue and a repository with heads for it. ``pickled`` heads are a torch zip and want converting."""
+    """A target of the catalogue and a repository with heads for it. ``pickled`` heads are a torch zip and want converting; an MTP
+    layer lies in the target's own repository and is fetched with it."""
 
     target: str
     heads: str
@@ -74,14 +84,18 @@ class Pair:
         """What to type, in this order: fetch, look whether the heads are read right, run beside the plain run."""
         folder = self.heads.split("/")[1]
         fetch: tuple[str, ...] = (f"python -m specviz fetch {self.target}",)
-        draft = self.heads
+        draft = self.target if self.layout == MTP else self.heads
         if self.pickled:
             fetch += (f"hf download {self.heads} --local-dir {folder}", f"python -m specviz convert {folder}/pytorch_model.bin")
             draft = f"{folder}-safetensors"
-        asked = '--prompt "Explain how rain forms, step by step." --baseline'
+        asked, shown = '--prompt "Explain how rain forms, step by step." --baseline', ""
+        if self.entry.modality == VISION:
+            asked, shown = f'--image {PICTURE} --prompt "Describe the picture." --baseline', f" --image {PICTURE}"
+        if self.layout == MTP:
+            asked = f"--param width=1 --param depth=3 --param nodes=3 {asked}"  # a chain, as engines draft with it
         return (
             *fetch,
-            f"python -m specviz inspect {draft} --target {self.target}",
+            f"python -m specviz inspect {draft} --target {self.target}{shown}",
             f"python -m specviz run --method {self.method} --target {self.target} --draft {draft} {asked}",
         )
 
@@ -89,6 +103,7 @@ class Pair:
 _LLAMA = {"hidden": 4096, "inner": 14336, "heads": 32, "kv_heads": 8, "head_size": 128}
 _QWEN = {"heads": 32, "kv_heads": 8, "head_size": 128, "draft_vocab": 32000}
 _QWEN_8B = {**_QWEN, "hidden": 4096, "inner": 12288}
+_OWN = "Its own MTP layer, in the target's files: three of its tokens as a chain; leave the parameters out for a tree."
 _BASE = "rope_theta of its trainer is told by `inspect`, which tries base 10000 too."
 
 PAIRS = (
@@ -100,8 +115,14 @@ PAIRS = (
          pickled=True, note="By EAGLE's authors; EAGLE-1 and EAGLE-2 share it."),
     Pair("qwen3-1.7b", "AngelSlim/Qwen3-1.7B_eagle3", "eagle3", FLAT,
          HeadShape(2048, 6144, 16, 8, 128, 32000), note=_BASE),
+    Pair("qwen3.5-0.8b", "Qwen/Qwen3.5-0.8B", "eagle2", MTP, HeadShape(1024, 3584, 8, 2, 256, 0), note=_OWN),
+    Pair("qwen3.5-2b", "Qwen/Qwen3.5-2B", "eagle2", MTP, HeadShape(2048, 6144, 8, 2, 256, 0), note=_OWN),
     Pair("qwen3-4b", "AngelSlim/Qwen3-4B_eagle3", "eagle3", FLAT, HeadShape(**_QWEN, hidden=2560, inner=9728), note=_BASE),
     Pair("qwen3-8b", "AngelSlim/Qwen3-8B_eagle3", "eagle3", FLAT, HeadShape(**_QWEN_8B), note=_BASE),
     Pair("qwen3-8b", "RedHatAI/Qwen3-8B-speculator.eagle3", "eagle3", SPECULATORS, HeadShape(**_QWEN_8B, vocab=151936)),
+    Pair("qwen2.5-vl-7b-instruct", "Rayzl/qwen2.5-vl-7b-eagle3-sgl", "eagle3", FLAT,
+         HeadShape(3584, 18944, 28, 4, 128, 32000),
+         note="Reads pictures; three positions a token (mrope), the placeholder's embedding at the picture's places."),
 )  # fmt: skip
-"""Pairs in both layouts of EAGLE-3 and in EAGLE-1's, smallest downloads within a target first."""
+"""Pairs in both layouts of EAGLE-3 and in EAGLE-1's, smallest downloads within a target first, and targets that draft for
+themselves."""

@@ -148,7 +148,7 @@ def _look(word: str) -> str:
 def needs(method: Method) -> str:
     """What a method cannot run without."""
     if "hybrid_draft" in method.weights:
-        return "a target with state-space layers and a draft model that scores trees; hybrid-small and its Mamba-2 drafter ship"
+        return "a target with recurrent layers and a draft model that scores trees; hybrid-small and its Mamba-2 drafter ship"
     if method.needs_draft and method.modality == ("vision_language",):
         return "a language model with the target's words; a small one for the scenes model ships"
     if method.needs_draft:

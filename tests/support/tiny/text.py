@@ -103,6 +103,9 @@ class TinyResources(TextResources, ImageResources, VisionLanguageResources):
         assert draft is not None
         return DraftModel(draft.name, draft.context_length, lambda capacity: SessionModel(draft.open(capacity), draft))
 
+    def draft_models(self) -> dict[str, DraftModel]:
+        return {"near": self.draft_model()}
+
     def drafter_weights(self, kind: str) -> Any:
         raise ModelUnavailable(f"this test has no {kind}")
 

@@ -61,7 +61,7 @@ def world(
     target = VisionLanguageTarget(tiny.model, kind, eos, seen, tier)
     if context:
         target.context_length = context
-    return World(tiny, target, Layout(len(prompt.ids), prompt.visual, prompt.hidden))
+    return World(tiny, target, Layout(len(prompt.ids), prompt.visual, prompt.hidden, seen.positions, seen.shift))
 
 
 def scattered(net: torch.nn.Module, seed: int) -> None:
