@@ -59,8 +59,11 @@ class HeadStepper:
     def __init__(self, head: FeatureHead, layout: Layout = plain) -> None:
         self.config, self.draft_ids, self._embedding = head.config, head.draft_ids, head.embedding
         how, tensors = head.config.how, head.tensors
+        about_pictures = ("imadpt.", "img_fc.", "fc.") if head.config.queries else ()
+        self._tensors = {name: value for name, value in tensors.items() if name.startswith(about_pictures)}
         self._layers = [_laid_out(head, number, layout) for number in range(head.config.layers)]
-        self._fc, self._bias = layout(_entry(head)), tensors.get("fc.bias")
+        weight, self._bias = _entry(head)
+        self._fc = layout(weight)
         normed = how.head_norm and "norm.weight" in tensors
         self._norm = tensors["norm.weight"] if how.feeds_normed else None
         self._head = layout(head.head * tensors["norm.weight"] if normed and not how.feeds_normed else head.head)
@@ -83,6 +86,31 @@ class HeadStepper:
     def pictured(self) -> bool:
         """Whether it reads the picture's own embeddings at its places."""
         return self.config.how.pictured
+
+    @property
+    def direct(self) -> bool:
+        """Whether a picture's embeddings enter the first layer as they are."""
+        return self.config.how.direct
+
+    @property
+    def queries(self) -> int:
+        """Learned queries that compress a picture; 0 where it is read place by place."""
+        return self.config.queries
+
+    def compressed(self, picture: Tensor) -> Tensor:
+        """What the learned queries make of a picture's embeddings [visual, hidden]: [query, hidden]."""
+        part, shape = self._tensors, (self.config.heads, -1)
+        keys, values = (
+            F.linear(picture, part[f"imadpt.{name}_proj.weight"], part.get(f"imadpt.{name}_proj.bias")).unflatten(-1, shape)
+            for name in "kv"
+        )
+        attended = attend(part["imadpt.q"], keys.transpose(0, 1), values.transpose(0, 1), None)
+        return F.linear(attended, part["imadpt.o_proj.weight"])
+
+    def behind(self, whole: Tensor) -> Tensor:
+        """What the projection adds to rows behind a picture whose last query answered ``whole`` [hidden]: [hidden]."""
+        mixed = F.linear(whole, self._tensors["img_fc.weight"][:, self.config.hidden :])
+        return F.linear(mixed, _halves(self._tensors["fc.weight"], self.config)[1])
 
     def open(self, capacity: int) -> HeadCache:
         """An empty cache with room for ``capacity`` inputs at first."""
@@ -115,12 +143,15 @@ class HeadStepper:
         start: int,
         mask: Tensor | None,
         embedded: Tensor | None = None,
+        direct: Tensor | None = None,
+        behind: Tensor | None = None,
     ) -> Tensor:
         """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on.
 
         ``positions`` are places in the text [row], or [4, row]: the place, and the position in time, height and width.
         ``mask`` is bool [row, column] up to and with the new columns; None where every row sees them all. ``embedded``
-        [row, hidden] stands for tokens that are no words.
+        [row, hidden] stands for tokens that are no words; those of ``direct``, bool [row], enter the first layer of a narrow
+        head as they are. ``behind`` [row, hidden] or [hidden] is added to what the projection gives.
         """
         how = self.config.how
         if embedded is None:
@@ -133,7 +164,10 @@ class HeadStepper:
             pair = (embedded, features)
         entering = torch.cat(pair if how.embedding_first else pair[::-1], dim=-1)
         if not self.config.wide:
-            residual = entering = self._project(entering)
+            entering = self._project(entering)
+            if behind is not None:
+                entering = entering + behind
+            residual = entering = entering if direct is None else torch.where(direct[:, None], embedded, entering)
         places, axial = (positions, positions) if positions.ndim == 1 else (positions[0], positions[1:])
         end = start + len(places)
         cache.places[start:end] = places
@@ -144,7 +178,7 @@ class HeadStepper:
             if layer.window and apart is not None:
                 near = apart < layer.window
                 seen = near if mask is None else mask & near
-            inputs = entering if number == 0 else self._unit(residual)
+            inputs = entering if number == 0 and not self.config.first_norm else self._unit(residual)
             residual = residual + self._attended(layer, inputs, turns, cache.layers[number], start, seen)
             gate, up = _plus(layer.widening(self._unit(residual)), layer.widening_bias).chunk(2, dim=-1)
             residual = residual + _plus(layer.narrowing(F.silu(gate) * up), layer.narrowing_bias)
@@ -194,14 +228,28 @@ class HeadStepper:
         return F.rms_norm(x, (x.shape[-1],), eps=self.config.how.eps)
 
 
-def _entry(head: FeatureHead) -> Tensor:
-    """The projection's matrix with the norms before it."""
+def _entry(head: FeatureHead) -> tuple[Tensor, Tensor | None]:
+    """The projection's matrix with what stands before it, norms or the mixing with a picture, and its bias."""
     tensors, kind = head.tensors, head.config.how.entry_norm
+    weight, bias = tensors["fc.weight"], tensors.get("fc.bias")
     if kind == TOGETHER:
-        return tensors["fc.weight"] * tensors["input_norm.weight"]
-    if kind == EACH:
-        return tensors["fc.weight"] * torch.cat([tensors[f"fc_norm.{tap}.weight"] for tap in range(len(head.config.taps))])
-    return tensors["fc.weight"]
+        weight = weight * tensors["input_norm.weight"]
+    elif kind == EACH:
+        weight = weight * torch.cat([tensors[f"fc_norm.{tap}.weight"] for tap in range(len(head.config.taps))])
+    if head.config.queries:  # the embedding's half, then the state's, which goes through img_fc first
+        words, states = _halves(weight, head.config)
+        mixing = tensors["img_fc.weight"][:, : head.config.hidden]
+        mixed = (states.float() @ mixing.float()).to(weight) if weight.dtype != torch.float64 else states @ mixing
+        weight = torch.cat((words, mixed) if head.config.how.embedding_first else (mixed, words), dim=-1)
+        if bias is not None:
+            bias = bias + F.linear(tensors["img_fc.bias"], states)
+    return weight, bias
+
+
+def _halves(weight: Tensor, config: HeadConfig) -> tuple[Tensor, Tensor]:
+    """A narrow projection's columns for the embedding, and for the state."""
+    first, second = weight.chunk(2, dim=-1)
+    return (first, second) if config.how.embedding_first else (second, first)
 
 
 def _laid_out(head: FeatureHead, number: int, layout: Layout) -> _Layer:

@@ -164,6 +164,11 @@ def inspect(
     layers = tuple(range(fit.layers + 1)) if whole_lens else layers_wanted(_taps(network), fit.layers, ROUNDS)
     if image is not None:
         layers = tuple(sorted({EMBEDDINGS, *layers}))
+    if isinstance(network, FeatureHead) and network.config.queries:
+        raise ModelUnavailable(
+            f"{name} compresses a picture into {network.config.queries} rows (ViSpec), which are no places of the prompt that an "
+            "inspection could go along. Run it beside the plain run instead."
+        )
     texts: list[Passage] = []
     for text in passages(target_name, target, prompts, tokens, layers, image=image):
         texts.append(text)

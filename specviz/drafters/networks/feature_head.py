@@ -52,6 +52,8 @@ class HeadConventions:
     """Positions that each layer sees, 0 for the whole text; () sees it in all layers."""
     pictured: bool = False
     """What stands at a picture's places: the picture's own embeddings there, and not that of the prompt's placeholder."""
+    direct: bool = False
+    """How a picture's embeddings enter the first layer: past the projection, without a state beside them (MSD, ViSpec)."""
     eps: float = 1e-6
 
 
@@ -79,6 +81,11 @@ class HeadConfig:
     mlp_bias: bool = False
     head_norms: bool = False
     """Whether queries and keys are normalised (Qwen3)."""
+    first_norm: bool = False
+    """Whether the first layer of a narrow head normalises its input, as all others do."""
+    queries: int = 0
+    """Learned queries that compress a picture (ViSpec): the last one's answer is added to all states behind it, the others'
+    stand for the picture; 0 compresses nothing."""
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -99,7 +106,19 @@ class HeadConfig:
             shapes |= {f"layers.{layer}.{name}": shape for name, shape in self._layer(layer).items()}
         if self.wide:
             shapes["norm.weight"] = (hidden,)
+        if self.queries:
+            shapes |= self._compression()
         return shapes
+
+    def _compression(self) -> dict[str, tuple[int, ...]]:
+        size, square = self.hidden // self.heads, (self.hidden, self.hidden)
+        shapes: dict[str, tuple[int, ...]] = {"imadpt.q": (self.queries, self.heads, size), "imadpt.o_proj.weight": square}
+        for part in "kv":
+            shapes[f"imadpt.{part}_proj.weight"] = square
+            if self.attention_bias:
+                shapes[f"imadpt.{part}_proj.bias"] = (self.hidden,)
+        shapes["img_fc.weight"] = (self.hidden, 2 * self.hidden)
+        return shapes | ({"img_fc.bias": (self.hidden,)} if self.bias else {})
 
     def _layer(self, layer: int) -> dict[str, tuple[int, ...]]:
         hidden, width = self.hidden, self.hidden * (2 if self.wide and layer == 0 else 1)
@@ -114,7 +133,7 @@ class HeadConfig:
             "mlp.down_proj.weight": (hidden, self.inner),
             "post_attention_layernorm.weight": (hidden,),
         }
-        if self.wide or layer > 0:
+        if self.wide or layer > 0 or self.first_norm:
             shapes["input_layernorm.weight"] = (hidden,)
         if self.wide and layer == 0:
             shapes["hidden_norm.weight"] = (hidden,)

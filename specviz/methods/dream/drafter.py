@@ -120,8 +120,8 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         assert self._view is not None
         return self._view.places(places + 1)
 
-    def _pictured(self, tokens: Tensor, first: int) -> Tensor | None:
-        return None if self._embeddings is None else self._embeddings[first : first + len(tokens)]
+    def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
+        return {} if self._embeddings is None else {"embedded": self._embeddings[first : first + len(tokens)]}
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         with self._aside:

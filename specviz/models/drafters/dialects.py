@@ -22,6 +22,8 @@ class Dialect:
 
 
 EAGLE = Dialect("EAGLE-1/2 heads (SafeAILab, HASS)", "eagle", published_eagle.feature_head)
+MSD = Dialect("EAGLE-1/2 heads for pictures, which enter as they are (MSD)", "eagle", published_eagle.seeing_head)
+VISPEC = Dialect("EAGLE-1/2 heads for pictures, compressed by learned queries (ViSpec)", "eagle", published_eagle.seeing_head)
 EAGLE3 = Dialect("EAGLE-3 heads, flat settings (SafeAILab, SpecForge, AngelSlim)", "eagle3", published_eagle3.feature_head)
 SPECULATORS = Dialect("EAGLE-3 heads of the speculators library", "eagle3", published_speculators.feature_head)
 MEDUSA = Dialect("Medusa heads", "medusa", published_medusa.parallel_net)
@@ -68,7 +70,11 @@ def dialect_of(stored: Repository) -> Dialect:
     wide = {"midlayer.hidden_norm.weight", "layers.0.hidden_norm.weight", "midlayer.self_attn.q_proj.weight", "d2t"}
     if wide & names or "eagle3" in architectures.lower():
         return EAGLE3
-    return EAGLE if "fc.weight" in names else UNKNOWN
+    if "imadpt.q" in names:
+        return VISPEC
+    if "fc.weight" not in names:
+        return UNKNOWN
+    return MSD if published_eagle.is_msd(config) else EAGLE
 
 
 def _promises_mtp(config: Mapping[str, Any]) -> bool:

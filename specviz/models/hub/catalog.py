@@ -228,6 +228,7 @@ _ENTRIES = (
     _picture_model("qwen2.5-vl-3b-instruct", "Qwen/Qwen2.5-VL-3B-Instruct", "qwen2.5-vl", 3_754_622_976, "Qwen Research License"),
     _picture_model("qwen2.5-vl-7b-instruct", "Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5-vl", 8_292_166_656, _APACHE),
     _picture_model("llava-1.5-7b", "llava-hf/llava-1.5-7b-hf", "llava-1.5", 7_063_427_072, "Llama 2 Community License"),
+    _picture_model("llava-1.6-7b", "llava-hf/llava-v1.6-vicuna-7b-hf", "llava-1.6", 7_063_431_168, "Llama 2 Community License"),
 )
 _BY_NAME = {entry.name: entry for entry in _ENTRIES}
 
