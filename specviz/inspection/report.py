@@ -206,6 +206,11 @@ def _read(
         f"  {len(stored['tensors'])} tensors: {', '.join(stored['tensors'][:4])}{', …' if len(stored['tensors']) > 4 else ''}"
     )
     kind = dialects.dialect_of(repository).kind or "eagle3"
+    if kind == dialects.DREAM.kind:
+        raise ModelUnavailable(
+            f"{name} holds {dialects.DREAM.title}, whose rows read all thoughts before them: its readings are not compared. Run "
+            "it beside the plain run instead."
+        )
     try:
         network = dialects.read(kind, repository, fit)
     except ModelUnavailable:

@@ -53,6 +53,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         self._view: View | None = None
         self._kept_places: tuple[int, ...] = layout.visual
         self._embeddings: Tensor | None = None
+        self._thoughts: Tensor | None = None
         self._map: AttentionEntropyNote | None = None
         self._rows: list[tuple[tuple[int, ...], Tensor]] = []
         self._aside: AbstractContextManager[None] = nullcontext()
@@ -70,9 +71,9 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         self._stepper = self._shared.watching(context.untimed) if context.record_notes else self._shared
         self._stepper.reach(len(context.ids) + context.max_depth + 2)
         prefill = view.prefill(prefill)
-        self._embeddings = prefill.hidden[EMBEDDINGS]
+        self._embeddings, self._thoughts = prefill.hidden[EMBEDDINGS], prefill.hidden[self.taps[0]]
         super().begin(view.context(context), prefill)
-        self._embeddings = None
+        self._embeddings = self._thoughts = None
         self._forget()
 
     def _chosen(self, hidden: Hidden) -> tuple[int, ...]:
@@ -112,8 +113,9 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
             self._rows = []
 
     def _opened(self, cache: Any) -> None:
-        assert self._embeddings is not None
-        self._stepper.lead(cache, self._embeddings[:1], self._places(torch.tensor([-1], device=self._embeddings.device)))
+        assert self._embeddings is not None and self._thoughts is not None
+        first = self._places(torch.tensor([-1], device=self._embeddings.device))
+        self._stepper.lead(cache, self._embeddings[:1], first, self._thoughts)
 
     def _places(self, places: Tensor) -> Tensor:
         """Row i holds the view's token i + 1, whose position is its place in the whole text."""

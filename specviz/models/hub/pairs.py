@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from specviz.models.hub.catalog import VISION, Entry, entries
 
 FLAT, SPECULATORS, NARROW = "flat", "speculators", "EAGLE-1/2"
+MSD, VISPEC, DREAM = "MSD", "ViSpec", "DREAM"
 PICTURE = "assets/images/scenes/donuts-tiger.png"
 """A picture that ships, for targets that read pictures."""
-_TAPS = 3
+_TAPS, _QUERIES = 3, 2
 
 
 @dataclass(frozen=True)
 class HeadShape:
-    """What decides a head's size. ``vocab`` counts only where the head brings an embedding of its own."""
+    """What decides a head's size. ``vocab`` counts only where the head brings an embedding of its own; ``biased`` says whether
+    queries, keys and values have biases."""
 
     hidden: int
     inner: int
@@ -27,15 +29,33 @@ class HeadShape:
     head_size: int
     draft_vocab: int
     vocab: int = 0
+    biased: bool = False
 
     def parameters(self, layout: str) -> int:
         """How many numbers it stores."""
-        wide = layout != NARROW
+        if layout == DREAM:
+            return self._crossing
+        wide = layout in (FLAT, SPECULATORS)
         entering = (2 if wide else 1) * self.hidden
         attention = (self.heads + 2 * self.kv_heads) * self.head_size * entering + self.heads * self.head_size * self.hidden
         projection = (_TAPS if wide else 2) * self.hidden * self.hidden + (0 if wide else self.hidden)
+        attention += (self.heads + 2 * self.kv_heads) * self.head_size * self.biased
         norms = (4 if wide else 1) * self.hidden
-        return projection + attention + 3 * self.hidden * self.inner + norms + (self.draft_vocab + self.vocab) * self.hidden
+        seeing = self._compressing if layout == VISPEC else 0
+        words = (self.draft_vocab + self.vocab) * self.hidden
+        return projection + attention + 3 * self.hidden * self.inner + norms + words + seeing
+
+    @property
+    def _compressing(self) -> int:
+        """Learned queries, their attention, and the mixing of the last answer into states."""
+        square = self.hidden * self.hidden
+        return (_QUERIES + 1 + 2 * self.biased) * self.hidden + 5 * square
+
+    @property
+    def _crossing(self) -> int:
+        """Two decoder layers, a gated cross-attention between them, and a norm behind all."""
+        attention = (2 * self.heads + 2 * self.kv_heads) * self.head_size * self.hidden
+        return 3 * (attention + 3 * self.hidden * self.inner) + 6 * self.hidden + 2 * self.head_size + 2
 
 
 @dataclass(frozen=True)
@@ -73,7 +93,8 @@ class Pair:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """What to type, in this order: fetch, look whether the heads are read right, run beside the plain run."""
+        """What to type, in this order: fetch, look whether the heads are read right where that can be told, run beside the
+        plain run."""
         folder = self.heads.split("/")[1]
         fetch: tuple[str, ...] = (f"python -m specviz fetch {self.target}",)
         draft = self.heads
@@ -83,9 +104,12 @@ class Pair:
         asked, shown = '--prompt "Explain how rain forms, step by step." --baseline', ""
         if self.entry.modality == VISION:
             asked, shown = f'--image {PICTURE} --prompt "Describe the picture." --baseline', f" --image {PICTURE}"
+        inspected = (
+            () if self.layout in (VISPEC, DREAM) else (f"python -m specviz inspect {draft} --target {self.target}{shown}",)
+        )
         return (
             *fetch,
-            f"python -m specviz inspect {draft} --target {self.target}{shown}",
+            *inspected,
             f"python -m specviz run --method {self.method} --target {self.target} --draft {draft} {asked}",
         )
 
@@ -93,6 +117,7 @@ class Pair:
 _LLAMA = {"hidden": 4096, "inner": 14336, "heads": 32, "kv_heads": 8, "head_size": 128}
 _QWEN = {"heads": 32, "kv_heads": 8, "head_size": 128, "draft_vocab": 32000}
 _QWEN_8B = {**_QWEN, "hidden": 4096, "inner": 12288}
+_VICUNA = {"hidden": 4096, "inner": 11008, "heads": 32, "kv_heads": 32, "head_size": 128, "draft_vocab": 0}
 _BASE = "rope_theta of its trainer is told by `inspect`, which tries base 10000 too."
 
 PAIRS = (
@@ -110,5 +135,13 @@ PAIRS = (
     Pair("qwen2.5-vl-7b-instruct", "Rayzl/qwen2.5-vl-7b-eagle3-sgl", "eagle3", FLAT,
          HeadShape(3584, 18944, 28, 4, 128, 32000),
          note="Reads pictures; three positions a token (mrope), the placeholder's embedding at the picture's places."),
+    Pair("qwen2.5-vl-7b-instruct", "JLKang/ViSpec-Qwen2.5-VL-7B-Instruct", "eagle2", VISPEC,
+         HeadShape(3584, 18944, 28, 28, 128, 0, 152064, biased=True), note="By ViSpec's authors; reads pictures."),
+    Pair("llava-1.6-7b", "JLKang/ViSpec-llava-v1.6-vicuna-7b-hf", "eagle2", VISPEC, HeadShape(**_VICUNA, vocab=32064),
+         note="By ViSpec's authors; reads pictures."),
+    Pair("llava-1.6-7b", "HideonBed12138/DREAM-llava-v1.6-vicuna-7b", "dream", DREAM, HeadShape(**_VICUNA), pickled=True,
+         note="By DREAM's authors; add --param keep=1 for the release's unpruned picture."),
+    Pair("llava-1.5-7b", "lucylyn/MSD-LLaVA1.5-7B", "eagle2", MSD, HeadShape(**_VICUNA, vocab=32000), pickled=True,
+         note="By MSD's authors; reads pictures."),
 )  # fmt: skip
 """Pairs in both layouts of EAGLE-3 and in EAGLE-1's, smallest downloads within a target first."""
