@@ -16,6 +16,7 @@ from specviz.drafters.feature_stepper import FeatureCache, Layout, Product, atte
 from specviz.drafters.networks.feature_head import EACH, TOGETHER, FeatureHead, HeadConfig, axis_of_rates, rotary_rates
 
 _FIRST_POSITIONS = 1024
+_CENTRED_EPS = 1e-5
 
 
 class HeadCache:
@@ -50,6 +51,8 @@ class _Layer:
     narrowing_bias: Tensor | None
     turning: tuple[Tensor, Tensor] | None
     """Weights of the norms of queries and of keys, each [size]."""
+    centred: tuple[tuple[Tensor, Tensor], ...]
+    """Weights and biases of such norms by head, each [head, size]; () where there are none."""
     window: int
 
 
@@ -196,6 +199,10 @@ class HeadStepper:
         queries, keys, values = mixed.split((config.heads, config.kv_heads, config.kv_heads), dim=1)
         if layer.turning is not None:
             queries, keys = (self._unit(x) * weight for x, weight in zip((queries, keys), layer.turning, strict=True))
+        if layer.centred:
+            (weight, bias), (key_weight, key_bias) = layer.centred
+            queries = F.layer_norm(queries, (config.head_size,), eps=_CENTRED_EPS) * weight + bias
+            keys = F.layer_norm(keys, (config.head_size,), eps=_CENTRED_EPS) * key_weight + key_bias
         all_keys, all_values = cache.put(start, self._turn(keys, turns), values)
         attended = attend(self._turn(queries, turns), all_keys, all_values, mask)
         return _plus(layer.leaving(attended), layer.leaving_bias)
@@ -273,6 +280,10 @@ def _laid_out(head: FeatureHead, number: int, layout: Layout) -> _Layer:
         narrowing=layout(part["mlp.down_proj.weight"]),
         narrowing_bias=part.get("mlp.down_proj.bias"),
         turning=(part["self_attn.q_norm.weight"], part["self_attn.k_norm.weight"]) if config.head_norms else None,
+        centred=tuple(
+            (part[f"self_attn.{name}_norm.weight"], part[f"self_attn.{name}_norm.bias"])
+            for name in ("qk" if config.centred_norms else "")
+        ),
         window=how.windows[number] if how.windows else 0,
     )
 

@@ -81,6 +81,8 @@ class HeadConfig:
     mlp_bias: bool = False
     head_norms: bool = False
     """Whether queries and keys are normalised (Qwen3)."""
+    centred_norms: bool = False
+    """Whether queries and keys are normalised by mean and variance, with weights and biases by head (Chameleon)."""
     first_norm: bool = False
     """Whether the first layer of a narrow head normalises its input, as all others do."""
     queries: int = 0
@@ -139,6 +141,9 @@ class HeadConfig:
             shapes["hidden_norm.weight"] = (hidden,)
         if self.head_norms:
             shapes |= {"self_attn.q_norm.weight": (self.head_size,), "self_attn.k_norm.weight": (self.head_size,)}
+        if self.centred_norms:
+            for name, heads in (("q", self.heads), ("k", self.kv_heads)):
+                shapes |= {f"self_attn.{name}_norm.{part}": (heads, self.head_size) for part in ("weight", "bias")}
         biased = [f"self_attn.{part}_proj" for part in "qkv" if self.attention_bias]
         biased += ["self_attn.o_proj"] if self.output_bias else []
         biased += [f"mlp.{part}_proj" for part in ("gate", "up", "down") if self.mlp_bias]

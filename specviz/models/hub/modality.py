@@ -10,7 +10,7 @@ from typing import Any
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import resolve
 
-IMAGE_WRITERS = frozenset({"janus", "emu3"})
+IMAGE_WRITERS = frozenset({"janus", "emu3", "chameleon"})
 """transformers' model types that write images as codes."""
 
 PICTURE_READERS = frozenset(
