@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specviz.drafters.feature_stepper import FeatureCache, Layout, Product, attend, plain
 from specviz.drafters.networks.cross_net import NOTHING, CrossConfig, CrossNet, Plain
-from specviz.drafters.networks.feature_net import rotary
+from specviz.drafters.networks.feature_net import Norm, rotary
 
 
 class CrossCache:
@@ -59,6 +59,7 @@ class CrossStepper:
         self._net, self._layout = net, layout
         self._embedding, self._rotary = net.embedding, net.rotary
         self._first, self._last = (_folded(layer, layout, 1.0, 1.0) for layer in (net.first, net.last))
+        self._entry = net.enter.weight if isinstance(net.enter, Norm) else None
         gates = net.reading.gates.tanh().tolist() if open_gates else [0.0, 0.0]
         self._open = any(gates)
         attention = net.reading.self_attn
@@ -131,7 +132,7 @@ class CrossStepper:
         return self._head(outputs)
 
     def _enter(self, embedded: Tensor) -> Tensor:
-        return self._unit(embedded) * self._net.enter.weight if self.config.entry_norm else embedded
+        return embedded if self._entry is None else self._unit(embedded) * self._entry
 
     def _self(
         self, layer: _Folded, x: Tensor, positions: Tensor, cache: FeatureCache, column: int, mask: Tensor | None

@@ -8,12 +8,13 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 
+from specviz.drafters.feature_levels import ROOM, EagerLevels, FixedLevels, give_back, lent
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.null import NullDrafter
@@ -25,6 +26,8 @@ from specviz.trace.schema import Note
 # Rows of a prompt that go through the network at once: the mask grows with their number times the prompt's length.
 PIECE = 512
 _FIRST_COLUMNS = 512
+_TOGETHER = 32
+"""Committed inputs that a round's first level takes in where shapes are fixed; what is more goes before it."""
 
 
 class DraftCache(Protocol):
@@ -67,7 +70,7 @@ class Stepper(Protocol[Cache]):
 
     def __call__(
         self, tokens: Tensor, features: Tensor, positions: Tensor, cache: Cache, start: int, mask: Tensor | None,
-        embedded: Tensor | None = None, **more: Tensor,
+        embedded: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on."""
 
@@ -75,10 +78,13 @@ class Stepper(Protocol[Cache]):
 class FeatureDrafter(NullDrafter, Generic[Cache]):
     """``network`` is shared, best made ready once; cache and features belong to one run.
 
-    ``context_length`` is how many tokens it can look back on, None where only the target's own limit counts.
+    ``context_length`` is how many tokens it can look back on, None where only the target's own limit counts. ``fixed`` gives
+    levels fixed shapes and addresses, as CUDA graphs want them; None does so on CUDA.
     """
 
-    def __init__(self, network: Stepper[Cache] | FeatureNet, context_length: int | None = None) -> None:
+    def __init__(
+        self, network: Stepper[Cache] | FeatureNet, context_length: int | None = None, fixed: bool | None = None
+    ) -> None:
         # Without a stepper of one's own the caches are a FeatureStepper's.
         stepper = cast("Stepper[Cache]", FeatureStepper(network)) if isinstance(network, FeatureNet) else network
         self.support: Tensor | None = stepper.draft_ids
@@ -86,8 +92,15 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._stepper: Stepper[Cache] = stepper
         self._context_length = 1 << 40 if context_length is None else context_length
         self._cache: Cache | None = None
+        self._wants_fixed = fixed
+        self._fixed: FixedLevels | None = None
         self._calls = 0
         self._restart()
+
+    @property
+    def stepper(self) -> Stepper[Cache]:
+        """The network as it is asked while drafting."""
+        return self._stepper
 
     def _restart(self) -> None:
         self._committed = 0
@@ -102,16 +115,38 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         """By node: the columns behind the committed ones that hold its drafted ancestors and itself."""
         self._drafted = 0
         self._root_logits: Tensor | None = None
+        self._levels: EagerLevels | FixedLevels | None = None
+        self._rows: Mapping[int, tuple[int, int]] = {}
+        """By node of a tree that was grown by levels: its level and its row there."""
 
     @torch.inference_mode()
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         self._restart()
-        self._cache = self._stepper.open(max(_FIRST_COLUMNS, 2 * len(context.ids)))
+        self._lend(context)
         self._opened(self._cache)
         if prefill is not None:
             self._waiting.append(self._features(prefill, None))
             self._commit(context.ids, context.position - 1)
         self._calls = 0  # taking in the prompt is part of the prefill
+
+    def _lend(self, context: Context) -> None:
+        """A cache for this run."""
+        columns = max(_FIRST_COLUMNS, 2 * len(context.ids))
+        fixed = context.device.type == "cuda" if self._wants_fixed is None else self._wants_fixed
+        if fixed and type(self) is FeatureDrafter and isinstance(self._stepper, FeatureStepper):
+            self._fixed = lent(self._stepper, columns)
+            self._cache = cast("Cache", self._fixed.cache)
+        else:
+            self._cache = self._stepper.open(columns)
+
+    def _room(self, columns: int) -> None:
+        """Make the cache reach so far."""
+        assert self._cache is not None
+        if self._fixed is not None and columns + ROOM > self._fixed.columns:
+            larger = lent(self._stepper, 2 * columns)
+            larger.cache.copy(self._fixed.cache, self._committed)
+            self._fixed, self._cache = larger, cast("Cache", larger.cache)
+        self._cache.reserve(columns)
 
     @torch.inference_mode()
     def observe(self, finished: Round) -> None:
@@ -127,6 +162,8 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         """Where a pass came without states, the network's own outputs stand for them, as they do while it drafts."""
         tree, outputs = finished.draft.tree, []
         for node in path:
+            if node in self._rows and self._levels is not None:
+                self._outputs[node] = self._levels.output(*self._rows[node])
             if node not in self._outputs:
                 self.logits(finished.context, tree.host_tokens, tree.shape.parents, [node])
             if node not in self._outputs:
@@ -144,11 +181,15 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._end_round()
 
     def close(self) -> None:
-        self._cache = None
+        if self._fixed is not None:
+            give_back(self._stepper, self._fixed)
+        self._cache = self._fixed = None
         self._restart()
 
     def calls(self) -> int:
         count, self._calls = self._calls, 0
+        if self._fixed is not None:
+            count, self._fixed.calls = count + self._fixed.calls, 0
         return count
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
@@ -179,6 +220,46 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         outputs = self._grow(context, [tokens[node] for node in nodes], [parents[node] for node in nodes], nodes, depths)
         return self._stepper.logits(outputs)
 
+    @torch.inference_mode()
+    def levels(self, context: Context) -> EagerLevels | FixedLevels | None:
+        """This round's levels, from the root down; None where the network cannot go on, as :meth:`logits`."""
+        deepest = 1 + self._context_length - context.position
+        if self._fixed is None:
+            if self._after_root(context) is not None:
+                self._levels = EagerLevels(self, context, self._outputs[0], self._committed, deepest)
+            return self._levels
+        known = self._committed + sum(map(len, self._waiting))
+        if not 0 < context.position <= min(self._context_length, known) or context.position <= self._committed:
+            return None
+        self._room(context.position)
+        if context.position - self._committed > _TOGETHER:
+            self._commit(context.ids, context.position - _TOGETHER)
+        fixed, start, until = self._fixed, self._committed, context.position
+        features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting)
+        count = until - start
+        own, rest = (features, []) if len(features) == count else (features[:count], [features[count:]])
+        fixed.take(context.ids[start + 1 : until + 1], own, start, deepest)
+        self._committed, self._waiting = until, rest
+        self._levels = fixed
+        return fixed
+
+    def placed(self, rows: Mapping[int, tuple[int, int]]) -> None:
+        """Which nodes the finished tree gave to rows of its levels: (level, row) by node, the root being (0, 0)."""
+        self._rows = rows
+
+    def extend(self, context: Context, tokens: Tensor, features: Tensor, depth: int, start: int, mask: Tensor) -> Tensor:
+        """Outputs [row, hidden] after drafted ``tokens`` [row] of one depth, which enter the cache from column ``start`` on;
+        ``features`` [row, hidden] are their parents' outputs."""
+        rows = len(tokens)
+        self._room(start + rows)
+        self._stepper.reach(context.position + depth)
+        places = torch.full((rows,), context.position - 1 + depth, device=tokens.device)
+        own = self._own(features, [depth] * rows)
+        assert self._cache is not None
+        outputs = self._stepper(tokens, own, self._places(places), self._cache, start, mask, **self._beside_drafted())
+        self._calls += 1
+        return outputs
+
     def _after_root(self, context: Context) -> Tensor | None:
         """Take in what was committed since, the root last, whose output gives the distribution of its children."""
         known = self._committed + sum(map(len, self._waiting))
@@ -194,7 +275,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         features = torch.cat(self._waiting)
         device, last = features.device, features[:0]
         done = 0
-        self._cache.reserve(until)
+        self._room(until)
         self._stepper.reach(until)
         before = self._committed
         for piece_start, piece_end in pieces(until - before, PIECE):
@@ -217,7 +298,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         device = context.device
         for place, (node, parent) in enumerate(zip(nodes, parents, strict=True)):
             self._ancestry[node] = (*self._ancestry[parent], start + place)
-        self._cache.reserve(start + len(nodes))
+        self._room(start + len(nodes))
         self._stepper.reach(context.position + max(depths))
         features = self._own(torch.cat([self._outputs[parent] for parent in parents]), depths)
         places = to_device([context.position - 1 + depth for depth in depths], device)

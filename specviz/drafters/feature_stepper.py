@@ -43,8 +43,21 @@ class FeatureCache:
             wider[:, :, :capacity] = self._both
             self._both = wider
 
-    def put(self, start: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write keys and values [row, kv, size] from column ``start`` on; all up to and with them [kv, column, size]."""
+    def copy(self, other: FeatureCache, columns: int) -> None:
+        """Take over the first columns of another cache."""
+        self._both[:, :, :columns] = other._both[:, :, :columns]
+
+    def clear(self) -> None:
+        """Zeros everywhere: a column that is masked still counts as 0 times what stands there, which may be no number."""
+        self._both.zero_()
+
+    def put(self, start: int | Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Write keys and values [row, kv, size] from column ``start`` on; all up to and with them [kv, column, size]. Where
+        ``start`` names a column [row] for each on the device, all columns there are: a mask has to tell which count."""
+        if isinstance(start, Tensor):
+            self._both[0].index_copy_(1, start, keys.transpose(0, 1))
+            self._both[1].index_copy_(1, start, values.transpose(0, 1))
+            return self._both[0], self._both[1]
         end = start + len(keys)
         self._both[0, :, start:end] = keys.transpose(0, 1)
         self._both[1, :, start:end] = values.transpose(0, 1)
@@ -77,6 +90,11 @@ class FeatureStepper:
         """The target's own, [vocab, hidden]: every state has its device and its kind of numbers."""
         return self._embedding
 
+    @property
+    def rotary(self) -> Tensor:
+        """Cosines and signed sines [2, position, size] as far as it reaches now."""
+        return self._rotary
+
     def open(self, capacity: int) -> FeatureCache:
         """An empty cache with room for ``capacity`` inputs at first."""
         return FeatureCache(self.config, capacity, self._embedding)
@@ -100,7 +118,7 @@ class FeatureStepper:
         features: Tensor,
         positions: Tensor,
         cache: FeatureCache,
-        start: int,
+        start: int | Tensor,
         mask: Tensor | None,
         embedded: Tensor | None = None,
     ) -> Tensor:

@@ -39,6 +39,13 @@ class ChainModel(Protocol):
         """Give memory back."""
 
 
+class TaughtModel(ChainModel, Protocol):
+    """One that also says what it would have said after every token of a text."""
+
+    def extend_all(self, ids: Sequence[int]) -> Tensor:
+        """Logits [token, support] after each of ``ids``, which are appended."""
+
+
 @dataclass(frozen=True)
 class DraftModel:
     """A loaded draft model: its name, how far it can look back, and how to open it for one run of that many tokens.
@@ -48,7 +55,7 @@ class DraftModel:
 
     name: str
     context_length: int
-    open: Callable[[int], ChainModel]
+    open: Callable[[int], TaughtModel]
     warnings: tuple[str, ...] = ()
     target: Target | None = None
 
@@ -74,6 +81,16 @@ class SessionModel:
         logits = self.session.score(tree).logits[-1, : self._vocab]
         self.session.keep(range(len(ids)))
         return logits
+
+    def extend_all(self, ids: Sequence[int]) -> Tensor:
+        """Logits [token, support] after each of ``ids``, which are appended: in passes over chains of at most SHORT."""
+        ids, rows = [min(token, self._rows - 1) for token in ids], []
+        for start in range(0, len(ids), SHORT):
+            piece = ids[start : start + SHORT]
+            tree = DraftTree.of(piece, range(-1, len(piece) - 1), self._device)
+            rows.append(self.session.score(tree).logits[:, : self._vocab])
+            self.session.keep(range(len(piece)))
+        return torch.cat(rows)
 
     def rewind(self, length: int) -> None:
         self.session.rewind(length)

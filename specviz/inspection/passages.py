@@ -13,13 +13,14 @@ from torch import Tensor
 from specviz.drafters.visual_context import Layout
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.models.hub.catalog import VISION
+from specviz.models.hub.catalog import IMAGE, VISION
 from specviz.models.hub.modality import modality_of
 from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
 from specviz.request import Request
 from specviz.runner import prepare
 from specviz.targets.causal import causal_target
+from specviz.targets.hybrid import HybridTarget
 from specviz.targets.image_prompt import sight
 from specviz.targets.text import TextTarget
 from specviz.targets.vision_language import VisionLanguageTarget
@@ -40,10 +41,16 @@ class Passage:
     layout: Layout | None = None
 
 
-def open_target(name: str, dtype: str = "auto", image: Any = None) -> tuple[LoadedText | LoadedVisionLanguage, TextTarget]:
-    """The target by name; one that reads pictures wants an ``image``. Raises ModelUnavailable for one that is not a decoder
-    whose layers attend, BadInput where a picture is missing or too many."""
+def open_target(
+    name: str, dtype: str = "auto", image: Any = None
+) -> tuple[LoadedText | LoadedVisionLanguage, TextTarget | HybridTarget]:
+    """The target by name; one that reads pictures wants an ``image``. Raises ModelUnavailable for one that cannot verify trees,
+    BadInput where a picture is missing or too many."""
     kind = modality_of(name)
+    if kind == IMAGE:
+        raise ModelUnavailable(
+            f"{name} draws pictures: drafters for such targets are not inspected yet. Run one beside the plain run."
+        )
     if kind == VISION:
         if image is None:
             raise BadInput(f"{name} answers questions about a picture: give one (--image FILE).")
@@ -53,17 +60,12 @@ def open_target(name: str, dtype: str = "auto", image: Any = None) -> tuple[Load
     if image is not None:
         raise BadInput(f"{name} reads no pictures. Leave the picture out, or choose a target that does.")
     loaded = load_causal_lm(name, dtype)
-    target = causal_target(loaded.model, loaded.name, loaded.eos_ids, "eager")
-    if not isinstance(target, TextTarget):
-        raise ModelUnavailable(
-            f"{name} has recurrent layers, whose states no head that we read drafts from. Choose another target."
-        )
-    return loaded, target
+    return loaded, causal_target(loaded.model, loaded.name, loaded.eos_ids, "eager")
 
 
 def passages(
-    name: str, target: TextTarget, prompts: Sequence[str], tokens: int, layers: Sequence[int], dtype: str = "auto",
-    image: Any = None,
+    name: str, target: TextTarget | HybridTarget, prompts: Sequence[str], tokens: int, layers: Sequence[int],
+    dtype: str = "auto", image: Any = None,
 ) -> Iterator[Passage]:  # fmt: skip
     """What the target writes for each prompt, with the ``image`` where it reads pictures, up to ``tokens`` tokens, with the
     hidden states of these ``layers``."""
@@ -83,7 +85,7 @@ def passages(
 
 
 @torch.inference_mode()
-def passage(target: TextTarget, prompt: Sequence[int], answer: Sequence[int], layers: Sequence[int]) -> Passage:
+def passage(target: TextTarget | HybridTarget, prompt: Sequence[int], answer: Sequence[int], layers: Sequence[int]) -> Passage:
     """One pass of the target over prompt and answer."""
     ids = torch.tensor([*prompt, *answer], device=target.device)
     output = target.model(input_ids=ids[None], output_hidden_states=True, use_cache=False)

@@ -68,6 +68,7 @@ def _norms(reading: Reading) -> Iterator[Other]:
             f"what attention gives is added to the {it}, and the configuration says the {other}",
             _changed(reading, normed_residual=not how.normed_residual),
         )
+    if config.wide or config.paired:
         it, other = ("normalised output", "output itself") if not how.feeds_normed else ("output itself", "normalised output")
         yield Other(
             f"norm_output {str(not how.feeds_normed).lower()}",
@@ -80,11 +81,29 @@ def _norms(reading: Reading) -> Iterator[Other]:
     if how.entry_norm in (TOGETHER, EACH):
         yield Other("no norm before the projection", "the hidden states must not be normalised before fc",
                     _changed(reading, entry_norm=""))  # fmt: skip
+    if config.paired:
+        yield from _distances(reading)
+    first, last = ("state", "embedding") if how.embedding_first else ("embedding", "state")
     yield Other(
         "the halves of its input swapped",
-        "the head reads [state; embedding] and not [embedding; state]",
+        f"the head reads [{first}; {last}] and not [{last}; {first}]",
         _changed(reading, embedding_first=not how.embedding_first),
     )
+
+
+def _distances(reading: Reading) -> Iterator[Other]:
+    """Norms whose weights are stored as they are, or as their distance from one: converters shift them once, twice or in part."""
+    how = reading.head.config.how
+    entry, rest = not how.centred_entry, not how.centred
+    for name, changed in (
+        ("all norms' weights", {"centred_entry": entry, "centred": rest}),
+        ("the weights of the norms before the projection", {"centred_entry": entry}),
+        ("the weights of the layer's norms", {"centred": rest}),
+    ):
+        shifted = next(iter(changed.values()))
+        form, truth = ("plus one", "their distance from one") if shifted else ("as they are", "what they multiply by")
+        blame = f"they are stored as {truth}: whoever converted the checkpoint shifted others"
+        yield Other(f"{name} {form}", blame, _changed(reading, **changed))
 
 
 def _positions(reading: Reading, theta: float | None) -> Iterator[Other]:

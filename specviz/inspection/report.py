@@ -28,8 +28,10 @@ from specviz.models.drafters.own_heads import as_head
 from specviz.models.hub.published import Fit, open_repository
 from specviz.models.text.load import LoadedText
 from specviz.models.vision.vision_language import LoadedVisionLanguage
+from specviz.targets.hybrid import HybridTarget
 from specviz.targets.text import TextTarget
 
+Target = TextTarget | HybridTarget
 Tell = Callable[[str], object]
 
 
@@ -185,7 +187,7 @@ def inspect(
 
 
 def _read(
-    name: str, loaded: LoadedText | LoadedVisionLanguage, target: TextTarget, fit: Fit, tell: Tell
+    name: str, loaded: LoadedText | LoadedVisionLanguage, target: Target, fit: Fit, tell: Tell
 ) -> tuple[dict[str, Any], FeatureHead | ParallelNet, list[str]]:
     """What is stored, the drafter, and the lines that tell of both; those of what is stored are told at once."""
     if ours(name):
@@ -239,15 +241,15 @@ def _taps(network: FeatureHead | ParallelNet) -> tuple[int, ...]:
     return network.config.taps if isinstance(network, FeatureHead) else (network.config.tap,)
 
 
-def _theta(target: TextTarget) -> float | None:
+def _theta(target: Target) -> float | None:
     theta = _rope(target).get("rope_theta")
     return None if theta is None else float(theta)
 
 
-def _sections(target: TextTarget) -> tuple[int, ...]:
+def _sections(target: Target) -> tuple[int, ...]:
     return tuple(map(int, _rope(target).get("mrope_section") or ()))
 
 
-def _rope(target: TextTarget) -> dict[str, Any]:
+def _rope(target: Target) -> dict[str, Any]:
     rope = getattr(target.config, "rope_parameters", None)
     return rope if isinstance(rope, dict) else {}

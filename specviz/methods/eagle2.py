@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import Paper, method
@@ -79,5 +79,5 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     if parts.picture is None:
         drafter = feature_drafter(network, parts.guidance)
         return Composition(SingleDrafter(drafter, builder), acceptance, taps, draft_name="eagle")
-    rows = with_picture(network, parts.picture)
+    rows: Any = with_picture(network, parts.picture)
     return Composition(SingleDrafter(rows, builder), acceptance, rows.reads, draft_name="eagle with visual rows")

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.engine.cache import FixedCache
 from specviz.engine.interfaces import TargetPass
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.targets.image_prompt import ImagePrompt
@@ -74,6 +73,7 @@ class VisionLanguageTarget(TextTarget):
         if sight.visual and sight.visual[-1]:
             raise BadInput("The prompt ends with the picture; a question has to follow it.")
         super().__init__(model, name, eos_ids, tier)
+        self.variant = ("shift", self.family.first + sight.shift, self.family.axes)
 
     def _obstacle(self) -> str:
         if self.family.blocks:
@@ -131,8 +131,6 @@ class VisionLanguageSession(TextSession):
         target, sight = self.target, self.target.sight
         block_length = len(sight.ids) if target.family.blocks == "prompt" else length
         tokens = torch.tensor([sight.ids[:block_length]], dtype=torch.long, device=target.device)
-        if isinstance(self._cache, FixedCache):
-            self._cache.point()
         more: dict[str, Any] = {"mm_encoder_outputs": {"image": sight.features}}
         if target.family.blocks == "picture":
             more["token_type_ids"] = torch.tensor([sight.visual[:block_length]], dtype=torch.long, device=target.device)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy
@@ -23,12 +24,16 @@ from specviz.engine.tiers import padded_width
 from specviz.engine.tree import DraftTree
 from specviz.trace.notes.drafts import GrowthNote, TreeDepth
 from specviz.trace.schema import Note
+from specviz.trees.levels import Levels, NoFurther, levels_of, tell_places
 
 SHOWN = 96
 """So many candidates that were not kept travel with a draft, for the screen."""
 
 FORWARD = 0.07
 """A drafter forward in passes of one token, where nobody measured it: one layer of thirty and a small head."""
+
+AHEAD = 3
+"""On an accelerator so many levels are drafted before a stop rule is asked about them."""
 
 MAX_NODES = 255
 """No fitted tree is larger."""
@@ -42,10 +47,7 @@ class RanksChildren(Protocol):
         """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
 
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        """Raw logits [node, support] after each of ``nodes`` of the tree so far, in one forward; None when it cannot.
-
-        Within a round ``tokens`` and ``parents`` only grow, and a node is asked after its parent.
-        """
+        """As :meth:`RanksNodes.logits`; a drafter with ``levels`` of its own is not asked in this way."""
 
     def calls(self) -> int:
         """Drafter forwards since the last call of this."""
@@ -56,6 +58,9 @@ class RanksChildren(Protocol):
 
 class Stop(Protocol):
     """Decides after each level whether the tree goes deeper."""
+
+    def tests(self, level: int) -> bool:
+        """Whether the beam of this level is looked at."""
 
     def met(self, beams: Sequence[Sequence[float]]) -> bool:
         """Whether to stop, from the log values of the beam at each level so far, level 1 first."""
@@ -114,20 +119,14 @@ class _Candidates:
     probabilities: list[float] = field(default_factory=lambda: [1.0])
     beams: list[list[int]] = field(default_factory=lambda: [[0]])
 
-    def expand(self, logits: Tensor, support: Tensor | None, width: int, temperature: float = 1.0) -> bool:
-        """Hang the best children below each node of the last beam, and choose the next one. False when there are none.
-        Probabilities are those of the drafter's distribution at temperature ``temperature``.
+    def expand(self, rows: Sequence[Sequence[float]], offers: Sequence[Sequence[int]], width: int) -> bool:
+        """Hang the children that were found below each node of the last beam, and choose the next one. False when there are none.
 
-        A token the drafter gives no mass is no candidate. A log-probability that rounding pushed above 0 is put back,
-        so that no node is ever worth more than its parent.
+        ``rows`` are their log-probabilities [node, child] and ``offers`` their tokens. A token the drafter gives no mass is no
+        candidate.
         """
-        wide = (logits if logits.dtype == torch.float64 else logits.float()) / temperature
-        best = wide.topk(min(width, wide.shape[-1]), dim=-1)
-        ids = best.indices if support is None else support[best.indices]
-        log_q = (best.values - wide.logsumexp(-1, keepdim=True)).clamp_max(0.0)
-        rows, offers = torch.stack((log_q.double(), ids.double())).tolist()  # one copy: ids are exact in a double
         first = len(self.tokens)
-        for parent, row, offered in zip(self.beams[-1], rows, offers, strict=True):
+        for parent, row, offered in zip(self.beams[-1], rows, offers, strict=False):
             above = self.values[parent]
             for child_log_q, token in zip(row, offered, strict=True):
                 if child_log_q > -math.inf:
@@ -159,6 +158,48 @@ class _Candidates:
         return sorted(sorted(left, key=lambda node: node not in beam)[:SHOWN])
 
 
+@dataclass(frozen=True)
+class _Beam:
+    """A level on the device: log-probabilities and tokens of all children that were found, float64 [2, row, child], and of the
+    best of them, the rows of the next level, tokens, parents (rows of this level) and log values."""
+
+    found: Tensor
+    tokens: Tensor
+    parents: Tensor
+    values: Tensor
+
+
+def _level(levels: Levels, above: _Beam | None, support: Tensor | None, width: int, temperature: float) -> _Beam:
+    """The best children below each row of a beam, and the best of all as the next beam: nothing that the host must know.
+
+    Probabilities are those of the drafter's distribution at temperature ``temperature``. A log-probability that rounding pushed
+    above 0 is put back, so that no node is ever worth more than its parent. Rows are in the order of
+    :meth:`_Candidates.expand`, which makes the same choice from the same numbers.
+    """
+    logits = levels.first() if above is None else levels.below(above.tokens, above.parents)
+    wide = (logits if logits.dtype == torch.float64 else logits.float()) / temperature
+    best = wide.topk(min(width, wide.shape[-1]), dim=-1)
+    ids = best.indices if support is None else support[best.indices]
+    log_q = (best.values - wide.logsumexp(-1, keepdim=True)).double().clamp_max(0.0).nan_to_num(-math.inf, 0.0, -math.inf)
+    values = (log_q if above is None else above.values[:, None] + log_q).flatten()
+    ordered = values.sort(stable=True, descending=True)
+    order = ordered.indices[:width]
+    parents = order.div(log_q.shape[1], rounding_mode="floor")
+    found = torch.stack((log_q, ids.double()))  # ids are exact in a double
+    return _Beam(found, ids.flatten()[order], parents, ordered.values[:width])
+
+
+def _host(beams: Sequence[_Beam]) -> list[tuple[list[list[float]], list[list[int]]]]:
+    """What each level found, copied to the host at once: log-probabilities and tokens [row, child]."""
+    numbers, found, start = torch.cat([beam.found.flatten() for beam in beams]).tolist(), [], 0
+    for beam in beams:
+        _, rows, count = beam.found.shape
+        parts = [numbers[place : place + count] for place in range(start, start + 2 * rows * count, count)]
+        found.append((parts[:rows], parts[rows:]))
+        start += 2 * rows * count
+    return found
+
+
 class Dynamic:
     """``depth`` is the deepest level, which is also how many drafter forwards a round takes unless ``stop`` ends it.
 
@@ -183,16 +224,8 @@ class Dynamic:
         self.chosen = chosen
 
     def build(self, drafter: RanksChildren, context: Context) -> Draft:
-        candidates, limit, stopped = _Candidates([context.ids[-1]]), min(self.depth, context.max_depth - 1), False
-        temperature = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
-        while len(candidates.beams) <= limit:
-            logits = drafter.logits(context, candidates.tokens, candidates.parents, candidates.beams[-1])
-            if logits is None or not candidates.expand(logits, drafter.support, self.width, temperature):
-                break
-            deeper = len(candidates.beams) <= limit
-            stopped = self.stop is not None and deeper and self.stop.met(candidates.beam_values())
-            if stopped:
-                break
+        limit = min(self.depth, context.max_depth - 1)
+        candidates, stopped = self._grown(drafter, context, limit)
         ranked, calls = candidates.ranked(), drafter.calls()
         kept_nodes = ranked[: self._size(candidates, ranked)]
         pruned_nodes: list[int] = []
@@ -200,7 +233,53 @@ class Dynamic:
             with context.untimed:
                 pruned_nodes = candidates.best_pruned(ranked[len(kept_nodes) :])
         notes = context.notes(lambda: self._make_notes(drafter, candidates, kept_nodes, pruned_nodes, stopped, limit))
-        return _draft(candidates, sorted(kept_nodes), pruned_nodes, calls, notes, context.device)
+        kept_nodes = sorted(kept_nodes)
+        row_of = {node: (level, row) for level, beam in enumerate(candidates.beams) for row, node in enumerate(beam)}
+        tell_places(drafter, {place: row_of[node] for place, node in enumerate([0, *kept_nodes]) if node in row_of})
+        return _draft(candidates, kept_nodes, pruned_nodes, calls, notes, context.device)
+
+    @torch.inference_mode()
+    def _grown(self, drafter: RanksChildren, context: Context, limit: int) -> tuple[_Candidates, bool]:
+        """All that is found down to level ``limit``, and whether it was stopped before. The host is told at the end, or as often
+        as ``stop`` has to be asked."""
+        candidates = _Candidates([context.ids[-1]])
+        temperature = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
+        levels = levels_of(drafter, context) if limit > 0 else None
+        beam: _Beam | None = None
+        waiting: list[_Beam] = []
+        for level in range(1, 1 + (0 if levels is None else min(limit, levels.deepest))):
+            assert levels is not None
+            work = partial(_level, levels, beam, drafter.support, self.width, temperature)
+            try:
+                beam = levels.step((self.width, temperature), work)
+            except NoFurther:
+                break
+            waiting.append(beam)
+            if self.stop is not None and self._asks(self.stop, level, limit, context.device):
+                ended, stopped = self._take(candidates, waiting, limit)
+                if ended:
+                    return candidates, stopped
+                waiting = []
+        return candidates, self._take(candidates, waiting, limit)[1]
+
+    @staticmethod
+    def _asks(stop: Stop, level: int, limit: int, device: torch.device) -> bool:
+        """Whether the host has to know this level before the next one is drafted.
+
+        On an accelerator a level costs less than the host's knowing it: two are drafted ahead, and not used if it turns out that
+        the tree had to stop before.
+        """
+        return level < limit and (stop.tests(level) if device.type == "cpu" else not level % AHEAD)
+
+    def _take(self, candidates: _Candidates, beams: Sequence[_Beam], limit: int) -> tuple[bool, bool]:
+        """Take over what was found level by level: whether the tree ends with one of them, and whether ``stop`` ended it."""
+        for rows, offers in _host(beams) if beams else ():
+            if not candidates.expand(rows, offers, self.width):
+                return True, False
+            deeper = len(candidates.beams) <= limit
+            if self.stop is not None and deeper and self.stop.met(candidates.beam_values()):
+                return True, True
+        return False, False
 
     def _size(self, candidates: _Candidates, ranked: Sequence[int]) -> int:
         if self.nodes or self.pays is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,7 +19,11 @@ from typing import Any
 
 import pytest
 
-from specviz.engines.server import Answer, Ask, Counters, Server, counters, look
+from specviz.__main__ import main
+from specviz.engines.server import Answer, Ask, Server, look
+from specviz.engines.server_counters import Counters, counters
+from specviz.engines.vllm_methods import CLASS
+from specviz.engines.vllm_plugin.labels import DRAFTER
 from specviz.errors import BadInput
 from specviz.trace import metrics, store
 from specviz.trace.schema import ACCEPTED, Step, Trace
@@ -60,14 +65,15 @@ def model() -> Path:
 
 
 @contextmanager
-def vllm(folder: Path, speculative: dict[str, Any] | None) -> Iterator[Running]:
-    """A server with this way of speculating, and the plugin."""
+def vllm(folder: Path, speculative: dict[str, Any] | None, own: dict[str, Any] | None = None) -> Iterator[Running]:
+    """A server with this way of speculating, and the plugin. ``own`` is a drafter of ours for its ``custom_class``."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     plugin = ROOT / "specviz" / "engines" / "vllm_plugin"
     environment = os.environ | {
         "PYTHONPATH": f"{ROOT}:{plugin}", "SPECVIZ_VLLM_TRACES": str(folder / "traces"), "VLLM_CPU_KVCACHE_SPACE": "1",
+        DRAFTER: json.dumps(own or {}),
     }  # fmt: skip
     command = [
         PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model()), "--port", str(port), "--dtype", "bfloat16",
@@ -142,7 +148,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "suffix": {"method": "suffix", "num_speculative_tokens": 6},
     "draft": {"num_speculative_tokens": 3},
     "eagle3": {"method": "eagle3", "num_speculative_tokens": 4},
+    "own": {"method": "custom_class", "model": CLASS, "num_speculative_tokens": 6},
 }
+OWN = {"method": "prompt_lookup", "parameters": {"occurrence": "latest", "copied": 6}}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -151,15 +159,13 @@ def test_traces_say_what_the_server_counts_of_eight_requests_at_once(way: str, t
     if way == "draft":
         speculative["model"] = str(model())
     if way == "eagle3":
-        from specviz.__main__ import main
-
         assert main(["export-drafter", "eagle3", "--to", "speculators", "--out", str(tmp_path / "head")]) == 0
         speculative["model"] = str(tmp_path / "head")
-    with vllm(tmp_path, speculative) as running:
-        before = counters(running.server)
+    with vllm(tmp_path, speculative, OWN) as running:
+        before = counters(running.server.url)
         seen = answers(running, PROMPTS)
         traces = recorded(running, len(PROMPTS))
-        after = counters(running.server)
+        after = counters(running.server.url)
     assert before is not None and after is not None
     ours, theirs = counted(traces), after.since(before)
     assert (ours.drafts, ours.drafted, ours.accepted) == (theirs.drafts, theirs.drafted, theirs.accepted)
@@ -171,6 +177,33 @@ def test_traces_say_what_the_server_counts_of_eight_requests_at_once(way: str, t
         assert trace.end is not None and texts[trace.end.output_ids] == trace.end.text
     # A client that asks for the counts a draft rebuilds the same rounds.
     assert sum(step.verified for trace in seen for step in trace.steps) == ours.drafted
+
+
+def test_a_method_runs_there_and_here_and_both_write_the_same(tmp_path: Path) -> None:
+    out, page = tmp_path / "there.spectrace.jsonl", tmp_path / "both.html"
+    with vllm(tmp_path, WAYS["own"], OWN) as running:
+        asked = ["run", "--method", "prompt_lookup", "--param", "occurrence=latest", "--param", "copied=6", "--engine", "vllm"]
+        where = ["--server", running.server.url, "--traces", str(running.traces), "--out", str(out), "--compare", str(page)]
+        assert main([*asked, *where, "--prompt", PROMPTS[0], "--max-new-tokens", "24"]) == 0
+        assert main([*asked, "--param", "shortest=2", "--server", running.server.url, "--prompt", PROMPTS[0]]) != 0
+    trace = store.read(out)
+    assert trace.run.title == "Prompt lookup in vLLM" and not any("does not tell" in word for word in trace.run.warnings)
+    assert all(node.text for step in trace.steps for node in step.nodes), "the plugin names rejected drafts"
+    here = re.search(r'id="right-trace">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)
+    assert here is not None
+    ours = store.read(here[1].encode())
+    # Where both wrote the same, our drafter drafted the same there and here.
+    drafts = [
+        {step.position: tuple(node.token for node in step.nodes[1:]) for step in one.steps if one_text(one, step)}
+        for one in (trace, ours)
+    ]
+    same = drafts[0].keys() & drafts[1].keys()
+    assert same and all(drafts[0][place] == drafts[1][place] for place in same)
+
+
+def one_text(trace: Trace, step: Step) -> bool:
+    """Whether the step stands within the first ten tokens, where rounding has not parted the texts."""
+    return 0 < step.position - trace.steps[0].position < 10
 
 
 def test_a_server_killed_in_the_middle_leaves_what_it_did(tmp_path: Path) -> None:

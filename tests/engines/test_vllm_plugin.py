@@ -75,6 +75,25 @@ class Runner:
         self.round += 1
 
 
+class Logger:
+    """What vLLM's Prometheus logger is to the plugin; ``lines`` are the labels of gauges that were set."""
+
+    lines: list[dict[str, str]] = []
+
+    def __init__(self, config: Any) -> None:
+        self.vllm_config = config
+
+    def _gauge_cls(self, name: str, labelnames: list[str], **more: Any) -> Any:
+        def labels(**told: str) -> Any:
+            assert list(told) == labelnames and name == "specviz:speculative_config_info"
+            return SimpleNamespace(set=lambda value: self.lines.append(told))
+
+        return SimpleNamespace(labels=labels)
+
+    def log_engine_initialized(self) -> None:
+        """vLLM's: the engine is up."""
+
+
 @pytest.fixture(autouse=True)
 def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules of vLLM's name with what the plugin asks of them."""
@@ -83,8 +102,9 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
         "vllm": {"__version__": "0.0"},
         "vllm.distributed.parallel_state": {"get_pp_group": lambda: group, "get_tp_group": lambda: group},
         "vllm.v1.worker.gpu_model_runner": {},
+        "vllm.v1.metrics.loggers": {"PrometheusStatLogger": type("PrometheusStatLogger", (Logger,), {})},
     }
-    for name in ("vllm", "vllm.distributed", "vllm.distributed.parallel_state", "vllm.v1", "vllm.v1.worker"):
+    for name in ("vllm", "vllm.distributed", "vllm.distributed.parallel_state", "vllm.v1", "vllm.v1.worker", "vllm.v1.metrics"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     for name, content in contents.items():
         module = ModuleType(name)
@@ -93,6 +113,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
         sys.modules, "vllm.v1.worker", SimpleNamespace(gpu_model_runner=sys.modules["vllm.v1.worker.gpu_model_runner"])
     )
+    monkeypatch.setitem(sys.modules, "vllm.v1.metrics", SimpleNamespace(loggers=sys.modules["vllm.v1.metrics.loggers"]))
 
 
 def around(folder: Path, script: Any, temperature: float = 0.0) -> type[Runner]:
@@ -197,6 +218,18 @@ def test_a_token_drawn_again_after_its_rejection_was_rejected(tmp_path: Path, mo
     step = first.steps[1]
     assert (step.accepted, step.nodes[1].status, step.emitted) == (0, REJECTED, (5,)) and step.bonus is not None
     assert second.steps[1].accepted == 1
+
+
+def test_the_servers_metrics_say_how_it_speculates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played(tmp_path, SCRIPT, monkeypatch)
+    Logger.lines.clear()
+    config = SimpleNamespace(speculative_config=SimpleNamespace(method="eagle3", model="/secret/head/", num_speculative_tokens=4))
+    sys.modules["vllm.v1.metrics.loggers"].PrometheusStatLogger(config).log_engine_initialized()  # type: ignore[attr-defined]
+    (told,) = Logger.lines
+    assert (told["method"], told["model"], told["num_speculative_tokens"]) == ("eagle3", "head", "4")
+    config = SimpleNamespace(speculative_config=None)
+    sys.modules["vllm.v1.metrics.loggers"].PrometheusStatLogger(config).log_engine_initialized()  # type: ignore[attr-defined]
+    assert set(Logger.lines[1].values()) == {""}
 
 
 def test_nothing_happens_unless_a_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,10 +11,19 @@ import torch
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
 from specviz.targets.hybrid import CHUNK, REWIND, HybridSession
-from tests.support.tiny.hybrid import VOCAB, hybrid, pure, random_parents, target
+from tests.support.tiny.hybrid import VOCAB, delta, delta_experts, granite, hybrid, pure, random_parents, target
 from tests.support.tiny.text import tiny_llama
 
-MODELS = {"hybrid": hybrid, "pure": pure, "pure, wide residual": lambda **kind: pure(residual_in_fp32=True, **kind)}
+MODELS = {
+    "hybrid": hybrid,
+    "pure": pure,
+    "pure, wide residual": lambda **kind: pure(residual_in_fp32=True, **kind),
+    "granite": granite,
+    "granite with experts": lambda **kind: granite(experts=4, **kind),
+    "delta": delta,
+    "delta with experts": delta_experts,
+}
+KINDS = ["hybrid", "pure", "granite", "delta", "delta with experts"]
 PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
 TREE = DraftTree.of([12, 1, 2, 3, 4, 5, 6, 7], [-1, 0, 0, 1, 2, 2, 4, 4])
 
@@ -83,7 +92,7 @@ def audit(session: HybridSession, ids: list[int], limit: float = 1e-11) -> None:
             assert torch.allclose(mine, other, atol=limit)
 
 
-@pytest.mark.parametrize("kind", ["hybrid", "pure"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_after_each_step_what_is_kept_equals_a_fresh_prefill(kind: str) -> None:
     session = target(MODELS[kind]()).open(256)
     session.prefill(PROMPT)
@@ -97,7 +106,7 @@ def test_after_each_step_what_is_kept_equals_a_fresh_prefill(kind: str) -> None:
         audit(session, ids)
 
 
-@pytest.mark.parametrize("kind", ["hybrid", "pure"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_long_prompt_is_read_in_parts(kind: str) -> None:
     model = MODELS[kind]()
     ids = np.random.default_rng(1).integers(0, VOCAB, 2 * CHUNK + 7).tolist()
@@ -108,7 +117,7 @@ def test_a_long_prompt_is_read_in_parts(kind: str) -> None:
     assert torch.allclose(session.carried.state, walked.carried.state, atol=1e-11)
 
 
-@pytest.mark.parametrize("kind", ["hybrid", "pure"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_going_back_a_little_and_far(kind: str) -> None:
     session = target(MODELS[kind]()).open(512)
     session.prefill(PROMPT)

@@ -19,6 +19,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from specviz.engine.attention import GROUPED
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.targets.text import TextTarget
@@ -63,7 +64,7 @@ def alone(made: Any, ids: list[int]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("tier", ["eager", "graph"])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager", GROUPED])
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_a_tree_pass_equals_every_path_alone(kind: str, attention: str, tier: str) -> None:
     if kind == "gemma3" and tier == "graph":

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from specviz.engines.vllm_plugin.labels import DRAFTER, INFO, SETTINGS
 from specviz.engines.vllm_plugin.writer import Mark, Round, Writer
 
 FOLDER = "SPECVIZ_VLLM_TRACES"
@@ -27,12 +28,43 @@ def register() -> None:
     folder = os.environ.get(FOLDER)
     if not folder:
         return
+    from vllm.v1.metrics import loggers
     from vllm.v1.worker import gpu_model_runner
+
+    _tell_configuration(loggers.PrometheusStatLogger)
 
     runner = gpu_model_runner.GPUModelRunner
     if not hasattr(runner, _OURS):
         setattr(runner, _OURS, None)
         _around(runner, folder)
+
+
+def _tell_configuration(logger: Any) -> None:
+    """A line of ``/metrics`` that says how the server speculates, so that a client can see what it compares with."""
+    if hasattr(logger, _OURS):
+        return
+    setattr(logger, _OURS, None)
+    plain_initialized = logger.log_engine_initialized
+
+    def log_engine_initialized(self: Any) -> None:
+        plain_initialized(self)
+        try:
+            speculative = self.vllm_config.speculative_config
+            labels = {name: _label(getattr(speculative, name, None)) for name in SETTINGS}
+            labels[DRAFTER] = os.environ.get(DRAFTER, "") if labels["method"] == "custom_class" else ""
+            help_text = "How this server speculates; no method where it does not."
+            gauge = self._gauge_cls(name=INFO, documentation=help_text, multiprocess_mode="mostrecent", labelnames=list(labels))
+            gauge.labels(**labels).set(1)
+        except Exception:  # a viewer must not stop a server
+            _LOG.exception("specviz does not tell how this server speculates; the server goes on.")
+
+    logger.log_engine_initialized = log_engine_initialized
+
+
+def _label(value: object) -> str:
+    """A setting as a label: without the folders that a model lies in."""
+    text = "" if value is None else str(value)
+    return os.path.basename(text.rstrip("/")) if text.startswith("/") else text
 
 
 def _around(runner: Any, folder: str) -> None:

@@ -45,6 +45,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
     """``share`` of the visual tokens stays. ``taps`` are what the network and ``looking`` read of the target."""
 
     _stepper: CrossStepper
+    levels = None  # type: ignore[assignment]  # what its rows look at is told by tokens, so the host has to know them
 
     def __init__(self, network: CrossStepper, layout: Layout, looking: ReadsAttention, share: float) -> None:
         super().__init__(network)
@@ -55,7 +56,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         self._embeddings: Tensor | None = None
         self._thoughts: Tensor | None = None
         self._map: AttentionEntropyNote | None = None
-        self._rows: list[tuple[tuple[int, ...], Tensor]] = []
+        self._noted: list[tuple[tuple[int, ...], Tensor]] = []
         self._aside: AbstractContextManager[None] = nullcontext()
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -103,14 +104,14 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
                 while node:
                     path.insert(0, tokens[node])
                     node = parents[node]
-                self._rows.append((tuple(path), row))
+                self._noted.append((tuple(path), row))
         self._forget(rows=False)
 
     def _forget(self, rows: bool = True) -> None:
         if self._stepper.watched is not None:
             self._stepper.watched.clear()
         if rows:
-            self._rows = []
+            self._noted = []
 
     def _opened(self, cache: Any) -> None:
         assert self._embeddings is not None and self._thoughts is not None
@@ -127,8 +128,8 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         with self._aside:
-            looks = [self._look(path, row) for path, row in self._rows[:ROWS]]
-        self._rows = []
+            looks = [self._look(path, row) for path, row in self._noted[:ROWS]]
+        self._noted = []
         if self._map is not None:
             note, self._map = replace(self._map, looks=looks), None
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from specviz.models.drafters import (
     published_eagle,
     published_eagle3,
     published_medusa,
+    published_mtp,
     published_speculators,
 )
 from specviz.models.drafters.head_settings import OURS
@@ -48,12 +49,10 @@ _SPECULATORS = {
     "dspark": _BY_ARCHITECTURE["DSpark"],
     "mtp": Dialect("MTP layers of the speculators library"),
 }
-MTP = Dialect("a checkpoint with MTP layers of its own (mtp.*), which draft for that very model")
+MTP = Dialect("a checkpoint's own MTP layers, which draft for that very model", "eagle", published_mtp.feature_head)
 EMPTY_MTP = Dialect(
     "a checkpoint whose config.json promises MTP layers and whose files hold none: an engine would draft with random ones"
 )
-_PROMISES = ("mtp_num_hidden_layers", "num_mtp_layers", "num_nextn_predict_layers")
-"""Settings by which a model says how many MTP layers it has."""
 MODEL = Dialect("a whole model, no heads for one")
 UNKNOWN = Dialect("no drafter whose layout is known")
 
@@ -66,9 +65,9 @@ def dialect_of(stored: Repository) -> Dialect:
     architectures = " ".join(map(str, config.get("architectures") or ()))
     if named := [dialect for word, dialect in _BY_ARCHITECTURE.items() if word.lower() in architectures.lower()]:
         return named[0]
-    if any(name.startswith("mtp.") for name in names):
+    if published_mtp.mtp_names(stored):
         return MTP
-    if _promises_mtp(config) and not any("nextn" in name or ".eh_proj." in name for name in names):
+    if published_mtp.promises(config) and not any("nextn" in name for name in names):
         return EMPTY_MTP
     if published_medusa.is_medusa(stored.files):
         return MEDUSA
@@ -86,10 +85,9 @@ def dialect_of(stored: Repository) -> Dialect:
     return MSD if published_eagle.is_msd(config) else EAGLE
 
 
-def _promises_mtp(config: Mapping[str, Any]) -> bool:
-    inner = config.get("text_config")
-    settings = [config, *([inner] if isinstance(inner, Mapping) else [])]
-    return any(one.get(name) not in (None, 0) for one in settings for name in _PROMISES)
+def drafting(stored: Repository) -> Repository:
+    """The folder without the tensors that are the target's own, where drafting layers lie among them."""
+    return published_mtp.mtp_part(stored) if dialect_of(stored) is MTP else stored
 
 
 def read(kind: str, stored: Repository, target: Fit) -> Any:

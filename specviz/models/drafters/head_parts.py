@@ -72,7 +72,7 @@ def assembled(
     for name, value in tensors.items():
         if not bool(torch.isfinite(value).all()):
             raise ModelUnavailable(f"{names[name]} of {stored.name} holds values that are no numbers. Get the heads anew.")
-    if target.layers in config.taps:
+    if target.layers in config.taps and not config.paired:  # MTP layers are given that state by every engine
         last = f"reads hidden state {target.layers}, the last: here it is the state after the final norm"
         notes = (*notes, f"It {last}, in engines often the one before it.")
     unused = tuple(

@@ -29,7 +29,7 @@ from specviz.models.drafters.arms import load_arms
 from specviz.models.drafters.lora_heads import load_changed
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.published import Fit, open_repository
-from specviz.models.packing import PackedLinear, can_pack, packs
+from specviz.models.packing import AGREE, PackedLinear, can_pack, packs
 from specviz.targets.text import TextTarget
 
 WEIGHTS = Path(__file__).resolve().parents[3] / "assets" / "weights"
@@ -134,7 +134,8 @@ def fit_of(name: str, target: TextTarget) -> Fit:
     """What heads for this target have to fit."""
     model = target.model
     layers = int(model.config.get_text_config().num_hidden_layers)
-    return Fit(name, layers, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    return Fit(name, layers, *(part.to(target.device) for part in shared))
 
 
 def _laid_out(network: parallel_net.ParallelNet) -> parallel_net.ParallelNet:
@@ -153,7 +154,8 @@ def packed(weight: Tensor) -> Product:
     linear.weight = nn.Parameter(weight, requires_grad=False)
     module = PackedLinear(linear, keep_weight=False)
     probe = torch.linspace(-1, 1, 3 * weight.shape[1], dtype=weight.dtype).view(3, -1)
-    agrees = torch.allclose(module(probe), F.linear(probe, weight), atol=1e-3, rtol=1e-3)
+    apart = AGREE[weight.dtype]
+    agrees = torch.allclose(module(probe), F.linear(probe, weight), atol=apart, rtol=apart)
     return module if agrees else plain(weight)
 
 

@@ -48,7 +48,7 @@ def anole_head(kind: str, name: str, loaded: LoadedAnole, progress: Progress = s
     biased = switch(name, settings, "attention_bias")
     config = HeadConfig(
         **sizes, layers=1, wide=False, how=how, bias="fc.bias" in names, attention_bias=biased, output_bias=biased,
-        mlp_bias=switch(name, settings, "mlp_bias"), centred_norms=True, first_norm=True,
+        mlp_bias=switch(name, settings, "mlp_bias"), layer_norms=True, first_norm=True,
     )  # fmt: skip
     head = assembled(stored, fits, names, config, KIND)
     own, codes = head.embedding, loaded.code_ids

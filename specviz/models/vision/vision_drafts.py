@@ -53,7 +53,7 @@ def text_only_model(
 
 
 def _named(name: str, loaded: LoadedVisionLanguage, target: VisionLanguageTarget, progress: Progress) -> DraftModel:
-    draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), target.device.type, progress)
+    draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), str(target.device), progress)
     same_words(loaded, draft)
     model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
     warnings = tuple(word for word in (*draft.warnings, model.warning) if word)

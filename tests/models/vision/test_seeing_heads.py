@@ -166,6 +166,12 @@ def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path: Path, name: 
     for ids, row in roots:
         wanted = expected(name, here, ids)
         assert float((row - wanted).abs().max() / wanted.abs().max()) < 1e-9
+    plain = with_picture(HeadStepper(head), here.layout)
+    composition = Composition(SingleDrafter(plain, Dynamic(3, 5, 12)), Match(), plain.reads)  # type: ignore[arg-type]
+    again = decode(here.target, composition, here.prompt, 6, GREEDY)
+    assert [[node.token for node in step.nodes] for step in again.steps] == [
+        [node.token for node in step.nodes] for step in run.steps
+    ], "levels of its own draft the same tree"
     seen = {note.type: note.data for note in run.steps[0].notes}["visual_tokens"]
     kept = QUERIES - 1 if name.startswith("vispec") else len(here.layout.visual)
     assert sum(count for _, count in seen["kept"]) == kept

@@ -196,12 +196,15 @@ FAMILIES: dict[str, Callable[[str], tuple[Any, PictureQuestion]]] = {
 }
 
 
-def tiny_vision(name: str, attention: str = "sdpa", dtype: torch.dtype = torch.float32, seed: int = 0) -> TinyVision:
+def tiny_vision(
+    name: str, attention: str = "sdpa", dtype: torch.dtype = torch.float32, seed: int = 0, device: str = "cpu"
+) -> TinyVision:
     """A random model of this family (see ``FAMILIES``) with a picture prompt; text tokens are 8 … 88."""
     torch.manual_seed(seed)
     model, prompt = FAMILIES[name](attention)
-    model = model.eval().to(dtype).requires_grad_(False)
+    model = model.eval().to(dtype).requires_grad_(False).to(device)
     inputs = {key: value.to(dtype) if value.is_floating_point() else value for key, value in prompt.inputs.items()}
+    inputs = {key: value.to(device) for key, value in inputs.items()}
     found = PictureQuestion(
         prompt.ids,
         inputs,

@@ -1,0 +1,181 @@
+"""A feature drafter's round, level by level, with everything on its device: which tokens stand where the host need not know.
+
+A level's rows are the beam of the level above; ``parents`` name rows there. Eagerly, keys and values are a view of what is in
+the cache, as long as it is. *Fixed*, for CUDA graphs, shapes and addresses are the same in every round: attention goes over the
+whole cache behind a mask, positions follow from numbers on the device, and rows that stand for nothing write behind what counts.
+Axis names: ``row``, ``hidden``, ``support``, ``column`` (of the cache), ``drafted`` (columns behind the committed ones).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from specviz.engine.captured import Captured
+from specviz.engine.interfaces import Context
+from specviz.engine.tiers import bucket, padded_width
+from specviz.engine.to_device import to_device
+
+if TYPE_CHECKING:
+    from specviz.drafters.feature_drafter import FeatureDrafter
+
+Result = TypeVar("Result")
+ROOM = 256
+"""Columns of a fixed cache behind the committed ones, for drafted rows and padding."""
+_LEAST = 8
+"""Rows for the inputs of a round: as many as are committed in most."""
+
+
+class EagerLevels:
+    """One round of ``drafter`` at the width it happens to have; the root is taken in already. ``deepest`` is how many levels
+    its context has room for."""
+
+    def __init__(self, drafter: FeatureDrafter[Any], context: Context, root: Tensor, committed: int, deepest: int) -> None:
+        self._drafter, self._context, self._committed, self.deepest = drafter, context, committed, deepest
+        self._seen = torch.ones(1, 0, dtype=torch.bool, device=root.device)
+        self._outputs = [root]
+
+    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        """Do ``work``, which asks for a level."""
+        return work()
+
+    def output(self, level: int, row: int) -> Tensor:
+        """The network's output [1, hidden] after this row of this level, the root's being 0."""
+        return self._outputs[level][row : row + 1]
+
+    def first(self) -> Tensor:
+        """Raw logits [1, support] after the root."""
+        return self._drafter.stepper.logits(self._outputs[0])
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
+        rows, depth = len(tokens), len(self._outputs)
+        own = torch.eye(rows, dtype=torch.bool, device=tokens.device)
+        self._seen = torch.cat((self._seen[parents], own), dim=1)
+        mask = torch.cat((self._seen.new_ones(rows, self._committed), self._seen), dim=1)
+        start = self._committed + self._seen.shape[1] - rows
+        features = self._outputs[-1][parents]
+        self._outputs.append(self._drafter.extend(self._context, tokens, features, depth, start, mask))
+        return self._drafter.stepper.logits(self._outputs[-1])
+
+
+@dataclass(frozen=True)
+class _Level:
+    """What a level leaves for the one below: its outputs [row, hidden], whom its rows see [row, drafted], the committed inputs
+    [1], the drafted columns so far and the level's number."""
+
+    outputs: Tensor
+    seen: Tensor
+    committed: Tensor
+    drafted: int
+    depth: int
+
+
+class FixedLevels:
+    """The tensors of one run's rounds at fixed addresses, the cache among them, and what was captured over them."""
+
+    def __init__(self, stepper: Any, columns: int) -> None:
+        self.cache = stepper.open(columns)
+        self.cache.clear()
+        self.columns = columns
+        self.deepest = 0
+        self.calls = 0
+        """Forwards since somebody set it to 0."""
+        self._stepper = stepper
+        stepper.reach(columns + ROOM)
+        self._held = stepper.rotary  # what is captured reads this table, whatever the stepper's becomes
+        self._device = stepper.embedding.device
+        self._column = torch.arange(columns, device=self._device)
+        self._numbers: dict[int, Tensor] = {}
+        """By padded rows: their tokens, the committed inputs before them, and how many of them count."""
+        self._features: dict[int, Tensor] = {}
+        self._captured: dict[Hashable, tuple[Captured[Any], _Level]] = {}
+        self._rows = 0
+        self._trail: list[_Level] = []
+        self._here: _Level | None = None
+
+    def take(self, tokens: Sequence[int], features: Tensor, start: int, deepest: int) -> None:
+        """The committed inputs of this round, the root last: they go through the network with the first level."""
+        rows = self._rows = max(_LEAST, padded_width(len(tokens)))
+        self._trail, self.deepest = [], deepest
+        if rows not in self._numbers:
+            self._numbers[rows] = torch.zeros(rows + 2, dtype=torch.long, device=self._device)
+            self._features[rows] = features.new_zeros(rows, features.shape[-1])
+        padding = [0] * (rows - len(tokens))
+        self._numbers[rows].copy_(to_device([*tokens, *padding, start, len(tokens)], self._device))
+        self._features[rows][: len(tokens)] = features
+
+    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        """Do ``work``, which asks for a level: on CUDA from its graph. ``key`` tells it from every other, and from those that
+        come after other levels."""
+        self.calls += 1
+        full = (self._rows, len(self._trail), key)
+        if self._device.type != "cuda":
+            result = work()
+            assert self._here is not None
+            self._trail.append(self._here)
+            return result
+        if full not in self._captured:
+            captured = Captured(work, self._device)
+            captured.record()
+            assert self._here is not None
+            self._captured[full] = captured, self._here
+        captured, level = self._captured[full]
+        self._trail.append(level)
+        return captured()
+
+    def output(self, level: int, row: int) -> Tensor:
+        """As :meth:`EagerLevels.output`, until the next round is taken."""
+        return self._trail[level].outputs[row : row + 1]
+
+    def first(self) -> Tensor:
+        """Raw logits [1, support] after the root; takes in the round's committed inputs."""
+        rows = self._rows
+        numbers = self._numbers[rows]
+        start, count = numbers[rows : rows + 1], numbers[rows + 1 :]
+        places = start + self._column[:rows]
+        mask = self._column <= places[:, None]
+        outputs = self._stepper(numbers[:rows], self._features[rows], places, self.cache, places, mask)
+        root = outputs.index_select(0, count - 1)
+        seen = torch.zeros(1, ROOM, dtype=torch.bool, device=self._device)
+        self._here = _Level(root, seen, start + count, 0, 0)
+        return self._stepper.logits(root)
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        """As :meth:`EagerLevels.below`."""
+        above, rows = self._trail[-1], len(tokens)
+        depth, committed = above.depth + 1, above.committed
+        seen = above.seen[parents]
+        seen.diagonal(above.drafted)[:rows].fill_(True)
+        # Behind the committed columns the drafted ones, of which a row sees its ancestors and itself.
+        mask = (self._column < committed).repeat(rows, 1)
+        mask.scatter_(1, (committed + self._column[:ROOM]).expand(rows, -1), seen)
+        columns = committed + (above.drafted + self._column[:rows])
+        places = (committed + (depth - 1)).expand(rows)
+        outputs = self._stepper(tokens, above.outputs[parents], places, self.cache, columns, mask)
+        self._here = _Level(outputs, seen, committed, above.drafted + rows, depth)
+        return self._stepper.logits(outputs)
+
+
+_SPARE: WeakKeyDictionary[Any, FixedLevels] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def lent(stepper: Any, inputs: int) -> FixedLevels:
+    """Fixed tensors for so many committed inputs: what the last run left where it is large enough, else new ones."""
+    with _LOCK:
+        spare = _SPARE.pop(stepper, None)
+    columns = bucket(inputs + ROOM)
+    return spare if spare is not None and spare.columns >= columns else FixedLevels(stepper, columns)
+
+
+def give_back(stepper: Any, levels: FixedLevels) -> None:
+    """Keep what a finished run was lent for the next one."""
+    with _LOCK:
+        _SPARE[stepper] = levels

@@ -1,0 +1,94 @@
+"""Levels of a drafter: what a tree builder asks so that a tree may grow on the device, the host being told once.
+
+Axis names: ``row`` (of a level), ``support`` (tokens with drafter's mass).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from torch import Tensor
+
+from specviz.engine.interfaces import Context
+
+Result = TypeVar("Result")
+
+
+class Levels(Protocol):
+    """One round of a drafter, from the root down. ``deepest`` is how many levels there is room for."""
+
+    deepest: int
+
+    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        """Do ``work``, which asks for exactly one level, the next one, and gives tensors.
+
+        On CUDA it may be recorded once and replayed ever after: so it asks the host for nothing, reads only what is at the same
+        place in every round, such as an earlier step's result, and ``key`` tells it from other work at this level.
+        """
+
+    def first(self) -> Tensor:
+        """Raw logits [1, support] after the root."""
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above, both int64."""
+
+
+class RanksNodes(Protocol):
+    """A drafter that is asked by tokens which the host knows."""
+
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+        """Raw logits [node, support] after each of ``nodes`` of the tree so far, in one forward; None when it cannot.
+
+        Within a round ``tokens`` and ``parents`` only grow, and a node is asked after its parent.
+        """
+
+
+class HostLevels:
+    """Levels of a drafter that wants to know its tokens: the host reads those of every level."""
+
+    def __init__(self, drafter: RanksNodes, context: Context, root: Tensor) -> None:
+        self.deepest = context.max_depth
+        self._drafter, self._context, self._root = drafter, context, root
+        self._tokens, self._parents = [context.ids[-1]], [-1]
+        self._above = [0]
+
+    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        """Do ``work``."""
+        return work()
+
+    def first(self) -> Tensor:
+        """As the drafter's own."""
+        return self._root
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        """As the drafter's own, its level's nodes numbered behind all above. Raises NoFurther where it cannot go on."""
+        nodes = list(range(len(self._tokens), len(self._tokens) + len(tokens)))
+        self._tokens += tokens.tolist()
+        self._parents += [self._above[row] for row in parents.tolist()]
+        self._above = nodes
+        logits = self._drafter.logits(self._context, self._tokens, self._parents, nodes)
+        if logits is None:
+            raise NoFurther
+        return logits
+
+
+class NoFurther(Exception):
+    """A drafter that cannot go on from this level."""
+
+
+def levels_of(drafter: Any, context: Context) -> Levels | None:
+    """The drafter's levels in this round, its own where it has them; None where it has nothing to offer."""
+    own = getattr(drafter, "levels", None)
+    if own is not None:
+        levels: Levels | None = own(context)
+        return levels
+    root = drafter.logits(context, [context.ids[-1]], [-1], [0])
+    return None if root is None else HostLevels(drafter, context, root)
+
+
+def tell_places(drafter: Any, rows: Mapping[int, tuple[int, int]]) -> None:
+    """Tell a drafter that wants to know it which nodes of the tree stand for rows of its levels: (level, row) by node."""
+    placed = getattr(drafter, "placed", None)
+    if placed is not None:
+        placed(rows)
