@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -44,6 +45,10 @@ class EagerLevels:
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """Do ``work``, which asks for a level."""
         return work()
+
+    def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
+        """The next level in a step of its own: :meth:`first`, or :meth:`below` these rows."""
+        return self.first() if tokens is None or parents is None else self.below(tokens, parents)
 
     def output(self, level: int, row: int) -> Tensor:
         """The network's output [1, hidden] after this row of this level, the root's being 0."""
@@ -95,6 +100,8 @@ class FixedLevels:
         self._numbers: dict[int, Tensor] = {}
         """By padded rows: their tokens, the committed inputs before them, and how many of them count."""
         self._features: dict[int, Tensor] = {}
+        self._asked: dict[tuple[int, int], Tensor] = {}
+        """Tokens and parents of a level that is asked in a step of its own, int64 [2, row], by level and number of rows."""
         self._captured: dict[Hashable, tuple[Captured[Any], _Level]] = {}
         self._rows = 0
         self._trail: list[_Level] = []
@@ -129,6 +136,17 @@ class FixedLevels:
         captured, level = self._captured[full]
         self._trail.append(level)
         return captured()
+
+    def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
+        """As :meth:`EagerLevels.ask`."""
+        if tokens is None or parents is None:
+            return self.step("ask", self.first)
+        place = (len(self._trail), len(tokens))
+        if place not in self._asked:
+            self._asked[place] = torch.zeros(2, len(tokens), dtype=torch.long, device=self._device)
+        self._asked[place][0] = tokens
+        self._asked[place][1] = parents
+        return self.step(("ask", *place), partial(self.below, *self._asked[place]))
 
     def output(self, level: int, row: int) -> Tensor:
         """As :meth:`EagerLevels.output`, until the next round is taken."""

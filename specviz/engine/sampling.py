@@ -20,6 +20,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from specviz.engine.to_device import to_device
 from specviz.errors import BadInput
 
 # Streams keep draws for different purposes independent of each other.
@@ -51,6 +52,13 @@ def _mix(value: Tensor) -> Tensor:
     value.bitwise_xor_((value >> 30).bitwise_and_((1 << 34) - 1)).mul_(_MIX_1)
     value.bitwise_xor_((value >> 27).bitwise_and_((1 << 37) - 1)).mul_(_MIX_2)
     return value.bitwise_xor_((value >> 31).bitwise_and_((1 << 33) - 1))
+
+
+def _uniform(counters: Tensor) -> Tensor:
+    """float64 in (0, 1) from int64 counters, which are spent.
+
+    52 bits and a half: one bit more would round the largest up to 1, whose Gumbel noise is infinite."""
+    return (_mix(counters) >> 12).bitwise_and_((1 << 52) - 1).to(torch.float64).add_(0.5).mul_(2.0**-52)
 
 
 @lru_cache(maxsize=32)
@@ -99,9 +107,7 @@ class Noise:
         """float64 [size] in (0, 1), one for each token id."""
         key = self._key(stream, *place)
         signed = key - (1 << 64) if key >= (1 << 63) else key
-        bits = _mix(_weyl(size, str(device)) + signed)
-        # 52 bits and a half: one bit more would round the largest up to 1, whose Gumbel noise is infinite.
-        return (bits >> 12).bitwise_and_((1 << 52) - 1).to(torch.float64).add_(0.5).mul_(2.0**-52)
+        return _uniform(_weyl(size, str(device)) + signed)
 
     def exponential(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
         """float64 [size] of standard exponential noise E, one for each token id.
@@ -109,6 +115,14 @@ class Noise:
         The argmax of p / E is a draw from p: it is that of log p + Gumbel noise, as -log E is Gumbel, a logarithm less.
         """
         return self.uniforms(size, stream, *place, device=device).log_().neg_()
+
+    def exponentials(
+        self, size: int, stream: int, places: Sequence[tuple[int, ...]], device: torch.device | str = "cpu"
+    ) -> Tensor:
+        """float64 [place, size]: what :meth:`exponential` gives at each of ``places``, all with as many operations as one."""
+        keys = [self._key(stream, *place) for place in places]
+        signed = to_device([key - (1 << 64) if key >= (1 << 63) else key for key in keys], device)
+        return _uniform(_weyl(size, str(device)) + signed[:, None]).log_().neg_()
 
     def gumbel(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
         """float64 [size] of standard Gumbel noise, one for each token id."""
@@ -192,10 +206,13 @@ class Warp:
         if self.greedy:
             return _wide(logits).argmax(-1)
         rows = self.probabilities(logits).double()
-        draws, noise = {}, noise.coupled if stream == TARGET else noise
-        for place in set(positions):
-            draws[place] = noise.exponential(rows.shape[-1], stream, place, device=rows.device)
-        return (rows / torch.stack([draws[place] for place in positions])).argmax(-1)
+        noise = noise.coupled if stream == TARGET else noise
+        distinct = list(dict.fromkeys(positions))
+        race = noise.exponentials(rows.shape[-1], stream, [(place,) for place in distinct], rows.device)
+        if len(distinct) < len(positions):
+            row_of = {place: row for row, place in enumerate(distinct)}
+            race = race.index_select(0, to_device([row_of[place] for place in positions], rows.device))
+        return (rows / race).argmax(-1)
 
 
 def _wide(logits: Tensor) -> Tensor:

@@ -147,9 +147,9 @@ def with_samples(trace: Trace, samples: Sequence[CounterSample]) -> Trace:
 
 
 @contextmanager
-def connection(key: str, silence: float = SILENT_SECONDS) -> Iterator[httpx.Client]:
+def connection(key: str, silence: float | None = None) -> Iterator[httpx.Client]:
     """A client that follows no redirection and no proxy of the environment: it talks to the address that was named."""
-    timeout = httpx.Timeout(silence, connect=CONNECT_SECONDS)
+    timeout = httpx.Timeout(silence or SILENT_SECONDS, connect=CONNECT_SECONDS)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     with httpx.Client(timeout=timeout, follow_redirects=False, trust_env=False, headers=headers) as client:
         yield client

@@ -79,9 +79,10 @@ class Serving:
         """Lines for a shell that start the server: REPO is the folder that holds ``specviz``."""
         plugin = "PYTHONPATH=REPO:REPO/specviz/engines/vllm_plugin SPECVIZ_VLLM_TRACES=FOLDER"
         own = "".join(f" {name}={shlex.quote(value)}" for name, value in self.environment.items())
-        serve = f"vllm serve {shlex.quote(self.target)} --per-request-spec-decode-metrics detailed"
-        if self.speculative is not None:
-            serve += f" --speculative-config {shlex.quote(json.dumps(dict(self.speculative)))}"
+        serve = f"vllm serve {shlex.quote(self.target)}"
+        if self.speculative is not None:  # without speculation vLLM refuses the first of the two
+            config = shlex.quote(json.dumps(dict(self.speculative)))
+            serve += f" --per-request-spec-decode-metrics detailed --speculative-config {config}"
         return (self.before + "\n" if self.before else "") + f"{plugin}{own} {serve}"
 
 

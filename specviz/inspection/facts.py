@@ -66,7 +66,9 @@ def unusual(head: FeatureHead) -> str:
         "centred": "norms' weights stored as their distance from one",
     }
     changed = [word for name, word in words.items() if getattr(how, name) != getattr(plain, name)]
-    if not head.config.wide:
+    if head.config.paired:
+        changed.insert(0, "a projection of [norm of embedding; norm of state] enters a whole layer with a norm behind it")
+    elif not head.config.wide:
         changed.insert(0, "a projection of [embedding; state] enters the layer, whose output the target's head reads")
     return ", ".join(changed) if changed else "no norm before the projection, plain residual, feeds itself the plain output"
 

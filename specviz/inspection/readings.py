@@ -97,8 +97,8 @@ def _distances(reading: Reading) -> Iterator[Other]:
     entry, rest = not how.centred_entry, not how.centred
     for name, changed in (
         ("all norms' weights", {"centred_entry": entry, "centred": rest}),
-        ("the weights of the norms before the projection", {"centred_entry": entry}),
-        ("the weights of the layer's norms", {"centred": rest}),
+        ("entry norms' weights", {"centred_entry": entry}),
+        ("layer norms' weights", {"centred": rest}),
     ):
         shifted = next(iter(changed.values()))
         form, truth = ("plus one", "their distance from one") if shifted else ("as they are", "what they multiply by")

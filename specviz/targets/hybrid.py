@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.state_space import Activations, Carried, Recurrence, joined, layered
+from specviz.engine.state_space import Activations, Carried, joined, layered
 from specviz.engine.stop import pieces
 from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
@@ -277,10 +277,11 @@ class _PassNotes:
 
     def __call__(self) -> tuple[Note, ...]:
         """A note on the L matrix: logarithms of decay along every path for three heads, and what each way of keeping
-        states would cost. A tree beyond ``_LARGEST_SHOWN`` nodes, or a lone root, has none; nor has a delta rule, which also
-        overwrites what an ancestor left, so that the decay alone would say too much."""
+        states would cost. A tree beyond ``_LARGEST_SHOWN`` nodes, or a lone root, has none. What a node of a delta rule wrote is
+        its correction: the state is the sum of those and of what was carried, each after its path's decay, as it is for Mamba-2.
+        """
         nodes = len(self.shape)
-        if not 1 < nodes <= _LARGEST_SHOWN or not isinstance(self.layers, Recurrence):
+        if not 1 < nodes <= _LARGEST_SHOWN:
             return ()
         log_decay = self.layers.log_decay(self.passed)
         fade = self.shape.ancestors_on(log_decay.device).to(log_decay.dtype) @ log_decay

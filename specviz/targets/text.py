@@ -237,7 +237,7 @@ class TextSession:
     def _chain(self, ids: Sequence[int], last: int = 1) -> tuple[Tensor, dict[int, Tensor]]:
         """One pass over ``ids`` behind what is cached: logits of the ``last`` of them, hidden states of all."""
         target, start = self.target, self.length
-        tokens = torch.tensor([list(ids)], dtype=torch.long, device=target.device)
+        tokens = to_device([list(ids)], target.device)
         positions = torch.arange(start, start + len(ids), device=target.device)[None]
         mask = self._chain_mask(len(ids), start)
         return target.run(tokens, positions, mask, self._cache.cache, self.taps, last=last, embed=self._embed)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import TargetPass
+from specviz.engine.to_device import to_device
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.targets.image_prompt import ImagePrompt
 from specviz.targets.text import SLIDING, TextSession, TextTarget, joined, layer_kinds, unsupported_reason
@@ -130,10 +131,10 @@ class VisionLanguageSession(TextSession):
         through the model, because its last tokens change what the first ones see; what was not asked for is taken back."""
         target, sight = self.target, self.target.sight
         block_length = len(sight.ids) if target.family.blocks == "prompt" else length
-        tokens = torch.tensor([sight.ids[:block_length]], dtype=torch.long, device=target.device)
+        tokens = to_device([sight.ids[:block_length]], target.device)
         more: dict[str, Any] = {"mm_encoder_outputs": {"image": sight.features}}
         if target.family.blocks == "picture":
-            more["token_type_ids"] = torch.tensor([sight.visual[:block_length]], dtype=torch.long, device=target.device)
+            more["token_type_ids"] = to_device([sight.visual[:block_length]], target.device)
         elif target.family.blocks == "prompt":
             more["token_type_ids"] = torch.zeros_like(tokens)
         mask = None if target.family.blocks else super()._chain_mask(block_length, 0)

@@ -34,6 +34,13 @@ class Levels(Protocol):
         """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above, both int64."""
 
 
+class AskedLevels(Levels, Protocol):
+    """Levels whose rows are chosen outside of what may be recorded, such as by noise that is another in every round."""
+
+    def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
+        """Raw logits of the next level, in a step of its own: :meth:`first` without arguments, else :meth:`below` these rows."""
+
+
 class RanksNodes(Protocol):
     """A drafter that is asked by tokens which the host knows."""
 

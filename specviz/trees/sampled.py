@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
 
 import torch
@@ -16,8 +17,10 @@ from torch import Tensor
 
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
 from specviz.engine.sampling import DRAFT
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.trace.schema import Note
+from specviz.trees.levels import AskedLevels
 
 SHOWN = 12
 WIDE = 1024
@@ -25,7 +28,12 @@ WIDE = 1024
 
 
 class Rows(Protocol):
-    """A drafter that gives the distribution of a node's children."""
+    """A drafter that gives the distribution of a node's children. One with ``levels`` of its own, of which each is over
+    ``support``, is asked by these instead."""
+
+    @property
+    def support(self) -> Tensor | None:
+        """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
@@ -90,14 +98,65 @@ class NodeNoise:
         return self._block[node, :size]
 
     def level(self, nodes: Sequence[int], size: int, device: torch.device) -> Tensor:
-        """float64 [node, size] for several nodes: what they would get one by one where their distributions are narrow."""
+        """float64 [node, size] for the nodes of a level, of one support: all with as many operations as one."""
         if size <= self.WIDTH:
-            return torch.stack([self.at(node, size, device) for node in nodes])
+            self.at(0, size, device)
+            assert self._block is not None
+            return self._block[to_device(nodes, device), :size]
+        context = self._context
+        if size > WIDE or len(nodes) == 1:
+            places = [(context.round, node) for node in nodes]
+            return context.noise.exponentials(size, DRAFT, places, device=device).log_().neg_()
         if self._wide is None or self._wide.shape[1] != size:
-            context = self._context
             place = (context.round, self._nodes, size)
             self._wide = context.noise.gumbel(self._nodes * size, DRAFT, *place, device=device).view(self._nodes, size)
-        return self._wide[list(nodes)]
+        return self._wide[to_device(nodes, device)]
+
+
+@dataclass(frozen=True)
+class _Level:
+    """A level's distributions [row, support] over ``ids``, with noise where children were drawn, and the children of each row, best
+    first: places in the support and tokens, both [row, child]."""
+
+    q: Tensor
+    ids: Tensor | None
+    perturbed: Tensor | None
+    order: Tensor
+    tokens: Tensor
+
+
+_Told = tuple[list[list[int]], list[list[float]], list[int]]
+"""What the host has to know of a level: tokens and probabilities [row][child], and how many children each row has at most."""
+
+
+def _host(levels: Sequence[_Level]) -> list[_Told]:
+    """What the host has to know of these levels, in one copy; tokens are exact in a double."""
+    if not levels:
+        return []
+    parts: list[Tensor] = []
+    for level in levels:
+        parts += [level.tokens.flatten(), level.q.gather(1, level.order).flatten(), (level.q > 0).sum(1)]
+    numbers, found, start = torch.cat([part.double() for part in parts]).tolist(), [], 0
+    for level in levels:
+        rows, count = level.order.shape
+        here = numbers[start : start + rows * (2 * count + 1)]
+        lists = [here[place : place + count] for place in range(0, 2 * rows * count, count)]
+        tokens = [[int(token) for token in row] for row in lists[:rows]]
+        found.append((tokens, lists[rows:], [int(size) for size in here[2 * rows * count :]]))
+        start += len(here)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _slots(
+    shape: TreeShape, above: tuple[int, ...], nodes: tuple[int, ...], children: int, device: torch.device
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Where the tokens of ``nodes`` stand among the children [row, child] of the level above, and their rows of it, int64 [node]."""
+    rows = [above.index(shape.parents[node]) for node in nodes]
+    ranks = [shape.children[shape.parents[node]].index(node) for node in nodes]
+    with torch.inference_mode(False):
+        slots = to_device([row * children + rank for row, rank in zip(rows, ranks, strict=True)], device)
+        return slots, to_device(rows, device)
 
 
 def _together(distributions: Sequence[Proposal | None]) -> bool:
@@ -124,6 +183,10 @@ class Sampled:
 
     def build(self, drafter: Rows, context: Context) -> Draft:
         shape = self._shape if isinstance(self._shape, TreeShape) else self._shape(context)
+        own = getattr(drafter, "levels", None)
+        if own is not None:
+            growing = self._by_levels(own(context), shape, context, drafter.support)
+            return self._draft(growing, drafter, context)
         growing, place, noise = Growing([context.ids[-1]]), {0: 0}, NodeNoise(context, len(shape))
         for depth, level in enumerate(shape.levels):
             inner_nodes = [node for node in level if node in place and shape.children[node]]
@@ -147,6 +210,10 @@ class Sampled:
                 pick = self._pick(place[node], distribution, len(shape.children[node]), context, noise)
                 fresh = growing.hang(place[node], pick, pick.perturbed is None)
                 place.update(zip(shape.children[node], fresh, strict=False))
+        return self._draft(growing, drafter, context)
+
+    @staticmethod
+    def _draft(growing: Growing, drafter: Rows, context: Context) -> Draft:
         tree = DraftTree.of(growing.tokens, growing.parents, context.device)
         notes = context.notes(lambda: drafter.draft_notes(growing.picks[:SHOWN]))
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
@@ -157,21 +224,65 @@ class Sampled:
     ) -> None:  # fmt: skip
         """One level's children, with a handful of operations however many nodes it has."""
         nodes, counts = [place[node] for node in inner_nodes], [len(shape.children[node]) for node in inner_nodes]
-        q, ids, greedy = (
-            torch.stack([distribution.probability for distribution in distributions]),
-            distributions[0].ids,
-            context.warp.greedy or self._ranked,
-        )
+        q = torch.stack([distribution.probability for distribution in distributions])
+        level = self._drawn(q, distributions[0].ids, nodes, max(counts), context, noise)
+        self._hang(growing, shape, inner_nodes, level, _host([level])[0], place, distributions)
+
+    def _drawn(
+        self, q: Tensor, ids: Tensor | None, nodes: Sequence[int], most: int, context: Context, noise: NodeNoise
+    ) -> _Level:  # fmt: skip
+        """The ``most`` children drawn first from each row of ``q`` [row, support]; the host need not know any of them."""
+        greedy = context.warp.greedy or self._ranked
         perturbed = None if greedy else q.double().log() + noise.level(nodes, q.shape[1], q.device)
-        order = (q if perturbed is None else perturbed).topk(min(max(counts), q.shape[1])).indices
-        tokens = (order if ids is None else ids[order]).tolist()
-        shares, support_sizes = q.gather(1, order).tolist(), (q > 0).sum(1).tolist()
+        order = (q if perturbed is None else perturbed).topk(min(most, q.shape[1])).indices
+        return _Level(q, ids, perturbed, order, order if ids is None else ids[order])
+
+    def _hang(
+        self, growing: Growing, shape: TreeShape, inner_nodes: Sequence[int], level: _Level, told: _Told, place: dict[int, int],
+        distributions: Sequence[Proposal] | None = None,
+    ) -> None:  # fmt: skip
+        """Append a level's children, as many below each node as the shape wants and the drafter has."""
+        tokens, shares, supports = told
+        rows: Sequence[Proposal] = distributions or [Proposal(row, level.ids) for row in level.q.unbind()]
         for row, node in enumerate(inner_nodes):
-            count = min(counts[row], support_sizes[row])
-            row_scores = None if perturbed is None else perturbed[row]
-            pick = Pick(nodes[row], distributions[row], row_scores, order[row], count)
-            fresh = growing.add(nodes[row], pick, tokens[row][:count], shares[row][:count], greedy)
+            if node not in place:
+                continue
+            count = min(len(shape.children[node]), supports[row], len(tokens[row]))
+            scores = None if level.perturbed is None else level.perturbed[row]
+            pick = Pick(place[node], rows[row], scores, level.order[row], count)
+            fresh = growing.add(place[node], pick, tokens[row][:count], shares[row][:count], level.perturbed is None)
             place.update(zip(shape.children[node], fresh, strict=False))
+
+    @torch.inference_mode()
+    def _by_levels(
+        self, levels: AskedLevels | None, shape: TreeShape, context: Context, support: Tensor | None
+    ) -> Growing:  # fmt: skip
+        """The shape filled on the drafter's device, the host being told at the end: which children there are not, because the
+        drafter has no more of them, comes out then, and what was drafted below such is not used.
+
+        Noise is keyed by the shape's own nodes.
+        """
+        growing, noise = Growing([context.ids[-1]]), NodeNoise(context, len(shape))
+        drawn: list[tuple[list[int], _Level]] = []
+        deepest = 0 if levels is None else min(levels.deepest, context.max_depth - 1)
+        for nodes in shape.levels[: max(0, deepest)]:
+            inner_nodes = [node for node in nodes if shape.children[node]]
+            if not inner_nodes:
+                break
+            assert levels is not None
+            if not drawn:
+                logits = levels.ask()
+            else:
+                above, level = drawn[-1]
+                slots, parents = _slots(shape, tuple(above), tuple(inner_nodes), level.tokens.shape[1], context.device)
+                logits = levels.ask(level.tokens.flatten()[slots], parents)
+            q = context.warp.log_probabilities(logits).exp()
+            most = max(len(shape.children[node]) for node in inner_nodes)
+            drawn.append((inner_nodes, self._drawn(q, support, inner_nodes, most, context, noise)))
+        place = {0: 0}
+        for (inner_nodes, level), told in zip(drawn, _host([level for _, level in drawn]), strict=True):
+            self._hang(growing, shape, inner_nodes, level, told, place)
+        return growing
 
     def _pick(self, node: int, distribution: Proposal, count: int, context: Context, noise: NodeNoise) -> Pick:
         q = distribution.probability

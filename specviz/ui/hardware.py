@@ -48,7 +48,7 @@ class Hardware:
         self._device, self._look, self._lock = settings.device, look, threading.Lock()
         self._said = ""
         if settings.zero_gpu:
-            self._said = f"Each run borrows a GPU from Hugging Face for at most {GPU_SECONDS} s, loading included."
+            self._said = f"Each run borrows a GPU for at most {GPU_SECONDS} s."
 
     def sentence(self) -> str:
         """What to tell, as soon as it is known."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specviz.engine import tiers
+from specviz.engine import sampling, tiers
 from specviz.engine.cache import FixedCache, GrowingCache
 from specviz.engine.cost import measure
 from specviz.engine.loop import Decoding
@@ -19,6 +19,7 @@ from specviz.engine.run_state import RunState
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.targets.text import TextTarget
+from tests.support.emulated_cuda import emulated_cuda
 from tests.support.fakes.graphs import SECONDS, Graphs
 from tests.support.tiny.text import Letters, tiny_llama
 from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, baseline, compose
@@ -248,3 +249,28 @@ def test_a_captured_pass_needs_no_numbers_at_all(attention: str) -> None:
     assert session._graph is not None
     logits, hidden = session._graph._pass(tiers.Inputs.of(8, torch.device("meta")), 256)
     assert logits.shape == (8, 48) and logits.dtype == torch.bfloat16 and logits.is_meta and hidden[2].is_meta
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+def test_a_target_pass_and_its_commit_never_wait_for_the_device(tier: str) -> None:
+    with emulated_cuda() as device:
+        model = tiny_llama().to("cuda")
+        session, before = TextTarget(model, "tiny", (), tier).open(64, taps=(2,)), device.waits
+        session.prefill(PROMPT)
+        trees = [DraftTree.of([1, 2, 3, 4], parents, "cuda") for parents in ([-1, 0, 0, 1], [-1, 0, 1, 1])]
+        for tree in trees:  # each shape goes to the device once, and each width is captured
+            session.score(tree)
+            session.keep((0, 2))
+        assert (device.waits - before, device.captures) == (0, int(tier == "graph"))
+
+
+def test_a_nucleus_by_sorting_is_the_nucleus_by_selection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU sorts the vocabulary, a CPU looks among the likeliest few: the very same probabilities, ties included."""
+    torch.manual_seed(0)
+    logits = torch.cat((torch.randn(6, 5000) * 4, torch.randn(6, 5000).round(), torch.zeros(1, 5000)))
+    for warp in (Warp(0.8, top_p=0.9), Warp(1.3, top_k=40, top_p=0.5), Warp(1.0, top_p=0.999)):
+        found = []
+        for few in (5000, 2048):
+            monkeypatch.setattr(sampling, "_NUCLEUS", few)
+            found.append(warp.probabilities(logits))
+        assert torch.equal(*found) and 0 < int((found[0] > 0).sum()) < logits.numel()

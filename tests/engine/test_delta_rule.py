@@ -97,6 +97,20 @@ def test_what_two_passes_wrote_is_replayed_together_or_one_after_the_other() -> 
     assert more.bytes == sum(part.numel() * 8 for part in more.parts)
 
 
+def test_a_state_is_the_sum_of_what_was_written_each_after_its_decay() -> None:
+    """What the decay mask on the screen says of a target with the delta rule."""
+    one = made(9, 5)
+    passed = layered([one.passed()[1]])
+    fade = one.shape.ancestors.double() @ one.layer.log_decay(passed)[0]
+    keys, corrections = (part[0].unflatten(-1, (HEADS, -1)) for part in passed.written)
+    path = list(one.shape.path(8))
+    state = fade[8].exp()[:, None, None] * one.carried.state[0]
+    for node in path:
+        left = (fade[8] - fade[node]).exp()[:, None, None]
+        state = state + left * keys[node][..., None] * corrections[node][:, None]
+    assert torch.allclose(state, one.walked(path)[2], atol=1e-10)
+
+
 def test_a_key_that_comes_again_overwrites_what_it_held() -> None:
     """What sets the delta rule apart from Mamba-2: with rate 1 and no decay the second value of a key replaces the first."""
     one = made(2, 3)

@@ -39,7 +39,8 @@ def test_every_method_runs_there_or_says_why_not() -> None:
 
 
 def test_a_method_keeps_its_parameters_or_is_refused() -> None:
-    assert serving_of("autoregressive").speculative is None
+    plain = serving_of("autoregressive")
+    assert plain.speculative is None and "--" not in plain.command().partition(" vllm serve ")[2]
     lookup = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
     assert serving_of("prompt_lookup", parameters=NGRAM).speculative == lookup
     head = {"method": "eagle3", "model": "eagle3-head", "num_speculative_tokens": 4}

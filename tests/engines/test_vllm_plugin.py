@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import sys
-import threading
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,11 +13,16 @@ import pytest
 import torch
 
 from specviz.engines.chain import NumberedTokens
-from specviz.engines.vllm_plugin import plugin, writer
+from specviz.engines.vllm_plugin import framing, plugin, rounds, scribe
 from specviz.trace import metrics, store
 from specviz.trace.schema import ACCEPTED, REJECTED, SKIPPED, Trace
 
 VOCAB, END = 16, 15
+ASKED = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "max_tokens": 9, "min_tokens": 0, "ends": [END]}
+SERVER = {
+    "model": "/models/tiny", "method": "", "drafter": "", "parameters": {}, "device": "cpu", "dtype": "bfloat16", "tier": "eager",
+    "tokenizer": None, "max_model_len": 64, "vllm": "0.0", "torch": "0.0",
+}  # fmt: skip
 
 
 class Runner:
@@ -136,26 +141,9 @@ def played(folder: Path, script: Any, monkeypatch: pytest.MonkeyPatch, temperatu
         runner.execute_model(SimpleNamespace(finished_req_ids=set(), total_num_scheduled_tokens=9))
         runner.sample_tokens(None)
     runner.execute_model(SimpleNamespace(finished_req_ids=set(Runner.names), total_num_scheduled_tokens=0))
-    _drain(runner)
+    if runner._specviz_listener._sender is not None:
+        runner._specviz_listener._sender.close()
     return runner, [store.read(path) for path in sorted(folder.glob("*.spectrace.jsonl"))]
-
-
-def _drain(runner: Any) -> None:
-    """Wait until the writer has done everything that it was handed."""
-    done = threading.Event()
-    listener = runner._specviz_listener
-    listener._writer._end = _then(listener._writer._end, done)
-    listener._writer.finish("nobody")
-    assert done.wait(20)
-
-
-def _then(plain: Any, done: threading.Event) -> Any:
-    def end(name: str) -> None:
-        plain(name)
-        if name == "nobody":
-            done.set()
-
-    return end
 
 
 SCRIPT = [
@@ -262,5 +250,32 @@ def test_a_fault_of_ours_leaves_the_server_alone(
 
 
 def test_files_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(writer, "MOST_FILES", 1)
-    assert len(played(tmp_path, SCRIPT, monkeypatch)[1]) == 1
+    monkeypatch.setattr(scribe, "MOST_FILES", 1)
+    one = scribe.Scribe(tmp_path)
+    one.take("server", SERVER, {})
+    for name in "ab":
+        one.take("start", [name, [1, 2], ASKED], {})
+    assert len(list(tmp_path.glob("*.spectrace.jsonl"))) == 1
+
+
+def test_who_is_behind_records_no_further_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(rounds, "MOST_WAITING", -1)
+    runner, traces = played(tmp_path, SCRIPT, monkeypatch)
+    assert runner.round == len(SCRIPT) and not traces
+
+
+def test_what_was_sent_is_written_where_the_server_is_gone(tmp_path: Path) -> None:
+    """The input breaks off within a message: the rounds before it are there, and no end that nobody saw."""
+    pipe = io.BytesIO()
+    framing.send(pipe, "server", SERVER)
+    framing.send(pipe, "start", ["a", [1, 2, 3], ASKED])
+    arrays = {
+        "sampled": np.array([[4]]), "sampled_scores": np.array([[1.0]], np.float32), "log_norm": np.array([2.0], np.float32),
+        "top": np.array([[1.0]], np.float32), "top_ids": np.array([[4]]),
+    }  # fmt: skip
+    for _ in range(3):
+        framing.send(pipe, "round", [["a"], [0], [False], [0, 5, 6, 7], 3], arrays)
+    scribe.main(str(tmp_path), io.BytesIO(pipe.getvalue()[:-3]))
+    trace = store.read(tmp_path / "a.spectrace.jsonl")
+    assert trace.end is None and [step.emitted for step in trace.steps] == [(4,), (4,)]
+    assert trace.steps[1].bonus is not None and trace.steps[1].bonus.p == pytest.approx(np.exp(-1.0), abs=1e-4)

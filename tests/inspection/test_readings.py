@@ -82,7 +82,7 @@ PAIRED: dict[str, tuple[Break, str]] = {
     "an output fed back as it is": (lambda made: made.read_as(feeds_normed=False), "norm_output true"),
     "norms not shifted": (lambda made: made.read_as(centred=False, centred_entry=False), "all norms' weights plus one"),
     "norms shifted in part": (
-        lambda made: made.read_as(centred_entry=False), "the weights of the norms before the projection plus one"
+        lambda made: made.read_as(centred_entry=False), "entry norms' weights plus one"
     ),
     "norms shifted twice": (
         lambda made: replace(made, tensors={name: value + float(value.ndim == 1) for name, value in made.tensors.items()}),

@@ -165,12 +165,14 @@ def test_a_pass_that_was_not_kept_leaves_no_trace() -> None:
     audit(session, PROMPT)
 
 
-def test_tapped_layers_are_the_library_s_hidden_states() -> None:
-    model = hybrid()
-    session = target(model).open(64, taps=(0, 2, 3))
+@pytest.mark.parametrize("kind", ["hybrid", "granite", "delta"])
+def test_tapped_layers_are_the_library_s_hidden_states(kind: str) -> None:
+    model = MODELS[kind]()
+    last = model.config.num_hidden_layers  # behind the final norm, where MTP layers start
+    session = target(model).open(64, taps=(0, 2, last))
     found = session.prefill(PROMPT)
     wanted = model(torch.tensor([PROMPT]), use_cache=False, output_hidden_states=True).hidden_states
-    for layer in (0, 2, 3):
+    for layer in (0, 2, last):
         assert torch.allclose(found.hidden[layer], wanted[layer][0], atol=1e-4), layer
 
 
@@ -191,6 +193,19 @@ def test_the_pass_tells_of_its_decays_and_of_what_states_would_cost() -> None:
     assert (data["state_bytes"], data["per_node_bytes"]) == (state, 8 * state)
     assert data["replay_bytes"] == 2 * 8 * (64 + 2 * 2 * 8 + 4) * 8 < data["per_node_bytes"]
     assert session.score(DraftTree.of([12], [-1])).notes() == (), "a lone root has no branches to tell of"
+
+
+def test_a_delta_rule_tells_the_same_of_its_corrections() -> None:
+    session = target(delta()).open(64)
+    session.prefill(PROMPT)
+    (note,) = session.score(TREE).notes()
+    assert note.data["layers"] == ["state", "state", "state", "attention"] and note.data["taps"] == 4
+    state = 3 * 4 * 8 * 12 * 8  # layers, heads, key size, size, bytes of a float64
+    kept = 3 * 8 * (80 + 4 + 4 * 8 + 4 * 12) * 8  # layers, nodes, the convolution's channels, decays, keys, corrections
+    assert (note.data["state_bytes"], note.data["per_node_bytes"], note.data["replay_bytes"]) == (state, 8 * state, kept)
+    for head in note.data["heads"]:
+        fade = head["fade"]
+        assert all(fade[node] <= fade[parent] for node, parent in enumerate(TREE.shape.parents) if parent >= 0)
 
 
 def test_what_cannot_run_says_why() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -136,6 +137,15 @@ def test_pieces_shrink_with_what_they_look_back_on() -> None:
     assert [target.piece_at(start) for start in (0, 1024, 3072, 100_000)] == [256, 128, 64, 64]
     target.piece = 1
     assert target.piece_at(100_000) == 1
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+def test_models_are_called_by_no_name_that_they_are_about_to_drop(tier: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session = TextTarget(model("llama"), "llama", (), tier).open(64, taps=(1,))
+        session.prefill(PROMPT[:-1])
+        session.score(TREE)
 
 
 def test_layers_that_cannot_branch_are_refused_with_a_reason() -> None:

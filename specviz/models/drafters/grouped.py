@@ -16,6 +16,7 @@ from specviz.drafters.networks.fused_decoder import LeanDecoder
 from specviz.drafters.networks.small_lm import SmallLM
 from specviz.drafters.small_groups import GroupedStepper
 from specviz.engine.tiers import tree_attention_mask
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
 from specviz.models.drafters.drafts import SMALL, named_draft, shipped_small
 from specviz.models.drafters.intermediate_models import copies
@@ -44,7 +45,7 @@ class SmallFuzzy:
     @torch.inference_mode()
     def extend(self, ids: Sequence[int], fuzzy: bool) -> Tensor:
         """Logits [support] after ``ids`` were appended."""
-        tokens = torch.tensor(list(ids), dtype=torch.long, device=self._model.draft_ids.device)
+        tokens = to_device(list(ids), self._model.draft_ids.device)
         if fuzzy and len(tokens) <= self._model.config.window:
             return self._stepper(tokens, self._cache, True)[-1]
         return self._model(tokens, self._cache, last_only=True)[-1]

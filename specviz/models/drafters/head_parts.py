@@ -14,6 +14,8 @@ from specviz.models.drafters.head_settings import OURS, whole_number
 from specviz.models.hub.published import Fit, Repository, refuse_strangers, shaped
 
 _BESIDE = frozenset({"lm_head.weight", "d2t", "t2d", "embed_tokens.weight"})
+_ROUTER = ("mlp.gate.weight", "mlp.gate.e_score_correction_bias")
+"""What chooses experts keeps float32: differences that halves cannot hold decide."""
 _OF_THE_TARGET = frozenset({"verifier_lm_head.weight", "verifier_norm.weight"})
 """What some trainers store of the target beside the head; nothing of drafting reads it."""
 
@@ -68,7 +70,11 @@ def assembled(
     refuse_strangers(stored, {name: own for name, own in names.items() if name not in _OF_THE_TARGET}, {*shapes, *_BESIDE}, kind)
     embedding = _embedding(stored, target, names, config.hidden, shorter)
     head, ids = _head_and_ids(stored, target, names, config.hidden)
-    tensors = {name: shaped(stored, names, name, shape).to(target.head) for name, shape in shapes.items()}
+    like, exact = target.head, torch.promote_types(target.head.dtype, torch.float32)
+    tensors = {
+        name: shaped(stored, names, name, shape).to(like.device, exact if name.endswith(_ROUTER) else like.dtype)
+        for name, shape in shapes.items()
+    }
     for name, value in tensors.items():
         if not bool(torch.isfinite(value).all()):
             raise ModelUnavailable(f"{names[name]} of {stored.name} holds values that are no numbers. Get the heads anew.")

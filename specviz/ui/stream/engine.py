@@ -46,7 +46,8 @@ def borrowed() -> Stream:
 
     It happens in another process, so only plain data crosses: a stop is noticed here, between two events, and what
     earlier runs of a visitor left (n-gram stores, successor matrices) does not reach it. What has to be fetched is fetched
-    here, where progress is seen and no GPU waits for it. The run ends by itself before the Space would break it off.
+    before, by yet another process, so that progress is seen and no GPU waits for it. A run ends by itself before the Space
+    breaks it off.
     """
     limit = (float(GPU_SECONDS - LOADING_SECONDS), f"A GPU is lent for {GPU_SECONDS} s, and loading the model took its part.")
     lend = importlib.import_module("spaces").GPU(duration=GPU_SECONDS)
@@ -74,8 +75,8 @@ def borrowed() -> Stream:
 
 def fetch(request: Request, progress: Progress) -> None:
     """Bring the target here, and a draft model of the catalogue; what ships with the project is here. Raises ModelUnavailable."""
+    from specviz.models.hub.apart import prepare_apart
     from specviz.models.hub.catalog import ShippedFile, resolve
-    from specviz.models.hub.prepare import prepare
 
     for name, anything in ((request.target, True), (request.draft or "", False)):
         entry = resolve(name).entry if name else None
@@ -83,7 +84,7 @@ def fetch(request: Request, progress: Progress) -> None:
             continue
         if entry is not None or (name and anything):
             progress(f"Looking for {name}", None)
-            prepare(name, progress)
+            prepare_apart(name, progress)
 
 
 def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:

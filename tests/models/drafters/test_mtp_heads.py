@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from transformers import AutoModelForCausalLM
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
+from specviz.drafters.expert_layer import ExpertLayer
+from specviz.drafters.feature_stepper import plain
 from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.errors import ModelUnavailable
@@ -78,6 +81,20 @@ def test_experts_stored_in_one_tensor_are_the_same(tmp_path: Path) -> None:
     heads = [head_of(stored(tmp_path / str(at), one, tensors), one) for at, tensors in enumerate((one.tensors, whole))]
     tokens, states = torch.tensor(IDS[1:]), one.states(IDS)[:-1]
     assert torch.equal(*(chained(head, tokens, states, 1) for head in heads))
+
+
+def test_what_chooses_experts_is_not_rounded_to_halves(tmp_path: Path) -> None:
+    one = made("glm4_moe")
+    router = f"model.layers.{one.fit.layers}.mlp.gate."
+    bias = 20 + 0.001 * torch.arange(6, dtype=torch.float64)  # 20.0 to the last one in bfloat16
+    one.tensors[router + "e_score_correction_bias"], one.tensors[router + "weight"] = bias, torch.zeros(6, 32)
+    half = replace(one.fit, embedding=one.fit.embedding.bfloat16(), head=one.fit.head.bfloat16())
+    head: FeatureHead = read("eagle", open_repository(str(stored(tmp_path, one))), half)
+    assert head.tensors["fc.weight"].dtype == torch.bfloat16 and head.config.experts is not None
+    part = {name.removeprefix("layers.0."): value for name, value in head.tensors.items() if name.startswith("layers.0.")}
+    weights, chosen = ExpertLayer(head.config.experts, part, plain).routed(torch.ones(1, 32, dtype=torch.bfloat16))
+    assert set(chosen[0].tolist()) == {4, 5}, "the two best of the better group"
+    assert weights.dtype == torch.bfloat16 and torch.allclose(weights.sum(-1), torch.tensor(1.5, dtype=torch.bfloat16))
 
 
 def test_settings_of_a_model_that_also_sees_are_those_of_its_text(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def small(target: TextTarget, support: int = 30) -> SmallLM:
     made = SmallLM(config, embedding, torch.arange(support)).to(embedding.dtype)
     for weight in made.parameters():
         weight.data.normal_(std=0.3)
-    return made.eval().requires_grad_(False).to(target.device)
+    return made.to(target.device).eval().requires_grad_(False)
 
 
 def deep_target(layers: int = DEEP, vocab: int = 48, seed: int = 2, device: torch.device | str = "cpu") -> TextTarget:
@@ -99,7 +99,7 @@ def parallel_net(target: TextTarget, count: int = 4) -> ParallelNet:
     """Untrained Medusa heads: of 48 tokens ten are drafted at depth 1, so some are right."""
     torch.manual_seed(3)
     head = target.model.get_output_embeddings().weight.detach()
-    net = ParallelNet(ParallelConfig(32, count, 2), head).to(target.dtype).requires_grad_(False)
+    net = ParallelNet(ParallelConfig(32, count, 2), head).to(target.device, target.dtype).requires_grad_(False)
     for value in net.parameters():
         value.normal_(std=0.2)
     return net.to(target.device)
@@ -112,7 +112,7 @@ def network(kind: str, target: TextTarget, whole: bool = False) -> Any:
         # The wide kinds have a vocabulary of their own, as those that ship.
         wide = kind != "eagle"
         known = 40 if wide and not whole else None
-        return FeatureStepper(tiny_net(target.model, wide, known, seed=4 if kind == "gto" else 3))
+        return FeatureStepper(tiny_net(target.model, wide, known, seed=4 if kind == "gto" else 3).to(target.device))
     if kind in ("masked_lm", "deer"):
         return masked_lm(target, support)
     makers = {"falcon": block_net, "owl": recurrent_net}
