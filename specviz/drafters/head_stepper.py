@@ -18,6 +18,7 @@ from specviz.drafters.feature_stepper import FeatureCache, Layout, Product, atte
 from specviz.drafters.networks.feature_head import EACH, TOGETHER, FeatureHead, HeadConfig, axis_of_rates, rotary_rates
 
 _FIRST_POSITIONS = 1024
+_LAYER_NORM_EPS = 1e-5
 
 
 class HeadCache:
@@ -49,6 +50,8 @@ class _Layer:
     feed: Product
     turning: tuple[Tensor, Tensor] | None
     """Weights of the norms of queries and of keys, each [size]."""
+    layer_norms: tuple[tuple[Tensor, Tensor], ...]
+    """Weights and biases of such norms by head, each [head, size]; () where there are none."""
     window: int
 
 
@@ -58,8 +61,11 @@ class HeadStepper:
     def __init__(self, head: FeatureHead, layout: Layout = plain) -> None:
         self.config, self.draft_ids, self._embedding = head.config, head.draft_ids, head.embedding
         how, tensors = head.config.how, _whole(head)
+        about_pictures = ("imadpt.", "img_fc.", "fc.") if head.config.queries else ()
+        self._tensors = {name: value for name, value in tensors.items() if name.startswith(about_pictures)}
         self._layers = [_laid_out(head.config, tensors, number, layout) for number in range(head.config.layers)]
-        self._fc, self._bias = layout(_entry(head.config, tensors)), tensors.get("fc.bias")
+        weight, self._bias = _entry(head.config, tensors)
+        self._fc = layout(weight)
         normed = how.head_norm and "norm.weight" in tensors
         self._norm = tensors["norm.weight"] if how.feeds_normed else None
         self._head = layout(head.head * tensors["norm.weight"] if normed and not how.feeds_normed else head.head)
@@ -82,6 +88,31 @@ class HeadStepper:
     def pictured(self) -> bool:
         """Whether it reads the picture's own embeddings at its places."""
         return self.config.how.pictured
+
+    @property
+    def direct(self) -> bool:
+        """Whether a picture's embeddings enter the first layer as they are."""
+        return self.config.how.direct
+
+    @property
+    def queries(self) -> int:
+        """Learned queries that compress a picture; 0 where it is read place by place."""
+        return self.config.queries
+
+    def compressed(self, picture: Tensor) -> Tensor:
+        """What the learned queries make of a picture's embeddings [visual, hidden]: [query, hidden]."""
+        part, shape = self._tensors, (self.config.heads, -1)
+        keys, values = (
+            F.linear(picture, part[f"imadpt.{name}_proj.weight"], part.get(f"imadpt.{name}_proj.bias")).unflatten(-1, shape)
+            for name in "kv"
+        )
+        attended = attend(part["imadpt.q"], keys.transpose(0, 1), values.transpose(0, 1), None)
+        return F.linear(attended, part["imadpt.o_proj.weight"])
+
+    def behind(self, whole: Tensor) -> Tensor:
+        """What the projection adds to rows behind a picture whose last query answered ``whole`` [hidden]: [hidden]."""
+        mixed = F.linear(whole, self._tensors["img_fc.weight"][:, self.config.hidden :])
+        return F.linear(mixed, _halves(self._tensors["fc.weight"], self.config)[1])
 
     def open(self, capacity: int) -> HeadCache:
         """An empty cache with room for ``capacity`` inputs at first."""
@@ -114,12 +145,15 @@ class HeadStepper:
         start: int,
         mask: Tensor | None,
         embedded: Tensor | None = None,
+        direct: Tensor | None = None,
+        behind: Tensor | None = None,
     ) -> Tensor:
         """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on.
 
         ``positions`` are places in the text [row], or [4, row]: the place, and the position in time, height and width.
         ``mask`` is bool [row, column] up to and with the new columns; None where every row sees them all. ``embedded``
-        [row, hidden] stands for tokens that are no words.
+        [row, hidden] stands for tokens that are no words; those of ``direct``, bool [row], enter the first layer of a narrow
+        head as they are. ``behind`` [row, hidden] or [hidden] is added to what the projection gives.
         """
         how = self.config.how
         if embedded is None:
@@ -132,7 +166,10 @@ class HeadStepper:
             pair = (self._unit(embedded), self._unit(features)) if self.config.paired else (embedded, features)
         entering = torch.cat(pair if how.embedding_first else pair[::-1], dim=-1)
         if not self.config.wide:
-            residual = entering = self._project(entering)
+            entering = self._project(entering)
+            if behind is not None:
+                entering = entering + behind
+            residual = entering = entering if direct is None else torch.where(direct[:, None], embedded, entering)
         places, axial = (positions, positions) if positions.ndim == 1 else (positions[0], positions[1:])
         end = start + len(places)
         cache.places[start:end] = places
@@ -143,7 +180,7 @@ class HeadStepper:
             if layer.window and apart is not None:
                 near = apart < layer.window
                 seen = near if mask is None else mask & near
-            inputs = entering if number == 0 and not self.config.paired else self._unit(residual)
+            inputs = entering if number == 0 and not (self.config.first_norm or self.config.paired) else self._unit(residual)
             residual = residual + self._attended(layer, inputs, turns, cache.layers[number], start, seen)
             residual = residual + layer.feed(self._unit(residual))
         return residual if self._norm is None else self._unit(residual) * self._norm
@@ -162,6 +199,10 @@ class HeadStepper:
         queries, keys, values, gate = mixed.split(parts, dim=1)
         if layer.turning is not None:
             queries, keys = (self._unit(x) * weight for x, weight in zip((queries, keys), layer.turning, strict=True))
+        if layer.layer_norms:
+            (weight, bias), (key_weight, key_bias) = layer.layer_norms
+            queries = F.layer_norm(queries, (config.head_size,), eps=_LAYER_NORM_EPS) * weight + bias
+            keys = F.layer_norm(keys, (config.head_size,), eps=_LAYER_NORM_EPS) * key_weight + key_bias
         all_keys, all_values = cache.put(start, self._turn(keys, turns), values)
         attended = attend(self._turn(queries, turns), all_keys, all_values, mask)
         if gates:
@@ -206,17 +247,30 @@ def _whole(head: FeatureHead) -> dict[str, Tensor]:
     return tensors
 
 
-def _entry(config: HeadConfig, tensors: Mapping[str, Tensor]) -> Tensor:
-    """The projection's matrix with the norms before it."""
-    kind = config.how.entry_norm
+def _entry(config: HeadConfig, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+    """The projection's matrix with what stands before it, norms or the mixing with a picture, and its bias."""
+    kind, weight, bias = config.how.entry_norm, tensors["fc.weight"], tensors.get("fc.bias")
     if config.paired:
         norms = (tensors["embedding_norm.weight"], tensors["state_norm.weight"])
-        return tensors["fc.weight"] * torch.cat(norms if config.how.embedding_first else norms[::-1])
-    if kind == TOGETHER:
-        return tensors["fc.weight"] * tensors["input_norm.weight"]
-    if kind == EACH:
-        return tensors["fc.weight"] * torch.cat([tensors[f"fc_norm.{tap}.weight"] for tap in range(len(config.taps))])
-    return tensors["fc.weight"]
+        weight = weight * torch.cat(norms if config.how.embedding_first else norms[::-1])
+    elif kind == TOGETHER:
+        weight = weight * tensors["input_norm.weight"]
+    elif kind == EACH:
+        weight = weight * torch.cat([tensors[f"fc_norm.{tap}.weight"] for tap in range(len(config.taps))])
+    if config.queries:  # the embedding's half, then the state's, which goes through img_fc first
+        words, states = _halves(weight, config)
+        mixing = tensors["img_fc.weight"][:, : config.hidden]
+        mixed = (states.float() @ mixing.float()).to(weight) if weight.dtype != torch.float64 else states @ mixing
+        weight = torch.cat((words, mixed) if config.how.embedding_first else (mixed, words), dim=-1)
+        if bias is not None:
+            bias = bias + F.linear(tensors["img_fc.bias"], states)
+    return weight, bias
+
+
+def _halves(weight: Tensor, config: HeadConfig) -> tuple[Tensor, Tensor]:
+    """A narrow projection's columns for the embedding, and for the state."""
+    first, second = weight.chunk(2, dim=-1)
+    return (first, second) if config.how.embedding_first else (second, first)
 
 
 def _laid_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, layout: Layout) -> _Layer:
@@ -240,6 +294,10 @@ def _laid_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, la
         leaving_bias=part.get("self_attn.o_proj.bias"),
         feed=_feed(part, layout) if config.experts is None else ExpertLayer(config.experts, part, layout),
         turning=(part["self_attn.q_norm.weight"], part["self_attn.k_norm.weight"]) if config.head_norms else None,
+        layer_norms=tuple(
+            (part[f"self_attn.{name}_norm.weight"], part[f"self_attn.{name}_norm.bias"])
+            for name in ("qk" if config.layer_norms else "")
+        ),
         window=how.windows[number] if how.windows else 0,
     )
 

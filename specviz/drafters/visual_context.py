@@ -172,10 +172,14 @@ class AllRows(FeatureDrafter[Any]):
         super().begin(context, prefill)
         self._embeddings = None  # what follows the prompt is words
 
-    def _pictured(self, tokens: Tensor, first: int) -> Tensor | None:
+    def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
         if self._embeddings is None:
-            return None
-        return pictured(self._layout, self._embeddings, tokens, first, self._network.embedding)
+            return {}
+        embedded = pictured(self._layout, self._embeddings, tokens, first, self._network.embedding)
+        if not self._network.direct:
+            return {"embedded": embedded}
+        here = torch.arange(first, first + len(tokens), device=tokens.device)
+        return {"embedded": embedded, "direct": torch.isin(here, torch.tensor(self._layout.visual, device=tokens.device))}
 
     def _places(self, places: Tensor) -> Tensor:
         return places if self._network.axes == 1 else self._layout.axial(places)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from specviz.engine.cache import FixedCache
+from specviz.engine.captured import captured
 from specviz.engine.clock import capturing
 from specviz.engine.to_device import overwrite
 from specviz.engine.tree import DraftTree, TreeShape
@@ -83,7 +84,6 @@ def tree_attention_mask(tree: DraftTree, length: int, width: int, rows: int, dev
 Forward = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Mapping[int, Tensor]]]
 """tokens [1, row], positions [1, row], mask [1, 1, row, kv] to logits [row, vocab] and hidden states [row, hidden] by layer."""
 Outputs = tuple[Tensor, Mapping[int, Tensor]]
-_CAPTURING = threading.Lock()
 
 
 def is_captured(device: torch.device) -> bool:
@@ -94,26 +94,6 @@ def is_captured(device: torch.device) -> bool:
 def new_pool() -> Any:
     """Memory for the graphs of one cache, of which one is replayed at a time."""
     return torch.cuda.graph_pool_handle()
-
-
-def captured(call: Callable[[], Outputs], device: torch.device, pool: Any) -> tuple[Callable[[], None], Outputs]:
-    """What replays ``call``, and the outputs that a replay fills. Graphs of one ``pool`` share memory for what lies in between:
-    they may be replayed in any order, one at a time, and a replay spoils what the one before it gave.
-
-    It is warmed up on a side stream, as CUDA asks. Whatever it writes into the cache the next replay overwrites.
-    """
-    with _CAPTURING, torch.cuda.device(device):
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(2):
-                call()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        # Another user's run may allocate or copy meanwhile, which the default mode would count as an error of ours.
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            outputs = call()
-    return graph.replay, outputs
 
 
 @dataclass
@@ -260,7 +240,8 @@ class GraphRunner:
         """Capturing takes longer than many steps, and is done once: it is no part of any run's time."""
         lease = self.lease
         with capturing():
-            lease.pool = lease.pool or new_pool()
+            if not lease.graphs:  # a pool goes with its last graph, and must not be asked again
+                lease.pool = new_pool()
             graph = captured(lambda: self._pass(inputs, columns), self.device, lease.pool)
         lease.graphs[self.variant, self.taps, columns, width] = graph
         if len(lease.graphs) > GRAPHS:

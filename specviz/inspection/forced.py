@@ -115,8 +115,8 @@ def _along(reading: Reading, stepper: HeadStepper, passage: Passage, found: Fore
     cache, place = stepper.open(columns), torch.arange(rows, device=ids.device)
     cache.reserve(columns)
     stepper.reach(rows + depth + abs(reading.shift) + 1)
-    causal, embedded = place[None] <= place[:, None], _embedded(stepper, passage)
-    outputs = stepper(ids[1:], stepper.fuse(states), _positions(stepper, passage, place), cache, 0, causal, embedded)[starts]
+    causal, beside = place[None] <= place[:, None], _beside(stepper, passage)
+    outputs = stepper(ids[1:], stepper.fuse(states), _positions(stepper, passage, place), cache, 0, causal, **beside)[starts]
     mask, own = place[None] <= starts[:, None], torch.eye(len(starts), dtype=torch.bool, device=ids.device)
     alive, lengths = torch.ones_like(starts, dtype=torch.bool), torch.zeros_like(starts)
     row_of, evidence = _rows(reading.head, ids.device), torch.zeros(len(starts), device=ids.device)
@@ -142,11 +142,15 @@ def _positions(stepper: HeadStepper, passage: Passage, places: Tensor) -> Tensor
     return places if passage.layout is None or stepper.axes == 1 else passage.layout.axial(places)
 
 
-def _embedded(stepper: HeadStepper, passage: Passage) -> Tensor | None:
-    """Embeddings of all tokens but the first, where the head reads a picture's own; None where its table has them."""
+def _beside(stepper: HeadStepper, passage: Passage) -> dict[str, Tensor]:
+    """Embeddings of all tokens but the first where the head reads a picture's own, and which of them enter as they are."""
     if passage.layout is None or not stepper.pictured:
-        return None
-    return pictured(passage.layout, passage.states[EMBEDDINGS], passage.ids[1:], 1, stepper.embedding)
+        return {}
+    found = {"embedded": pictured(passage.layout, passage.states[EMBEDDINGS], passage.ids[1:], 1, stepper.embedding)}
+    if stepper.direct:
+        visual = torch.tensor(passage.layout.visual, device=passage.ids.device)
+        found["direct"] = torch.isin(torch.arange(1, len(passage.ids), device=passage.ids.device), visual)
+    return found
 
 
 def _rows(head: FeatureHead, device: torch.device) -> Tensor:

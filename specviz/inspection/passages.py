@@ -13,7 +13,7 @@ from torch import Tensor
 from specviz.drafters.visual_context import Layout
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.models.hub.catalog import VISION
+from specviz.models.hub.catalog import IMAGE, VISION
 from specviz.models.hub.modality import modality_of
 from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
@@ -47,6 +47,10 @@ def open_target(
     """The target by name; one that reads pictures wants an ``image``. Raises ModelUnavailable for one that cannot verify trees,
     BadInput where a picture is missing or too many."""
     kind = modality_of(name)
+    if kind == IMAGE:
+        raise ModelUnavailable(
+            f"{name} draws pictures: drafters for such targets are not inspected yet. Run one beside the plain run."
+        )
     if kind == VISION:
         if image is None:
             raise BadInput(f"{name} answers questions about a picture: give one (--image FILE).")

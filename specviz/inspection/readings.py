@@ -138,8 +138,12 @@ def _pictures(reading: Reading, sections: tuple[int, ...]) -> Iterator[Other]:
     yield Other(
         place if how.pictured else own,
         f"the head was taught with {place if how.pictured else own}",
-        _changed(reading, pictured=not how.pictured),
+        _changed(reading, pictured=not how.pictured, direct=False),
     )
+    if not config.wide and how.pictured:
+        way = "past the projection" if not how.direct else "through the projection"
+        yield Other(f"the picture {way}", f"the head was taught with the picture's embeddings {way}",
+                    _changed(reading, direct=not how.direct))  # fmt: skip
     if how.sections:
         yield Other("one position a token", "the head was taught on places in the text, not in time, height and width",
                     _changed(reading, sections=(), sections_woven=False))  # fmt: skip

@@ -166,6 +166,11 @@ def inspect(
     layers = tuple(range(fit.layers + 1)) if whole_lens else layers_wanted(_taps(network), fit.layers, ROUNDS)
     if image is not None:
         layers = tuple(sorted({EMBEDDINGS, *layers}))
+    if isinstance(network, FeatureHead) and network.config.queries:
+        raise ModelUnavailable(
+            f"{name} compresses a picture into {network.config.queries} rows (ViSpec), which are no places of the prompt that an "
+            "inspection could go along. Run it beside the plain run instead."
+        )
     texts: list[Passage] = []
     for text in passages(target_name, target, prompts, tokens, layers, image=image):
         texts.append(text)
@@ -203,6 +208,11 @@ def _read(
         f"  {len(stored['tensors'])} tensors: {', '.join(stored['tensors'][:4])}{', …' if len(stored['tensors']) > 4 else ''}"
     )
     kind = dialects.dialect_of(repository).kind or "eagle3"
+    if kind == dialects.DREAM.kind:
+        raise ModelUnavailable(
+            f"{name} holds {dialects.DREAM.title}, whose rows read all thoughts before them: its readings are not compared. Run "
+            "it beside the plain run instead."
+        )
     try:
         network = dialects.read(kind, repository, fit)
     except ModelUnavailable:

@@ -39,6 +39,7 @@ FAMILIES: Mapping[str, Family] = {
     "smolvlm": Family(),
     "idefics3": Family(),
     "llava": Family(),
+    "llava_next": Family(),
     "qwen2_vl": Family(axes=3),
     "qwen2_5_vl": Family(axes=3),
     "qwen3_vl": Family(axes=3),

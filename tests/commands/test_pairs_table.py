@@ -37,9 +37,9 @@ def test_a_command_names_its_method_a_target_and_heads_that_are_read_for_it(name
     run.arguments(parser)
     request = run._request(parser.parse_args(shlex.split(command)))
     assert request.method == name and resolve(request.target)
-    if request.draft and "eagle" in request.draft.lower():
-        heads = [one for one in PAIRS if request.draft in (one.heads, f"{one.heads.split('/')[1]}-safetensors")]
-        kind = {"eagle2": "eagle2"}.get(name, "eagle3")
+    heads = [one for one in PAIRS if request.draft in (one.heads, f"{one.heads.split('/')[1]}-safetensors")]
+    if request.draft and (heads or "eagle" in request.draft.lower()):
+        kind = {"eagle2": "eagle2", "dream": "dream", "lantern_pp": "lantern_pp"}.get(name, "eagle3")
         assert [(one.target, one.method) for one in heads] == [(request.target, kind)]
     elif request.draft:
         several = request.draft.split(",")

@@ -13,7 +13,7 @@ from specviz.__main__ import main
 from specviz.drafters.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
 from specviz.models.drafters.head_writer import write_head
 from tests.support.referee.filled import weight
-from tests.support.tiny.vision_folders import qwen_folder, smolvlm_folder
+from tests.support.tiny.vision_folders import qwen_folder, smolvlm_folder, text_folder, tokenizer_with
 
 ROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 2, 2]}
 
@@ -82,6 +82,25 @@ def test_a_head_for_pictures_is_inspected_along_answers_about_one(
     assert found["conventions"]["sections"] == [2, 2, 2] and found["loaded"]["places"] > 60
     assert main(asked) == 2
     assert "answers questions about a picture: give one (--image FILE)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rule", ["match", "rejection"])
+def test_smolvlm2_drafts_with_a_language_model_of_its_words(
+    tmp_path: Path, picture: Path, rule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, draft = smolvlm_folder(tmp_path / "target"), text_folder(tmp_path / "draft")
+    asked = ["--target", str(target), "--image", str(picture), "--prompt", "what is it", "--dtype", "float64"]
+    drafting = ["--method", "language_only", "--draft", str(draft), "--param", f"rule={rule}"]
+    drafted, alone = run(capsys, *asked, *drafting), run(capsys, *asked, "--method", "autoregressive")
+    assert drafted["output_ids"] == alone["output_ids"] and len(alone["output_ids"]) == 40
+    assert drafted["draft"] == str(draft) and drafted["metrics"]["verified"] > drafted["metrics"]["passes"]
+
+
+def test_a_language_model_of_other_words_is_refused(tmp_path: Path, picture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = text_folder(tmp_path / "draft", tokenizer=tokenizer_with(["<other>"]))
+    asked = ["run", "--target", str(smolvlm_folder(tmp_path / "target")), "--image", str(picture), "--prompt", "what is it"]
+    assert main([*asked, "--method", "language_only", "--draft", str(other)]) == 2
+    assert "tokenizer" in capsys.readouterr().err
 
 
 def test_tiles_of_a_picture_are_numbered_and_the_whole_comes_last(tmp_path: Path) -> None:

@@ -14,11 +14,14 @@ import pytest
 import torch
 
 import specviz
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
+from specviz.models.drafters.heads import cached
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import End
 from tests.support.ladder import TREE
 from tests.support.tiny.text import Decoded, decode, tiny_llama
-from tests.support.worlds.text import PROMPT, WARPS, compose
+from tests.support.worlds.text import PROMPT, WARPS, network, resources
 
 METHODS: dict[str, dict[str, Any]] = {
     "eagle3": {**TREE, "rule": "match"}, "autoregressive": {}, "token_recycling": {"tree": "published"}, "medusa": {}
@@ -59,8 +62,13 @@ def target_on(device: str) -> TextTarget:
 
 
 def decoded(target: TextTarget, name: str, seed: int = 7, budget: int = 40) -> Decoded:
-    warp = WARPS["warm"]
-    return decode(target, compose(name, METHODS[name], target, warp), PROMPT, budget, warp, seed)
+    """A run on networks that are made once for a target, as a user's are."""
+    warp, method = WARPS["warm"], get(name)
+    parts = resources(target, warp).using(
+        drafter_weights=lambda kind: cached(target, ("a test's", kind), lambda: network(kind, target))
+    )
+    composition = method.compose(build(method.parameters, METHODS[name], name), parts)
+    return decode(target, composition, PROMPT, budget, warp, seed)
 
 
 def test_ten_runs_of_a_method_and_its_baseline_capture_no_more_than_the_first_two(device: str, captures: Captures) -> None:

@@ -9,7 +9,6 @@ stays what it was then. What this cannot tell is time.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +23,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from specviz.engine.to_device import to_device
 from specviz.errors import SpecvizError
 
 DEVICE = torch.device("cuda", 0)
@@ -267,7 +265,7 @@ class _Nothing:
 class _Factories(TorchFunctionMode):
     """Makes tensors that are asked for on the device, without waking CUDA's own library."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         pinned = kwargs.pop("pin_memory", False)
         wanted = kwargs.get("device")

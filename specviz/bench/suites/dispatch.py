@@ -9,15 +9,14 @@ from __future__ import annotations
 import statistics
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from specviz.bench.kit.counting_device import Counts, CountingDevice
-from specviz.bench.kit.measure import Bencher, PictureQuestion
+from specviz.bench.kit.counting_device import CountingDevice, Counts
+from specviz.bench.kit.measure import Bencher
 from specviz.bench.kit.report import Report, Row
 from specviz.engine import loop
 from specviz.engine.clock import Stopwatch
@@ -96,9 +95,7 @@ def row(name: str, steps: Sequence[StepCounts], goal: float | None = MOST_WAITS)
     cells["graphs"] = f"{_mean(step.total('replays') for step in steps):.1f}"
     cells["inside"] = f"{_mean(step.total('captured') for step in steps):.0f}"
     waits = [step.total("waits") for step in steps]
-    by_phase = ", ".join(
-        f"{phase} {most}" for phase in PHASES if (most := max(step.phases[phase].waits for step in steps))
-    )
+    by_phase = ", ".join(f"{phase} {most}" for phase in PHASES if (most := max(step.phases[phase].waits for step in steps)))
     cells["synchronisations"] = f"{_mean(waits):.1f}, at most {max(waits)}" + (f" ({by_phase})" if by_phase else "")
     return Row(
         name, max(waits), "synchronisations a step", goal, at_most=True, cells=cells, table="a step, by method and temperature"
@@ -116,7 +113,11 @@ def run(report: Report, target: str, methods: Sequence[str]) -> None:
     with device.present():
         bench = Bencher(target, TOKENS, {"device": "cuda", "tier": "graph", "dtype": "float32"})
         for name, method in all_methods().items():
-            if (methods and name not in methods) or "text" not in method.modality or (method.targets and target not in method.targets):
+            if (
+                (methods and name not in methods)
+                or "text" not in method.modality
+                or (method.targets and target not in method.targets)
+            ):
                 continue
             for temperature in TEMPERATURES:
                 _method(report, bench, device, name, temperature)

@@ -52,6 +52,8 @@ class HeadConventions:
     """Positions that each layer sees, 0 for the whole text; () sees it in all layers."""
     pictured: bool = False
     """What stands at a picture's places: the picture's own embeddings there, and not that of the prompt's placeholder."""
+    direct: bool = False
+    """How a picture's embeddings enter the first layer: past the projection, without a state beside them (MSD, ViSpec)."""
     eps: float = 1e-6
     centred: bool = False
     """Whether the weights of norms are stored as their distance from one (Qwen3-Next, Qwen3.5), those at the entry aside."""
@@ -118,6 +120,13 @@ class HeadConfig:
     mlp_bias: bool = False
     head_norms: bool = False
     """Whether queries and keys are normalised (Qwen3)."""
+    layer_norms: bool = False
+    """Whether queries and keys pass layer norms with weights and biases by head (Chameleon)."""
+    first_norm: bool = False
+    """Whether the first layer of a narrow head normalises its input, as all others do."""
+    queries: int = 0
+    """Learned queries that compress a picture (ViSpec): the last one's answer is added to all states behind it, the others'
+    stand for the picture; 0 compresses nothing."""
     paired: bool = False
     gated: bool = False
     """Whether what attention gives passes a gate that the queries' projection holds beside each head (Qwen3.5)."""
@@ -145,7 +154,19 @@ class HeadConfig:
             shapes |= {"embedding_norm.weight": (hidden,), "state_norm.weight": (hidden,)}
         if self.wide or self.paired:
             shapes["norm.weight"] = (hidden,)
+        if self.queries:
+            shapes |= self._compression()
         return shapes
+
+    def _compression(self) -> dict[str, tuple[int, ...]]:
+        size, square = self.hidden // self.heads, (self.hidden, self.hidden)
+        shapes: dict[str, tuple[int, ...]] = {"imadpt.q": (self.queries, self.heads, size), "imadpt.o_proj.weight": square}
+        for part in "kv":
+            shapes[f"imadpt.{part}_proj.weight"] = square
+            if self.attention_bias:
+                shapes[f"imadpt.{part}_proj.bias"] = (self.hidden,)
+        shapes["img_fc.weight"] = (self.hidden, 2 * self.hidden)
+        return shapes | ({"img_fc.bias": (self.hidden,)} if self.bias else {})
 
     def _layer(self, layer: int) -> dict[str, tuple[int, ...]]:
         hidden, width = self.hidden, self.hidden * (2 if self.wide and layer == 0 else 1)
@@ -162,12 +183,15 @@ class HeadConfig:
             shapes |= {f"mlp.{part}_proj.weight": size for part, size in dense.items()}
         else:
             shapes |= self.experts.shapes(hidden)
-        if self.wide or self.paired or layer > 0:
+        if self.wide or self.paired or self.first_norm or layer > 0:
             shapes["input_layernorm.weight"] = (hidden,)
         if self.wide and layer == 0:
             shapes["hidden_norm.weight"] = (hidden,)
         if self.head_norms:
             shapes |= {"self_attn.q_norm.weight": (self.head_size,), "self_attn.k_norm.weight": (self.head_size,)}
+        if self.layer_norms:
+            for name, heads in (("q", self.heads), ("k", self.kv_heads)):
+                shapes |= {f"self_attn.{name}_norm.{part}": (heads, self.head_size) for part in ("weight", "bias")}
         biased = [f"self_attn.{part}_proj" for part in "qkv" if self.attention_bias]
         biased += ["self_attn.o_proj"] if self.output_bias else []
         biased += [f"mlp.{part}_proj" for part in ("gate", "up", "down") if self.mlp_bias]

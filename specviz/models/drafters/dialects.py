@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from specviz.errors import ModelUnavailable
-from specviz.models.drafters import published_eagle, published_eagle3, published_medusa, published_mtp, published_speculators
+from specviz.models.drafters import (
+    published_dream,
+    published_eagle,
+    published_eagle3,
+    published_medusa,
+    published_mtp,
+    published_speculators,
+)
 from specviz.models.drafters.head_settings import OURS
 from specviz.models.hub.published import Fit, Repository
 
@@ -22,6 +29,9 @@ class Dialect:
 
 
 EAGLE = Dialect("EAGLE-1/2 heads (SafeAILab, HASS)", "eagle", published_eagle.feature_head)
+MSD = Dialect("EAGLE-1/2 heads for pictures, which enter as they are (MSD)", "eagle", published_eagle.seeing_head)
+VISPEC = Dialect("EAGLE-1/2 heads for pictures, compressed by learned queries (ViSpec)", "eagle", published_eagle.seeing_head)
+DREAM = Dialect("a DREAM drafter", "dream", published_dream.cross_net)
 EAGLE3 = Dialect("EAGLE-3 heads, flat settings (SafeAILab, SpecForge, AngelSlim)", "eagle3", published_eagle3.feature_head)
 SPECULATORS = Dialect("EAGLE-3 heads of the speculators library", "eagle3", published_speculators.feature_head)
 MEDUSA = Dialect("Medusa heads", "medusa", published_medusa.parallel_net)
@@ -61,12 +71,18 @@ def dialect_of(stored: Repository) -> Dialect:
         return EMPTY_MTP
     if published_medusa.is_medusa(stored.files):
         return MEDUSA
+    if published_dream.is_dream(names):
+        return DREAM
     if "layers.1.self_attn.q_proj.weight" in names and "fc.weight" not in names:
         return MODEL
     wide = {"midlayer.hidden_norm.weight", "layers.0.hidden_norm.weight", "midlayer.self_attn.q_proj.weight", "d2t"}
     if wide & names or "eagle3" in architectures.lower():
         return EAGLE3
-    return EAGLE if "fc.weight" in names else UNKNOWN
+    if "imadpt.q" in names:
+        return VISPEC
+    if "fc.weight" not in names:
+        return UNKNOWN
+    return MSD if published_eagle.is_msd(config) else EAGLE
 
 
 def drafting(stored: Repository) -> Repository:
@@ -85,5 +101,5 @@ def read(kind: str, stored: Repository, target: Fit) -> Any:
     raise ModelUnavailable(f"{stored.name} is {dialect.title}{also}; {kind} wants heads made for it. {OURS}")
 
 
-KINDS = tuple(dict.fromkeys(dialect.kind for dialect in (EAGLE, EAGLE3, MEDUSA)))
+KINDS = tuple(dict.fromkeys(dialect.kind for dialect in (EAGLE, EAGLE3, MEDUSA, DREAM)))
 """Methods whose published heads are read."""

@@ -12,10 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specviz.drafters.cross_stepper import CrossStepper
 from specviz.drafters.feature_stepper import FeatureStepper, Product, plain
 from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.memory import ngram_model
 from specviz.drafters.networks import block_net, feature_file, masked_lm, parallel_net
+from specviz.drafters.networks.cross_net import CrossNet
 from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.networks.recurrent_net import RecurrentNet, RecurrentStepper
@@ -82,6 +84,8 @@ def drafting_heads(kind: str, draft: str | None, loaded: Loaded, target: TextTar
         return cached(target, ("laid out", id(network)), lambda: network.laid_out(layout_for(network)))
     if isinstance(network, RecurrentNet):
         return cached(target, ("stepper", id(network)), lambda: RecurrentStepper(network, layout_for(network)))
+    if isinstance(network, CrossNet):
+        return cached(target, ("stepper", id(network)), lambda: CrossStepper(network, layout_for(network)))
     if isinstance(network, FeatureHead):
         return cached(target, ("stepper", id(network)), lambda: HeadStepper(network, packed if packs(network.head) else plain))
     if not isinstance(network, FeatureNet):

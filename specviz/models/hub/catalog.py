@@ -233,10 +233,22 @@ _ENTRIES = (
         licence="MIT (code), DeepSeek Model License (weights)",
         note="24 x 24 codes, 384 pixels; about 5 GB of memory in bfloat16 and a GPU are what it wants.",
     ),
+    Entry(
+        name="anole-7b",
+        title="Anole 7B",
+        modality=IMAGE,
+        roles=(TARGET,),
+        source=HubRepository("leloy/Anole-7b-v0.1-hf", 14_100_000_000),
+        family="anole",
+        parameters=7_040_000_000,
+        licence="Chameleon Research License",
+        note="32 x 32 codes, 512 pixels; about 15 GB of memory in bfloat16. Without a pixel decoder: codes are shown as colours.",
+    ),
     _picture_model("smolvlm2-2.2b-instruct", "HuggingFaceTB/SmolVLM2-2.2B-Instruct", "smolvlm2", 2_246_784_880, _APACHE),
     _picture_model("qwen2.5-vl-3b-instruct", "Qwen/Qwen2.5-VL-3B-Instruct", "qwen2.5-vl", 3_754_622_976, "Qwen Research License"),
     _picture_model("qwen2.5-vl-7b-instruct", "Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5-vl", 8_292_166_656, _APACHE),
     _picture_model("llava-1.5-7b", "llava-hf/llava-1.5-7b-hf", "llava-1.5", 7_063_427_072, "Llama 2 Community License"),
+    _picture_model("llava-1.6-7b", "llava-hf/llava-v1.6-vicuna-7b-hf", "llava-1.6", 7_063_431_168, "Llama 2 Community License"),
 )
 _BY_NAME = {entry.name: entry for entry in _ENTRIES}
 

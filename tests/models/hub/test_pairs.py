@@ -23,9 +23,10 @@ from transformers import (
 )
 
 from specviz.__main__ import main, parser
+from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafters.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
 from specviz.models.drafters.head_writer import write_head
-from specviz.models.hub.pairs import MTP, NARROW, PAIRS, Pair
+from specviz.models.hub.pairs import DREAM, FLAT, LANTERN, MTP, NARROW, PAIRS, SPECULATORS, VISPEC, Pair
 from tests.support.referee.filled import weight
 
 HIDDEN, VOCAB = 32, 352
@@ -41,18 +42,30 @@ TEXT = [pair for pair in PAIRS if pair.entry.modality == "text" and pair.layout 
 
 def config_of(pair: Pair) -> HeadConfig:
     """The pair's head in full size, as our reader would describe it."""
-    shape, wide = pair.shape, pair.layout not in (NARROW, MTP)
+    shape, wide = pair.shape, pair.layout in (FLAT, SPECULATORS)
     if pair.layout == MTP:
         sizes = (shape.hidden, shape.hidden, shape.heads, shape.kv_heads, shape.head_size, shape.inner)
         return HeadConfig(shape.vocab, *sizes, 1, False, HeadConventions((24,)), head_norms=True, paired=True, gated=True)
     how = HeadConventions((2, 16, 29) if wide else (32,))
     sizes = (shape.hidden, shape.hidden, shape.heads, shape.kv_heads, shape.head_size, shape.inner)
-    return HeadConfig(shape.vocab, *sizes, 1, wide, how, bias=not wide)
+    more = {"attention_bias": shape.biased, "queries": 2 if pair.layout == VISPEC else 0}
+    more |= {"first_norm": pair.layout == LANTERN, "layer_norms": pair.layout == LANTERN}
+    return HeadConfig(shape.vocab, *sizes, 1, wide, how, bias=not wide, **more)
+
+
+def crossing(pair: Pair) -> int:
+    """Numbers that DREAM's network learns at full size."""
+    shape = pair.shape
+    sizes = (shape.hidden, shape.heads, shape.kv_heads, shape.head_size, shape.inner)
+    with torch.device("meta"):
+        config = CrossConfig(16, *sizes, (0, 32), False, entry_norm=False, inner_norms=True, sink=False)
+        return sum(value.numel() for value in CrossNet(config, *[torch.empty(16, shape.hidden)] * 2).parameters())
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=NAMES)
 def test_sizes_are_those_of_the_tensors_a_head_has(pair: Pair) -> None:
     count = sum(torch.Size(shape).numel() for shape in config_of(pair).shapes().values())
+    count = crossing(pair) if pair.layout == DREAM else count
     assert pair.shape.parameters(pair.layout) == count + (pair.shape.draft_vocab + pair.shape.vocab) * pair.shape.hidden
     assert 2 * pair.entry.parameters < pair.memory < 2.3 * pair.entry.parameters
     assert pair.status == "Nobody has run this pair here yet."

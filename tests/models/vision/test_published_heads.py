@@ -134,7 +134,13 @@ def test_a_head_says_what_its_papers_formulas_say(tmp_path: Path, dialect: str, 
     here = world(KIND)
     head = head_in(folder_of(tmp_path, dialect), here).read_as(pictured=pictured)
     assert head.config.how.sections == (1, 1, 1)
-    witness, _, _ = drafted(head, here, 6)
+    witness, _, run = drafted(head, here, 6)
+    plain = AllRows(HeadStepper(head), here.layout)
+    composition = Composition(SingleDrafter(plain, Dynamic(3, 5, 12)), Match(), plain.reads)
+    again = decode(here.target, composition, here.prompt, 6, GREEDY)
+    assert [[node.token for node in step.nodes] for step in again.steps] == [
+        [node.token for node in step.nodes] for step in run.steps
+    ], "levels of its own draft the same tree"
     roots = [(ids, row) for ids, path, row in witness.answers if not path]
     table = here.tiny.model.get_input_embeddings().weight
     tensors = {name.replace("layers.0.", "midlayer."): value for name, value in tensors_for(dialect).items()}

@@ -44,6 +44,16 @@ def _stored(folder: Path, model: Any, tokenizer: Any, processor: Any, template: 
     return folder
 
 
+def text_folder(folder: Path, seed: int = 1, tokenizer: Any = None) -> Path:
+    """A language model with the letters of the others, as SmolLM2 has SmolVLM2's words and no token for pictures."""
+    tokenizer = tiny_tokenizer() if tokenizer is None else tokenizer
+    torch.manual_seed(seed)
+    config = tf.LlamaConfig(**{**TEXT, "num_hidden_layers": 2}, vocab_size=len(tokenizer), eos_token_id=0)
+    tf.LlamaForCausalLM(config).eval().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def qwen_folder(folder: Path, seed: int = 0) -> Path:
     """A Qwen2.5-VL whose text never ends by itself."""
     tokenizer = tokenizer_with(_QWEN_MARKS)
