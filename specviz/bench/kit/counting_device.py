@@ -267,7 +267,7 @@ class _Nothing:
 class _Factories(TorchFunctionMode):
     """Makes tensors that are asked for on the device, without waking CUDA's own library."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         pinned = kwargs.pop("pin_memory", False)
         wanted = kwargs.get("device")
@@ -287,6 +287,10 @@ class _Factories(TorchFunctionMode):
         if on_device and not any(True for _ in _tensors(args)):
             kwargs["device"] = "cpu"
             return device.call(f"aten::{func.__name__}", func, args, kwargs)
+        if func is Tensor.pin_memory and not isinstance(args[0], OnDevice):
+            made = args[0].clone()
+            made.pinned = True
+            return made
         if func in (Tensor.to, Tensor.cuda) and not isinstance(args[0], OnDevice):
             return self._moved(func, args, kwargs)
         made = func(*args, **kwargs)

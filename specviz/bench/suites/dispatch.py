@@ -96,9 +96,7 @@ def row(name: str, steps: Sequence[StepCounts], goal: float | None = MOST_WAITS)
     cells["graphs"] = f"{_mean(step.total('replays') for step in steps):.1f}"
     cells["inside"] = f"{_mean(step.total('captured') for step in steps):.0f}"
     waits = [step.total("waits") for step in steps]
-    by_phase = ", ".join(
-        f"{phase} {most}" for phase in PHASES if (most := max(step.phases[phase].waits for step in steps))
-    )
+    by_phase = ", ".join(f"{phase} {most}" for phase in PHASES if (most := max(step.phases[phase].waits for step in steps)))
     cells["synchronisations"] = f"{_mean(waits):.1f}, at most {max(waits)}" + (f" ({by_phase})" if by_phase else "")
     return Row(
         name, max(waits), "synchronisations a step", goal, at_most=True, cells=cells, table="a step, by method and temperature"
@@ -116,7 +114,11 @@ def run(report: Report, target: str, methods: Sequence[str]) -> None:
     with device.present():
         bench = Bencher(target, TOKENS, {"device": "cuda", "tier": "graph", "dtype": "float32"})
         for name, method in all_methods().items():
-            if (methods and name not in methods) or "text" not in method.modality or (method.targets and target not in method.targets):
+            if (
+                (methods and name not in methods)
+                or "text" not in method.modality
+                or (method.targets and target not in method.targets)
+            ):
                 continue
             for temperature in TEMPERATURES:
                 _method(report, bench, device, name, temperature)
