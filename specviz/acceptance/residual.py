@@ -81,7 +81,9 @@ class SparseResidual:
         host = known.ids if known is not None and known.ids is not None else ids
         self._ids = host
         self._slots = {token: slot for slot, token in enumerate(host.tolist())}
-        self._r: list[float] = (target.index_select(0, ids.to(target.device)) if known is None else known.p).tolist()
+        self._r: list[float] = []
+        if len(host):  # at a leaf nobody has to ask the device
+            self._r = (target.index_select(0, ids.to(target.device)) if known is None else known.p).tolist()
         self._q = q
         self._mass = 1.0
 

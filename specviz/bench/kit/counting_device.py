@@ -9,7 +9,6 @@ stays what it was then. What this cannot tell is time.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,7 +23,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from specviz.engine.to_device import to_device
 from specviz.errors import SpecvizError
 
 DEVICE = torch.device("cuda", 0)
@@ -423,7 +421,7 @@ class CountingDevice:
             for name, stand_in in _stand_ins(self).items():
                 stack.enter_context(mock.patch.object(torch.cuda, name, stand_in))
             # Inference mode refuses views of tensors that only stand for others.
-            stack.enter_context(mock.patch.object(torch._C, "_InferenceMode", lambda mode: torch.no_grad()))
+            stack.enter_context(mock.patch.object(torch._C, "_InferenceMode", _without_gradients))
             overwritten = torch.__future__.get_overwrite_module_params_on_conversion()
             torch.__future__.set_overwrite_module_params_on_conversion(True)
             stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwritten)
@@ -432,6 +430,11 @@ class CountingDevice:
             stack.enter_context(_Factories())
             stack.enter_context(_Counter())
             yield self
+
+
+def _without_gradients(mode: bool) -> torch.no_grad:
+    """What inference mode is meanwhile."""
+    return torch.no_grad()
 
 
 def _stand_ins(device: CountingDevice) -> dict[str, Any]:
