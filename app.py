@@ -18,7 +18,7 @@ if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
     if limit is not None:
         limit(-8, 2)  # M_ARENA_MAX
 
-if os.environ.get("SPACES_ZERO_GPU"):
+if os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"):
     importlib.import_module("spaces")  # has to come before torch
 
 from specviz.ui import stubs

@@ -83,7 +83,7 @@ def _decoded(
     if request.baseline and end.reason in {"eos", "budget", "context"}:
         baseline = prepared.baseline(end, cancel)
         if baseline is not None:
-            metrics = summarise(steps, end.reason, end.prefill_ns, baseline)
+            metrics = summarise(steps, end.reason, end.prefill_ns, baseline, end.capture_ns)
             yield replace(end, baseline=baseline, metrics=metrics, message=end.message or threads.sentence)
         elif limit := why(cancel):
             left_out = f"{limit} That was too short to time the baseline as well."

@@ -128,7 +128,6 @@ def test_a_path_on_the_command_line_will_do(tiny: Any, tmp_path: Path, capsys: p
         ({"image": scene()[:80]}, "damaged"),
         ({"raw": True}, "takes no raw: .* leave raw out"),
         ({"draft": "smollm2-draft"}, "takes no draft: .* leave draft out"),
-        ({"draft": "someone/heads", "method": "hivis"}, "takes no draft with a method that drafts from its hidden states"),
         ({"pictures": scene()}, "A request has no field pictures; it has .*image"),
         ({"max_tokens": 9}, "A request has no field max_tokens; did you mean max_new_tokens"),
         ({"guidance": 2.0}, "takes no guidance: .* leave guidance out"),
@@ -138,6 +137,11 @@ def test_a_path_on_the_command_line_will_do(tiny: Any, tmp_path: Path, capsys: p
 def test_what_cannot_be_run_is_refused_in_a_sentence(tiny: Any, fields: dict[str, Any], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         ran(**fields)
+
+
+def test_a_draft_whose_layout_nobody_reads_is_refused(tiny: Any) -> None:
+    with pytest.raises(ModelUnavailable, match="cannot be used as hivis: published heads are read for"):
+        ran(draft="someone/heads", method="hivis")
 
 
 def test_too_long_a_question_or_answer_is_refused(tiny: Any) -> None:

@@ -15,7 +15,8 @@ from specviz.trace import store
 from specviz.trace.schema import Run, Step, Trace
 
 if TYPE_CHECKING:
-    from specviz.engines.server import Ask, Counters, Server
+    from specviz.engines.server import Ask, Server
+    from specviz.engines.server_counters import Counters
 
 HELP = "draw what a running server does with a prompt"
 MOST_PROMPTS = 256
@@ -40,6 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace) -> int:
     """Ask, print, measure."""
     from specviz.engines import server as servers
+    from specviz.engines.server_counters import counters
 
     if not 1 <= options.rounds <= 100:
         raise BadInput(f"--rounds is {options.rounds}; choose a number from 1 to 100.")
@@ -49,7 +51,7 @@ def execute(options: argparse.Namespace) -> int:
     ]
     server = servers.look(options.url, options.key)
     tell(f"{server.model} on {server.title} at {server.url}")
-    before = servers.counters(server)
+    before = counters(server.url, server.key)
     with Stopping() as stopping:
         traces = []
         for ask in asks:
@@ -67,7 +69,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.out:
         store.write(traces[0], options.out)
         tell(f"Wrote {options.out}.")
-    after = servers.counters(server)
+    after = counters(server.url, server.key)
     if before is not None and after is not None:
         _tell_counters(after.since(before))
     if options.baseline and not stopping.requested:

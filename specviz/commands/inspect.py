@@ -17,6 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the user may say."""
     parser.add_argument("head", metavar="HEAD", help="a folder or hub id with heads; or eagle3, eagle, medusa, which ship")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
+    parser.add_argument("--image", metavar="FILE", help="the picture that a target which reads pictures is asked about")
     parser.add_argument("--prompts", metavar="F", help="a file with a prompt a line, four of our own unless told")
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help="how long the target answers each at most")
     parser.add_argument("--depth", type=int, default=5, metavar="K", help="drafted tokens in a chain")
@@ -29,14 +30,16 @@ def execute(options: argparse.Namespace) -> int:
     for name, low, high in (("tokens", 16, 1024), ("depth", 1, 12)):
         if not low <= getattr(options, name) <= high:
             raise BadInput(f"--{name} is {getattr(options, name)}; choose a whole number from {low} to {high}.")
-    from specviz.inspection import PROMPTS
+    from specviz.inspection import PROMPTS, QUESTIONS
     from specviz.inspection.passages import prompts_in
     from specviz.inspection.report import inspect
 
-    prompts = PROMPTS if options.prompts is None else prompts_in(_text(Path(options.prompts)))
+    own = PROMPTS if options.image is None else QUESTIONS
+    prompts = own if options.prompts is None else prompts_in(_text(Path(options.prompts)))
+    asked = (options.head, options.target, prompts, options.tokens, options.depth, bool(options.out))
     progress = ProgressLine()
     try:
-        report = inspect(options.head, options.target, prompts, options.tokens, options.depth, bool(options.out), progress)
+        report = inspect(*asked, progress, image=options.image)
     finally:
         progress.close()
     if options.json:

@@ -39,7 +39,7 @@ class Live:
             tell(f"warning: {escape_controls(warning)}")
         if self._quiet:
             return
-        tell(f"{run.title} on {run.target}: {run.dtype}, {run.device}, {run.tier} tier")
+        tell(f"{run.title} on {run.target}: {', '.join(part for part in (run.dtype, run.device, f'{run.tier} tier') if part)}")
         if self._styled:
             own = f"{_STYLES['own']}the target's own token{_PLAIN}"
             tell(f"{_STYLES['accepted']}drafted and accepted{_PLAIN} · {own}\n")

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specviz.commands import on_vllm
 from specviz.commands.console import ProgressLine, emit, tell
 from specviz.commands.stopping import Stopping
 from specviz.errors import BadInput, shown
@@ -30,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """What the user may say."""
     parser.add_argument("--method", required=True, metavar="M", help="a name that `methods` lists")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
-    parser.add_argument("--draft", metavar="D", help="the model that drafts, for methods that need one")
+    parser.add_argument("--draft", metavar="D", help="the model or heads that draft, or several with commas between")
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="what to write about")
     prompt.add_argument("--prompt-file", metavar="F", help="a file with the prompt in it, - for the input")
@@ -45,7 +46,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="same seed, same text")
     kinds = ("auto", "float64", "float32", "bfloat16", "float16")
     parser.add_argument("--dtype", default="auto", choices=kinds, help="numbers the models compute with")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where they compute")
+    parser.add_argument(
+        "--device",
+        default="auto",
+        help="where they compute: auto, cpu, cuda, cuda:1; text also over several: cuda:all, cuda:0,cuda:1",
+    )
     parser.add_argument("--tier", default="auto", choices=("auto", "eager", "graph"), help="how passes are run")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="a method's parameter")
     parser.add_argument("--baseline", action="store_true", help="also run one token at a time, for the speed-up")
@@ -53,6 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--picture", metavar="F", help="keep the picture of an image run in this PNG file")
     parser.add_argument("--out", metavar="F", help=f"keep the trace in this file ({store.SUFFIX})")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    on_vllm.arguments(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -60,6 +66,10 @@ def execute(options: argparse.Namespace) -> int:
     request = _request(options)
     _check_out(options.out)
     _check_out(options.picture)
+    _check_out(options.compare)
+    if options.engine == "vllm":
+        return on_vllm.execute(options, request)
+    on_vllm.only_there(options)
     from specviz.commands.live import Live
     from specviz.runner import stream
 

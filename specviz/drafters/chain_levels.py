@@ -11,8 +11,8 @@ Result = TypeVar("Result")
 
 
 class ChainLevels:
-    """``after`` gives raw logits [support] after the chain so far and a token [1] below it, None those after the root. ``deepest`` is
-    how many levels there is room for."""
+    """``after`` gives raw logits [support] after the chain so far and a token [1] below it, None those after the root.
+    ``deepest`` is how many levels there is room for."""
 
     def __init__(self, after: Callable[[Tensor | None], Tensor], deepest: int) -> None:
         self._after = after

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specviz.drafters.feature_stepper import FeatureCache, Layout, Product, attend, plain
 from specviz.drafters.networks.cross_net import NOTHING, CrossConfig, CrossNet, Plain
-from specviz.drafters.networks.feature_net import rotary
+from specviz.drafters.networks.feature_net import Norm, rotary
 
 
 class CrossCache:
@@ -34,8 +34,10 @@ class CrossCache:
 
 
 class _Folded(NamedTuple):
-    """One layer's matrices, the norm's weight inside; ``into`` gives queries, keys and values, or queries alone."""
+    """One layer's matrices, the norms' weights inside; ``into`` gives queries, keys and values, or queries alone; ``normed``
+    says whether it reads its input normalised."""
 
+    normed: bool
     into: Product
     out: Product
     up: Product
@@ -57,10 +59,11 @@ class CrossStepper:
         self._net, self._layout = net, layout
         self._embedding, self._rotary = net.embedding, net.rotary
         self._first, self._last = (_folded(layer, layout, 1.0, 1.0) for layer in (net.first, net.last))
+        self._entry = net.enter.weight if isinstance(net.enter, Norm) else None
         gates = net.reading.gates.tanh().tolist() if open_gates else [0.0, 0.0]
         self._open = any(gates)
         attention = net.reading.self_attn
-        self._reading = _folded(net.reading, layout, *gates)._replace(into=layout(attention.q_proj.weight))
+        self._reading = _folded(net.reading, layout, *gates)._replace(into=layout(_normed(net.reading, attention.q_proj.weight)))
         self._thoughts = layout(torch.cat((attention.k_proj.weight, attention.v_proj.weight)).contiguous())
         self._q_norm, self._k_norm = net.reading.q_norm.weight, net.reading.k_norm.weight
         self._head = layout(net.head)
@@ -89,13 +92,18 @@ class CrossStepper:
         """The target's last hidden states are taken as they are."""
         return features
 
-    def lead(self, cache: CrossCache, embedded: Tensor, position: Tensor) -> None:
-        """Put the prompt's first token, [1, hidden] at ``position`` [1], and nothing, into column 0."""
+    def lead(self, cache: CrossCache, embedded: Tensor, position: Tensor, features: Tensor) -> None:
+        """Put the prompt's first token, [1, hidden] at ``position`` [1], and nothing, into column 0. ``features`` [row, hidden]
+        are the target's thoughts in the prompt."""
         nothing = self._embedding.new_zeros(NOTHING, self.config.kv_heads, self.config.head_size)
         cache.thoughts.put(0, nothing, nothing)
         x = self._self(self._first, self._enter(embedded), position, cache.first, 0, None)
         if self._open:
-            x = self._finish(self._reading, x, torch.zeros(1, self.config.heads * self.config.head_size).to(x))
+            found = torch.zeros(1, self.config.heads * self.config.head_size).to(x)
+            if not self.config.sink and len(features):
+                values = self._thoughts(features).unflatten(-1, (2, self.config.kv_heads, -1))[:, 1].mean(0)
+                found = values.repeat_interleave(self.config.heads // self.config.kv_heads, dim=0).view(1, -1)
+            x = self._finish(self._reading, x, found)
         self._self(self._last, x, position, cache.last, 0, None)
 
     def __call__(
@@ -124,26 +132,30 @@ class CrossStepper:
         return self._head(outputs)
 
     def _enter(self, embedded: Tensor) -> Tensor:
-        return self._unit(embedded) * self._net.enter.weight
+        return embedded if self._entry is None else self._unit(embedded) * self._entry
 
     def _self(
         self, layer: _Folded, x: Tensor, positions: Tensor, cache: FeatureCache, column: int, mask: Tensor | None
     ) -> Tensor:
         config = self.config
-        mixed = layer.into(x).view(len(x), config.heads + 2 * config.kv_heads, config.head_size)
+        entering = self._unit(x) if layer.normed else x
+        mixed = layer.into(entering).view(len(x), config.heads + 2 * config.kv_heads, config.head_size)
         turned = self._turn(mixed[:, : config.heads + config.kv_heads], positions)
         keys, values = cache.put(column, turned[:, config.heads :], mixed[:, config.heads + config.kv_heads :])
         return self._finish(layer, x, attend(turned[:, : config.heads], keys, values, mask))
 
     def _across(self, x: Tensor, features: Tensor, cache: FeatureCache, column: int, mask: Tensor | None) -> Tensor:
         config = self.config
-        queries = self._unit(self._reading.into(x).view(len(x), config.heads, config.head_size)) * self._q_norm
+        entering = self._unit(x) if self._reading.normed else x
+        queries = self._unit(self._reading.into(entering).view(len(x), config.heads, config.head_size)) * self._q_norm
         mixed = self._thoughts(features).view(len(x), 2 * config.kv_heads, config.head_size)
         fresh = self._unit(mixed[:, : config.kv_heads]) * self._k_norm
         keys, values = cache.put(column, fresh, mixed[:, config.kv_heads :])
+        unseen = 0 if self.config.sink else NOTHING
+        keys, values, mask = keys[:, unseen:], values[:, unseen:], None if mask is None else mask[:, unseen:]
         if self.watched is not None:
             with self._aside:
-                self.watched.append(self._looks(queries, keys, mask))
+                self.watched.append(F.pad(self._looks(queries, keys, mask), (unseen, 0)))
         return self._finish(self._reading, x, attend(queries, keys, values, mask))
 
     def _looks(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> Tensor:
@@ -170,8 +182,14 @@ def _folded(layer: Plain, layout: Layout, attention_scale: float, feed_scale: fl
     attention, mlp, before = layer.self_attn, layer.mlp, layer.post_attention_layernorm.weight
     entering = torch.cat((attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight))
     return _Folded(
-        layout(entering.contiguous()),
+        layer.entry is not None,
+        layout(_normed(layer, entering).contiguous()),
         layout((attention.o_proj.weight * attention_scale).contiguous()),
         layout((torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight)) * before).contiguous()),
         layout((mlp.down_proj.weight * feed_scale).contiguous()),
     )
+
+
+def _normed(layer: Plain, weight: Tensor) -> Tensor:
+    """A matrix behind the norm of the layer's input, that norm's weight inside."""
+    return weight if layer.entry is None else weight * layer.entry.weight

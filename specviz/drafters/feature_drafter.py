@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.feature_levels import ROOM, EagerLevels, FixedLevels, give_back, lent
-from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
+from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
@@ -256,7 +256,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         places = torch.full((rows,), context.position - 1 + depth, device=tokens.device)
         own = self._own(features, [depth] * rows)
         assert self._cache is not None
-        outputs = self._stepper(tokens, own, self._places(places), self._cache, start, mask)
+        outputs = self._stepper(tokens, own, self._places(places), self._cache, start, mask, **self._beside_drafted())
         self._calls += 1
         return outputs
 
@@ -284,8 +284,8 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
             places = torch.arange(start, end, device=device)
             mask = None if end - start == 1 else torch.arange(end, device=device)[None] <= places[:, None]
             tokens = to_device(list(ids[start + 1 : end + 1]), device)
-            embedded = self._pictured(tokens, start + 1)
-            last = self._stepper(tokens, rows, self._places(places), self._cache, start, mask, embedded)[-1:]
+            more = self._beside(tokens, start + 1)
+            last = self._stepper(tokens, rows, self._places(places), self._cache, start, mask, **more)[-1:]
             done, self._committed = done + end - start, end
             self._calls += 1
         self._waiting = [features[done:]]
@@ -303,7 +303,8 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         features = self._own(torch.cat([self._outputs[parent] for parent in parents]), depths)
         places = to_device([context.position - 1 + depth for depth in depths], device)
         mask = self._tree_mask(nodes, start + len(nodes), device)
-        outputs = self._stepper(to_device(tokens, device), features, self._places(places), self._cache, start, mask)
+        words, more = to_device(tokens, device), self._beside_drafted()
+        outputs = self._stepper(words, features, self._places(places), self._cache, start, mask, **more)
         self._drafted += len(nodes)
         self._calls += 1
         for place, node in enumerate(nodes):
@@ -325,9 +326,14 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         """Positions of rows, from their numbers in the cache [row]."""
         return places
 
-    def _pictured(self, tokens: Tensor, first: int) -> Tensor | None:
-        """Embeddings of committed tokens from place ``first`` on where some of them are no words; None for plain text."""
-        return None
+    def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
+        """What the network takes beside committed tokens from place ``first`` on: ``embedded`` [row, hidden] where some of them
+        are no words, and what else it has a name for."""
+        return {}
+
+    def _beside_drafted(self) -> dict[str, Tensor]:
+        """The same beside drafted tokens, which are words."""
+        return {}
 
     def _tree_mask(self, nodes: Sequence[int], columns: int, device: torch.device) -> Tensor:
         """Bool [node, column]: all that is committed, a node's drafted ancestors, and itself."""

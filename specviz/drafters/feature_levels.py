@@ -13,7 +13,6 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -181,14 +180,15 @@ class FixedLevels:
         return self._stepper.logits(outputs)
 
 
-_SPARE: WeakKeyDictionary[Any, FixedLevels] = WeakKeyDictionary()
+_SPARE = "_spare_levels"
+"""A stepper's own attribute: a table of all steppers would hold each of them by what it keeps for it."""
 _LOCK = threading.Lock()
 
 
 def lent(stepper: Any, inputs: int) -> FixedLevels:
     """Fixed tensors for so many committed inputs: what the last run left where it is large enough, else new ones."""
     with _LOCK:
-        spare = _SPARE.pop(stepper, None)
+        spare = vars(stepper).pop(_SPARE, None)
     columns = bucket(inputs + ROOM)
     return spare if spare is not None and spare.columns >= columns else FixedLevels(stepper, columns)
 
@@ -196,4 +196,4 @@ def lent(stepper: Any, inputs: int) -> FixedLevels:
 def give_back(stepper: Any, levels: FixedLevels) -> None:
     """Keep what a finished run was lent for the next one."""
     with _LOCK:
-        _SPARE[stepper] = levels
+        setattr(stepper, _SPARE, levels)

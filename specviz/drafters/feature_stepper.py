@@ -67,6 +67,9 @@ class FeatureCache:
 class FeatureStepper:
     """Frozen weights folded and laid out; shared between runs, each of which has its own cache."""
 
+    axes, pictured, direct, queries = 1, True, False, 0
+    """As :class:`specviz.drafters.head_stepper.HeadStepper`'s: a token's place alone, and a picture's own embeddings."""
+
     def __init__(self, net: FeatureNet, layout: Layout = plain) -> None:
         self.config, self.draft_ids, self._embedding = net.config, net.draft_ids, net.embedding
         self._rotary = net.rotary

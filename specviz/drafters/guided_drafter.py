@@ -3,17 +3,20 @@
 Each input stands twice, in two neighbouring columns, once on the features of the row that read the prompt and once on
 those of the row that read an empty one, and sees only its own kind; logits are mixed as the target mixes its own. So one
 tree serves both rows, and a level of it is one forward. Otherwise as :mod:`specviz.drafters.feature_drafter`.
+Where the empty prompt is shorter, PADDING stands before it, which no row sees; positions then count from its first token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from specviz.drafters.feature_drafter import FeatureDrafter
-from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
@@ -21,17 +24,20 @@ from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
 
 TWO = 2
+PADDING = -1
+"""Stands in the empty prompt for a token that is not there."""
 
 
 class GuidedDrafter(NullDrafter):
     """``unconditional`` is the prompt of the second row, ``scale`` the guidance: logits are u + scale (c - u)."""
 
-    def __init__(self, network: FeatureStepper | FeatureNet, scale: float, unconditional: Sequence[int]) -> None:
-        stepper = network if isinstance(network, FeatureStepper) else FeatureStepper(network)
+    def __init__(self, network: FeatureStepper | FeatureNet | HeadStepper, scale: float, unconditional: Sequence[int]) -> None:
+        stepper: Any = FeatureStepper(network) if isinstance(network, FeatureNet) else network
         self.support: Tensor | None = stepper.draft_ids
         self.taps = stepper.config.taps
         self._stepper, self._scale, self._silent = stepper, scale, tuple(unconditional)
-        self._cache: FeatureCache | None = None
+        self._padding = padding(unconditional)
+        self._cache: Any = None
         self._calls = 0
         self._restart()
 
@@ -109,7 +115,7 @@ class GuidedDrafter(NullDrafter):
             return features[:0]
         conditional = list(ids[start + 1 : until + 1])
         unconditional = [*self._silent[start + 1 : until + 1], *conditional[len(self._silent[start + 1 : until + 1]) :]]
-        tokens = to_device([token for pair in zip(conditional, unconditional, strict=True) for token in pair], device)
+        tokens = to_device([max(0, token) for pair in zip(conditional, unconditional, strict=True) for token in pair], device)
         places = torch.arange(start, until, device=device)
         column = torch.arange(until, device=device)
         mask = (column[None] <= places[:, None]).repeat_interleave(TWO, 0)
@@ -148,6 +154,17 @@ class GuidedDrafter(NullDrafter):
         own = kind.repeat(count)[:, None] == kind.repeat(columns)[None]
         row_mask = mask.repeat_interleave(TWO, 1) & own
         flat, twice = features.flatten(0, 1), places.repeat_interleave(TWO)
+        if self._padding:
+            second = twice - self._padding
+            absent = (torch.arange(TWO * columns, device=mask.device) // TWO < self._padding)[None] & (kind.repeat(count) > 0)[
+                :, None
+            ]
+            alone = (
+                torch.arange(TWO * columns, device=mask.device)[None]
+                == TWO * start + torch.arange(TWO * count, device=mask.device)[:, None]
+            )
+            row_mask = row_mask & ~absent | alone  # a row that is padding itself has to see something
+            twice = torch.where(kind.repeat(count) > 0, second.clamp_min(0), twice)
         self._calls += 1
         return self._stepper(tokens, flat, twice, self._cache, TWO * start, row_mask).view(count, TWO, -1)
 
@@ -157,8 +174,13 @@ class GuidedDrafter(NullDrafter):
         return torch.cat(taps, dim=-1)
 
 
+def padding(unconditional: Sequence[int]) -> int:
+    """How many tokens of the empty prompt are not there."""
+    return sum(token == PADDING for token in unconditional)
+
+
 def feature_drafter(
-    network: FeatureStepper | FeatureNet, guidance: tuple[float, Sequence[int]] | None
+    network: FeatureStepper | FeatureNet | HeadStepper, guidance: tuple[float, Sequence[int]] | None
 ) -> FeatureDrafter | GuidedDrafter:
     """The drafter that suits a target: one row, or two that are guided, (scale, the empty prompt)."""
     return FeatureDrafter(network) if guidance is None else GuidedDrafter(network, *guidance)

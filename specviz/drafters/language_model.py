@@ -42,6 +42,13 @@ class ChainModel(Protocol):
         """Give memory back."""
 
 
+class TaughtModel(ChainModel, Protocol):
+    """One that also says what it would have said after every token of a text."""
+
+    def extend_all(self, ids: Sequence[int]) -> Tensor:
+        """Logits [token, support] after each of ``ids``, which are appended."""
+
+
 @dataclass(frozen=True)
 class DraftModel:
     """A loaded draft model: its name, how far it can look back, and how to open it for one run of that many tokens.
@@ -51,7 +58,7 @@ class DraftModel:
 
     name: str
     context_length: int
-    open: Callable[[int], ChainModel]
+    open: Callable[[int], TaughtModel]
     warnings: tuple[str, ...] = ()
     target: Target | None = None
 
@@ -81,6 +88,16 @@ class SessionModel:
         logits = self.session.score(tree).logits[-1, : self._vocab]
         self.session.keep(range(len(tree)))
         return logits
+
+    def extend_all(self, ids: Sequence[int]) -> Tensor:
+        """Logits [token, support] after each of ``ids``, which are appended: in passes over chains of at most SHORT."""
+        ids, rows = [min(token, self._rows - 1) for token in ids], []
+        for start in range(0, len(ids), SHORT):
+            piece = ids[start : start + SHORT]
+            tree = DraftTree.of(piece, range(-1, len(piece) - 1), self._device)
+            rows.append(self.session.score(tree).logits[:, : self._vocab])
+            self.session.keep(range(len(piece)))
+        return torch.cat(rows)
 
     def rewind(self, length: int) -> None:
         self.session.rewind(length)
@@ -155,8 +172,8 @@ class LanguageModelDrafter(NullDrafter):
         return self._model.support
 
     def levels(self, context: Context) -> ChainLevels | None:
-        """This round's chain; None where the context is full. Its tokens enter the cache unseen: which they were is known once the
-        round is over."""
+        """This round's chain; None where the context is full. Its tokens enter the cache unseen: which they were is known
+        once the round is over."""
         deepest = self._context_length - len(context.ids)
         return ChainLevels(partial(self._after, context), deepest) if deepest > 0 else None
 

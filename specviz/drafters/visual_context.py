@@ -2,20 +2,22 @@
 
 *Text alone*: every visual place leaves the drafter's prompt, places are counted anew, and what it reads of the target at
 text places has seen the picture already (HiViS, arXiv 2509.23928). *All rows*: visual places stay, each with the picture's
-own embedding, as feature drafters for language models are carried over to pictures.
+own embedding or with that of the prompt's placeholder, as feature drafters for language models are carried over to pictures.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.feature_drafter import FeatureDrafter
-from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
 from specviz.trace.notes.images import VisualTokensNote
@@ -27,16 +29,30 @@ EMBEDDINGS = 0
 
 @dataclass(frozen=True)
 class Layout:
-    """A prompt as target and drafter see it. ``visual`` are its visual places, ``hidden`` those the text-only view drops."""
+    """A prompt as target and drafter see it. ``visual`` are its visual places, ``hidden`` those the text-only view drops.
+
+    ``positions`` [3, 1, token] are the target's where a token has three (time, height, width); behind the prompt all three are
+    the token's place plus ``shift``.
+    """
 
     length: int
     visual: tuple[int, ...]
     hidden: tuple[int, ...]
+    positions: Tensor | None = field(default=None, compare=False)
+    shift: int = 0
 
     @property
     def of_text(self) -> tuple[int, ...]:
         """Places of the prompt that a text-only view keeps."""
         return tuple(View(self.length, self.hidden).kept_places)
+
+    def axial(self, places: Tensor) -> Tensor:
+        """[4, row] of tokens at ``places`` [row]: the place, and the target's positions in time, height and width."""
+        three = (places + self.shift).expand(3, -1)
+        if self.positions is not None:
+            known = self.positions[:, 0].to(places.device)
+            three = torch.where(places < known.shape[1], known[:, places.clamp(max=known.shape[1] - 1)], three)
+        return torch.cat((places[None], three))
 
     def note(self, kept_places: Sequence[int], unseen: Sequence[int] = ()) -> Note:
         """Both prefills side by side: ``kept_places`` are the visual places that the drafter sees too, ``unseen`` other places
@@ -59,6 +75,15 @@ def spans(places: Sequence[int]) -> list[list[int]]:
         else:
             runs.append([place, 1])
     return runs
+
+
+def pictured(layout: Layout, embeddings: Tensor, tokens: Tensor, first: int, table: Tensor) -> Tensor:
+    """Embeddings [row, hidden] of prompt tokens [row] from place ``first`` on: from ``table`` [vocab, hidden], and at visual
+    places the picture's own, from the target's input ``embeddings`` [token, hidden]."""
+    visual = torch.tensor([place - first for place in layout.visual if 0 <= place - first < len(tokens)], device=tokens.device)
+    embedded = F.embedding(tokens, table)
+    embedded[visual.long()] = embeddings[visual.long() + first].to(embedded)
+    return embedded
 
 
 class View:
@@ -126,28 +151,38 @@ class TextAlone:
         return (*self._drafter.draft_notes(picks), self._layout.note((), markers))
 
 
-class AllRows(FeatureDrafter[FeatureCache]):
-    """A feature drafter over the whole prompt, the picture's own embeddings at its places."""
+class AllRows(FeatureDrafter[Any]):
+    """A feature drafter over the whole prompt. The network says what stands at the picture's places, its own embeddings or the
+    placeholder's, and whether its tokens have the target's three positions."""
 
-    def __init__(self, network: FeatureStepper | FeatureNet, layout: Layout) -> None:
-        super().__init__(network)
+    def __init__(self, network: FeatureStepper | FeatureNet | HeadStepper, layout: Layout) -> None:
+        self._network = FeatureStepper(network) if isinstance(network, FeatureNet) else network
+        super().__init__(self._network)
         self._layout = layout
         self._embeddings: Tensor | None = None
 
     @property
     def reads(self) -> tuple[int, ...]:
-        """The target's hidden states it wants: the network's own, and the target's input."""
-        return tuple(sorted({*self.taps, EMBEDDINGS}))
+        """The target's hidden states it wants: the network's own, and the target's input where pictures are read from it."""
+        return tuple(sorted({*self.taps, EMBEDDINGS})) if self._network.pictured else self.taps
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        self._embeddings = None if prefill is None else prefill.hidden[EMBEDDINGS]
+        if prefill is not None and self._network.pictured:
+            self._embeddings = prefill.hidden[EMBEDDINGS]
         super().begin(context, prefill)
         self._embeddings = None  # what follows the prompt is words
 
-    def _pictured(self, tokens: Tensor, first: int) -> Tensor | None:
+    def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
         if self._embeddings is None:
-            return None
-        return self._embeddings[first : first + len(tokens)]
+            return {}
+        embedded = pictured(self._layout, self._embeddings, tokens, first, self._network.embedding)
+        if not self._network.direct:
+            return {"embedded": embedded}
+        here = torch.arange(first, first + len(tokens), device=tokens.device)
+        return {"embedded": embedded, "direct": torch.isin(here, torch.tensor(self._layout.visual, device=tokens.device))}
+
+    def _places(self, places: Tensor) -> Tensor:
+        return places if self._network.axes == 1 else self._layout.axial(places)
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return (*super().draft_notes(picks), self._layout.note(self._layout.visual))

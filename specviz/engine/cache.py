@@ -1,19 +1,20 @@
 """KV cache of the target: score a tree behind the committed path, keep one path of it, roll back.
 
-Two stores with one behaviour: :class:`GrowingCache` (views into preallocated buffers, any width of pass; the eager
-tier) and :class:`FixedCache` (transformers' StaticCache at one address, padded passes; the graph tier). Kept entries
-need no new rotation: a node of depth d was rotated for position length + d, which is the place it is moved to.
+Two stores with one behaviour: :class:`GrowingCache` (written where the host says, any width of pass; the eager tier) and
+:class:`FixedCache` (at one address, written where a tensor on the device says; the graph tier). Both hold all layers that are
+alike in one tensor, so that keeping a path is one gather for all of them. Kept entries need no new rotation: a node of depth d
+was rotated for position length + d, which is the place it is moved to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 import torch
 import transformers
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicLayer, StaticCache
+from transformers.cache_utils import Cache, DynamicLayer
 
 from specviz.engine.to_device import to_device
 
@@ -23,41 +24,51 @@ CACHE_ARGUMENT = "cache" if _RENAMED else "past_key_values"
 """The keyword by which a transformers model, layer or attention is handed its cache."""
 
 
-class GrowingLayer(DynamicLayer):
-    """A dynamic layer that writes into a roomy buffer, where ``torch.cat`` would copy the whole past in every pass."""
+class _Bank:
+    """Entries of several layers in one tensor [place, batch, head, kv, size]; keys and values have places of their own."""
 
-    def __init__(self, capacity: int = 256) -> None:
+    def __init__(self, places: int, like: Tensor, capacity: int, blank: bool) -> None:
+        batch, heads, _, size = like.shape
+        make = torch.zeros if blank else torch.empty
+        self.entries = make(places, batch, heads, capacity, size, dtype=like.dtype, device=like.device)
+
+    def grow(self, capacity: int, blank: bool) -> None:
+        """Room for so many columns; what is there stays."""
+        old = self.entries
+        make = old.new_zeros if blank else old.new_empty
+        self.entries = make(*old.shape[:3], capacity, old.shape[-1])
+        self.entries[..., : old.shape[3], :] = old
+
+
+class KeyValueLayer(DynamicLayer):
+    """One layer's part of a :class:`KeyValues`: views [batch, head, kv, size] of its keys and of its values."""
+
+    key_buffer: Tensor
+    value_buffer: Tensor
+
+    def __init__(self, store: KeyValues, number: int) -> None:
         super().__init__()
-        self.capacity = capacity
+        self.store = store
+        self.number = number
         self.length = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         self.dtype, self.device = key_states.dtype, key_states.device
-        self.key_buffer = self._empty(key_states, self.capacity)
-        self.value_buffer = self._empty(value_states, self.capacity)
+        self.store.admit(self, key_states, value_states)
         self.is_initialized = True
 
-    @staticmethod
-    def _empty(like: Tensor, capacity: int) -> Tensor:
-        batch, heads, _, size = like.shape
-        return torch.empty(batch, heads, capacity, size, dtype=like.dtype, device=like.device)
-
-    def _grow(self, needed: int) -> None:
-        """Double the buffers until ``needed`` tokens fit."""
-        while self.capacity < needed:
-            self.capacity *= 2
-        for name in ("key_buffer", "value_buffer"):
-            old = getattr(self, name)
-            new = self._empty(old, self.capacity)
-            new[:, :, : self.length] = old[:, :, : self.length]
-            setattr(self, name, new)
-
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Write behind ``length``, or at the slots that the store was told; what attention is to see, [batch, head, kv, size]."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
+        store = self.store
+        if store.slots is not None:
+            self.key_buffer.index_copy_(2, store.slots, key_states)
+            self.value_buffer.index_copy_(2, store.slots, value_states)
+            return self.key_buffer[:, :, : store.columns], self.value_buffer[:, :, : store.columns]
         end = self.length + key_states.shape[-2]
-        if end > self.capacity:
-            self._grow(end)
+        if end > store.capacity:
+            store.reserve(end)
         self.key_buffer[:, :, self.length : end] = key_states
         self.value_buffer[:, :, self.length : end] = value_states
         self.length = end
@@ -70,39 +81,82 @@ class GrowingLayer(DynamicLayer):
     def get_seq_length(self) -> int:
         return self.length
 
-    def move(self, source: Tensor, destination: int) -> None:
-        """Copy the entries at ``source`` (int64 [node], absolute) to consecutive slots from ``destination``."""
-        end = destination + source.shape[0]
-        self.key_buffer[:, :, destination:end] = self.key_buffer.index_select(2, source)
-        self.value_buffer[:, :, destination:end] = self.value_buffer.index_select(2, source)
 
+class KeyValues:
+    """Keys and values of a run. ``length`` counts committed tokens, ``capacity`` the columns there is memory for.
 
-class GrowingCache:
-    """KV of the eager tier. ``length`` counts committed tokens."""
+    ``layers`` is how many there are, or a word for each: layers with the same word have entries of the same shape on the same
+    device, and one tensor holds them all. ``blank`` memory is zeroed, since an entry that is masked and not a number is still
+    not a number times 0.
+    """
 
-    def __init__(self, layers: int, capacity: int) -> None:
-        self.layers = [GrowingLayer(capacity) for _ in range(layers)]
+    def __init__(self, layers: int | Sequence[Hashable], capacity: int, blank: bool = False) -> None:
+        words: list[Hashable] = [None] * layers if isinstance(layers, int) else list(layers)
+        self.layers = [KeyValueLayer(self, number) for number in range(len(words))]
         self.cache = Cache(layers=list(self.layers))
+        self.capacity = capacity
         self.length = 0
+        # Of a captured pass: where it writes, int64 [node], and how many columns its attention sees.
+        self.slots: Tensor | None = None
+        self.columns = 0
+        self._blank = blank
+        self._words = words
+        self._banks: dict[Hashable, _Bank] = {}
+        self._homes: dict[int, tuple[tuple[Hashable, int], tuple[Hashable, int]]] = {}
+
+    def admit(self, layer: KeyValueLayer, keys: Tensor, values: Tensor) -> None:
+        """Give a layer its places, by what its first entries look like."""
+        word = self._words[layer.number]
+        place = self._words[: layer.number].count(word)
+        many = self._words.count(word)
+        shapes = [(word, part.device, part.dtype, part.shape[:2], part.shape[3]) for part in (keys, values)]
+        together = shapes[0] == shapes[1]
+        names = [(*shape, 0 if together else part) for part, shape in enumerate(shapes)]
+        for name, part in zip(names, (keys, values), strict=True):
+            if name not in self._banks:
+                self._banks[name] = _Bank(many * (1 + together), part, self.capacity, self._blank)
+        places = (2 * place, 2 * place + 1) if together else (place, place)
+        self._homes[layer.number] = ((names[0], places[0]), (names[1], places[1]))
+        self._show(layer)
+
+    def _show(self, layer: KeyValueLayer) -> None:
+        (key_bank, key_place), (value_bank, value_place) = self._homes[layer.number]
+        layer.key_buffer = self._banks[key_bank].entries[key_place]
+        layer.value_buffer = self._banks[value_bank].entries[value_place]
+
+    def reserve(self, needed: int) -> None:
+        """Double the memory until ``needed`` columns fit; what is there stays, at another address."""
+        if needed <= self.capacity:
+            return
+        while self.capacity < needed:
+            self.capacity *= 2
+        for bank in self._banks.values():
+            bank.grow(self.capacity, self._blank)
+        for number in self._homes:
+            self._show(self.layers[number])
 
     def width(self, nodes: int) -> int:
-        """Columns of the attention mask for a pass over ``nodes`` tokens."""
+        """Columns of the attention mask for an eager pass over ``nodes`` tokens."""
         return self.length + nodes
 
     def advance(self, tokens: int) -> None:
         """The pass just made was over committed tokens: they all stay."""
-        self.length += tokens
+        self.rewind(self.length + tokens)
 
     @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
         """Keep these nodes of the pass just made (root first, one path, ascending), drop the others."""
         end = self.length + len(path)
         moved = [node for place, node in enumerate(path) if node != place]
-        first = len(path) - len(moved)
         if moved:
-            source = to_device([self.length + node for node in moved], self.layers[0].device)
-            for layer in self.layers:
-                layer.move(source, self.length + first)
+            places = [self.length + node for node in moved]
+            sources: dict[torch.device, Tensor] = {}
+            for bank in self._banks.values():
+                entries = bank.entries
+                if entries.device not in sources:
+                    sources[entries.device] = to_device(places, entries.device)
+                # A copy first, as a place may be both where something comes from and where something goes.
+                entries[..., end - len(moved) : end, :] = entries.index_select(3, sources[entries.device])
         self.rewind(end)
 
     def rewind(self, length: int) -> None:
@@ -115,82 +169,27 @@ class GrowingCache:
     def put(self, slots: Tensor, source: int) -> None:
         """Move the entries from ``source`` on to ``slots`` (int64 [node], absolute, none of them behind ``source``)."""
         end = source + slots.shape[0]
-        for layer in self.layers:
-            layer.key_buffer.index_copy_(2, slots, layer.key_buffer[:, :, source:end])
-            layer.value_buffer.index_copy_(2, slots, layer.value_buffer[:, :, source:end])
+        for bank in self._banks.values():
+            bank.entries.index_copy_(3, slots.to(bank.entries.device), bank.entries[..., source:end, :])
 
     def tensors(self) -> list[tuple[Tensor, Tensor]]:
         """Committed keys and values of every layer, [batch, head, kv, size] each, for audits."""
         return [layer.committed() for layer in self.layers]
 
 
-class _FixedLayer(Protocol):
-    """A layer of a transformers static cache; keys and values, [batch, head, kv, size], are there once it is initialised."""
-
-    is_initialized: bool
-    keys: Tensor
-    values: Tensor
-    cumulative_length: Tensor
+class GrowingCache(KeyValues):
+    """KV of the eager tier: every pass writes behind ``length``."""
 
 
-class FixedCache:
-    """KV of the graph tier: one address for a run's life. The device's length counter is set before each pass."""
+class FixedCache(KeyValues):
+    """KV of the graph tier, at one address until it has to grow. A prompt is read eagerly, as in the other tier."""
 
-    def __init__(self, config: Any, capacity: int) -> None:
-        self.cache = StaticCache(config=config, max_cache_len=capacity)
-        self.capacity = capacity
-        self.length = 0
-        self._counters: Tensor | None = None
-
-    @property
-    def _layers(self) -> list[_FixedLayer]:
-        """The layers as a static cache has them, one for every decoder layer."""
-        return cast("list[_FixedLayer]", self.cache.layers)
-
-    def width(self, nodes: int) -> int:
-        """Columns of the attention mask: always all of them."""
-        return self.capacity
-
-    @torch.inference_mode()
-    def point(self) -> None:
-        """Make the next pass write behind the committed tokens."""
-        layers = self._layers
-        if self._counters is None and layers[0].is_initialized:
-            # All counters in one tensor, each layer holding its element: one launch sets them all.
-            self._counters = torch.zeros(len(layers), dtype=torch.long, device=layers[0].keys.device)
-            for place, layer in enumerate(layers):
-                layer.cumulative_length = self._counters[place]
-        if self._counters is not None:
-            self._counters.fill_(self.length)
+    def __init__(self, layers: int | Sequence[Hashable], capacity: int) -> None:
+        super().__init__(layers, capacity, blank=True)
 
     @torch.inference_mode()
     def clear(self) -> None:
-        """As new, at the same address. Zeroed, since a masked entry still counts as 0 times it, and it may be NaN."""
-        self.length = 0
-        for layer in self._layers:
-            if layer.is_initialized:
-                layer.keys.zero_()
-                layer.values.zero_()
-
-    def advance(self, tokens: int) -> None:
-        self.length += tokens
-
-    @torch.inference_mode()
-    def keep(self, path: Sequence[int]) -> None:
-        """As :meth:`GrowingCache.keep`, in place."""
-        moved = [node for place, node in enumerate(path) if node != place]
-        first = self.length + len(path) - len(moved)
-        if moved:
-            source = to_device([self.length + node for node in moved], self._layers[0].keys.device)
-            end = first + len(moved)
-            for layer in self._layers:
-                layer.keys[:, :, first:end] = layer.keys.index_select(2, source)
-                layer.values[:, :, first:end] = layer.values.index_select(2, source)
-        self.length += len(path)
-
-    def rewind(self, length: int) -> None:
-        self.length = length
-
-    def tensors(self) -> list[tuple[Tensor, Tensor]]:
-        """Committed keys and values of every layer, [batch, head, kv, size] each, for audits."""
-        return [(layer.keys[:, :, : self.length], layer.values[:, :, : self.length]) for layer in self._layers]
+        """As new, at the same address."""
+        self.rewind(0)
+        for bank in self._banks.values():
+            bank.entries.zero_()

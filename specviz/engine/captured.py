@@ -8,12 +8,35 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
+from specviz.engine.clock import capturing
+
 Result = TypeVar("Result")
 _CAPTURING = threading.Lock()
+
+
+def captured(work: Callable[[], Result], device: torch.device, pool: Any = None) -> tuple[Callable[[], None], Result]:
+    """What replays ``work``, and the result that every replay fills anew.
+
+    Graphs of one ``pool`` share memory for what lies in between: they may be replayed in any order, one at a time, and a replay
+    spoils what the one before it gave. The work is warmed up on a side stream, as CUDA asks; the first replay gives the first
+    result.
+    """
+    with _CAPTURING, torch.cuda.device(device):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                work()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        # Another user's run may allocate or copy meanwhile, which the default mode would count as an error of ours.
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            result = work()
+    return graph.replay, result
 
 
 class Captured(Generic[Result]):
@@ -23,29 +46,19 @@ class Captured(Generic[Result]):
     def __init__(self, work: Callable[[], Result], device: torch.device) -> None:
         self._work = work
         self._device = device
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._replay: Callable[[], None] | None = None
         self._result: Result | None = None
 
     def __call__(self) -> Result:
         if self._device.type != "cuda":
             return self._work()
-        if self._graph is None:
+        if self._replay is None:
             self.record()
-        assert self._graph is not None and self._result is not None
-        self._graph.replay()
+        assert self._replay is not None and self._result is not None
+        self._replay()
         return self._result
 
     def record(self) -> None:
-        """Warm up on a side stream, as CUDA asks, then record. The first replay gives the first result."""
-        with _CAPTURING, torch.cuda.device(self._device):
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                for _ in range(2):
-                    self._work()
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            # Another user's run may allocate or copy meanwhile, which the default mode would count as an error of ours.
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                self._result = self._work()
-            self._graph = graph
+        """Capture the work, which takes longer than many rounds and is done once: it is no part of any run's time."""
+        with capturing():
+            self._replay, self._result = captured(self._work, self._device)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -13,11 +16,14 @@ from specviz.trace.schema import Nanoseconds
 _PHASES = ("draft", "verify", "judge", "commit")
 
 
+_OF_THREAD = threading.local()
+
+
 class Untimed:
-    """Time that a run spends only for notes: on what another drafter would have said, say.
+    """Time that a run spends only for notes, on what another drafter would have said, say; or once for all runs, on capturing.
 
     It is no part of the method, and so not of the steps; they tell it apart. On a GPU the work inside is waited for. What is
-    aside within aside counts once.
+    aside within aside counts once. ``spent`` are all nanoseconds of it, ``capturing`` those that ``captures`` took.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -25,6 +31,8 @@ class Untimed:
         self._since = 0
         self._depth = 0
         self.spent = 0
+        self.capturing = 0
+        self.captures = 0
 
     def __enter__(self) -> None:
         if not self._depth:
@@ -36,17 +44,43 @@ class Untimed:
         if not self._depth:
             self.spent += self._now() - self._since
 
+    @contextmanager
+    def here(self) -> Iterator[None]:
+        """Whatever this thread captures until the ``with`` block ends is this run's to tell apart."""
+        outer = getattr(_OF_THREAD, "untimed", None)
+        _OF_THREAD.untimed = self
+        try:
+            yield
+        finally:
+            _OF_THREAD.untimed = outer
+
     def _now(self) -> int:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return time.perf_counter_ns()
 
 
+@contextmanager
+def capturing() -> Iterator[None]:
+    """Time in which a pass is captured for all that follow: no part of the run that this thread is at, which tells it apart."""
+    untimed: Untimed | None = getattr(_OF_THREAD, "untimed", None)
+    if untimed is None:
+        yield
+        return
+    with untimed:
+        since = untimed._now()
+        try:
+            yield
+        finally:
+            untimed.capturing += untimed._now() - since
+            untimed.captures += 1
+
+
 @dataclass
 class Stopwatch:
     """Marks the end of each phase of one step. A phase may be marked more than once; its parts add up.
 
-    What ``untimed`` has spent meanwhile belongs to no phase.
+    What ``untimed`` has spent meanwhile belongs to no phase, and what it spent on capturing is not told with the step either.
     """
 
     device: torch.device
@@ -57,16 +91,21 @@ class Stopwatch:
     _ended: int = 0
     _before: int = 0
     _after: int = 0
+    _captured: int = 0
 
     def start(self, carried: int = 0) -> None:
         """A new step begins. ``carried`` nanoseconds of host work since the last one are counted to it."""
         self._marks = []
         self._started = time.perf_counter_ns() - carried
         self._before = self._aside()
+        self._captured = -self._capturing()
         self._first = self._now()
 
     def _aside(self) -> int:
         return 0 if self.untimed is None else self.untimed.spent
+
+    def _capturing(self) -> int:
+        return 0 if self.untimed is None else self.untimed.capturing
 
     def _now(self) -> int | torch.cuda.Event:
         if self.device.type != "cuda":
@@ -82,6 +121,7 @@ class Stopwatch:
     def stop(self) -> None:
         """The step ends: the wall time since :meth:`start` is its length."""
         self._ended, self._after = time.perf_counter_ns(), self._aside()
+        self._captured += self._capturing()
 
     def read(self) -> Nanoseconds:
         """The phases, and as ``host`` the rest of the wall time. On CUDA the events must have passed."""
@@ -92,7 +132,7 @@ class Stopwatch:
             before, aside_before = mark, aside
         aside = self._after - self._before
         wall = self._ended - self._started - aside
-        return Nanoseconds(**spent, host=max(0, wall - sum(spent.values())), aside=aside)
+        return Nanoseconds(**spent, host=max(0, wall - sum(spent.values())), aside=max(0, aside - self._captured))
 
     @staticmethod
     def _between(before: int | torch.cuda.Event, after: int | torch.cuda.Event) -> int:

@@ -9,7 +9,7 @@ from specviz.engine import threads
 from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Session
 from specviz.engine.recorder import DeferredSteps
-from specviz.engine.run_state import Outcome, RunState, is_out_of_memory
+from specviz.engine.run_state import Outcome, RunState, Settled, is_out_of_memory
 from specviz.engine.stop import Interrupted
 from specviz.trace.schema import Step
 
@@ -56,16 +56,11 @@ class Decoding(RunState):
         while stop is None and not self.cancel.is_set():
             threads.look()
             clock = Stopwatch(self.target.device, self.untimed)
-            clock.start(recorded.spent_ns)
-            context = self.context(clock.mark)
-            draft = self.composition.controller.draft(context)
-            clock.mark("draft")
-            scored = session.score(draft.tree)
-            clock.mark("verify")
-            recorded.make()
-            settled = self.settle(session, context, draft, scored, clock)
+            with self.untimed.here():
+                settled = self._round(session, recorded, clock)
             stop, earlier = settled.stop, recorded.pop()
-            now = recorded.push(settled.finished, settled.cut, clock, session.padded(len(draft.tree)))
+            nodes = len(settled.finished.draft.tree)
+            now = recorded.push(settled.finished, settled.cut, clock, session.padded(nodes))
             for step in (earlier, now):
                 if step is not None:
                     yield step
@@ -76,6 +71,17 @@ class Decoding(RunState):
             self.outcome.reason = stop
         if last is not None:
             yield last
+
+    def _round(self, session: Session, recorded: DeferredSteps, clock: Stopwatch) -> Settled:
+        """Draft, verify, judge, commit."""
+        clock.start(recorded.spent_ns)
+        context = self.context(clock.mark)
+        draft = self.composition.controller.draft(context)
+        clock.mark("draft")
+        scored = session.score(draft.tree)
+        clock.mark("verify")
+        recorded.make()
+        return self.settle(session, context, draft, scored, clock)
 
 
 def _rescued(recorded: DeferredSteps) -> Step | None:

@@ -33,6 +33,17 @@ class Outcome:
     reason: str = "budget"
     message: str = ""
     prefill_ns: int = 0
+    untimed: Untimed | None = None
+
+    @property
+    def captures(self) -> int:
+        """Passes captured in this run."""
+        return 0 if self.untimed is None else self.untimed.captures
+
+    @property
+    def capture_ns(self) -> int:
+        """Nanoseconds that capturing took, which are in no other time."""
+        return 0 if self.untimed is None else self.untimed.capturing
 
 
 @dataclass(frozen=True)
@@ -105,7 +116,7 @@ class RunState:
             )
         self.ids = list(self.prompt)
         self.round = 0
-        self.untimed = Untimed(self.target.device)
+        self.untimed = self.outcome.untimed = Untimed(self.target.device)
 
     def context(self, mark: Callable[[str], None] = _no_mark) -> Context:
         """What this round's parts may look at. ``mark`` ends a phase of the round's clock."""
@@ -126,10 +137,11 @@ class RunState:
         """All of the prompt but its last token, into the cache and to the drafter. Raises Interrupted where the run is ended
         between two pieces of a long one."""
         started = time.perf_counter_ns()
-        with watched(self._look("Reading the prompt")):
-            scored = cache.prefill(self.prompt[:-1]) if len(self.prompt) > 1 else None
-        with watched(self._look("The drafter reads the prompt")):
-            self.composition.controller.begin(self.context(), scored)
+        with self.untimed.here():
+            with watched(self._look("Reading the prompt")):
+                scored = cache.prefill(self.prompt[:-1]) if len(self.prompt) > 1 else None
+            with watched(self._look("The drafter reads the prompt")):
+                self.composition.controller.begin(self.context(), scored)
         if self.target.device.type == "cuda":
             torch.cuda.synchronize(self.target.device)
         self.outcome.prefill_ns = time.perf_counter_ns() - started - self.untimed.spent

@@ -182,7 +182,7 @@ class Warp:
         vocab = scores.shape[-1]
         # Asking whether few were enough would wait for a GPU, which sorts fast anyway.
         few = min(_NUCLEUS, vocab) if scores.device.type == "cpu" else vocab
-        ordered = scores.topk(few, dim=-1).values
+        ordered = scores.topk(few, dim=-1).values if few < vocab else scores.sort(dim=-1, descending=True).values
         mass = (ordered - total).exp().cumsum(-1)
         if few < vocab and bool((mass[..., -1] < self.top_p).any()):
             ordered = scores.sort(dim=-1, descending=True).values

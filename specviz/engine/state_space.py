@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -53,6 +54,18 @@ class Recurrence:
         group_shape = (self.groups, self.state)
         return x.unflatten(-1, (self.heads, -1)), b.unflatten(-1, group_shape), c.unflatten(-1, group_shape)
 
+    def log_decay(self, activations: Activations) -> Tensor:
+        """[layer, node, head]: the logarithm of each node's own decay."""
+        return activations.steps * self.rate.unsqueeze(-2)
+
+    def replayed(self, activations: Activations, carried: Carried) -> Carried:
+        """What all layers carry on after the tokens of ``activations``, one path: the closed form, no state in between."""
+        return replayed(self, activations, carried)
+
+    def stacked(self, layers: Sequence[Recurrence]) -> Recurrence:
+        """Layers of this shape as one, for :meth:`replayed`."""
+        return stacked(layers)
+
 
 def stacked(layers: Sequence[Recurrence]) -> Recurrence:
     """Layers of one shape as one, for :func:`replayed`."""
@@ -67,6 +80,19 @@ def stacked(layers: Sequence[Recurrence]) -> Recurrence:
     )
 
 
+class Convolution(Protocol):
+    """What the convolution before a recurrence needs of a layer."""
+
+    @property
+    def kernel(self) -> Tensor: ...
+
+    @property
+    def bias(self) -> Tensor: ...
+
+    @property
+    def taps(self) -> int: ...
+
+
 @dataclass(frozen=True)
 class Carried:
     """What goes from one round to the next: ``window`` [layer, tap - 1, channel], the convolution's last inputs, oldest
@@ -78,31 +104,47 @@ class Carried:
 
 @dataclass(frozen=True)
 class Activations:
-    """What a pass leaves for the replay: the convolution's inputs [layer, node, channel], time steps [layer, node, head]."""
+    """What a pass leaves for the replay: the convolution's inputs [layer, node, channel], time steps [layer, node, head], for a
+    delta rule its log decays; and the factors of what each node wrote into the state, where inputs do not give them."""
 
     inputs: Tensor
     steps: Tensor
+    written: tuple[Tensor, ...] = ()
 
     def of(self, nodes: Tensor) -> Activations:
         """Those of ``nodes`` (int64) alone."""
-        return Activations(self.inputs.index_select(-2, nodes), self.steps.index_select(-2, nodes))
+        return _activations([part.index_select(-2, nodes) for part in self.parts])
 
     def part(self, start: int, end: int) -> Activations:
         """Those of consecutive nodes."""
-        return Activations(self.inputs[..., start:end, :], self.steps[..., start:end, :])
+        return _activations([part[..., start:end, :] for part in self.parts])
 
     def __len__(self) -> int:
         return self.inputs.shape[-2]
 
     @property
+    def parts(self) -> tuple[Tensor, ...]:
+        """All of them, nodes on the last axis but one."""
+        return (self.inputs, self.steps, *self.written)
+
+    @property
     def bytes(self) -> int:
         """What they take of memory."""
-        return sum(part.numel() * part.element_size() for part in (self.inputs, self.steps))
+        return sum(part.numel() * part.element_size() for part in self.parts)
 
 
-def joined(parts: Sequence[Activations]) -> Activations:
+def _activations(parts: Sequence[Tensor]) -> Activations:
+    return Activations(parts[0], parts[1], tuple(parts[2:]))
+
+
+def joined(pieces: Sequence[Activations]) -> Activations:
     """One path's after another's."""
-    return Activations(torch.cat([part.inputs for part in parts], -2), torch.cat([part.steps for part in parts], -2))
+    return _activations([torch.cat(parts, -2) for parts in zip(*(piece.parts for piece in pieces), strict=True)])
+
+
+def layered(layers: Sequence[Activations]) -> Activations:
+    """Those of single layers together."""
+    return _activations([torch.stack(parts) for parts in zip(*(layer.parts for layer in layers), strict=True)])
 
 
 @lru_cache(maxsize=256)
@@ -119,7 +161,7 @@ def convolution_sources(parents: tuple[int, ...], taps: int) -> Tensor:
     return torch.tensor(rows)
 
 
-def convolved(layer: Recurrence, inputs: Tensor, window: Tensor, parents: tuple[int, ...]) -> Tensor:
+def convolved(layer: Convolution, inputs: Tensor, window: Tensor, parents: tuple[int, ...]) -> Tensor:
     """The convolution along each node's own path, behind its activation: [node, channel]."""
     sources = convolution_sources(parents, layer.taps).to(inputs.device)
     everything = torch.cat((window, inputs), -2)

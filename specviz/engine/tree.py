@@ -16,7 +16,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from specviz.engine.to_device import to_device
+from specviz.engine.to_device import moved, to_device
 from specviz.errors import BadInput
 
 
@@ -88,7 +88,7 @@ class TreeShape:
         if device.type == "cpu":
             return self.ancestors
         if device not in self._elsewhere:
-            self._elsewhere[device] = self.ancestors.to(device)
+            self._elsewhere[device] = moved(self.ancestors, device)
         return self._elsewhere[device]
 
 

@@ -13,6 +13,11 @@ others            ``connect URL``; SGLang was not tried here     tokens that arr
 a file            ``import FILE``: see :mod:`.imports`           what is in it
 ================  =============================================  ==========================================================
 
+``run --method M --engine vllm`` goes the other way: a method of ours on a running vLLM, with the same parameters. Without
+``--server`` it prints the ``vllm serve`` command, or why the method has no place there (:mod:`.vllm_methods`). With it, it
+refuses a server whose settings are known to be others (:mod:`.served_config`), and ``--compare F`` puts that run and ours on
+one page.
+
 ``connect`` takes a second server with ``--baseline`` and measures the speed-up by prompts in turn; ``/metrics`` gives acceptance
 by place in the draft. In the app, servers that ``SPECVIZ_SERVERS`` names stand among the targets of the Text tab.
 """

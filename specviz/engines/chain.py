@@ -81,14 +81,10 @@ class ChainSteps:
 
     def __init__(self, text: TokenTexts, prompt: Sequence[int], ends: frozenset[int] = frozenset()) -> None:
         self._text, self._ends = text, ends
-        self._ids = list(prompt)
-        self._prompt_length = len(prompt)
-        self.steps: list[Step] = []
-
-    @property
-    def output(self) -> list[int]:
+        self._last, self._prompt_length = prompt[-1], len(prompt)
+        self.output: list[int] = []
         """Token ids written so far."""
-        return self._ids[self._prompt_length :]
+        self.steps: list[Step] = []
 
     def text_of(self, ids: Sequence[int]) -> str:
         """What these ids after an empty text say, ends left out."""
@@ -103,14 +99,14 @@ class ChainSteps:
         accepted = _common(told.drafted, told.emitted) if told.accepted is None else told.accepted
         with_bonus = len(told.emitted) > accepted
         overruled = with_bonus and accepted < len(told.drafted)
-        nodes = [Node(-1, self._ids[-1], self._text.of(self._ids[-1]), status=ROOT)]
+        nodes = [Node(-1, self._last, self._text.of(self._last), status=ROOT)]
         for depth, token in enumerate(told.drafted):
             status = ACCEPTED if depth < accepted else REJECTED if with_bonus and depth == accepted else SKIPPED
             q, p = _at(told.q, depth), _at(told.p, depth) if depth <= accepted else None
             nodes.append(Node(depth, token, self._text.of(token), q, p, status))
         step = Step(
             index=len(self.steps),
-            position=len(self._ids) - 1,
+            position=self._prompt_length + len(self.output) - 1,
             nodes=tuple(nodes),
             path=tuple(range(1, accepted + 1)),
             bonus=self._bonus(told, accepted, overruled) if with_bonus else None,
@@ -128,7 +124,8 @@ class ChainSteps:
             certain=told.certain and bool(told.drafted),
         )
         self.steps.append(step)
-        self._ids.extend(told.emitted)
+        self.output.extend(told.emitted)
+        self._last = self.output[-1]
         return step
 
     def _bonus(self, told: ChainRound, accepted: int, overruled: bool) -> Bonus:

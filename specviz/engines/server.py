@@ -8,11 +8,9 @@ llama.cpp counts drafted and accepted tokens up to each token; the others are se
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -23,25 +21,17 @@ import httpx
 import specviz
 from specviz.engines.chain import ChainSteps
 from specviz.engines.responses import TIMES, Arrival, CountedRounds, ToldTexts, chain_round, rounds_by_counts, told_tokens
+from specviz.engines.server_counters import Sampler, connection, with_samples
 from specviz.errors import BadInput, SpecvizError
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import MAX_STEPS, End, Run, Sampling, Step, Trace
 
-CONNECT_SECONDS = 5.0
-SILENT_SECONDS = 60.0
-"""Longest that a server may say nothing in the middle of an answer."""
 MOST_BYTES = 64 << 20
 """Most bytes of one answer; one line of it, ``MOST_LINE``."""
 MOST_LINE = 4 << 20
 TOP = 3
 KINDS = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp", "openai": "an OpenAI-compatible server"}
 ARRIVALS = "Rounds are what arrived together: this server does not tell them apart."
-_COUNTER = re.compile(
-    r"^(?:vllm|sglang):spec_decode_num_(drafts|draft_tokens|accepted_tokens)(?:_total)?(?:\{[^}]*\})? ([0-9.e+]+)", re.M
-)
-_BY_PLACE = re.compile(
-    r'^vllm:spec_decode_num_accepted_tokens_per_pos(?:_total)?\{[^}]*position="(\d+)"[^}]*\} ([0-9.e+]+)', re.M
-)
 
 
 @dataclass(frozen=True)
@@ -68,6 +58,8 @@ class Ask:
     temperature: float = 0.0
     seed: int = 0
     raw: bool = False
+    top_p: float = 1.0
+    top_k: int = 0
 
     def __post_init__(self) -> None:
         if not self.prompt.strip():
@@ -76,23 +68,6 @@ class Ask:
             raise BadInput(f"max_new_tokens is {self.max_new_tokens}; choose a number from 1 to 4096.")
         if not 0.0 <= self.temperature <= 5.0:
             raise BadInput(f"temperature is {self.temperature}; choose a number from 0 (greedy) to 5.")
-
-
-@dataclass(frozen=True)
-class Counters:
-    """A server's own counts since it started: drafts, drafted and accepted tokens, and accepted ones by place in the draft."""
-
-    drafts: int
-    drafted: int
-    accepted: int
-    by_place: tuple[int, ...]
-
-    def since(self, before: Counters) -> Counters:
-        """What was counted after ``before``."""
-        width = max(len(self.by_place), len(before.by_place))
-        ours, theirs = (counts + (0,) * (width - len(counts)) for counts in (self.by_place, before.by_place))
-        by_place = tuple(now - then for now, then in zip(ours, theirs, strict=True))
-        return Counters(self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted, by_place)
 
 
 def address(url: str) -> str:
@@ -106,7 +81,7 @@ def address(url: str) -> str:
 def look(url: str, key: str = "") -> Server:
     """What answers at this address. Raises BadInput, with what to do, where nothing does."""
     base = address(url)
-    with _client(key) as client:
+    with connection(key) as client:
         models = _json(client, f"{base}/v1/models")
         names = [str(entry.get("id", "")) for entry in models.get("data") or [] if isinstance(entry, Mapping)]
         if not names:
@@ -114,30 +89,6 @@ def look(url: str, key: str = "") -> Server:
         owner = str((models.get("data") or [{}])[0].get("owned_by", ""))
         kind = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}.get(owner, "openai")
     return Server(base, kind, names[0], key)
-
-
-def counters(server: Server) -> Counters | None:
-    """The server's counts of speculation, None where it has none."""
-    with _client(server.key) as client:
-        try:
-            response = client.get(f"{server.url}/metrics")
-        except httpx.HTTPError:
-            return None
-    return read_counters(response.text) if response.status_code == 200 else None
-
-
-def read_counters(text: str) -> Counters | None:
-    """Counts in Prometheus' text format, summed over engines; None where there are none."""
-    found: dict[str, float] = {}
-    for name, value in _COUNTER.findall(text):
-        found[name] = found.get(name, 0.0) + float(value)
-    places: dict[int, float] = {}
-    for place, value in _BY_PLACE.findall(text):
-        places[int(place)] = places.get(int(place), 0.0) + float(value)
-    if not found:
-        return None
-    by_place = tuple(int(places.get(place, 0)) for place in range(max(places, default=-1) + 1))
-    return Counters(*(int(found.get(name, 0)) for name in ("drafts", "draft_tokens", "accepted_tokens")), by_place)
 
 
 @dataclass
@@ -154,12 +105,26 @@ class Answer:
     _told: dict[str, Any] = field(default_factory=dict)
     _reason: str = ""
     _message: str = ""
+    name: str = ""
+    """What the server calls this answer: the plugin's file of it begins so."""
+
+    @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        """Token ids of the prompt as the server read it, empty where it does not tell."""
+        return tuple(self._prompt_ids)
 
     def events(self) -> Iterator[Run | Step | End]:
         """The run, a step an arrival, the end. A server that breaks off ends it with what there is, and says why."""
+        sampler = Sampler(self.server.url, self.server.key)
+        try:
+            yield from self._sampled(sampler)
+        finally:
+            sampler.stop()
+
+    def _sampled(self, sampler: Sampler) -> Iterator[Run | Step | End]:
         run: Run | None = None
         steps: ChainSteps | None = None
-        started = time.perf_counter_ns()
+        started = sampler.start()
         try:
             for arrival in self._received(started):
                 self._arrivals.append(arrival)
@@ -168,7 +133,8 @@ class Answer:
                     steps = ChainSteps(self._texts, self._prompt())
                     yield run
                 if len(steps.steps) < MAX_STEPS:
-                    yield steps.add(chain_round(arrival, greedy=not self.ask.temperature))
+                    step = steps.add(chain_round(arrival, greedy=not self.ask.temperature))
+                    yield replace(step, notes=(*step.notes, *sampler.news()))
                 if self.cancel.is_set():
                     self._reason = "cancelled"
                     break
@@ -178,15 +144,16 @@ class Answer:
             self._reason, self._message = "error", f"The server broke off: {_why(problem)} The steps so far are kept."
         if run is None or steps is None:
             raise BadInput(f"{self.server.url} answered without a token; ask for more, or look at the server's log.")
+        sampler.stop()
         end = self._end(steps.output, steps.steps, steps)
         yield end
-        self.trace = self._whole(Trace(run, tuple(steps.steps), end))
+        self.trace = with_samples(self._whole(Trace(run, tuple(steps.steps), end)), sampler.samples)
 
     def _received(self, started: int) -> Iterator[Arrival]:
         """Arrivals of tokens; what else the server says goes to ``_told``."""
         url = f"{self.server.url}/v1/{'completions' if self.ask.raw else 'chat/completions'}"
         groups, before = CountedRounds(), started
-        with _client(self.server.key) as client, client.stream("POST", url, json=self._body()) as answer:
+        with connection(self.server.key) as client, client.stream("POST", url, json=self._body()) as answer:
             if answer.status_code != 200:
                 raise _BrokenOff(_refusal(answer))
             for event in _events(answer):
@@ -206,6 +173,7 @@ class Answer:
     def _keep(self, event: Mapping[str, Any]) -> None:
         if event.get("error"):
             raise _BrokenOff(str(event["error"])[:300])
+        self.name = self.name or str(event.get("id") or "")
         for name in ("metrics", "usage", "timings", "sglext_spec", "sglext"):
             if event.get(name):
                 self._told[name] = event[name]
@@ -225,6 +193,10 @@ class Answer:
             body |= {"prompt": ask.prompt, "logprobs": TOP}
         else:
             body |= {"messages": [{"role": "user", "content": ask.prompt}], "logprobs": True, "top_logprobs": TOP}
+        if ask.top_p < 1:
+            body["top_p"] = ask.top_p
+        if ask.top_k:
+            body["top_k"] = ask.top_k
         if kind == "vllm":
             body["return_token_ids"] = True
         if kind == "llama.cpp":
@@ -246,7 +218,7 @@ class Answer:
             title=f"Served by {server.title}",
             exactness="exact",
             parameters={},
-            sampling=Sampling(ask.temperature, seed=ask.seed),
+            sampling=Sampling(ask.temperature, ask.top_k, ask.top_p, ask.seed),
             device="server",
             dtype="",
             tier="served",
@@ -347,15 +319,6 @@ class _BrokenOff(SpecvizError):
 def _why(problem: Exception) -> str:
     words = str(problem).strip() or type(problem).__name__
     return words if words.endswith((".", "!")) else words + "."
-
-
-@contextmanager
-def _client(key: str) -> Iterator[httpx.Client]:
-    """A client that follows no redirection and no proxy of the environment: it talks to the address that was named."""
-    timeout = httpx.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    with httpx.Client(timeout=timeout, follow_redirects=False, trust_env=False, headers=headers) as client:
-        yield client
 
 
 def _json(client: httpx.Client, url: str) -> dict[str, Any]:

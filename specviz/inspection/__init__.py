@@ -9,6 +9,14 @@ from __future__ import annotations
 OWN = ("eagle", "eagle3", "medusa")
 """Drafters that ship and can be inspected by their name."""
 
+QUESTIONS = (
+    "Describe the picture.",
+    "What is the most prominent thing in the picture, and where does it stand?",
+    "Which colours does the picture have, and where?",
+    "Tell a short story about what the picture shows.",
+)
+"""What a target is asked about the user's picture."""
+
 PROMPTS = (
     "What are three good habits for staying healthy, and why do they help?",
     "Explain how rain forms, step by step.",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specviz.drafters.networks.feature_head import FeatureHead, HeadConventions
-from specviz.models.drafters.dialects import dialect_of
+from specviz.models.drafters.dialects import dialect_of, drafting
 from specviz.models.hub.published import Repository
 
 _CHUNK = 1 << 20
@@ -25,10 +25,11 @@ def sha256(path: Path) -> str:
 
 
 def stored_facts(stored: Repository) -> dict[str, Any]:
-    """What a folder holds, whoever can read it: dialect, files with size and hash, tensors by name."""
+    """What a folder holds to draft with, whoever can read it: dialect, files with size and hash, tensors by name."""
+    dialect, stored = dialect_of(stored).title, drafting(stored)
     files = sorted(set(stored.files.values()))
     return {
-        "dialect": dialect_of(stored).title,
+        "dialect": dialect,
         "architectures": list(stored.config.get("architectures") or ()),
         "files": [{"name": file.name, "bytes": file.stat().st_size, "sha256": sha256(file)} for file in files],
         "tensors": sorted(stored.files),
@@ -59,11 +60,15 @@ def unusual(head: FeatureHead) -> str:
         "normed_residual": "residual behind the norm",
         "feeds_normed": "feeds itself the normed output",
         "windows": f"sliding windows {list(how.windows)}",
-        "sections": f"rotary rates by axis {list(how.sections)}",
+        "sections": f"rotary rates by axis {list(how.sections)}{', in turn' if how.sections_woven else ''}",
+        "pictured": "the picture's own embeddings at its places",
         "rates": "scaled rotary rates",
+        "centred": "norms' weights stored as their distance from one",
     }
     changed = [word for name, word in words.items() if getattr(how, name) != getattr(plain, name)]
-    if not head.config.wide:
+    if head.config.paired:
+        changed.insert(0, "a projection of [norm of embedding; norm of state] enters a whole layer with a norm behind it")
+    elif not head.config.wide:
         changed.insert(0, "a projection of [embedding; state] enters the layer, whose output the target's head reads")
     return ", ".join(changed) if changed else "no norm before the projection, plain residual, feeds itself the plain output"
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.drafters.networks.parallel_net import ParallelNet
+from specviz.drafters.visual_context import EMBEDDINGS, pictured
 from specviz.inspection.passages import Passage
 
 LEAST = math.log(1e-6)
@@ -114,14 +115,15 @@ def _along(reading: Reading, stepper: HeadStepper, passage: Passage, found: Fore
     cache, place = stepper.open(columns), torch.arange(rows, device=ids.device)
     cache.reserve(columns)
     stepper.reach(rows + depth + abs(reading.shift) + 1)
-    outputs = stepper(ids[1:], stepper.fuse(states), place, cache, 0, place[None] <= place[:, None])[starts]
+    causal, beside = place[None] <= place[:, None], _beside(stepper, passage)
+    outputs = stepper(ids[1:], stepper.fuse(states), _positions(stepper, passage, place), cache, 0, causal, **beside)[starts]
     mask, own = place[None] <= starts[:, None], torch.eye(len(starts), dtype=torch.bool, device=ids.device)
     alive, lengths = torch.ones_like(starts, dtype=torch.bool), torch.zeros_like(starts)
     row_of, evidence = _rows(reading.head, ids.device), torch.zeros(len(starts), device=ids.device)
     for level in range(depth):
         if level:
             mask, column = torch.cat((mask, own), dim=1), rows + (level - 1) * len(starts)
-            positions = (starts + level + reading.shift).clamp_min(0)
+            positions = _positions(stepper, passage, (starts + level + reading.shift).clamp_min(0))
             outputs = stepper(ids[starts + level + 1], outputs, positions, cache, column, mask)
         logits = stepper.logits(outputs).float()
         labels = ids[starts + level + 2]
@@ -133,6 +135,22 @@ def _along(reading: Reading, stepper: HeadStepper, passage: Passage, found: Fore
     found.lengths.append(lengths.cpu())
     found.evidence.append(evidence.cpu() / depth)
     found.places += len(starts)
+
+
+def _positions(stepper: HeadStepper, passage: Passage, places: Tensor) -> Tensor:
+    """Positions of rows at these places, as many a row as the head reads."""
+    return places if passage.layout is None or stepper.axes == 1 else passage.layout.axial(places)
+
+
+def _beside(stepper: HeadStepper, passage: Passage) -> dict[str, Tensor]:
+    """Embeddings of all tokens but the first where the head reads a picture's own, and which of them enter as they are."""
+    if passage.layout is None or not stepper.pictured:
+        return {}
+    found = {"embedded": pictured(passage.layout, passage.states[EMBEDDINGS], passage.ids[1:], 1, stepper.embedding)}
+    if stepper.direct:
+        visual = torch.tensor(passage.layout.visual, device=passage.ids.device)
+        found["direct"] = torch.isin(torch.arange(1, len(passage.ids), device=passage.ids.device), visual)
+    return found
 
 
 def _rows(head: FeatureHead, device: torch.device) -> Tensor:

@@ -12,11 +12,14 @@ from torch import Tensor
 from specviz.figures.drafter_readings import Lens
 from specviz.inspection.passages import Passage
 from specviz.models.drafters.quantised_copy import matrix
+from specviz.targets.hybrid import HybridTarget
 from specviz.targets.text import TextTarget
 
 
 @torch.inference_mode()
-def lenses(target: TextTarget, passages: Sequence[Passage], layers: Sequence[int], taps: Sequence[int]) -> list[Lens]:
+def lenses(
+    target: TextTarget | HybridTarget, passages: Sequence[Passage], layers: Sequence[int], taps: Sequence[int]
+) -> list[Lens]:
     """One for each of ``layers`` that the passages hold; none where the target has no final norm by the usual name."""
     norm, head = getattr(target.model.get_decoder(), "norm", None), matrix(target.model.get_output_embeddings())
     if norm is None:

@@ -5,16 +5,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from specviz.drafters.visual_context import Layout
+from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ModelUnavailable
+from specviz.models.hub.catalog import IMAGE, VISION
+from specviz.models.hub.modality import modality_of
 from specviz.models.text.load import LoadedText, load_causal_lm
+from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
 from specviz.request import Request
 from specviz.runner import prepare
 from specviz.targets.causal import causal_target
+from specviz.targets.hybrid import HybridTarget
+from specviz.targets.image_prompt import sight
 from specviz.targets.text import TextTarget
+from specviz.targets.vision_language import VisionLanguageTarget
 
 Report = Callable[[str], object]
 
@@ -23,47 +32,79 @@ Report = Callable[[str], object]
 class Passage:
     """A prompt and the greedy answer. ``ids`` [token]; the answer starts at ``first``; ``states`` by layer, [token, hidden], in
     transformers' numbering; ``logits`` [place, vocab] of the target at the answer's places, the first one's from the token
-    before it."""
+    before it. ``layout`` says where the prompt's picture stands, None where the prompt is text."""
 
     ids: Tensor
     first: int
     states: dict[int, Tensor]
     logits: Tensor
+    layout: Layout | None = None
 
 
-def open_target(name: str, dtype: str = "auto") -> tuple[LoadedText, TextTarget]:
-    """The target by name. Raises ModelUnavailable for one that is not a decoder whose layers attend."""
-    loaded = load_causal_lm(name, dtype)
-    target = causal_target(loaded.model, loaded.name, loaded.eos_ids, "eager")
-    if not isinstance(target, TextTarget):
+def open_target(
+    name: str, dtype: str = "auto", image: Any = None
+) -> tuple[LoadedText | LoadedVisionLanguage, TextTarget | HybridTarget]:
+    """The target by name; one that reads pictures wants an ``image``. Raises ModelUnavailable for one that cannot verify trees,
+    BadInput where a picture is missing or too many."""
+    kind = modality_of(name)
+    if kind == IMAGE:
         raise ModelUnavailable(
-            f"{name} has recurrent layers, whose states no head that we read drafts from. Choose another target."
+            f"{name} draws pictures: drafters for such targets are not inspected yet. Run one beside the plain run."
         )
-    return loaded, target
+    if kind == VISION:
+        if image is None:
+            raise BadInput(f"{name} answers questions about a picture: give one (--image FILE).")
+        seeing = load_vision_language(name, dtype)
+        words = sight(seeing.model, [next(iter(sorted(seeing.eos_ids)), 0)], {})
+        return seeing, VisionLanguageTarget(seeing.model, seeing.name, sorted(seeing.eos_ids), words, "eager")
+    if image is not None:
+        raise BadInput(f"{name} reads no pictures. Leave the picture out, or choose a target that does.")
+    loaded = load_causal_lm(name, dtype)
+    return loaded, causal_target(loaded.model, loaded.name, loaded.eos_ids, "eager")
 
 
 def passages(
-    name: str, target: TextTarget, prompts: Sequence[str], tokens: int, layers: Sequence[int], dtype: str = "auto"
-) -> Iterator[Passage]:
-    """What the target writes for each prompt, up to ``tokens`` tokens, with the hidden states of these ``layers``."""
+    name: str, target: TextTarget | HybridTarget, prompts: Sequence[str], tokens: int, layers: Sequence[int],
+    dtype: str = "auto", image: Any = None,
+) -> Iterator[Passage]:  # fmt: skip
+    """What the target writes for each prompt, with the ``image`` where it reads pictures, up to ``tokens`` tokens, with the
+    hidden states of these ``layers``."""
     for prompt in prompts:
         prepared = prepare(Request(method="autoregressive", prompt=prompt, target=name, max_new_tokens=tokens, temperature=0.0,
-                                   dtype=dtype, tier="eager", record="off"))  # fmt: skip
+                                   dtype=dtype, tier="eager", record="off", image=image))  # fmt: skip
         decoding = prepared.decoding(prepared.compose(), 0, prepared.request.record, threading.Event())
         for _ in decoding.steps():
             pass
         if decoding.outcome.reason in ("error", "out_of_memory"):
             raise ModelUnavailable(f"{name} broke off while it wrote an answer ({decoding.outcome.message}).")
-        yield passage(target, prepared.prompt_ids, list(decoding.outcome.output_ids), layers)
+        answer = list(decoding.outcome.output_ids)
+        if isinstance(prepared.target, VisionLanguageTarget):
+            yield seen_passage(prepared.target, prepared.parts.picture, prepared.prompt_ids, answer, layers)
+        else:
+            yield passage(target, prepared.prompt_ids, answer, layers)
 
 
 @torch.inference_mode()
-def passage(target: TextTarget, prompt: Sequence[int], answer: Sequence[int], layers: Sequence[int]) -> Passage:
+def passage(target: TextTarget | HybridTarget, prompt: Sequence[int], answer: Sequence[int], layers: Sequence[int]) -> Passage:
     """One pass of the target over prompt and answer."""
     ids = torch.tensor([*prompt, *answer], device=target.device)
     output = target.model(input_ids=ids[None], output_hidden_states=True, use_cache=False)
     states = {layer: output.hidden_states[layer][0].clone() for layer in layers}
     return Passage(ids, len(prompt), states, output.logits[0, len(prompt) - 1 : -1].clone())
+
+
+@torch.inference_mode()
+def seen_passage(
+    target: VisionLanguageTarget, layout: Layout, prompt: Sequence[int], answer: Sequence[int], layers: Sequence[int]
+) -> Passage:
+    """The same of a prompt with a picture, whose ``layout`` this is."""
+    session = target.open(len(prompt) + len(answer), tuple(layers))
+    seen = session.prefill(prompt)
+    written = session.score(DraftTree.of(answer, range(-1, len(answer) - 1), target.device))
+    session.close()
+    states = {layer: torch.cat((seen.hidden[layer], written.hidden[layer])).clone() for layer in layers}
+    logits = torch.cat((seen.logits, written.logits[:-1])).clone()
+    return Passage(torch.tensor([*prompt, *answer], device=target.device), len(prompt), states, logits, layout)
 
 
 def prompts_in(text: str) -> tuple[str, ...]:

@@ -23,11 +23,15 @@ class Other:
     reading: Reading
 
 
-def others(reading: Reading, target: Fit, theta: float | None = None) -> Iterator[Other]:
-    """Every reading one convention away from ``reading``. ``theta`` is the rotary base of the target itself."""
+def others(reading: Reading, target: Fit, theta: float | None = None, sections: tuple[int, ...] | None = None) -> Iterator[Other]:
+    """Every reading one convention away from ``reading``. ``theta`` is the rotary base of the target itself; ``sections`` how
+    many of its rates follow time, height and width where there is a picture, () where a token has one position, None where
+    there is no picture."""
     yield from _taps(reading, target.layers)
     yield from _norms(reading)
     yield from _positions(reading, theta)
+    if sections is not None:
+        yield from _pictures(reading, sections)
     yield from _vocabularies(reading, target)
 
 
@@ -64,6 +68,7 @@ def _norms(reading: Reading) -> Iterator[Other]:
             f"what attention gives is added to the {it}, and the configuration says the {other}",
             _changed(reading, normed_residual=not how.normed_residual),
         )
+    if config.wide or config.paired:
         it, other = ("normalised output", "output itself") if not how.feeds_normed else ("output itself", "normalised output")
         yield Other(
             f"norm_output {str(not how.feeds_normed).lower()}",
@@ -76,11 +81,29 @@ def _norms(reading: Reading) -> Iterator[Other]:
     if how.entry_norm in (TOGETHER, EACH):
         yield Other("no norm before the projection", "the hidden states must not be normalised before fc",
                     _changed(reading, entry_norm=""))  # fmt: skip
+    if config.paired:
+        yield from _distances(reading)
+    first, last = ("state", "embedding") if how.embedding_first else ("embedding", "state")
     yield Other(
         "the halves of its input swapped",
-        "the head reads [state; embedding] and not [embedding; state]",
+        f"the head reads [{first}; {last}] and not [{last}; {first}]",
         _changed(reading, embedding_first=not how.embedding_first),
     )
+
+
+def _distances(reading: Reading) -> Iterator[Other]:
+    """Norms whose weights are stored as they are, or as their distance from one: converters shift them once, twice or in part."""
+    how = reading.head.config.how
+    entry, rest = not how.centred_entry, not how.centred
+    for name, changed in (
+        ("all norms' weights", {"centred_entry": entry, "centred": rest}),
+        ("entry norms' weights", {"centred_entry": entry}),
+        ("layer norms' weights", {"centred": rest}),
+    ):
+        shifted = next(iter(changed.values()))
+        form, truth = ("plus one", "their distance from one") if shifted else ("as they are", "what they multiply by")
+        blame = f"they are stored as {truth}: whoever converted the checkpoint shifted others"
+        yield Other(f"{name} {form}", blame, _changed(reading, **changed))
 
 
 def _positions(reading: Reading, theta: float | None) -> Iterator[Other]:
@@ -107,6 +130,28 @@ def _positions(reading: Reading, theta: float | None) -> Iterator[Other]:
         if reading.lag + step >= 0:
             yield Other(f"states of one token {word}", "states and tokens are paired off by one",
                         replace(reading, lag=reading.lag + step))  # fmt: skip
+
+
+def _pictures(reading: Reading, sections: tuple[int, ...]) -> Iterator[Other]:
+    config, how = reading.head.config, reading.head.config.how
+    own, place = "the picture's own embeddings at its places", "the placeholder's embedding at the picture's places"
+    yield Other(
+        place if how.pictured else own,
+        f"the head was taught with {place if how.pictured else own}",
+        _changed(reading, pictured=not how.pictured, direct=False),
+    )
+    if not config.wide and how.pictured:
+        way = "past the projection" if not how.direct else "through the projection"
+        yield Other(f"the picture {way}", f"the head was taught with the picture's embeddings {way}",
+                    _changed(reading, direct=not how.direct))  # fmt: skip
+    if how.sections:
+        yield Other("one position a token", "the head was taught on places in the text, not in time, height and width",
+                    _changed(reading, sections=(), sections_woven=False))  # fmt: skip
+        dealt = "rotary rates dealt out in " + ("blocks" if how.sections_woven else "turn")
+        yield Other(dealt, "mrope_interleaved is wrong, or left out", _changed(reading, sections_woven=not how.sections_woven))
+    elif sum(sections) == (len(how.rates) or config.head_size // 2):
+        yield Other("the target's three positions a token", "the head was taught with mrope, and its configuration leaves it out",
+                    _changed(reading, sections=sections))  # fmt: skip
 
 
 def _vocabularies(reading: Reading, target: Fit) -> Iterator[Other]:

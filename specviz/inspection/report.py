@@ -11,6 +11,7 @@ from typing import Any
 from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.networks.parallel_net import ParallelNet
+from specviz.drafters.visual_context import EMBEDDINGS
 from specviz.errors import ModelUnavailable
 from specviz.figures.drafter_readings import MOST, Lens, acceptance_of_readings, logit_lens
 from specviz.figures.reliability import Bin, binned, calibration_error, of_bins
@@ -26,8 +27,11 @@ from specviz.models.drafters.heads import fit_of, load_heads, ours
 from specviz.models.drafters.own_heads import as_head
 from specviz.models.hub.published import Fit, open_repository
 from specviz.models.text.load import LoadedText
+from specviz.models.vision.vision_language import LoadedVisionLanguage
+from specviz.targets.hybrid import HybridTarget
 from specviz.targets.text import TextTarget
 
+Target = TextTarget | HybridTarget
 Tell = Callable[[str], object]
 
 
@@ -147,23 +151,33 @@ def _line(found: Foresight) -> str:
 
 
 def inspect(
-    name: str, target_name: str, prompts: tuple[str, ...], tokens: int, depth: int, whole_lens: bool, tell: Tell
-) -> Report:
-    """Look at the drafter called ``name`` on this target. ``whole_lens`` takes the logit lens of every hidden state.
+    name: str, target_name: str, prompts: tuple[str, ...], tokens: int, depth: int, whole_lens: bool, tell: Tell,
+    image: Any = None,
+) -> Report:  # fmt: skip
+    """Look at the drafter called ``name`` on this target, with the picture it is asked about where it reads pictures.
+    ``whole_lens`` takes the logit lens of every hidden state.
 
     Raises ModelUnavailable naming the tensor or setting for which it cannot be read, once what is stored was told.
     """
     tell(f"Loading {target_name}")
-    loaded, target = open_target(target_name)
+    loaded, target = open_target(target_name, image=image)
     fit = fit_of(loaded.name, target)
     stored, network, summary = _read(name, loaded, target, fit, tell)
     layers = tuple(range(fit.layers + 1)) if whole_lens else layers_wanted(_taps(network), fit.layers, ROUNDS)
+    if image is not None:
+        layers = tuple(sorted({EMBEDDINGS, *layers}))
+    if isinstance(network, FeatureHead) and network.config.queries:
+        raise ModelUnavailable(
+            f"{name} compresses a picture into {network.config.queries} rows (ViSpec), which are no places of the prompt that an "
+            "inspection could go along. Run it beside the plain run instead."
+        )
     texts: list[Passage] = []
-    for text in passages(target_name, target, prompts, tokens, layers):
+    for text in passages(target_name, target, prompts, tokens, layers, image=image):
         texts.append(text)
         tell(f"{target_name} wrote {len(texts)} of {len(prompts)} answers")
     if isinstance(network, FeatureHead):
-        verdict = judge(Reading(network), texts, fit, depth, _theta(target), report=tell)
+        sections = None if image is None else _sections(target)
+        verdict = judge(Reading(network), texts, fit, depth, _theta(target), report=tell, sections=sections)
         facts = head_facts(network)
     else:
         verdict = Verdict(foresee_parallel(network, texts, depth))
@@ -173,7 +187,7 @@ def inspect(
 
 
 def _read(
-    name: str, loaded: LoadedText, target: TextTarget, fit: Fit, tell: Tell
+    name: str, loaded: LoadedText | LoadedVisionLanguage, target: Target, fit: Fit, tell: Tell
 ) -> tuple[dict[str, Any], FeatureHead | ParallelNet, list[str]]:
     """What is stored, the drafter, and the lines that tell of both; those of what is stored are told at once."""
     if ours(name):
@@ -194,6 +208,11 @@ def _read(
         f"  {len(stored['tensors'])} tensors: {', '.join(stored['tensors'][:4])}{', …' if len(stored['tensors']) > 4 else ''}"
     )
     kind = dialects.dialect_of(repository).kind or "eagle3"
+    if kind == dialects.DREAM.kind:
+        raise ModelUnavailable(
+            f"{name} holds {dialects.DREAM.title}, whose rows read all thoughts before them: its readings are not compared. Run "
+            "it beside the plain run instead."
+        )
     try:
         network = dialects.read(kind, repository, fit)
     except ModelUnavailable:
@@ -222,7 +241,15 @@ def _taps(network: FeatureHead | ParallelNet) -> tuple[int, ...]:
     return network.config.taps if isinstance(network, FeatureHead) else (network.config.tap,)
 
 
-def _theta(target: TextTarget) -> float | None:
-    rope = getattr(target.config, "rope_parameters", None) or {}
-    theta = rope.get("rope_theta") if isinstance(rope, dict) else None
+def _theta(target: Target) -> float | None:
+    theta = _rope(target).get("rope_theta")
     return None if theta is None else float(theta)
+
+
+def _sections(target: Target) -> tuple[int, ...]:
+    return tuple(map(int, _rope(target).get("mrope_section") or ()))
+
+
+def _rope(target: Target) -> dict[str, Any]:
+    rope = getattr(target.config, "rope_parameters", None)
+    return rope if isinstance(rope, dict) else {}

@@ -57,9 +57,12 @@ class Verdict:
 
 def judge(
     reading: Reading, passages: Sequence[Passage], target: Fit, depth: int, theta: float | None = None, rounds: int = ROUNDS,
-    report: Callable[[str], object] = lambda sentence: None,
+    report: Callable[[str], object] = lambda sentence: None, sections: tuple[int, ...] | None = None,
 ) -> Verdict:  # fmt: skip
-    """Compare every reading with the one as loaded; where one is clearly better, all others with that one, and so on."""
+    """Compare every reading with the one as loaded; where one is clearly better, all others with that one, and so on.
+
+    ``theta`` and ``sections`` are the target's own, as :func:`specviz.inspection.readings.others` takes them.
+    """
     exact = torch.empty(0, dtype=torch.float32, device=reading.head.head.device)
     if reading.head.head.dtype in (torch.bfloat16, torch.float16):  # halves are slow on a processor, and blur what is compared
         reading = replace(reading, head=reading.head.to(exact))
@@ -67,7 +70,7 @@ def judge(
     verdict = Verdict(base)
     for _ in range(rounds):
         compared = []
-        for other in others(reading, target, theta):
+        for other in others(reading, target, theta, sections):
             report(f"Reading it with {other.name}")
             found = foresee(other.reading, passages, depth)
             gain, error = _difference(found.lengths, base.lengths)

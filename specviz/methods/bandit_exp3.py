@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specviz.methods.bandit_ucb import PAPER
-from specviz.methods.hedgespec.method import ARMS, choosing, recalled
+from specviz.methods.hedgespec.method import arm_names, choosing, recalled
 from specviz.methods.parameters import number, switch
 from specviz.methods.registry import method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import TextResources
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Parameters:
     parameters=Parameters,
     weights=("small_draft", "arms"),
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.methods.hedgespec.online_learners import ExponentialWeights
 
-    chooser = recalled(parts, "exp3", "", parameters.remember, lambda: ExponentialWeights(len(ARMS)))
+    chooser = recalled(parts, "exp3", "", parameters.remember, lambda: ExponentialWeights(len(arm_names(parts))))
     chooser.explore, chooser.keep = parameters.explore, parameters.keep
     return choosing(parts, chooser, parameters.gamma)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.hedgespec.method import ARMS, choosing, recalled
+from specviz.methods.hedgespec.method import arm_names, choosing, recalled
 from specviz.methods.parameters import number, switch
 from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import TextResources
 
 PAPER = Paper("BanditSpec: Adaptive Speculative Decoding via Bandit Algorithms", "Hou et al.", 2025, "2505.15141", "ICML")
 
@@ -45,9 +45,9 @@ class Parameters:
     parameters=Parameters,
     weights=("small_draft", "arms"),
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.methods.hedgespec.online_learners import UpperConfidence
 
-    chooser = recalled(parts, "ucb", "", parameters.remember, lambda: UpperConfidence(len(ARMS)))
+    chooser = recalled(parts, "ucb", "", parameters.remember, lambda: UpperConfidence(len(arm_names(parts))))
     chooser.doubt, chooser.keep = parameters.doubt, parameters.keep
     return choosing(parts, chooser, parameters.gamma)

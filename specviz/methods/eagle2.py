@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import Paper, method
@@ -66,8 +66,8 @@ class Parameters:
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
+    from specviz.drafters.compressed_picture import with_picture
     from specviz.drafters.guided_drafter import feature_drafter
-    from specviz.drafters.visual_context import AllRows
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import dynamic_tree
@@ -79,5 +79,5 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     if parts.picture is None:
         drafter = feature_drafter(network, parts.guidance)
         return Composition(SingleDrafter(drafter, builder), acceptance, taps, draft_name="eagle")
-    rows = AllRows(network, parts.picture)
+    rows: Any = with_picture(network, parts.picture)
     return Composition(SingleDrafter(rows, builder), acceptance, rows.reads, draft_name="eagle with visual rows")

@@ -40,6 +40,7 @@ class Parameters:
     title="EAGLE-3",
     summary="Low, middle and high hidden states are fused, and the drafter was trained on what it feeds itself.",
     modality=("text",),
+    published=("vision_language",),
     exactness="exact",
     token_exact=False,
     token_exact_with=("rule", "match"),
@@ -65,6 +66,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.drafters.visual_context import AllRows
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import dynamic_tree
@@ -74,4 +76,8 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
         parameters, parts, network, "eagle3", "eagle3", usual=5, drawn=parameters.rule == "without_replacement"
     )
     acceptance = Match() if parameters.rule == "match" else Rejection()
-    return Composition(SingleDrafter(FeatureDrafter(network), builder), acceptance, network.config.taps, draft_name="eagle3")
+    if parts.picture is None:
+        drafter = FeatureDrafter(network)
+        return Composition(SingleDrafter(drafter, builder), acceptance, network.config.taps, draft_name="eagle3")
+    rows = AllRows(network, parts.picture)
+    return Composition(SingleDrafter(rows, builder), acceptance, rows.reads, draft_name="eagle3 with visual rows")

@@ -45,6 +45,7 @@ class Method:
     ``exactness`` is "exact" or "relaxed"; ``token_exact`` says that with the same seed the output equals the autoregressive
     run token for token at any temperature, but for the one (parameter, choice) in ``in_distribution``, with which only the
     distribution is the target's. ``token_exact_with`` is the one with which a method that is not token exact by itself is.
+    ``published`` are modalities in which it drafts with heads that the user names alone, as none ship.
     ``look_at`` tells a class what to watch. ``weights`` are catalog names it needs, ``targets`` are the
     catalog's targets that it runs on, the one that ships first; empty where it is not so choosy.
     ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on;
@@ -70,6 +71,11 @@ class Method:
     differs: str = ""
     in_distribution: tuple[str, str] | None = None
     token_exact_with: tuple[str, str] | None = None
+    published: tuple[str, ...] = ()
+
+    def runs_on(self, modality: str) -> bool:
+        """Whether it can run on such targets, if only with heads that the user names."""
+        return modality in (*self.modality, *self.published)
 
     @property
     def exception(self) -> str:
@@ -85,6 +91,7 @@ class Method:
             "title": self.title,
             "summary": self.summary,
             "modality": list(self.modality),
+            "published": list(self.published),
             "exactness": self.exactness,
             "token_exact": self.token_exact,
             "in_distribution": list(self.in_distribution or ()),

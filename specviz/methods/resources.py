@@ -93,6 +93,10 @@ class TextResources(MethodResources):
         """The language model that drafts: the one named by the user, or the target's own."""
 
     @abstractmethod
+    def draft_models(self) -> dict[str, DraftModel]:
+        """The language models that the user named, with commas between them, by short names."""
+
+    @abstractmethod
     def intermediate(self, kind: str) -> IntermediateModel:
         """A model that stands between the target and a drafter."""
 

@@ -19,9 +19,12 @@ DEVICES = ("cpu", "cuda")
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device ``name``, or CUDA where there is any, else the CPU. Raises where CUDA is asked for and missing."""
+    """The device ``name``, or CUDA where there is any, else the CPU; a GPU always with its number, as tensors have it.
+
+    Raises BadInput or ModelUnavailable where there is no such device.
+    """
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     kind = name.split(":")[0]
     if kind not in DEVICES:
         raise BadInput(f"There is no device {name!r}; choose auto, cpu or cuda.")
@@ -33,9 +36,25 @@ def choose_device(name: str = "auto") -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise BadInput(f"There is no device {name!r}; choose auto, cpu, cuda or cuda:0.") from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    if device.type == "cuda" and device.index >= torch.cuda.device_count():
         raise ModelUnavailable(f"There is no {name}: this machine has {torch.cuda.device_count()} CUDA device(s).")
     return device
+
+
+def choose_devices(name: str = "auto") -> tuple[torch.device, ...]:
+    """One device as :func:`choose_device` gives it, or several: ``cuda:all``, or a list such as ``cuda:0,cuda:1``.
+
+    Raises BadInput or ModelUnavailable where one of them is missing or named twice.
+    """
+    if name == "cuda:all":
+        choose_device("cuda")
+        return tuple(torch.device("cuda", number) for number in range(torch.cuda.device_count()))
+    devices = tuple(choose_device(part.strip()) for part in name.split(","))
+    if len(set(devices)) < len(devices):
+        raise BadInput(f"{name!r} names a device twice; choose different ones, such as cuda:0,cuda:1.")
+    return devices
 
 
 def choose_dtype(name: str = "auto", device: torch.device | str = "cpu") -> torch.dtype:

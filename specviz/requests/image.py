@@ -17,7 +17,8 @@ import torch
 from PIL import Image
 
 from specviz.acceptance.relaxed import look_alikes
-from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.feature_stepper import FeatureStepper, plain
+from specviz.drafters.head_stepper import HeadStepper
 from specviz.engine.cost import CostCurve
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Warp
@@ -27,14 +28,17 @@ from specviz.methods.registry import Method
 from specviz.methods.resources import ImageResources
 from specviz.models.cost_curves import measured_curve
 from specviz.models.device import choose_device, choose_dtype
-from specviz.models.drafters.heads import layout_for
+from specviz.models.drafters.heads import layout_for, packed
+from specviz.models.drafters.published_lantern import anole_head
 from specviz.models.hub.catalog import resolve
+from specviz.models.image.anole import COLOURS, LoadedAnole
 from specviz.models.image.codebook import codebook_map
-from specviz.models.image.image import SHIPPED, LoadedImage, embedding_table, load_image_model
+from specviz.models.image.image import SHIPPED, LoadedImage, load_image_model
 from specviz.models.image.image_hub import load_hub_image
 from specviz.models.image.image_parts import code_patches, image_drafter, image_samplers
 from specviz.models.image.image_vocabulary import warning
 from specviz.models.image.prompts import checked
+from specviz.models.packing import packs
 from specviz.request import Memory, Request, refuse_unused
 from specviz.requests.prepared import Prepared, Progress
 from specviz.targets.image import ImageTarget
@@ -43,7 +47,6 @@ from specviz.trace.schema import Note, Step
 
 UNUSED = {
     "image": "a model that draws pictures reads none",
-    "draft": "what drafts for a model that draws pictures ships with this project",
     "raw": "a picture's prompt has no chat template that could be left out",
 }
 """Fields of a request that mean nothing here, and why."""
@@ -120,7 +123,7 @@ def _with_note(step: Step, note: Note) -> Step:
 
 @dataclass(kw_only=True)
 class DrawingResources(ImageResources):
-    """What ships for the model; ``scale`` is how strongly the prompt guides it."""
+    """What ships for the model, or the heads that the user named; ``scale`` is how strongly the prompt guides it."""
 
     loaded: LoadedImage
     request: Request
@@ -130,11 +133,21 @@ class DrawingResources(ImageResources):
     def cost_curve(self) -> CostCurve:
         return measured_curve(self.target, self.progress)
 
-    def drafter_weights(self, kind: str) -> FeatureStepper:
-        """The drafter that ships for the model, reading ids with the codes first, laid out for this machine."""
+    def drafter_weights(self, kind: str) -> FeatureStepper | HeadStepper:
+        """The drafter, reading ids with the codes first, laid out for this machine."""
+        if self.draft_name:
+            return _cached(self.loaded, f"published {kind} {self.draft_name}", lambda: self._published(kind))
         if kind != "eagle":
             raise ModelUnavailable(f"There are no {kind} networks for {self.loaded.name}; choose a method that needs none.")
         return _cached(self.loaded, "drafter", self._drafter)
+
+    def _published(self, kind: str) -> HeadStepper:
+        if not isinstance(self.loaded, LoadedAnole):
+            raise ModelUnavailable(
+                f"Published heads for models that draw are read for Anole, and {self.loaded.name} is none: leave the draft empty."
+            )
+        head = anole_head(kind, self.draft_name, self.loaded, self.progress)
+        return HeadStepper(head, packed if packs(head.head) else plain)
 
     def _drafter(self) -> FeatureStepper:
         network = image_drafter(self.loaded)
@@ -155,6 +168,8 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
     checked(request.prompt)
     refuse_unused(request, UNUSED)
     loaded = _loaded(request, progress)
+    if request.draft and loaded.name in SHIPPED:
+        raise BadInput(f"{loaded.name} takes no draft: what drafts for it ships with this project; leave draft out.")
     scale = loaded.guidance if guidance is None else guidance
     target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)
     grid = (loaded.grid, loaded.grid)
@@ -163,6 +178,8 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
         warp,
         hashlib.sha256(repr((loaded.name, prompt)).encode()).hexdigest(),
         memory,
+        draft_name=request.draft or "",
+        uses_shipped_weights=not request.draft,
         guidance=None if target.rows == 1 else (scale, target.unconditional),
         grid=grid,
         loaded=loaded,
@@ -175,6 +192,8 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
     warnings = [f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}"] if unread else []
     if loaded.name in SHIPPED:
         warnings.append(warning(loaded.name, request.prompt))
+    if isinstance(loaded, LoadedAnole):
+        warnings.append(COLOURS)
     run_fields["warnings"] = tuple(word for word in warnings if word)
     text = CodeText(loaded)
     about = (parts, "image", loaded.cells, run_fields, memory)
@@ -192,19 +211,20 @@ def _loaded(request: Request, progress: Progress) -> LoadedImage:
 def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> tuple[ImageTarget, list[int], str]:
     """The target for a prompt, the prompt's ids (codes come first, so they are moved up), and what of it is not read."""
     rows = loaded.prompts.rows(prompt)
-    conditional, unconditional = ([loaded.codes + token for token in row] for row in (rows.conditional, rows.unconditional))
-    target = ImageTarget(loaded.model, loaded.name, codes_first(loaded), loaded.codes, unconditional, loaded.cells, scale, tier)
+    conditional, unconditional = (
+        [token if token < 0 else loaded.codes + token for token in row] for row in (rows.conditional, rows.unconditional)
+    )
+    target = ImageTarget(
+        loaded.model, loaded.name, codes_first(loaded), loaded.codes, unconditional, loaded.cells, scale, tier, loaded.stack,
+        loaded.head,
+    )  # fmt: skip
     return target, conditional, rows.unread
 
 
 def codes_first(loaded: LoadedImage) -> torch.Tensor:
     """Embeddings [id, hidden] of the codes, then of the prompt's tokens."""
 
-    def turned() -> torch.Tensor:
-        table = embedding_table(loaded.model, loaded.first_code)
-        return torch.cat((table[loaded.first_code :], table[: loaded.first_code]))
-
-    return _cached(loaded, "table", turned)
+    return _cached(loaded, "table", lambda: loaded.table)
 
 
 def _guidance(guidance: float | None) -> float | None:

@@ -189,8 +189,10 @@ class Prepared:
             output_ids=tuple(outcome.output_ids),
             text="".join(written(self.text, [], outcome.output_ids, frozenset(self.target.eos_ids))),
             prefill_ns=outcome.prefill_ns,
-            metrics=summarise(steps, outcome.reason, outcome.prefill_ns),
+            metrics=summarise(steps, outcome.reason, outcome.prefill_ns, capture_ns=outcome.capture_ns),
             message=outcome.message,
+            captures=outcome.captures,
+            capture_ns=outcome.capture_ns,
             **more,
         )
 
@@ -220,7 +222,8 @@ class Prepared:
         except Interrupted:
             return None
         own = {} if place is None else self.baseline_fields(target_ids, place)
-        return Baseline(times, decoding.outcome.prefill_ns, place is None, divergence, **own)
+        captured = decoding.outcome.capture_ns
+        return Baseline(times, decoding.outcome.prefill_ns, place is None, divergence, capture_ns=captured, **own)
 
     def _gap(self, output: list[int]) -> float:
         """How far apart the target's two best logits are after ``output``: a tiny gap means rounding decided."""
@@ -259,8 +262,8 @@ def _machine(device: torch.device) -> str:
 
 def check_modality(method: Method, modality: str, target: str) -> None:
     """Raise BadInput naming the methods that run on such a target when ``method`` does not."""
-    if modality not in method.modality:
-        names = ", ".join(candidate.name for candidate in all_methods().values() if modality in candidate.modality) or "none yet"
+    if not method.runs_on(modality):
+        names = ", ".join(candidate.name for candidate in all_methods().values() if candidate.runs_on(modality)) or "none yet"
         raise BadInput(
             f"{method.title} does not run on {target}, which works on {KINDS.get(modality, modality)}. Methods that do: {names}."
         )

@@ -16,7 +16,7 @@ from specviz.errors import BadInput, ContextFull
 from specviz.methods.registry import Method
 from specviz.methods.resources import TextResources
 from specviz.models.cost_curves import measured_curve
-from specviz.models.drafters.drafts import draft_model
+from specviz.models.drafters.drafts import draft_model, several_models
 from specviz.models.drafters.grouped import grouped_model
 from specviz.models.drafters.heads import drafting_heads, ours
 from specviz.models.drafters.intermediate_models import intermediate_model
@@ -45,6 +45,9 @@ class LanguageModelResources(TextResources):
 
     def draft_model(self) -> DraftModel:
         return draft_model(self._draft, self.loaded, self.target, self.progress)
+
+    def draft_models(self) -> dict[str, DraftModel]:
+        return several_models(self.draft_name, self.loaded, self.target, self.progress)
 
     def intermediate(self, kind: str) -> IntermediateModel:
         return intermediate_model(kind, self._draft, self.loaded, self.target, self.progress)

@@ -11,17 +11,18 @@ from specviz.drafters.language_model import DraftModel
 from specviz.drafters.visual_context import Layout, spans
 from specviz.engine.cost import CostCurve
 from specviz.engine.sampling import Warp
-from specviz.errors import BadInput, ContextFull
+from specviz.errors import ContextFull
 from specviz.methods.registry import Method
 from specviz.methods.resources import VisionLanguageResources
 from specviz.models.cost_curves import measured_curve
+from specviz.models.drafters.heads import drafting_heads, ours
 from specviz.models.vision.picture_question import PictureQuestion
 from specviz.models.vision.pictures import as_text, one_picture
 from specviz.models.vision.vision_drafts import text_only_model, vision_heads
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
 from specviz.request import Memory, Request, refuse_unused
 from specviz.requests.prepared import Prepared, Progress
-from specviz.targets.image_prompt import sight
+from specviz.targets.image_prompt import ImagePrompt, sight
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
 from specviz.trace.notes.images import PictureNote
 from specviz.trace.schema import Step
@@ -50,7 +51,7 @@ class PreparedPicture(Prepared):
 
 @dataclass(kw_only=True)
 class QuestionResources(VisionLanguageResources):
-    """Drafters are those that ship for the model; a language model drafts where the user named one."""
+    """Drafters are those that ship for the model, or the ones the user named: published heads, or a language model."""
 
     loaded: LoadedVisionLanguage
     progress: Progress
@@ -59,10 +60,8 @@ class QuestionResources(VisionLanguageResources):
         return measured_curve(self.target, self.progress)
 
     def drafter_weights(self, kind: str) -> Any:
-        if self.draft_name:
-            raise BadInput(
-                f"{self.target.name} takes no draft with a method that drafts from its hidden states; leave draft out."
-            )
+        if not self.uses_shipped_weights:
+            return drafting_heads(kind, self.draft_name, self.loaded, self.target, self.progress)
         return vision_heads(kind, self.loaded, self.target)
 
     def draft_model(self) -> DraftModel:
@@ -91,7 +90,8 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
         hashlib.sha256(prompt).hexdigest(),
         memory,
         draft_name=request.draft or "",
-        picture=Layout(len(question.ids), question.visual, question.hidden),
+        uses_shipped_weights=ours(request.draft),
+        picture=layout_of(question, target.sight),
         loaded=loaded,
         progress=progress,
     )
@@ -109,6 +109,11 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
         memory=memory,
         question=question,
     )
+
+
+def layout_of(question: PictureQuestion, seen: ImagePrompt) -> Layout:
+    """The prompt as a drafter may see it."""
+    return Layout(len(question.ids), question.visual, question.hidden, seen.positions, seen.shift)
 
 
 def _target(loaded: LoadedVisionLanguage, question: PictureQuestion, tier: str, progress: Progress) -> VisionLanguageTarget:

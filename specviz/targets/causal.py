@@ -1,4 +1,4 @@
-"""Choice of the target class for a loaded causal language model: attention alone, or Mamba-2 layers too."""
+"""Choice of the target class for a loaded causal language model: attention alone, or recurrent layers too."""
 
 from __future__ import annotations
 

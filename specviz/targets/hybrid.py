@@ -1,8 +1,9 @@
-"""Target with Mamba-2 layers, alone or among attention layers: trees in one pass, states by replay (STree).
+"""Target with recurrent layers, alone or among attention layers: trees in one pass, states by replay (STree).
 
-A recurrence cannot be masked like attention, but Mamba-2's decay is a number, so a whole tree is one masked product
-(``engine.state_space``). What is kept of a pass are its activations; after the verdict the accepted path is replayed from
-them in closed form, and the carried state moves on. Attention layers get the same ancestor mask and keep their own cache.
+A recurrence cannot be masked like attention, but the decay of Mamba-2 and of the gated delta rule is a number, so a whole tree
+is one masked product (``engine.state_space``), or one masked triangular system (``engine.delta_rule``). What is kept of a pass
+are its activations; after the verdict the accepted path is replayed from them in closed form, and the carried state moves on.
+Attention layers get the same ancestor mask and keep their own cache.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from torch import Tensor
 
 from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.state_space import Activations, Carried, Recurrence, joined, replayed, stacked, tree_scan
+from specviz.engine.state_space import Activations, Carried, joined, layered
 from specviz.engine.stop import pieces
 from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape, chain
-from specviz.errors import ContextFull
-from specviz.targets.state_layers import Block, anatomy
+from specviz.errors import ContextFull, ModelUnavailable
+from specviz.targets.mixers import Rule, mixer_of
+from specviz.targets.placed import devices_of
+from specviz.targets.state_layers import Scale, anatomy, scale_of
 from specviz.trace.notes.models import DecayHead, DecayMaskNote
 from specviz.trace.schema import Note
 
@@ -51,8 +54,14 @@ class HybridTarget:
         self.dtype = model.dtype
         self.wide = torch.promote_types(self.dtype, torch.float32)
         self.body = anatomy(model)
-        self.layers = [_recurrence(block.mixer, self.wide) for block in self.body.blocks if block.mixer is not None]
-        self.together = stacked(self.layers)
+        if devices_of(model):
+            raise ModelUnavailable(f"{name} has recurrent layers, whose states are kept on one device; name one device.")
+        self.mixers = [mixer_of(block.mixer, self.dtype) for block in self.body.blocks if block.mixer is not None]
+        self.together = _stacked([mixer.rule for mixer in self.mixers])
+        self._norms = [
+            (scale_of(block.norm), None if block.feed is None else scale_of(block.feed_norm)) for block in self.body.blocks
+        ]
+        self._last = scale_of(self.body.norm)
         self.attending = sum(block.attention is not None for block in self.body.blocks)
         self.tier, self.warning = choose_tier(tier, self.device, "its recurrent layers have no captured pass")
 
@@ -69,11 +78,10 @@ class HybridTarget:
 
     def nothing(self) -> Carried:
         """Window and state before the first token."""
-        mixer = next(block.mixer for block in self.body.blocks if block.mixer is not None)
-        many = len(self.layers)
+        mixer, many = self.mixers[0], len(self.mixers)
         like = {"dtype": self.wide, "device": self.device}
-        window = torch.zeros(many, self.together.taps - 1, mixer.conv_dim, **like)
-        return Carried(window, torch.zeros(many, mixer.num_heads, mixer.head_dim, mixer.ssm_state_size, **like))
+        window = torch.zeros(many, self.together.taps - 1, mixer.channels, **like)
+        return Carried(window, torch.zeros(many, *mixer.state, **like))
 
     @torch.inference_mode()
     def run(
@@ -86,45 +94,31 @@ class HybridTarget:
         turns = None
         if body.rotary is not None:
             turns = body.rotary(x, to_device([[start + depth for depth in shape.depths]], self.device))
-        inputs: list[Tensor] = []
-        steps: list[Tensor] = []
+        passed: list[Activations] = []
         tapped: dict[int, Tensor] = {}
-        for number, block in enumerate(body.blocks):
+        for number, (block, (norm, feed_norm)) in enumerate(zip(body.blocks, self._norms, strict=True)):
             if number in taps:
                 tapped[number] = x[0]
-            inner = self._norm(x, block.norm)
+            inner = self._norm(x, norm)
             if block.mixer is not None:
-                place = len(inputs)
-                mixed, u, step = self._mix(block, inner[0], self.layers[place], carried, place, shape)
-                inputs.append(u)
-                steps.append(step)
-                x = x + mixed[None]
+                place = len(passed)
+                output, activations = self.mixers[place](inner[0], carried.window[place], carried.state[place], shape)
+                passed.append(activations)
+                mixed = output[None]
             else:
-                x = x + cache.attend(block.attention, inner, turns)
-            if block.feed is not None:
-                x = x + block.feed(self._norm(x, block.feed_norm))
-        x = self._norm(x, body.norm)
+                mixed = cache.attend(block.attention, inner, turns)
+            x = x + mixed * body.residual if body.residual != 1 else x + mixed
+            if feed_norm is not None:
+                fed = block.feed(self._norm(x, feed_norm))
+                x = x + fed * body.residual if body.residual != 1 else x + fed
+        x = self._norm(x, self._last)
         if len(body.blocks) in taps:
             tapped[len(body.blocks)] = x[0]
-        return x[0], Activations(torch.stack(inputs), torch.stack(steps)), tapped
+        return x[0], layered(passed), tapped
 
-    def _mix(
-        self, block: Block, inner: Tensor, layer: Recurrence, carried: Carried, place: int, shape: TreeShape
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """One mixer over inner [node, hidden]: its output, the convolution's inputs and the time steps."""
-        mixer = block.mixer
-        split_sizes = [mixer.intermediate_size, mixer.conv_dim, mixer.num_heads]
-        gate, u, raw = mixer.in_proj(inner).to(self.wide).split(split_sizes, -1)
-        step = F.softplus(raw + mixer.dt_bias.to(self.wide)).clamp(*mixer.time_step_limit)
-        y = tree_scan(layer, u, step, carried.window[place], carried.state[place], shape)
-        gated = (y.flatten(-2) * F.silu(gate)).unflatten(-1, (mixer.n_groups, -1))
-        norm = mixer.norm
-        even = F.rms_norm(gated, (gated.shape[-1],), None, norm.variance_epsilon).flatten(-2)
-        return mixer.out_proj(norm.weight * even.to(self.dtype)), u, step
-
-    def _norm(self, x: Tensor, norm: Any) -> Tensor:
-        even = F.rms_norm(x.to(self.wide), (x.shape[-1],), None, norm.variance_epsilon)
-        return norm.weight * even.to(self.dtype)
+    def _norm(self, x: Tensor, norm: Scale) -> Tensor:
+        even = F.rms_norm(x.to(self.wide), (x.shape[-1],), None, norm.eps)
+        return (norm.weight * even.to(norm.weight.dtype)).to(self.dtype)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [node, hidden] to logits [node, vocab]."""
@@ -215,7 +209,7 @@ class HybridSession:
         activations = self._passed
         if len(path) < len(activations):
             activations = activations.of(to_device(list(path), self.target.device))
-        self.carried = replayed(self.target.together, activations, self.carried)
+        self.carried = self.target.together.replayed(activations, self.carried)
         self.length += len(path)
         self._ids += [self._tree.host_tokens[node] for node in path]
         self._remember(activations)
@@ -228,7 +222,7 @@ class HybridSession:
         if sum(map(len, self._since)) > 2 * REWIND:
             everything = joined(self._since)
             older = len(everything) - REWIND
-            self._base = replayed(self.target.together, everything.part(0, older), self._base)
+            self._base = self.target.together.replayed(everything.part(0, older), self._base)
             self._since = [everything.part(older, len(everything))]
 
     @torch.inference_mode()
@@ -248,7 +242,7 @@ class HybridSession:
         ids, self._ids, self.length = self._ids[:length], self._ids[:length], length
         if everything is not None and left > 0:
             self._since = [everything.part(0, left)]
-            self.carried = replayed(self.target.together, self._since[0], self._base)
+            self.carried = self.target.together.replayed(self._since[0], self._base)
         elif left == 0:
             self._since, self.carried = [], self._base
         else:
@@ -275,7 +269,7 @@ class HybridSession:
 class _PassNotes:
     """Notes of a pass over a tree, computed only when notes are recorded. ``carried`` is what the pass started from."""
 
-    layers: Recurrence
+    layers: Rule
     passed: Activations
     shape: TreeShape
     carried: Carried
@@ -283,11 +277,13 @@ class _PassNotes:
 
     def __call__(self) -> tuple[Note, ...]:
         """A note on the L matrix: logarithms of decay along every path for three heads, and what each way of keeping
-        states would cost. A tree beyond ``_LARGEST_SHOWN`` nodes, or a lone root, has none."""
+        states would cost. A tree beyond ``_LARGEST_SHOWN`` nodes, or a lone root, has none. What a node of a delta rule wrote is
+        its correction: the state is the sum of those and of what was carried, each after its path's decay, as it is for Mamba-2.
+        """
         nodes = len(self.shape)
         if not 1 < nodes <= _LARGEST_SHOWN:
             return ()
-        log_decay = self.passed.steps * self.layers.rate.unsqueeze(-2)
+        log_decay = self.layers.log_decay(self.passed)
         fade = self.shape.ancestors_on(log_decay.device).to(log_decay.dtype) @ log_decay
         order = (-log_decay.mean(-2)).flatten().argsort().tolist()
         state = self.carried.state
@@ -317,10 +313,6 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.full(mask.shape, torch.finfo(dtype).min, dtype=dtype, device=mask.device).masked_fill_(mask, 0)
 
 
-def _recurrence(mixer: Any, wide: torch.dtype) -> Recurrence:
-    """A mixer's fixed numbers. The library's kernel has the oldest input first; ours has a node's own."""
-    kernel = mixer.conv1d.weight.detach()[:, 0].to(wide).flip(-1).T.contiguous()
-    bias = mixer.conv1d.bias
-    bias = torch.zeros_like(kernel[0]) if bias is None else bias.detach().to(wide)
-    rate = -torch.exp(mixer.A_log.detach().to(wide))
-    return Recurrence(kernel, bias, rate, mixer.D.detach().to(wide), mixer.n_groups, mixer.ssm_state_size)
+def _stacked(rules: list[Rule]) -> Rule:
+    together: Rule = rules[0].stacked(rules)  # type: ignore[arg-type]  # all of one kind
+    return together

@@ -1,13 +1,15 @@
-"""Autoregressive image target: transformers' Janus, with classifier-free guidance as two rows that share one draft tree.
+"""Autoregressive image target: a transformer over picture codes (Janus, Anole), with classifier-free guidance as two rows that
+share one draft tree.
 
 Token ids of a run: picture codes come first, 0 to ``codes`` - 1, then the prompt's tokens. So logits are over codes alone,
 [node, code], and a prompt token can never be drawn. With guidance s every pass has two rows, one that read the prompt and
-one that read an empty one; logits are u + s (c - u), and both rows keep the same path of the tree.
+one that read an empty one; logits are u + s (c - u), and both rows keep the same path of the tree. Where the empty prompt is
+shorter, padding (-1) stands before it: no token sees it, and positions of that row count from behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +28,8 @@ ROWS = "its two guided rows share one cache, which the graph tier has no room fo
 class ImageTarget:
     """Wraps a loaded model for one prompt. ``table`` [id, hidden] embeds codes, then prompt tokens.
 
-    ``unconditional`` is the row that says nothing, as long as the prompt; ``guidance`` 1 needs no second row.
+    ``unconditional`` is the row that says nothing, as long as the prompt; ``guidance`` 1 needs no second row. ``stack`` are the
+    model's layers, called with embeddings, and ``head`` gives logits [.., code] of what they return; those of Janus unless told.
     """
 
     def __init__(
@@ -39,8 +42,13 @@ class ImageTarget:
         cells: int,
         guidance: float = 1.0,
         tier: str = "auto",
+        stack: Any = None,
+        head: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         self.model, self.name, self.table = model, name, table
+        self.stack = model.model.language_model if stack is None else stack
+        self.head = model.model.generation_head if head is None else head
+        self.padding = 0 if guidance == 1.0 else sum(token < 0 for token in unconditional)
         self.vocab_size, self.unconditional = codes, tuple(unconditional)
         self.guidance, self.rows = guidance, 1 if guidance == 1.0 else 2
         self.eos_ids: frozenset[int] = frozenset()
@@ -60,12 +68,23 @@ class ImageTarget:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length} of {self.name}'s picture.")
         return ImageSession(self, capacity, tuple(taps))
 
-    def mask(self, mask: Tensor) -> Tensor:
-        """A bool mask [node, kv] as the attention wants it: the eager kernel adds what it is given."""
+    def mask(self, mask: Tensor, places: Tensor) -> Tensor:
+        """A bool mask [node, kv] of nodes at ``places`` [node] as the attention wants it, [1 or row, 1, node, kv]: the eager
+        kernel adds what it is given."""
+        rows = mask[None, None]
+        if self.padding:
+            column = torch.arange(mask.shape[1], device=mask.device)
+            # What is padding itself sees itself: a softmax over nothing is no number.
+            second = mask & (column >= self.padding)[None] | (column[None] == places[:, None]) & (places < self.padding)[:, None]
+            rows = torch.stack((mask, second))[:, None]
         if self.attention != "eager":
-            return mask[None, None]
-        additive = torch.full(mask.shape, torch.finfo(self.dtype).min, dtype=self.dtype, device=mask.device)
-        return additive.masked_fill_(mask, 0)[None, None]
+            return rows
+        additive = torch.full(rows.shape, torch.finfo(self.dtype).min, dtype=self.dtype, device=mask.device)
+        return additive.masked_fill_(rows, 0)
+
+    def positions(self, places: Tensor) -> Tensor:
+        """Positions [1 or row, node] of nodes at ``places`` [node]."""
+        return torch.stack((places, (places - self.padding).clamp_min(0))) if self.padding else places[None]
 
     def embedded(self, ids: Tensor, start: int) -> Tensor:
         """Embeddings [row, node, hidden] of ``ids`` [node]; the first stands at position ``start``.
@@ -76,7 +95,7 @@ class ImageTarget:
             return self.table[ids][None]
         other = ids
         if start < len(self.unconditional):
-            unconditional = self.unconditional[start : start + len(ids)]
+            unconditional = [max(0, token) for token in self.unconditional[start : start + len(ids)]]
             other = torch.cat((to_device(unconditional, ids.device), ids[len(unconditional) :]))
         return self.table[torch.stack((ids, other))]
 
@@ -87,7 +106,7 @@ class ImageTarget:
         """One pass: guided logits [node, code] (only the ``last`` if set), and of each tap the hidden states
         [node, row * hidden], the rows side by side."""
         early = [tap for tap in taps if tap != self.layers]
-        output = self.model.model.language_model(
+        output = self.stack(
             inputs_embeds=embedded,
             position_ids=positions,
             attention_mask=mask,
@@ -96,7 +115,7 @@ class ImageTarget:
             **({"output_hidden_states": True} if early else {}),
         )
         states = {tap: output.last_hidden_state if tap == self.layers else output.hidden_states[tap] for tap in taps}
-        logits = self.model.model.generation_head(output.last_hidden_state[:, -last:])
+        logits = self.head(output.last_hidden_state[:, -last:])
         if self.rows == 2:
             logits = logits[1:] + self.guidance * (logits[:1] - logits[1:])
         return logits[0], {tap: torch.cat(tuple(rows), dim=-1) for tap, rows in states.items()}
@@ -125,19 +144,22 @@ class ImageSession:
         tokens = to_device(list(ids), target.device)
         places = torch.arange(start, start + len(ids), device=target.device)
         mask = None
-        if start:
-            mask = target.mask(torch.arange(start + len(ids), device=target.device)[None] <= places[:, None])
+        if start or target.padding:
+            mask = target.mask(torch.arange(start + len(ids), device=target.device)[None] <= places[:, None], places)
         embedded = target.embedded(tokens, start)
-        logits, hidden = target.run(embedded, places[None], mask, self._cache.cache, self.taps, last=1)
+        logits, hidden = target.run(embedded, target.positions(places), mask, self._cache.cache, self.taps, last=1)
         self._cache.advance(len(ids))
         return TargetPass(logits, hidden)
 
     def score(self, tree: DraftTree) -> TargetPass:
         """One pass over the tree; the committed length stays until :meth:`keep`."""
         target, nodes, start = self.target, len(tree), self.length
-        positions = to_device([[start + depth for depth in tree.shape.depths]], target.device)
-        mask = target.mask(tree_attention_mask(tree, start, start + nodes, nodes, target.device)) if nodes > 1 else None
-        return TargetPass(*target.run(target.embedded(tree.tokens, start), positions, mask, self._cache.cache, self.taps))
+        places = to_device([start + depth for depth in tree.shape.depths], target.device)
+        mask = None
+        if nodes > 1 or target.padding:
+            mask = target.mask(tree_attention_mask(tree, start, start + nodes, nodes, target.device), places)
+        embedded = target.embedded(tree.tokens, start)
+        return TargetPass(*target.run(embedded, target.positions(places), mask, self._cache.cache, self.taps))
 
     def rewrite(self, tokens: Sequence[int], nodes: Sequence[int]) -> TargetPass:
         """Run nodes of the chain that was scored last again, with the chain's ``tokens`` as they are now.
@@ -157,8 +179,8 @@ class ImageSession:
         if not together:
             old = old & ~torch.isin(column, places)[None]
         fresh = places[None] <= places[:, None]
-        mask = target.mask(torch.cat((old, fresh), dim=1))
-        outputs = target.run(embedded, places[None], mask, self._cache.cache, ())
+        mask = target.mask(torch.cat((old, fresh), dim=1), places)
+        outputs = target.run(embedded, target.positions(places), mask, self._cache.cache, ())
         if not together:
             self._cache.put(places, base)
         return TargetPass(*outputs)

@@ -1,9 +1,12 @@
-"""Mamba-2 layers of a transformers model by role: the one place that knows the classes' own names."""
+"""Layers of a transformers model with recurrent mixers by role: the one place that knows the classes' own names."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from specviz.errors import ModelUnavailable
 
@@ -21,7 +24,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """``rotary`` is None where no layer attends. ``wide`` keeps the residual stream in float32 at least."""
+    """``rotary`` is None where no layer attends, or none by rotary positions. ``wide`` keeps the residual stream in float32 at
+    least. ``residual`` is a factor of what every mixer, attention and feed-forward adds to it."""
 
     embed: Any
     blocks: tuple[Block, ...]
@@ -29,11 +33,28 @@ class Anatomy:
     head: Any
     rotary: Any = None
     wide: bool = False
+    residual: float = 1.0
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A root-mean-square norm's weight [hidden], in the numbers it is multiplied in, and its epsilon."""
+
+    weight: Tensor
+    eps: float
+
+
+def scale_of(norm: Any) -> Scale:
+    """The weight of a norm module; where it is stored as the distance from one, in float32 at least, as its class computes."""
+    if type(norm).__name__ in _CENTRED:
+        return Scale(1 + norm.weight.detach().to(torch.promote_types(norm.weight.dtype, torch.float32)), norm.eps)
+    return Scale(norm.weight, norm.variance_epsilon)
 
 
 def can_branch(model: Any) -> bool:
-    """Whether this is a class whose recurrent layers are all Mamba-2, read below."""
-    return type(model).__name__ in _READERS
+    """Whether this is a class whose recurrent layers are read below."""
+    parts_of = _READERS.get(type(model).__name__)
+    return parts_of is not None and any(block.mixer is not None for block in parts_of(model).blocks)
 
 
 def anatomy(model: Any) -> Anatomy:
@@ -41,8 +62,8 @@ def anatomy(model: Any) -> Anatomy:
     parts_of = _READERS.get(type(model).__name__)
     if parts_of is None:
         raise ModelUnavailable(
-            f"{type(model).__name__} has recurrent layers, and only Mamba-2's can hold the branches of a draft tree here: "
-            f"choose a target of the classes {', '.join(_READERS)}, or one whose layers all attend."
+            f"{type(model).__name__} has recurrent layers, and only Mamba-2's and the gated delta rule's can hold the branches "
+            f"of a draft tree here: choose a target of the classes {', '.join(_READERS)}, or one whose layers all attend."
         )
     return parts_of(model)
 
@@ -68,4 +89,71 @@ def _mamba2(model: Any) -> Anatomy:
     return Anatomy(body.embeddings, blocks, body.norm_f, model.lm_head, wide=bool(model.config.residual_in_fp32))
 
 
-_READERS = {"BambaForCausalLM": _bamba, "Mamba2ForCausalLM": _mamba2}
+def _granite(model: Any) -> Anatomy:
+    """Granite 4.0 H: four multipliers, a shared feed-forward beside experts where it has any, attention without positions."""
+    body, config = model.model, model.config
+    blocks = tuple(
+        Block(
+            layer.input_layernorm,
+            mixer=layer.mamba,
+            attention=layer.self_attn,
+            feed_norm=layer.post_attention_layernorm,
+            feed=_Both(layer.block_sparse_moe, layer.shared_mlp) if layer.has_experts else layer.shared_mlp,
+        )
+        for layer in body.layers
+    )
+    embed = _Times(body.embed_tokens, config.embedding_multiplier)
+    head = _Times(model.lm_head, 1 / config.logits_scaling)
+    return Anatomy(embed, blocks, body.norm, head, body.rotary_emb, residual=float(config.residual_multiplier))
+
+
+def _qwen(model: Any) -> Anatomy:
+    """Qwen3-Next and Qwen3.5, dense or with experts: the gated delta rule in three layers of four."""
+    body = model.model
+    blocks = tuple(
+        Block(
+            layer.input_layernorm,
+            mixer=getattr(layer, "linear_attn", None),
+            attention=getattr(layer, "self_attn", None),
+            feed_norm=layer.post_attention_layernorm,
+            feed=layer.mlp,
+        )
+        for layer in body.layers
+    )
+    return Anatomy(body.embed_tokens, blocks, body.norm, model.lm_head, body.rotary_emb)
+
+
+@dataclass(frozen=True)
+class _Both:
+    """Two feed-forwards added."""
+
+    first: Any
+    second: Any
+
+    def __call__(self, x: Tensor) -> Tensor:
+        both: Tensor = self.first(x) + self.second(x)
+        return both
+
+
+@dataclass(frozen=True)
+class _Times:
+    """A module's output times a number."""
+
+    module: Any
+    factor: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        scaled: Tensor = self.module(x) * self.factor
+        return scaled
+
+
+_CENTRED = frozenset({"Qwen3NextRMSNorm", "Qwen3_5RMSNorm", "Qwen3_5MoeRMSNorm"})
+"""Norms whose stored weight is the distance from one."""
+_READERS = {
+    "BambaForCausalLM": _bamba,
+    "Mamba2ForCausalLM": _mamba2,
+    "GraniteMoeHybridForCausalLM": _granite,
+    "Qwen3NextForCausalLM": _qwen,
+    "Qwen3_5ForCausalLM": _qwen,
+    "Qwen3_5MoeForCausalLM": _qwen,
+}

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import inspect
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from specviz.engine.attention import GROUPED
 from specviz.engine.cache import CACHE_ARGUMENT, FixedCache, GrowingCache
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.stop import pieces
-from specviz.engine.tiers import TREE_ROOM, GraphRunner, bucket, choose_tier, padded_width, tree_attention_mask
+from specviz.engine.tiers import LEASES, TREE_ROOM, GraphRunner, Lease, choose_tier, padded_width, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
+from specviz.targets.placed import devices_of, layer_devices, refuse_offloaded
 
 FULL = "full_attention"
 SLIDING = "sliding_attention"
@@ -59,7 +60,7 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
     if "local" in getattr(config, "attention_layers", ()):
         return "has local attention that counts cache slots, not positions; choose a target whose layers all attend fully"
     kernel = model.config._attn_implementation
-    if kernel not in KERNELS:
+    if kernel not in (*KERNELS, GROUPED):
         return f"runs the attention kernel {kernel}, which ignores a tree's mask; load it with {' or '.join(KERNELS)}"
     return ""
 
@@ -74,7 +75,12 @@ Embedding = Callable[[Tensor], Tensor]
 
 
 class TextTarget:
-    """Wraps a loaded model. Shared between runs; all state of a run lives in its session."""
+    """Wraps a loaded model. Shared between runs; all state of a run lives in its session.
+
+    ``variant`` tells passes apart that a captured graph would freeze differently, on one model.
+    """
+
+    variant: Hashable = ()
 
     def __init__(self, model: Any, name: str, eos_ids: Sequence[int], tier: str = "auto") -> None:
         self.model = model
@@ -91,14 +97,18 @@ class TextTarget:
         reason = unsupported_reason(model, self.kinds)
         if reason:
             raise ModelUnavailable(f"{name} {reason}.")
+        refuse_offloaded(model, name)
+        self.spread = devices_of(model)
+        # What layers have in common whose entries one tensor of the cache can hold.
+        self.alike = tuple(zip(self.kinds, layer_devices(model, len(self.kinds)) or self.kinds, strict=True))
         # Models with a list of kinds take one mask for each kind; models that slide throughout take one mask.
         self._one_mask = not getattr(self.config, "layer_types", None)
         self.tier, self.warning = choose_tier(tier, self.device, self._obstacle())
-        self._spare: tuple[tuple[int, ...], FixedCache, GraphRunner] | None = None
-        self._lock = threading.Lock()
 
     def _obstacle(self) -> str:
         """Why this model cannot be captured in a graph, or nothing."""
+        if self.spread:
+            return f"its layers lie on several devices ({', '.join(self.spread)}), and a graph is captured on one"
         if SLIDING in self.kinds:
             return "its sliding-window layers need a mask of their own in each pass"
         rope = _rope_kind(self.config)
@@ -120,28 +130,6 @@ class TextTarget:
         """Raise ContextFull for more tokens than the model can see."""
         if capacity > self.context_length:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length}-token context of {self.name}.")
-
-    def acquire(self, capacity: int, taps: tuple[int, ...], embed: Embedding | None = None) -> tuple[FixedCache, GraphRunner]:
-        """A static cache with its runner: the last run's when it fits, as capturing graphs takes longer than a run."""
-        spare = None
-        if embed is None:  # embeddings of one's own are captured too, and of no use to another run
-            with self._lock:
-                spare, self._spare = self._spare, None
-        if spare is not None and (spare[1].capacity, spare[0]) == (capacity, taps):
-            spare[1].clear()
-            return spare[1], spare[2]
-        cache = FixedCache(self.config, capacity)
-
-        def forward(tokens: Tensor, positions: Tensor, mask: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
-            return self.run(tokens, positions, mask, cache.cache, taps, embed=embed)
-
-        mask_dtype = self.dtype if self.attention == "eager" else torch.bool
-        return cache, GraphRunner(forward, cache.point, capacity, self.device, mask_dtype)
-
-    def release(self, cache: FixedCache, runner: GraphRunner, taps: tuple[int, ...]) -> None:
-        """Keep what a finished run was lent for the next one; only one, as it holds memory."""
-        with self._lock:
-            self._spare = (taps, cache, runner)
 
     def mask(self, mask: Tensor, length: int, depths: Sequence[int]) -> Any:
         """What the model's attention wants for a bool mask [row, kv]: additive on eager, a dict where windows slide."""
@@ -205,9 +193,22 @@ class TextSession:
         self._cache: GrowingCache | FixedCache
         self._graph: GraphRunner | None = None
         if target.tier == "graph":
-            self._cache, self._graph = target.acquire(bucket(capacity + TREE_ROOM), taps, embed)
+            self._graph = self._runner(LEASES.take(target.model, target.alike, capacity + TREE_ROOM))
+            self._cache = self._graph.lease.cache
         else:
-            self._cache = GrowingCache(len(target.kinds), capacity + TREE_ROOM)
+            self._cache = GrowingCache(target.alike, capacity + TREE_ROOM)
+
+    def _runner(self, lease: Lease) -> GraphRunner:
+        """Padded passes over what was lent."""
+        target, taps, embed = self.target, self.taps, self._embed
+        more: dict[str, Any] = {} if embed is None else {"embed": embed}
+
+        def forward(tokens: Tensor, positions: Tensor, mask: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+            return target.run(tokens, positions, mask, lease.cache.cache, taps, **more)
+
+        mask_dtype = target.dtype if target.attention == "eager" else torch.bool
+        variant = target.variant if embed is None else ("embeddings", id(embed))
+        return GraphRunner(forward, lease, taps, target.device, mask_dtype, variant)
 
     @property
     def length(self) -> int:
@@ -236,16 +237,14 @@ class TextSession:
     def _chain(self, ids: Sequence[int], last: int = 1) -> tuple[Tensor, dict[int, Tensor]]:
         """One pass over ``ids`` behind what is cached: logits of the ``last`` of them, hidden states of all."""
         target, start = self.target, self.length
-        tokens = torch.tensor([list(ids)], dtype=torch.long, device=target.device)
+        tokens = to_device([list(ids)], target.device)
         positions = torch.arange(start, start + len(ids), device=target.device)[None]
-        if isinstance(self._cache, FixedCache):
-            self._cache.point()
         mask = self._chain_mask(len(ids), start)
         return target.run(tokens, positions, mask, self._cache.cache, self.taps, last=last, embed=self._embed)
 
     def _chain_mask(self, tokens: int, start: int) -> Any:
-        """Causal mask [tokens, kv] over cache and chain. An empty growing cache needs none: the model makes its own."""
-        if start == 0 and isinstance(self._cache, GrowingCache):
+        """Causal mask [tokens, kv] over cache and chain. An empty cache needs none: the model makes its own."""
+        if start == 0:
             return None
         target = self.target
         column = torch.arange(self._cache.width(tokens), device=target.device)
@@ -279,8 +278,10 @@ class TextSession:
         return self._cache.tensors()
 
     def close(self) -> None:
-        """Drop the cache; in the graph tier it goes back to the target, with its graphs."""
-        if self._graph is not None and isinstance(self._cache, FixedCache) and self._embed is None:
-            self.target.release(self._cache, self._graph, self.taps)
-        self._graph = None
-        self._cache = GrowingCache(len(self.target.kinds), 1)
+        """Drop the cache; in the graph tier it goes back to the model, with its graphs."""
+        graph, self._graph = self._graph, None
+        if graph is not None:
+            if self._embed is not None:  # captured too, and of no use to another run
+                graph.lease.forget(graph.variant)
+            LEASES.give(self.target.model, graph.lease)
+        self._cache = GrowingCache(self.target.alike, 1)

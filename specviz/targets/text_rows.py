@@ -31,6 +31,11 @@ class TextRows:
                 f"{target.name} carries a state from token to token, which rows of a batch cannot share: run the prompts one "
                 "after another, or choose a target of attention layers alone, such as smollm2-135m-instruct."
             )
+        if target.spread:
+            raise BadInput(
+                f"{target.name} lies on several devices ({', '.join(target.spread)}), and the rows of a batch share one: run the "
+                "prompts one after another, or name one device."
+            )
         if not 1 <= len(capacities) <= MOST_ROWS:
             raise BadInput(f"A batch of {len(capacities)} rows is not possible; give 1 to {MOST_ROWS} prompts.")
         if max(capacities) > target.context_length:

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.engine.cache import FixedCache
 from specviz.engine.interfaces import TargetPass
+from specviz.engine.to_device import to_device
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.targets.image_prompt import ImagePrompt
 from specviz.targets.text import SLIDING, TextSession, TextTarget, joined, layer_kinds, unsupported_reason
@@ -39,6 +39,7 @@ FAMILIES: Mapping[str, Family] = {
     "smolvlm": Family(),
     "idefics3": Family(),
     "llava": Family(),
+    "llava_next": Family(),
     "qwen2_vl": Family(axes=3),
     "qwen2_5_vl": Family(axes=3),
     "qwen3_vl": Family(axes=3),
@@ -73,6 +74,7 @@ class VisionLanguageTarget(TextTarget):
         if sight.visual and sight.visual[-1]:
             raise BadInput("The prompt ends with the picture; a question has to follow it.")
         super().__init__(model, name, eos_ids, tier)
+        self.variant = ("shift", self.family.first + sight.shift, self.family.axes)
 
     def _obstacle(self) -> str:
         if self.family.blocks:
@@ -129,12 +131,10 @@ class VisionLanguageSession(TextSession):
         through the model, because its last tokens change what the first ones see; what was not asked for is taken back."""
         target, sight = self.target, self.target.sight
         block_length = len(sight.ids) if target.family.blocks == "prompt" else length
-        tokens = torch.tensor([sight.ids[:block_length]], dtype=torch.long, device=target.device)
-        if isinstance(self._cache, FixedCache):
-            self._cache.point()
+        tokens = to_device([sight.ids[:block_length]], target.device)
         more: dict[str, Any] = {"mm_encoder_outputs": {"image": sight.features}}
         if target.family.blocks == "picture":
-            more["token_type_ids"] = torch.tensor([sight.visual[:block_length]], dtype=torch.long, device=target.device)
+            more["token_type_ids"] = to_device([sight.visual[:block_length]], target.device)
         elif target.family.blocks == "prompt":
             more["token_type_ids"] = torch.zeros_like(tokens)
         mask = None if target.family.blocks else super()._chain_mask(block_length, 0)

@@ -91,7 +91,7 @@ def _dense(steps: list[Step], most: int) -> list[int]:
 def summary(trace: Trace) -> dict[str, Any]:
     """vLLM's fields first, then this app's metrics (tree fields, times, speed-ups) beside them, then the run."""
     end = trace.end
-    outcome = ("unfinished", 0) if end is None else (end.reason, end.prefill_ns, end.baseline)
+    outcome = ("unfinished", 0) if end is None else (end.reason, end.prefill_ns, end.baseline, end.capture_ns)
     trees = {
         "per_step_nodes": [len(step.nodes) - 1 for step in trace.steps],
         "per_step_depth": [_deepest(step) for step in trace.steps],

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from specviz.errors import BadTrace
+from specviz.trace.notes.models import ServedNote
 from specviz.trace.schema import PHASES, PRUNED, RESAMPLED, Baseline, End, Step, Trace
 
 FORMULAS: dict[str, str] = {
@@ -31,7 +32,8 @@ FORMULAS: dict[str, str] = {
     "hindsight included.",
     "verified": "Drafted nodes the target scored, over all steps; root and padding are not counted.",
     "reason": "Why the run ended.",
-    "seconds": "Wall time per phase, over all steps; total is the sum of the five phases, prefill is apart from it.",
+    "seconds": "Wall time per phase, over all steps; total is the sum of the five phases; prefill is apart from it, "
+    "and so is capturing CUDA graphs, where there was any.",
     "shares": "Each phase's seconds divided by their total; the prefill is not in it.",
     "tokens_per_second": "Emitted tokens divided by decode seconds (draft, verify, judge, commit and host); the "
     "prefill is not in it.",
@@ -68,14 +70,15 @@ def histogram(steps: Sequence[Step]) -> list[int]:
 def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
     """Entry d - 1: of the steps that reached depth d - 1 and had a node to judge at d, the share that accepted one.
 
-    Verdicts count in full here, also those on tokens that a budget or an end-of-sequence cut off afterwards.
+    Verdicts count in full here, also those on tokens that a budget or an end-of-sequence cut off afterwards, and those on a
+    served run's drafts that were counted and not named.
     """
     judging: list[int] = []
     accepting: list[int] = []
     for step in steps:
         parents = {node.parent for node in step.nodes if node.status != PRUNED}
         for depth, reached in enumerate((0, *step.path)):
-            if reached not in parents:
+            if reached not in parents and not (depth == len(step.path) and _untold(step)):
                 continue
             if depth >= len(judging):
                 grown = depth + 1 - len(judging)
@@ -86,15 +89,21 @@ def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
     return [ratio(hits, trials) for hits, trials in zip(accepting, judging, strict=True)]
 
 
+def _untold(step: Step) -> bool:
+    """Whether the engine counts rejected drafts behind the path that it does not name."""
+    return any(note.type == ServedNote.type and note.data.get("untold") for note in step.notes)
+
+
 def node_efficiency(steps: Sequence[Step]) -> float | None:
     """Accepted tokens divided by drafted nodes the target scored. None when it scored none."""
     return ratio(sum(step.accepted for step in steps), sum(step.verified for step in steps))
 
 
-def seconds(steps: Sequence[Step], prefill_ns: int = 0) -> dict[str, float]:
-    """Wall time per phase in seconds, their total, and the prefill, which the total leaves out."""
+def seconds(steps: Sequence[Step], prefill_ns: int = 0, capture_ns: int = 0) -> dict[str, float]:
+    """Wall time per phase in seconds, their total, and the prefill and any capturing, which the total leaves out."""
     spent = {phase: sum(getattr(step.time, phase) for step in steps) for phase in PHASES}
-    return {phase: ns / 1e9 for phase, ns in (*spent.items(), ("total", sum(spent.values())), ("prefill", prefill_ns))}
+    apart = {"prefill": prefill_ns, **({"capture": capture_ns} if capture_ns else {})}
+    return {phase: ns / 1e9 for phase, ns in {**spent, "total": sum(spent.values()), **apart}.items()}
 
 
 def predicted_speedup(steps: Sequence[Step], baseline: Baseline) -> float | None:
@@ -108,10 +117,12 @@ def predicted_speedup(steps: Sequence[Step], baseline: Baseline) -> float | None
     return length * per_token / per_step
 
 
-def summarise(steps: Sequence[Step], end_reason: str, prefill_ns: int, baseline: Baseline | None = None) -> dict[str, Any]:
+def summarise(
+    steps: Sequence[Step], end_reason: str, prefill_ns: int, baseline: Baseline | None = None, capture_ns: int = 0
+) -> dict[str, Any]:
     """All numbers of a run as plain JSON; the keys are those of ``FORMULAS``, the last four only with a baseline."""
     emitted = sum(len(step.emitted) for step in steps)
-    spent = seconds(steps, prefill_ns)
+    spent = seconds(steps, prefill_ns, capture_ns)
     summary: dict[str, Any] = {
         "tau": tau(steps),
         "steps": len(steps),

@@ -310,6 +310,8 @@ class Baseline:
     """Its text by token from the first divergence on; absent where it wrote the same, or was recorded without."""
     picture: Annotated[str, Limit(most=1_000_000)] = ""
     """What the baseline of an image run drew, base64 of a PNG; absent where that is the run's own picture."""
+    capture_ns: Count = 0
+    """Time in which passes were captured as CUDA graphs: in no other time."""
 
     @property
     def total_ns(self) -> int:
@@ -317,7 +319,7 @@ class Baseline:
 
 
 class PhaseSeconds(TypedDict, total=False):
-    """Seconds of a run by phase; ``total`` leaves the prefill out."""
+    """Seconds of a run by phase; ``total`` leaves out the prefill, and capturing, which there may be none of."""
 
     draft: Seconds
     verify: Seconds
@@ -326,6 +328,7 @@ class PhaseSeconds(TypedDict, total=False):
     host: Seconds
     total: Seconds
     prefill: Seconds
+    capture: Seconds
 
 
 class PhaseShares(TypedDict, total=False):
@@ -378,6 +381,10 @@ class End:
     baseline: Baseline | None = None
     picture: Annotated[str, Limit(most=1_000_000)] = ""
     """What an image run drew: base64 of a PNG."""
+    captures: Count = 0
+    """Passes captured as CUDA graphs in this run. The next run of the model replays them."""
+    capture_ns: Count = 0
+    """Time that took: in no step and not in the prefill."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
-"""Trace files on disk (.spectrace.jsonl), and a bounded store of live and uploaded traces in memory."""
+"""Trace files on disk (.spectrace.jsonl, or .spectrace.jsonl.gz), and a bounded store of live and uploaded traces in memory."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import secrets
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +17,11 @@ from specviz.trace.schema import End, Run, Trace
 from specviz.trace.validate import MAX_FILE, gathered, read_lines, records
 from specviz.trace.wire import MAX_ENDS, MAX_LINE, Record, TraceWriter, decoded, line
 
-__all__ = ["SUFFIX", "TraceStore", "TraceWriter", "line", "lines", "read", "rewritten", "text", "validate", "write"]
+__all__ = ["SUFFIX", "TraceStore", "TraceWriter", "line", "lines", "read", "rewritten", "text", "unpacked", "validate", "write"]
 
 SUFFIX = ".spectrace.jsonl"
+PACKED = ".gz"
+"""What a packed file's name ends in behind that."""
 
 
 def lines(trace: Trace) -> list[str]:
@@ -41,11 +45,14 @@ def write(trace: Trace, path: str | Path) -> None:
 
 
 def save(content: str, path: str | Path) -> Path:
-    """Write a text file whole or not at all, and return its path. Raises BadInput when the file cannot be written."""
-    target = Path(path)
+    """Write a text file whole or not at all, packed if its name ends in .gz, and return its path.
+
+    Raises BadInput when the file cannot be written.
+    """
+    target, data = Path(path), content.encode("utf-8")
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        partial.write_text(content, encoding="utf-8", newline="\n")
+        partial.write_bytes(gzip.compress(data, mtime=0) if target.suffix == PACKED else data)
         partial.replace(target)
     except OSError as fault:
         partial.unlink(missing_ok=True)
@@ -71,12 +78,21 @@ def _content(source: str | Path | bytes) -> bytes:
         return source
     if isinstance(source, str) and (source.lstrip().startswith("{") or "\n" in source):
         return source.encode("utf-8", "surrogatepass")
+    return unpacked(source)
+
+
+def unpacked(path: str | Path) -> bytes:
+    """What a trace file holds, unpacked, and no more than is needed to see that it is too long.
+
+    Raises BadInput for a file that cannot be read.
+    """
+    packed = Path(path).suffix == PACKED
     try:
-        with Path(source).open("rb") as file:
+        with gzip.open(path) if packed else Path(path).open("rb") as file:
             return file.read(MAX_FILE + 1)
-    except (OSError, ValueError) as fault:
-        cause = fault.strerror if isinstance(fault, OSError) else fault
-        raise BadInput(f"The trace file {str(source)[:200]!r} cannot be read: {cause}.") from None
+    except (OSError, ValueError, EOFError, zlib.error) as fault:
+        cause = (fault.strerror or fault) if isinstance(fault, OSError) else fault
+        raise BadInput(f"The trace file {str(path)[:200]!r} cannot be read: {cause}.") from None
 
 
 def split(data: bytes) -> Iterator[str]:

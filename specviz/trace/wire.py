@@ -173,6 +173,7 @@ def _end(end: End) -> dict[str, Any]:
         "metrics": rounded(end.metrics),
         "baseline": None if end.baseline is None else _baseline(end.baseline),
         **({"picture": end.picture} if end.picture else {}),
+        **({"captures": end.captures, "capture_ns": end.capture_ns} if end.captures else {}),
     }
 
 
@@ -185,6 +186,7 @@ def _baseline(baseline: Baseline) -> dict[str, Any]:
         "first_divergence": None if divergence is None else {"position": divergence.position, "gap": _short(divergence.gap)},
         **({"pieces": baseline.pieces} if baseline.pieces else {}),
         **({"picture": baseline.picture} if baseline.picture else {}),
+        **({"capture_ns": baseline.capture_ns} if baseline.capture_ns else {}),
     }
 
 
@@ -361,6 +363,8 @@ def _as_end(fields: Mapping[str, Any]) -> End:
         message=fields.get("message", ""),
         baseline=None if baseline is None else _as_baseline(baseline),
         picture=fields.get("picture", ""),
+        captures=int(fields.get("captures", 0)),
+        capture_ns=int(fields.get("capture_ns", 0)),
     )
 
 
@@ -373,4 +377,5 @@ def _as_baseline(fields: Mapping[str, Any]) -> Baseline:
         first_divergence=None if divergence is None else Divergence(int(divergence["position"]), divergence.get("gap")),
         pieces=tuple(fields.get("pieces", ())),
         picture=fields.get("picture", ""),
+        capture_ns=int(fields.get("capture_ns", 0)),
     )

@@ -121,8 +121,8 @@ class NodeNoise:
 
 @dataclass(frozen=True)
 class _Level:
-    """A level's distributions [row, support] over ``ids``, with noise where children were drawn, and the children of each row, best
-    first: places in the support and tokens, both [row, child]."""
+    """A level's distributions [row, support] over ``ids``, with noise where children were drawn, and the children of each row,
+    best first: places in the support and tokens, both [row, child]."""
 
     q: Tensor
     ids: Tensor | None
@@ -157,7 +157,8 @@ def _host(levels: Sequence[_Level]) -> list[_Told]:
 def _slots(
     shape: TreeShape, above: tuple[int, ...], nodes: tuple[int, ...], children: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Where the tokens of ``nodes`` stand among the children [row, child] of the level above, and their rows of it, int64 [node]."""
+    """Where the tokens of ``nodes`` stand among the children [row, child] of the level above, and their rows there,
+    int64 [node]."""
     rows = [above.index(shape.parents[node]) for node in nodes]
     ranks = [shape.children[shape.parents[node]].index(node) for node in nodes]
     with torch.inference_mode(False):

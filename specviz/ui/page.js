@@ -204,55 +204,6 @@
     if (at.step >= 0) setTimeout(() => viewer.go(at.step), 30);
   }
 
-  /** Tokens written by the end of each step. */
-  function tokensByStep(viewer) {
-    let total = 0;
-    return viewer.trace.steps.map((step) => { total += step.emitted.length; return total; });
-  }
-
-  /** The step of `other` that stands where step `at` of `viewer` stands: by tokens written, or by the clock. */
-  function matchingStep(viewer, at, other, how) {
-    const [mine, theirs] = how === "time" ? [viewer.trace.ends, other.trace.ends] : [tokensByStep(viewer), tokensByStep(other)];
-    const place = theirs.findIndex((value) => value >= mine[at]);
-    return place < 0 ? theirs.length - 1 : place;
-  }
-
-  let alignment = null;
-  let leading = false;
-
-  /** The other stage of the pair follows the one with this id. */
-  function alignOther(side) {
-    const [viewer, other] = [stage(side), stage(side === alignment.left ? alignment.right : alignment.left)];
-    if (alignment.how === "off" || !viewer || !other || viewer.cursor < 0 || other.last < 0 || viewer.running || other.running) return;
-    leading = true;
-    other.player.pause();
-    other.show(matchingStep(viewer, viewer.cursor, other, alignment.how));
-    leading = false;
-  }
-
-  /** One scale for the clocks of the pair: one length for both autoregressive baselines, or the same seconds where prompts differ. */
-  function oneScale() {
-    const pair = [alignment.left, alignment.right].map(stage);
-    if (pair.some((viewer) => !viewer || viewer.last < 0 || viewer.running)) return;
-    const baseline = ({ trace }) => ((trace.end && trace.end.baseline && trace.end.baseline.token_ns) || []).reduce((sum, ns) => sum + ns, 0);
-    const plain = pair.map(baseline);
-    const same = plain.every(Boolean) && pair[0].trace.run.prompt === pair[1].trace.run.prompt;
-    const unit = same ? plain : [1, 1];
-    const most = Math.max(...pair.map((viewer, side) => Math.max(viewer.total, plain[side]) / unit[side]));
-    pair.forEach((viewer, side) => {
-      if (viewer.span === most * unit[side]) return;
-      viewer.span = most * unit[side];
-      viewer.touch("data");
-    });
-  }
-
-  document.addEventListener("specviz:step", (event) => {
-    if (!alignment || leading) return;
-    oneScale();
-    const side = [alignment.left, alignment.right].find((id) => event.target.closest(id));
-    if (side) alignOther(side);
-  });
-
   // What a reload or a server that restarts would take, kept for this tab: the forms, and the lines of the visitor's own runs.
   const KEPT = "specviz-kept";
   const MOST_KEPT = 1_500_000;
@@ -322,7 +273,7 @@
   window.specvizPage = {
     reveal,
     figures: (run) => [isOpen("sp-figures") ? run : "", dark() ? "dark" : "light"],
-    align: (left, right, how) => { alignment = { left, right, how }; oneScale(); alignOther(left); },
+    align: (left, right, how) => { if (window.SpecvizViewer) window.SpecvizViewer.align(left, right, how); },
     go: goTo,
     stage,
     remember: (prefix, values) => { forms[prefix] = values; },

@@ -13,6 +13,7 @@ from specviz.ui.shared import AppState
 from specviz.ui.stream import sse as tail
 from specviz.ui.stream.presence import Departures, Watch
 from specviz.ui.tabs import about_tab, compare_tab, image_tab, learn_tab, text_tab, traces_tab, vision_tab
+from specviz.ui.widgets import panels
 
 SESSIONS = 256
 """Sessions whose state is kept; open pages are not among those forgotten first."""
@@ -72,6 +73,12 @@ def build(shared: AppState) -> gr.Blocks:
         kept_text = gr.Textbox(visible=False)
         page.load(
             rooms.arrive, [kept_text, *rooms.runs], rooms.outputs, js=kept.TAKE, queue=False, show_progress="hidden",
+            api_visibility="private",
+        )  # fmt: skip
+
+        told = [text.hardware, vision.hardware, image.hardware]
+        page.load(
+            lambda: [panels.hardware(shared.hardware.sentence())] * len(told), None, told, queue=False, show_progress="hidden",
             api_visibility="private",
         )  # fmt: skip
 

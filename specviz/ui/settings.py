@@ -6,7 +6,8 @@ SPECVIZ_DEVICE              auto, cpu or cuda: the device chosen when the page o
 SPECVIZ_MAX_NEW_TOKENS      most new tokens a visitor may ask for (default 512)
 SPECVIZ_MAX_WAITING         runs that may wait for the engine before newcomers are asked to come back (default 48)
 SPECVIZ_MAX_SECONDS         most seconds that one run may compute, its earlier trajectories and its baseline included
-                            (default 120 where others than this machine can reach the app, else no limit)
+                            (default 120 where others than this machine can reach the app, else no limit; on a ZeroGPU
+                            Space never more than it lends a GPU for, less the time to load)
 SPECVIZ_MAX_UPLOAD_MB       largest trace file a visitor may upload, in megabytes (default 20)
 SPECVIZ_ANY_MODEL           1 lets visitors name any hub id or local folder, 0 keeps them to the list (default 1 where
                             the app listens to this machine alone; 0 on a Space and on any other address, because there
@@ -35,6 +36,10 @@ from specviz.errors import BadInput
 ROOT = Path(__file__).resolve().parents[2]
 PUBLIC_SECONDS = 120
 """Most seconds of one run where strangers can reach the app."""
+GPU_SECONDS = 60
+"""Most seconds that one run may hold a GPU which a ZeroGPU Space lends; at its end the Space takes the GPU away."""
+LOADING_SECONDS = 20
+"""Of these, what starting a process and loading a model there may take: a run has the rest, and ends by itself."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,16 @@ def read(environment: Mapping[str, str] = os.environ) -> Settings:
         traces=Path(environment.get("SPECVIZ_TRACES") or base.traces),
         lessons=Path(environment.get("SPECVIZ_LESSONS") or base.lessons),
         port=None if not port else _number("PORT", port),
-        zero_gpu=environment.get("SPACES_ZERO_GPU", "").lower() in ("1", "true"),
+        zero_gpu=environment.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"),
         proxied=bool(environment.get("SPACE_ID")),
     )
+
+
+def most_seconds(settings: Settings) -> int | None:
+    """Most seconds that a run may compute; None has no limit."""
+    if not settings.zero_gpu:
+        return settings.max_seconds
+    return min(settings.max_seconds or GPU_SECONDS, GPU_SECONDS - LOADING_SECONDS)
 
 
 def _private(environment: Mapping[str, str]) -> bool:

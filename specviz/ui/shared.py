@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specviz.trace.store import TraceStore
+from specviz.ui.hardware import Hardware, Look, looked
 from specviz.ui.session import PageSessions
-from specviz.ui.settings import Settings
+from specviz.ui.settings import Settings, most_seconds
 from specviz.ui.shown import Archive
 from specviz.ui.stream.engine import Stream, choose
 from specviz.ui.stream.live import Live
@@ -28,12 +29,13 @@ class AppState:
     pages: PageSessions
     presence: Presence
     opening: Opening
+    hardware: Hardware
 
 
-def make(settings: Settings, stream: Stream | None = None) -> AppState:
-    """Everything the tabs need. ``stream`` replaces the engine, which tests without a model do."""
+def make(settings: Settings, stream: Stream | None = None, look: Look = looked) -> AppState:
+    """Everything the tabs need. ``stream`` replaces the engine, which tests without a model do, ``look`` the look at hardware."""
     store = TraceStore()
     engine = with_servers(stream or choose(settings.zero_gpu), settings.servers)
-    live = Live(engine, RunQueue(settings.max_waiting), Tails(store), settings.max_seconds)
+    live = Live(engine, RunQueue(settings.max_waiting), Tails(store), most_seconds(settings))
     archive, presence = Archive(Gallery(settings.traces), store), Presence(settings.proxied)
-    return AppState(settings, archive, live, PageSessions(), presence, Opening(store))
+    return AppState(settings, archive, live, PageSessions(), presence, Opening(store), Hardware(settings, look))

@@ -12,6 +12,7 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import expect
 
+from specviz.trace import store
 from tests.support.pages.stage import Open, StagePage
 from tests.support.traces.samples import lines, sample_trace
 from tests.support.viewer import cases
@@ -156,7 +157,7 @@ def test_the_text_comes_into_the_output_with_the_commit(show: Open) -> None:
 
 
 def test_a_picture_gets_its_codes_with_the_commit(show: Open) -> None:
-    tab = show((ROOT / "assets" / "traces" / "mulo_sd.spectrace.jsonl").read_text(encoding="utf-8"))
+    tab = show(store.unpacked(ROOT / "assets" / "traces" / "mulo_sd.spectrace.jsonl.gz").decode("utf-8"))
     head = tab.page.locator(".sv-picture .sv-card-title")
     before = tab.run("stage.stage.trace.steps[0].emitted.length + stage.stage.trace.steps[1].emitted.length")
     seek(tab, 2, 0.6)
@@ -199,7 +200,7 @@ def test_a_live_run_is_not_slowed_down(show: Open) -> None:
 
 def test_a_frame_of_a_large_tree_has_nothing_laid_out(show: Open) -> None:
     """The figure this prints is the script's part of a frame; that no frame within a moment is laid out is asserted."""
-    tab = show((ROOT / "assets" / "traces" / "medusa.spectrace.jsonl").read_text(encoding="utf-8"))
+    tab = show(store.unpacked(ROOT / "assets" / "traces" / "medusa.spectrace.jsonl.gz").decode("utf-8"))
     measured = tab.page.context.new_cdp_session(tab.page)
     measured.send("Performance.enable")
 

@@ -11,6 +11,7 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import expect
 
+from specviz.trace import store
 from tests.support.pages.stage import PROJECTOR, Open, StagePage
 from tests.support.viewer import cases
 
@@ -126,7 +127,7 @@ def test_a_touch_screen_finds_the_way_out(show: Open) -> None:
 
 
 def test_a_picture_stays_beside_its_tree(show: Open) -> None:
-    tab = show((ROOT / "assets" / "traces" / "mulo_sd.spectrace.jsonl").read_text(encoding="utf-8"))
+    tab = show(store.unpacked(ROOT / "assets" / "traces" / "mulo_sd.spectrace.jsonl.gz").decode("utf-8"))
     project(tab)
     picture = tab.page.locator(".sv-picture-box").bounding_box()
     tree = tab.page.locator(".sv-scroll").bounding_box()

@@ -11,8 +11,9 @@ import pytest
 
 from specviz.commands import run
 from specviz.methods.registry import all_methods
+from specviz.models.drafters.published_mtp import FAMILIES
 from specviz.models.hub.catalog import resolve
-from specviz.models.hub.pairs import PAIRS
+from specviz.models.hub.pairs import MTP, PAIRS
 
 SYSTEMS = {
     "eagle2", "ddd", "traversal", "gto", "falcon", "polybasic", "easyspec", "stand", "reader", "owl", "not_a_bandit", "deer",
@@ -36,9 +37,23 @@ def test_a_command_names_its_method_a_target_and_heads_that_are_read_for_it(name
     run.arguments(parser)
     request = run._request(parser.parse_args(shlex.split(command)))
     assert request.method == name and resolve(request.target)
-    if request.draft and "eagle" in request.draft.lower():
-        heads = [one for one in PAIRS if request.draft in (one.heads, f"{one.heads.split('/')[1]}-safetensors")]
-        kind = {"eagle2": "eagle2"}.get(name, "eagle3")
+    heads = [one for one in PAIRS if request.draft in (one.heads, f"{one.heads.split('/')[1]}-safetensors")]
+    if request.draft and (heads or "eagle" in request.draft.lower()):
+        kind = {"eagle2": "eagle2", "dream": "dream", "lantern_pp": "lantern_pp"}.get(name, "eagle3")
         assert [(one.target, one.method) for one in heads] == [(request.target, kind)]
     elif request.draft:
-        assert resolve(request.draft) and all_methods()[name].needs_draft
+        several = request.draft.split(",")
+        assert all(resolve(one) for one in several) and (all_methods()[name].needs_draft or name == "not_a_bandit")
+
+
+def test_models_that_draft_for_themselves_are_named_twice_and_listed() -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    run.arguments(parser)
+    section = TABLE.split("## Targets that draft for themselves")[1].split("\n## ")[0]
+    (command,) = re.findall(r"`python -m specviz run ([^`]+)`", section)
+    request = run._request(parser.parse_args(shlex.split(command)))
+    assert request.target == request.draft and (request.target, request.method) in {
+        (pair.target, pair.method) for pair in PAIRS if pair.layout == MTP
+    }
+    read = set(re.findall(r"^\| (`\w+`(?:, `\w+`)*)[^|]*\| (?:`python|Read)", section, re.M))
+    assert {name for names in read for name in re.findall(r"`(\w+)`", names)} == {kind.removesuffix("_text") for kind in FAMILIES}

@@ -25,7 +25,9 @@ KINDS = ["smolvlm", "qwen2_5vl"]
 
 
 class Witness:
-    """A drafter whose every answer is kept with the path it was asked about."""
+    """A drafter whose every answer is kept with the path it was asked about, node by node and not by levels of its own."""
+
+    levels = placed = None
 
     def __init__(self, drafter: Any) -> None:
         self.drafter = drafter

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from itertools import accumulate
 from typing import Any
 
 import pytest
 
 from specviz.__main__ import main
-from specviz.engines.server import Answer, Ask, Counters, address, counters, look, read_counters
+from specviz.engines.server import Answer, Ask, address, look
+from specviz.engines.server_counters import Counters, counters, read_counters
 from specviz.errors import BadInput
 from specviz.trace import metrics, store
 from specviz.trace.schema import ACCEPTED, End, Run, Step, Trace
@@ -21,6 +23,11 @@ VLLM = [
     piece([0]), piece([1, 2, 3]), piece([4]), piece([5, 6, 7, 8]), piece([9], "stop"),
     {"choices": [], "usage": {"prompt_tokens": 3}, "metrics": DETAILED},
 ]  # fmt: skip
+
+COUNTS = """vllm:spec_decode_num_drafts_total{{e="0"}} {}
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{e="0",position="0"}} {}
+vllm:spec_decode_num_accepted_tokens_per_pos_total{{e="0",position="1"}} {}
+"""
 
 
 def answered(url: str, **asked: Any) -> tuple[list[Run | Step | End], Trace]:
@@ -45,6 +52,8 @@ def test_vllm_tells_each_draft_and_what_was_kept_of_it() -> None:
     assert [step.verified for step in trace.steps] == [0, 0, 0, 3, 2, 3]
     assert [step.accepted for step in trace.steps] == [0, 0, 0, 2, 0, 3]
     assert [note.data["untold"] for step in trace.steps for note in step.notes] == [0, 0, 0, 1, 2, 0]
+    # Three drafts, of which the rejected ones are counted and not named: two went past the first place, one past the third.
+    assert metrics.accepted_by_depth(trace.steps) == pytest.approx([2 / 3, 1.0, 0.5])
     assert trace.steps[0].position == 2 and any("2 rounds without a draft" in word for word in trace.run.warnings)
     node = trace.steps[3].nodes[1]
     assert (node.status, node.text) == (ACCEPTED, " blue") and node.p == pytest.approx(0.60653, abs=1e-4) and node.q is None
@@ -125,7 +134,22 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",model_name="m",pos
     assert found == Counters(10, 30, 12, (8, 4)) and read_counters("") is None
     assert found is not None and found.since(Counters(4, 10, 2, (2,))) == Counters(6, 20, 10, (6, 4))
     with serving(Script(VLLM, metrics=[text])) as url:
-        assert counters(look(url)) == found
+        assert counters(url) == found
+
+
+def test_counters_are_sampled_while_tokens_come_and_stand_on_the_steps_of_their_time() -> None:
+    counts = [COUNTS.format(*numbers) for numbers in ((10, 8, 4), (12, 9, 4), (12, 9, 4), (14, 11, 5))]
+    script = Script([piece([0]), piece([1, 2, 3]), piece([4]), piece([5, 6], "stop")], metrics=counts, pause=0.2)
+    with serving(script) as url:
+        events, trace = answered(url)
+    samples = [sample for step in trace.steps for note in step.notes for sample in note.data.get("samples", ())]
+    assert [(sample["drafts"], sample["accepted"]) for sample in samples] == [(2, [1, 0]), (4, [3, 1])], "less what was before"
+    ends = list(accumulate(step.time.total / 1e6 for step in trace.steps))
+    for place, step in enumerate(trace.steps[:-1]):
+        for note in step.notes:
+            assert all(sample["ms"] <= ends[place] for sample in note.data["samples"])
+    live = [note.type for event in events if isinstance(event, Step) for note in event.notes]
+    assert "served_counters" in live, "whoever watches sees them as they come"
 
 
 def test_the_command_prints_counters_and_the_ratio(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,8 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from specviz.engines.server import Answer, Ask, Counters, Server, counters, look
+from specviz.__main__ import main
+from specviz.engines import server_counters
+from specviz.engines.server import Answer, Ask, Server, look
+from specviz.engines.server_counters import Counters, counters
+from specviz.engines.vllm_methods import CLASS
+from specviz.engines.vllm_plugin.labels import DRAFTER
 from specviz.errors import BadInput
 from specviz.trace import metrics, store
 from specviz.trace.schema import ACCEPTED, Step, Trace
@@ -52,6 +60,12 @@ class Running:
     process: subprocess.Popen[bytes]
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first answer compiles what it needs, which takes minutes where others compute."""
+    monkeypatch.setattr(server_counters, "SILENT_SECONDS", 600.0)
+
+
 def model() -> Path:
     """SmolLM2's folder in the cache."""
     from specviz.models.hub.cache_dir import cache_folder
@@ -60,21 +74,32 @@ def model() -> Path:
 
 
 @contextmanager
-def vllm(folder: Path, speculative: dict[str, Any] | None) -> Iterator[Running]:
-    """A server with this way of speculating, and the plugin."""
+def vllm(
+    folder: Path,
+    speculative: dict[str, Any] | None,
+    own: dict[str, Any] | None = None,
+    served: Path | None = None,
+    more: tuple[str, ...] = (),
+    **variables: str,
+) -> Iterator[Running]:
+    """A server with this way of speculating, and the plugin. ``own`` is a drafter of ours for its ``custom_class``, ``served``
+    another model than SmolLM2, ``more`` options of the server and ``variables`` its environment's."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     plugin = ROOT / "specviz" / "engines" / "vllm_plugin"
     environment = os.environ | {
         "PYTHONPATH": f"{ROOT}:{plugin}", "SPECVIZ_VLLM_TRACES": str(folder / "traces"), "VLLM_CPU_KVCACHE_SPACE": "1",
+        DRAFTER: json.dumps(own or {}), **variables,
     }  # fmt: skip
     command = [
-        PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model()), "--port", str(port), "--dtype", "bfloat16",
-        "--enforce-eager", "--max-model-len", "1024", "--max-num-seqs", "8", "--per-request-spec-decode-metrics", "detailed",
+        PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(served or model()), "--port", str(port),
+        "--dtype", "bfloat16",
+        "--enforce-eager", "--max-model-len", "1024", "--max-num-seqs", "8",
+        *more,
     ]  # fmt: skip
     if speculative is not None:
-        command += ["--speculative-config", json.dumps(speculative)]
+        command += ["--per-request-spec-decode-metrics", "detailed", "--speculative-config", json.dumps(speculative)]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
     try:
@@ -142,7 +167,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "suffix": {"method": "suffix", "num_speculative_tokens": 6},
     "draft": {"num_speculative_tokens": 3},
     "eagle3": {"method": "eagle3", "num_speculative_tokens": 4},
+    "own": {"method": "custom_class", "model": CLASS, "num_speculative_tokens": 6},
 }
+OWN = {"method": "prompt_lookup", "parameters": {"occurrence": "latest", "copied": 6}}
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -151,15 +178,13 @@ def test_traces_say_what_the_server_counts_of_eight_requests_at_once(way: str, t
     if way == "draft":
         speculative["model"] = str(model())
     if way == "eagle3":
-        from specviz.__main__ import main
-
         assert main(["export-drafter", "eagle3", "--to", "speculators", "--out", str(tmp_path / "head")]) == 0
         speculative["model"] = str(tmp_path / "head")
-    with vllm(tmp_path, speculative) as running:
-        before = counters(running.server)
+    with vllm(tmp_path, speculative, OWN) as running:
+        before = counters(running.server.url)
         seen = answers(running, PROMPTS)
         traces = recorded(running, len(PROMPTS))
-        after = counters(running.server)
+        after = counters(running.server.url)
     assert before is not None and after is not None
     ours, theirs = counted(traces), after.since(before)
     assert (ours.drafts, ours.drafted, ours.accepted) == (theirs.drafts, theirs.drafted, theirs.accepted)
@@ -171,6 +196,63 @@ def test_traces_say_what_the_server_counts_of_eight_requests_at_once(way: str, t
         assert trace.end is not None and texts[trace.end.output_ids] == trace.end.text
     # A client that asks for the counts a draft rebuilds the same rounds.
     assert sum(step.verified for trace in seen for step in trace.steps) == ours.drafted
+
+
+def tiny(folder: Path) -> Path:
+    """Random weights with four heads and SmolLM2's tokenizer: SmolLM2 has nine heads, which two workers cannot share."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    heads: dict[str, Any] = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+    sizes: dict[str, Any] = {"vocab_size": 49152, "hidden_size": 256, "intermediate_size": 256, "tie_word_embeddings": True}
+    config = LlamaConfig(**heads, **sizes, bos_token_id=1, eos_token_id=2, pad_token_id=2)
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(model() / name, folder / name)
+    return folder
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two workers need a core each")
+def test_two_workers_leave_one_trace_a_request(tmp_path: Path) -> None:
+    split = ("--tensor-parallel-size", "2")
+    with vllm(tmp_path, WAYS["ngram"], None, tiny(tmp_path / "tiny"), split, VLLM_CPU_OMP_THREADS_BIND="0|1") as running:
+        before = counters(running.server.url)
+        seen = answers(running, PROMPTS[:4])
+        traces = recorded(running, 4)
+        after = counters(running.server.url)
+    assert before is not None and after is not None
+    ours, theirs = counted(traces), after.since(before)
+    assert (ours.drafts, ours.drafted, ours.accepted) == (theirs.drafts, theirs.drafted, theirs.accepted)
+    assert {trace.run.parameters["tensor_parallel"] for trace in traces} == {2}
+    outputs = sorted(trace.end.output_ids for trace in seen if trace.end is not None)
+    assert outputs == sorted(trace.end.output_ids for trace in traces if trace.end is not None)
+
+
+def test_a_method_runs_there_and_here_and_both_write_the_same(tmp_path: Path) -> None:
+    out, page = tmp_path / "there.spectrace.jsonl", tmp_path / "both.html"
+    with vllm(tmp_path, WAYS["own"], OWN) as running:
+        asked = ["run", "--method", "prompt_lookup", "--param", "occurrence=latest", "--param", "copied=6", "--engine", "vllm"]
+        where = ["--server", running.server.url, "--traces", str(running.traces), "--out", str(out), "--compare", str(page)]
+        assert main([*asked, *where, "--prompt", PROMPTS[0], "--max-new-tokens", "24"]) == 0
+        assert main([*asked, "--param", "shortest=2", "--server", running.server.url, "--prompt", PROMPTS[0]]) != 0
+    trace = store.read(out)
+    assert trace.run.title == "Prompt lookup in vLLM" and not any("does not tell" in word for word in trace.run.warnings)
+    assert all(node.text for step in trace.steps for node in step.nodes), "the plugin names rejected drafts"
+    here = re.search(r'id="right-trace">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)
+    assert here is not None
+    ours = store.read(here[1].encode())
+    # Where both wrote the same, our drafter drafted the same there and here.
+    drafts = [
+        {step.position: tuple(node.token for node in step.nodes[1:]) for step in one.steps if one_text(one, step)}
+        for one in (trace, ours)
+    ]
+    same = drafts[0].keys() & drafts[1].keys()
+    assert same and all(drafts[0][place] == drafts[1][place] for place in same)
+
+
+def one_text(trace: Trace, step: Step) -> bool:
+    """Whether the step stands within the first ten tokens, where rounding has not parted the texts."""
+    return 0 < step.position - trace.steps[0].position < 10
 
 
 def test_a_server_killed_in_the_middle_leaves_what_it_did(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import sys
-import threading
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,11 +13,16 @@ import pytest
 import torch
 
 from specviz.engines.chain import NumberedTokens
-from specviz.engines.vllm_plugin import plugin, writer
+from specviz.engines.vllm_plugin import framing, plugin, rounds, scribe
 from specviz.trace import metrics, store
 from specviz.trace.schema import ACCEPTED, REJECTED, SKIPPED, Trace
 
 VOCAB, END = 16, 15
+ASKED = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "max_tokens": 9, "min_tokens": 0, "ends": [END]}
+SERVER = {
+    "model": "/models/tiny", "method": "", "drafter": "", "parameters": {}, "device": "cpu", "dtype": "bfloat16", "tier": "eager",
+    "tokenizer": None, "max_model_len": 64, "vllm": "0.0", "torch": "0.0",
+}  # fmt: skip
 
 
 class Runner:
@@ -75,6 +80,25 @@ class Runner:
         self.round += 1
 
 
+class Logger:
+    """What vLLM's Prometheus logger is to the plugin; ``lines`` are the labels of gauges that were set."""
+
+    lines: list[dict[str, str]] = []
+
+    def __init__(self, config: Any) -> None:
+        self.vllm_config = config
+
+    def _gauge_cls(self, name: str, labelnames: list[str], **more: Any) -> Any:
+        def labels(**told: str) -> Any:
+            assert list(told) == labelnames and name == "specviz:speculative_config_info"
+            return SimpleNamespace(set=lambda value: self.lines.append(told))
+
+        return SimpleNamespace(labels=labels)
+
+    def log_engine_initialized(self) -> None:
+        """vLLM's: the engine is up."""
+
+
 @pytest.fixture(autouse=True)
 def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Modules of vLLM's name with what the plugin asks of them."""
@@ -83,8 +107,9 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
         "vllm": {"__version__": "0.0"},
         "vllm.distributed.parallel_state": {"get_pp_group": lambda: group, "get_tp_group": lambda: group},
         "vllm.v1.worker.gpu_model_runner": {},
+        "vllm.v1.metrics.loggers": {"PrometheusStatLogger": type("PrometheusStatLogger", (Logger,), {})},
     }
-    for name in ("vllm", "vllm.distributed", "vllm.distributed.parallel_state", "vllm.v1", "vllm.v1.worker"):
+    for name in ("vllm", "vllm.distributed", "vllm.distributed.parallel_state", "vllm.v1", "vllm.v1.worker", "vllm.v1.metrics"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     for name, content in contents.items():
         module = ModuleType(name)
@@ -93,6 +118,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
         sys.modules, "vllm.v1.worker", SimpleNamespace(gpu_model_runner=sys.modules["vllm.v1.worker.gpu_model_runner"])
     )
+    monkeypatch.setitem(sys.modules, "vllm.v1.metrics", SimpleNamespace(loggers=sys.modules["vllm.v1.metrics.loggers"]))
 
 
 def around(folder: Path, script: Any, temperature: float = 0.0) -> type[Runner]:
@@ -115,26 +141,9 @@ def played(folder: Path, script: Any, monkeypatch: pytest.MonkeyPatch, temperatu
         runner.execute_model(SimpleNamespace(finished_req_ids=set(), total_num_scheduled_tokens=9))
         runner.sample_tokens(None)
     runner.execute_model(SimpleNamespace(finished_req_ids=set(Runner.names), total_num_scheduled_tokens=0))
-    _drain(runner)
+    if runner._specviz_listener._sender is not None:
+        runner._specviz_listener._sender.close()
     return runner, [store.read(path) for path in sorted(folder.glob("*.spectrace.jsonl"))]
-
-
-def _drain(runner: Any) -> None:
-    """Wait until the writer has done everything that it was handed."""
-    done = threading.Event()
-    listener = runner._specviz_listener
-    listener._writer._end = _then(listener._writer._end, done)
-    listener._writer.finish("nobody")
-    assert done.wait(20)
-
-
-def _then(plain: Any, done: threading.Event) -> Any:
-    def end(name: str) -> None:
-        plain(name)
-        if name == "nobody":
-            done.set()
-
-    return end
 
 
 SCRIPT = [
@@ -199,6 +208,18 @@ def test_a_token_drawn_again_after_its_rejection_was_rejected(tmp_path: Path, mo
     assert second.steps[1].accepted == 1
 
 
+def test_the_servers_metrics_say_how_it_speculates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played(tmp_path, SCRIPT, monkeypatch)
+    Logger.lines.clear()
+    config = SimpleNamespace(speculative_config=SimpleNamespace(method="eagle3", model="/secret/head/", num_speculative_tokens=4))
+    sys.modules["vllm.v1.metrics.loggers"].PrometheusStatLogger(config).log_engine_initialized()  # type: ignore[attr-defined]
+    (told,) = Logger.lines
+    assert (told["method"], told["model"], told["num_speculative_tokens"]) == ("eagle3", "head", "4")
+    config = SimpleNamespace(speculative_config=None)
+    sys.modules["vllm.v1.metrics.loggers"].PrometheusStatLogger(config).log_engine_initialized()  # type: ignore[attr-defined]
+    assert set(Logger.lines[1].values()) == {""}
+
+
 def test_nothing_happens_unless_a_folder_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kind = around(tmp_path, SCRIPT)
     before = dict(vars(kind))
@@ -229,5 +250,32 @@ def test_a_fault_of_ours_leaves_the_server_alone(
 
 
 def test_files_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(writer, "MOST_FILES", 1)
-    assert len(played(tmp_path, SCRIPT, monkeypatch)[1]) == 1
+    monkeypatch.setattr(scribe, "MOST_FILES", 1)
+    one = scribe.Scribe(tmp_path)
+    one.take("server", SERVER, {})
+    for name in "ab":
+        one.take("start", [name, [1, 2], ASKED], {})
+    assert len(list(tmp_path.glob("*.spectrace.jsonl"))) == 1
+
+
+def test_who_is_behind_records_no_further_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(rounds, "MOST_WAITING", -1)
+    runner, traces = played(tmp_path, SCRIPT, monkeypatch)
+    assert runner.round == len(SCRIPT) and not traces
+
+
+def test_what_was_sent_is_written_where_the_server_is_gone(tmp_path: Path) -> None:
+    """The input breaks off within a message: the rounds before it are there, and no end that nobody saw."""
+    pipe = io.BytesIO()
+    framing.send(pipe, "server", SERVER)
+    framing.send(pipe, "start", ["a", [1, 2, 3], ASKED])
+    arrays = {
+        "sampled": np.array([[4]]), "sampled_scores": np.array([[1.0]], np.float32), "log_norm": np.array([2.0], np.float32),
+        "top": np.array([[1.0]], np.float32), "top_ids": np.array([[4]]),
+    }  # fmt: skip
+    for _ in range(3):
+        framing.send(pipe, "round", [["a"], [0], [False], [0, 5, 6, 7], 3], arrays)
+    scribe.main(str(tmp_path), io.BytesIO(pipe.getvalue()[:-3]))
+    trace = store.read(tmp_path / "a.spectrace.jsonl")
+    assert trace.end is None and [step.emitted for step in trace.steps] == [(4,), (4,)]
+    assert trace.steps[1].bonus is not None and trace.steps[1].bonus.p == pytest.approx(np.exp(-1.0), abs=1e-4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -13,12 +13,13 @@ from specviz.drafters.language_model import SmallModel
 from specviz.engine.interfaces import Composition, Context, Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, chain
+from specviz.errors import BadInput
 from specviz.methods.hedgespec.counterfactual import expected_length
 from specviz.methods.hedgespec.evaluable import JudgedCopy, JudgedModel
 from specviz.methods.hedgespec.online_learners import NormalHedge, UpperConfidence
 from specviz.methods.hedgespec.selection import Arm, DrafterSelector
 from specviz.trees.sampled import Sampled
-from tests.support.tiny.arms import arm, compose
+from tests.support.tiny.arms import arm, compose, compose_named
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, WARM, WARPS, baseline
 from tests.support.worlds.three_tokens import World, drawn, exact_distribution
@@ -38,6 +39,29 @@ def test_every_arm_has_its_turn_unless_one_is_asked_for(name: str, values: dict[
     run = decode(target, compose(name, values, target, GREEDY), PROMPT, 60, GREEDY, 7)
     drafted = {step.notes[0].data["drafted"] for step in run.steps}
     assert drafted == {4} if "arm" in values else len(drafted) > 1
+
+
+@pytest.mark.parametrize("name", ["not_a_bandit", "bandit_ucb", "bandit_exp3"])
+def test_drafters_that_a_user_names_are_arms_too(name: str) -> None:
+    target, memory = tiny_target(), {}
+    run = decode(target, compose_named(name, {"gamma": 4}, target, GREEDY, memory), PROMPT, 220, GREEDY, 7)
+    assert run.ids == baseline("eager", torch.float64, GREEDY)[:220]
+    told = [step.notes[0].data for step in run.steps]
+    assert told[0]["names"] == ["near", "far", "recurrent", "copy"]
+    assert len({one["drafted"] for one in told}) > 1 and max(len(step.path) for step in run.steps) == 4
+    if name == "not_a_bandit":
+        late = [one["drafted"] for one in told[len(told) // 2 :]]
+        assert late.count(0) > len(late) / 2, "the one that is right more often"
+    shipped = decode(target, compose(name, {"gamma": 4}, target, GREEDY, memory), PROMPT, 20, GREEDY, 7)
+    assert len(shipped.steps[0].notes[0].data["names"]) == 5, "what was learned of other arms is not recalled"
+
+
+def test_an_arm_is_asked_for_by_a_name_it_has() -> None:
+    target = tiny_target()
+    with pytest.raises(BadInput, match="no arm maths among the drafters named"):
+        compose_named("not_a_bandit", {"arm": "maths"}, target, GREEDY)
+    run = decode(target, compose_named("not_a_bandit", {"arm": "copy"}, target, GREEDY), PROMPT, 30, GREEDY)
+    assert {step.notes[0].data["drafted"] for step in run.steps} == {3}
 
 
 @pytest.mark.parametrize("budget", range(1, 8))
@@ -126,7 +150,10 @@ def test_choosing_by_the_draft_itself_would_not() -> None:
 
 
 @pytest.mark.parametrize("warp", [GREEDY, WARM, NUCLEUS])
-def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(warp: Warp) -> None:
+@pytest.mark.parametrize(("composing", "count"), [(compose, 4), (compose_named, 3)])
+def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(
+    composing: Callable[..., Composition], count: int, warp: Warp
+) -> None:
     """Distributions asked afterwards, in one forward along the text, are those its chain was drawn from, token by token."""
     target = tiny_target()
     seen: list[tuple[float, float]] = []
@@ -147,12 +174,13 @@ def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(warp: Warp) -
             for depth in range(min(len(before.tree) - 1, len(finished.verdict.path) + 1, len(finished.emitted))):
                 distribution = before.proposals[depth]
                 p = distributions[depth]
-                shared = float(torch.minimum(p[distribution.ids], distribution.probability).sum())
+                p = p if distribution.ids is None else p[distribution.ids]
+                shared = float(torch.minimum(p, distribution.probability).sum())
                 seen.append((shared, drafter._shares[first + depth][0]))
 
-    made = compose("not_a_bandit", {"gamma": 4}, target, warp)
+    made = composing("not_a_bandit", {"gamma": 4}, target, warp)
     chosen = made.controller
-    made = Composition(Watched(chosen.arms[:4], NormalHedge(4), 4), made.acceptance)
+    made = Composition(Watched(chosen.arms[:count], NormalHedge(count), 4), made.acceptance)
     decode(target, made, PROMPT, 60, warp, 3)
     if not warp.greedy:
         assert len(seen) > 20 and all(one == pytest.approx(two, abs=1e-9) for one, two in seen)

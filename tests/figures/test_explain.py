@@ -131,7 +131,7 @@ def test_the_numbers_are_those_of_the_metrics(method: str) -> None:
 
 def test_where_a_step_takes_several_passes_its_costs_are_shared_among_them() -> None:
     """MuLo-SD's waves: the prediction is that of the metrics, and says that costs are those of a pass."""
-    one = store.read(TRACES / "mulo_sd.spectrace.jsonl")
+    one = store.read(TRACES / "mulo_sd.spectrace.jsonl.gz")
     assert any(step.passes > 1 for step in one.steps)
     found, stated = terms(one), metrics.summarise(one.steps, "budget", 0, one.end.baseline)
     assert found["predicted"].value == pytest.approx(stated["predicted_speedup"])

@@ -12,7 +12,7 @@ from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.inspection.forced import Reading, foresee
 from specviz.inspection.readings import layers_wanted
 from specviz.inspection.verdict import advice, judge
-from tests.support.tiny.foreseen import LAYERS, VOCAB, head, passages, target
+from tests.support.tiny.foreseen import LAYERS, VOCAB, head, paired, passages, target
 
 DEPTH = 4
 Break = Callable[[FeatureHead], FeatureHead]
@@ -75,6 +75,40 @@ def test_a_good_head_broken_in_one_way_is_told_which(name: str) -> None:
     assert [step.other.name for step in verdict.steps] == [better]
     assert verdict.best.rates[0] == 1.0
     assert f"with {better} 1.00: " in advice(verdict)
+
+
+PAIRED: dict[str, tuple[Break, str]] = {
+    "halves swapped": (lambda made: made.read_as(embedding_first=False), "the halves of its input swapped"),
+    "an output fed back as it is": (lambda made: made.read_as(feeds_normed=False), "norm_output true"),
+    "norms not shifted": (lambda made: made.read_as(centred=False, centred_entry=False), "all norms' weights plus one"),
+    "norms shifted in part": (
+        lambda made: made.read_as(centred_entry=False), "entry norms' weights plus one"
+    ),
+    "norms shifted twice": (
+        lambda made: replace(made, tensors={name: value + float(value.ndim == 1) for name, value in made.tensors.items()}),
+        "all norms' weights as they are",
+    ),
+    "another rotary base": (lambda made: made.read_as(theta=3.0), "rotary base 100"),
+    "the layer below the last": (lambda made: made.read_as(taps=(LAYERS - 1,)), "its tap one higher"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_an_mtp_layer_broken_in_one_way_is_told_which(name: str) -> None:
+    broken, better = PAIRED[name]
+    made = paired(centred=True, centred_entry=True)
+    texts = passages(made)
+    assert foresee(Reading(made), texts, DEPTH).rates == [1.0] * DEPTH
+    verdict = judge(Reading(broken(made)), texts, target(), DEPTH, 100.0)
+    assert [step.other.name for step in verdict.steps] == [better]
+    assert f"with {better} 1.00: " in advice(verdict)
+
+
+@pytest.mark.parametrize(("shift", "lag", "better"), [(1, 0, "drafted positions one lower"), (0, 1, "states of one token later")])
+def test_an_engine_that_counts_an_mtp_layer_wrong_is_told_so(shift: int, lag: int, better: str) -> None:
+    made = paired(theta=2.0)
+    verdict = judge(Reading(made, shift, lag), passages(made), target(), DEPTH, 2.0)
+    assert [step.other.name for step in verdict.steps] == [better]
 
 
 def test_two_faults_at_once_are_both_named() -> None:

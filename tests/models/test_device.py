@@ -56,7 +56,8 @@ def test_cuda_is_chosen_where_it_is_and_its_lack_is_said(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    assert device.choose_device() == torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    assert device.choose_device() == device.choose_device("cuda") == torch.device("cuda", 0), "a GPU has a number"
     assert device.choose_dtype("auto", "cuda") == torch.float16
     with pytest.raises(ModelUnavailable, match=r"1 CUDA device"):
         device.choose_device("cuda:3")

@@ -87,7 +87,9 @@ def test_the_same_heads_are_read_once(tmp_path: Path) -> None:
 
 def test_a_kind_without_a_known_layout_says_which_have_one(tmp_path: Path) -> None:
     folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
-    with pytest.raises(ModelUnavailable, match="cannot be used as owl: published heads are read for eagle, eagle3 and medusa"):
+    with pytest.raises(
+        ModelUnavailable, match="cannot be used as owl: published heads are read for eagle, eagle3, medusa and dream"
+    ):
         composed("owl", {}, target, GREEDY, folder)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from specviz.engine.attention import GROUPED
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.models.hub.prepare import prepare
 from specviz.models.text.load import load_causal_lm
@@ -18,6 +19,7 @@ def test_smollm2_is_what_its_card_says() -> None:
     assert (shape.layers, shape.hidden_size, shape.heads, shape.kv_heads, shape.head_size) == (30, 576, 9, 3, 64)
     assert (shape.vocab_size, shape.context_length, shape.parameters) == (49152, 8192, 134_515_008)
     assert shape.only_full_attention and shape.tied_embeddings and shape.attention == "sdpa"
+    assert loaded.device.type != "cpu" or loaded.model.config._attn_implementation == GROUPED
     assert {loaded.text.of(end) for end in loaded.eos_ids} == {"<|im_end|>"}
     assert loaded.warnings == ()
 

@@ -73,8 +73,8 @@ class Place:
     compose: Callable[[str, Values, Warp, Memory], Composition]
 
 
-def _text(tier: str, dtype: torch.dtype, context: int, whole: bool = False) -> Place:
-    target = tiny_target(tier, dtype, context=context or 1024)
+def _text(tier: str, dtype: torch.dtype, context: int, device: str = "cpu", whole: bool = False) -> Place:
+    target = tiny_target(tier, dtype, context=context or 1024, device=device)
 
     def compose(name: str, values: Values, warp: Warp, memory: Memory) -> Composition:
         return text.compose(name, values, target, warp, memory, whole=whole)
@@ -82,8 +82,8 @@ def _text(tier: str, dtype: torch.dtype, context: int, whole: bool = False) -> P
     return Place(target, text.PROMPT, compose)
 
 
-def _builders(tier: str, dtype: torch.dtype, context: int) -> Place:
-    place = _text(tier, dtype, context)
+def _builders(tier: str, dtype: torch.dtype, context: int, device: str = "cpu") -> Place:
+    place = _text(tier, dtype, context, device)
 
     def compose(name: str, values: Values, warp: Warp, memory: Memory) -> Composition:
         if name != "builder":
@@ -93,25 +93,24 @@ def _builders(tier: str, dtype: torch.dtype, context: int) -> Place:
     return Place(place.target, text.PROMPT, compose)
 
 
-def _state_space(kind: str) -> Callable[[str, torch.dtype, int], Place]:
-    def opened(tier: str, dtype: torch.dtype, context: int) -> Place:
-        pair = hybrid.models(kind, dtype, context=context)
+def _state_space(kind: str) -> Callable[..., Place]:
+    def opened(tier: str, dtype: torch.dtype, context: int, device: str = "cpu") -> Place:
+        pair = hybrid.models(kind, dtype, context=context, device=device)
         return Place(pair[0], hybrid.PROMPT, lambda name, values, warp, memory: hybrid.compose(values, *pair, warp, name))
 
     return opened
 
 
-def _vision(tier: str, dtype: torch.dtype, context: int) -> Place:
-    here = vision.world("smolvlm", tier, dtype, context=48 if context else 0)
+def _vision(tier: str, dtype: torch.dtype, context: int, device: str = "cpu") -> Place:
+    here = vision.world("smolvlm", tier, dtype, context=48 if context else 0, device=device)
     return Place(here.target, here.prompt, lambda name, values, warp, memory: vision.compose(name, values, here, warp))
 
 
-WORLDS: dict[str, Callable[[str, torch.dtype, int], Place]] = {
+WORLDS: dict[str, Callable[..., Place]] = {
     "text": _text,
     "whole": partial(_text, whole=True),  # drafters know every token: trees too small to be right otherwise
     "builders": _builders,
-    "hybrid": _state_space("hybrid"),
-    "pure": _state_space("pure"),
+    **{kind: _state_space(kind) for kind in hybrid.MODELS},
     "vision": _vision,
 }
 
@@ -146,8 +145,8 @@ class Row:
         said = [f"{name}={value}" for name, value in self.values.items()]
         return "-".join([*([] if self.world == "text" else [self.world]), self.method, *said]).replace(" ", "_")
 
-    def open(self, way: Way, context: int = 0) -> Place:
-        return WORLDS[self.world](way.tier, DTYPES[way.dtype], context)
+    def open(self, way: Way, context: int = 0, device: str = "cpu") -> Place:
+        return WORLDS[self.world](way.tier, DTYPES[way.dtype], context, device)
 
     def decode(self, place: Place, way: Way, expected: list[int], memory: Memory) -> Decoded:
         """A run of as many tokens as are expected."""
@@ -268,13 +267,12 @@ ROWS: list[Row] = [
             as_ways("eager-float64-greedy", PLAIN, "eager-float32-greedy", "eager-float32-nucleus"),
             kind,
             "warm",
-            ("eager",) if kind == "hybrid" else (),
+            () if kind == "pure" else ("eager",),
             audits=(),
             deep=2,
             misses=True,
         )
-        for kind in hybrid.MODELS
-        for values in hybrid.TREES.values()
+        for (kind, _), values in hybrid.LADDER.items()
     ),
     # Vision-language targets. Their prompts are never short: a picture stands in them.
     *(

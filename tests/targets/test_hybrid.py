@@ -11,10 +11,19 @@ import torch
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
 from specviz.targets.hybrid import CHUNK, REWIND, HybridSession
-from tests.support.tiny.hybrid import VOCAB, hybrid, pure, random_parents, target
+from tests.support.tiny.hybrid import VOCAB, delta, delta_experts, granite, hybrid, pure, random_parents, target
 from tests.support.tiny.text import tiny_llama
 
-MODELS = {"hybrid": hybrid, "pure": pure, "pure, wide residual": lambda **kind: pure(residual_in_fp32=True, **kind)}
+MODELS = {
+    "hybrid": hybrid,
+    "pure": pure,
+    "pure, wide residual": lambda **kind: pure(residual_in_fp32=True, **kind),
+    "granite": granite,
+    "granite with experts": lambda **kind: granite(experts=4, **kind),
+    "delta": delta,
+    "delta with experts": delta_experts,
+}
+KINDS = ["hybrid", "pure", "granite", "delta", "delta with experts"]
 PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
 TREE = DraftTree.of([12, 1, 2, 3, 4, 5, 6, 7], [-1, 0, 0, 1, 2, 2, 4, 4])
 
@@ -83,7 +92,7 @@ def audit(session: HybridSession, ids: list[int], limit: float = 1e-11) -> None:
             assert torch.allclose(mine, other, atol=limit)
 
 
-@pytest.mark.parametrize("kind", ["hybrid", "pure"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_after_each_step_what_is_kept_equals_a_fresh_prefill(kind: str) -> None:
     session = target(MODELS[kind]()).open(256)
     session.prefill(PROMPT)
@@ -97,7 +106,7 @@ def test_after_each_step_what_is_kept_equals_a_fresh_prefill(kind: str) -> None:
         audit(session, ids)
 
 
-@pytest.mark.parametrize("kind", ["hybrid", "pure"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_long_prompt_is_read_in_parts(kind: str) -> None:
     model = MODELS[kind]()
     ids = np.random.default_rng(1).integers(0, VOCAB, 2 * CHUNK + 7).tolist()
@@ -108,7 +117,7 @@ def test_a_long_prompt_is_read_in_parts(kind: str) -> None:
     assert torch.allclose(session.carried.state, walked.carried.state, atol=1e-11)
 
 
-@pytest.mark.parametrize("kind", ["hybrid", "pure"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_going_back_a_little_and_far(kind: str) -> None:
     session = target(MODELS[kind]()).open(512)
     session.prefill(PROMPT)
@@ -156,12 +165,14 @@ def test_a_pass_that_was_not_kept_leaves_no_trace() -> None:
     audit(session, PROMPT)
 
 
-def test_tapped_layers_are_the_library_s_hidden_states() -> None:
-    model = hybrid()
-    session = target(model).open(64, taps=(0, 2, 3))
+@pytest.mark.parametrize("kind", ["hybrid", "granite", "delta"])
+def test_tapped_layers_are_the_library_s_hidden_states(kind: str) -> None:
+    model = MODELS[kind]()
+    last = model.config.num_hidden_layers  # behind the final norm, where MTP layers start
+    session = target(model).open(64, taps=(0, 2, last))
     found = session.prefill(PROMPT)
     wanted = model(torch.tensor([PROMPT]), use_cache=False, output_hidden_states=True).hidden_states
-    for layer in (0, 2, 3):
+    for layer in (0, 2, last):
         assert torch.allclose(found.hidden[layer], wanted[layer][0], atol=1e-4), layer
 
 
@@ -182,6 +193,19 @@ def test_the_pass_tells_of_its_decays_and_of_what_states_would_cost() -> None:
     assert (data["state_bytes"], data["per_node_bytes"]) == (state, 8 * state)
     assert data["replay_bytes"] == 2 * 8 * (64 + 2 * 2 * 8 + 4) * 8 < data["per_node_bytes"]
     assert session.score(DraftTree.of([12], [-1])).notes() == (), "a lone root has no branches to tell of"
+
+
+def test_a_delta_rule_tells_the_same_of_its_corrections() -> None:
+    session = target(delta()).open(64)
+    session.prefill(PROMPT)
+    (note,) = session.score(TREE).notes()
+    assert note.data["layers"] == ["state", "state", "state", "attention"] and note.data["taps"] == 4
+    state = 3 * 4 * 8 * 12 * 8  # layers, heads, key size, size, bytes of a float64
+    kept = 3 * 8 * (80 + 4 + 4 * 8 + 4 * 12) * 8  # layers, nodes, the convolution's channels, decays, keys, corrections
+    assert (note.data["state_bytes"], note.data["per_node_bytes"], note.data["replay_bytes"]) == (state, 8 * state, kept)
+    for head in note.data["heads"]:
+        fade = head["fade"]
+        assert all(fade[node] <= fade[parent] for node, parent in enumerate(TREE.shape.parents) if parent >= 0)
 
 
 def test_what_cannot_run_says_why() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from specviz.engine.attention import GROUPED
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.targets.text import TextTarget
@@ -63,7 +65,7 @@ def alone(made: Any, ids: list[int]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("tier", ["eager", "graph"])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("attention", ["sdpa", "eager", GROUPED])
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_a_tree_pass_equals_every_path_alone(kind: str, attention: str, tier: str) -> None:
     if kind == "gemma3" and tier == "graph":
@@ -135,6 +137,15 @@ def test_pieces_shrink_with_what_they_look_back_on() -> None:
     assert [target.piece_at(start) for start in (0, 1024, 3072, 100_000)] == [256, 128, 64, 64]
     target.piece = 1
     assert target.piece_at(100_000) == 1
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+def test_models_are_called_by_no_name_that_they_are_about_to_drop(tier: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session = TextTarget(model("llama"), "llama", (), tier).open(64, taps=(1,))
+        session.prefill(PROMPT[:-1])
+        session.score(TREE)
 
 
 def test_layers_that_cannot_branch_are_refused_with_a_reason() -> None:

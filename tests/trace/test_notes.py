@@ -19,7 +19,7 @@ from specviz.trace.schema import Limit, Note
 from tests.support.traces.samples import sample_trace
 
 ROOT = Path(__file__).parents[2]
-TRACES = sorted((ROOT / "assets" / "traces").glob("*.spectrace.jsonl"))
+TRACES = sorted((ROOT / "assets" / "traces").glob("*.spectrace.jsonl.gz"))
 SIMPLE: dict[Any, Any] = {int: 3, float: 0.5, str: "word", bool: True}
 SHIPPED = validate.schema()["definitions"]
 

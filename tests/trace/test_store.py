@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 import tracemalloc
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from specviz.errors import BadInput, BadTrace
 from specviz.trace import store
 from specviz.trace.schema import Note
+from specviz.trace.validate import MAX_FILE
 from tests.support.traces.samples import dump, lines, sample_trace
 
 
@@ -21,6 +23,29 @@ def test_a_file_is_read_by_path_by_name_and_by_content(tmp_path: Path) -> None:
     path = dump(tmp_path / "a.spectrace.jsonl", trace)
     for source in (path, str(path), path.read_bytes(), path.read_text("utf-8")):
         assert store.read(source) == trace
+
+
+def test_a_packed_file_is_read_and_written_like_any_other(tmp_path: Path) -> None:
+    trace, plain, packed = sample_trace(12), tmp_path / "a.spectrace.jsonl", tmp_path / "a.spectrace.jsonl.gz"
+    store.write(trace, plain)
+    store.write(trace, packed)
+    assert store.read(packed) == trace and store.unpacked(packed) == plain.read_bytes()
+    assert packed.stat().st_size < plain.stat().st_size / 2
+    before = packed.read_bytes()
+    store.write(trace, packed)
+    assert packed.read_bytes() == before, "the same run gives the same file"
+
+
+def test_a_packed_file_that_is_damaged_or_would_unpack_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.spectrace.jsonl.gz"
+    for damaged in (gzip.compress(b"{}" * 900)[:-12], b"no such thing"):
+        path.write_bytes(damaged)
+        with pytest.raises(BadInput, match="cannot be read"):
+            store.read(path)
+    path.write_bytes(gzip.compress(bytes(MAX_FILE + 99)))
+    assert len(store.unpacked(path)) == MAX_FILE + 1
+    with pytest.raises(BadTrace, match="MiB"):
+        store.read(path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -38,6 +38,14 @@ def test_runs_have_a_time_limit_where_strangers_ask_for_them() -> None:
     assert settings.read({"SPECVIZ_MAX_SECONDS": "9"}).max_seconds == 9
 
 
+def test_on_a_zero_gpu_space_a_run_has_less_time_than_the_gpu_is_lent_for() -> None:
+    space = {"SPACE_ID": "me/app", "SPACES_ZERO_GPU": "true"}
+    assert settings.most_seconds(settings.read(space)) == 40 < settings.GPU_SECONDS
+    assert settings.most_seconds(settings.read({**space, "SPECVIZ_MAX_SECONDS": "15"})) == 15
+    assert settings.most_seconds(settings.read({"SPACE_ID": "me/app"})) == 120
+    assert settings.most_seconds(settings.read({})) is None
+
+
 def test_only_a_space_stands_behind_a_proxy_that_names_visitors() -> None:
     assert settings.read({"SPACE_ID": "me/app"}).proxied and not settings.read({"GRADIO_SERVER_NAME": "0.0.0.0"}).proxied
 

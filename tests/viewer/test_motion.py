@@ -84,11 +84,11 @@ def test_verdicts_fall_along_the_walk_and_what_was_left_out_follows_its_cause(no
 
 
 def test_a_rule_that_judges_from_the_leaves_shows_its_own_order(node: Evaluate) -> None:
-    path = ROOT / "assets" / "traces" / "traversal.spectrace.jsonl"
+    path = ROOT / "assets" / "traces" / "traversal.spectrace.jsonl.gz"
     recorded = store.read(path)
     step = next(one for one in recorded.steps if any(note.type == "traversal" for note in one.notes) and len(one.path) > 1)
     visits = [visit["node"] for note in step.notes if note.type == "traversal" for visit in note.data["visits"]]
-    raw = next(line for line in path.read_text(encoding="utf-8").splitlines() if f'"index":{step.index},' in line)
+    raw = next(line for line in store.unpacked(path).decode("utf-8").splitlines() if f'"index":{step.index},' in line)
     read = node(READ + "return told(JSON.parse(given)).order;", raw)
     assert [at for at in dict.fromkeys(reversed(visits)) if at in read] == read[::-1]
     assert read != sorted(read)

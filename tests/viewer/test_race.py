@@ -93,6 +93,15 @@ def test_two_runs_race_with_both_their_baselines_and_places_go_by_time(node: Eva
     assert found == [["Slow", "Quick", "AR beside Slow", "AR beside Quick"], [2, 1, 4, 3]]
 
 
+def test_runs_without_a_baseline_race_each_other_from_the_first_token_that_no_prompt_delays(node: Evaluate) -> None:
+    texts = [text(None, title="Ours"), text(None, title="Theirs", method="vllm_eagle3")]
+    body = LANES + "return [lanes.map(({ name, total }) => [name, total / 1e6]), lanes.map(gain), places(lanes)];"
+    found = node(body, {"texts": texts})
+    assert found == [[["Ours", 96], ["Theirs", 48]], ["2.0× as long", "2.0× sooner"], [2, 1]]
+    mixed = node(body, {"texts": [text(timed(*[25] * 8), title="Ours"), texts[1]]})
+    assert [name for name, _ in mixed[0]] == ["Ours", "Theirs", "Autoregressive"]
+
+
 def test_nobody_is_first_where_the_prompts_differ(node: Evaluate) -> None:
     texts = [text(timed(*[25] * 8)), text(timed(*[25] * 8), prompt="Something else")]
     assert node(LANES + "return places(lanes);", {"texts": texts}) == [None] * 4

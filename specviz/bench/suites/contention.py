@@ -146,7 +146,7 @@ def _busy() -> object:
 def _browser(browser: str) -> Iterator[None]:
     """A headless browser that plays a recorded run from a file."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # a killed browser's helpers write a moment longer
-        page, trace = Path(folder) / "run.html", ASSETS / "traces" / "stand.spectrace.jsonl"
+        page, trace = Path(folder) / "run.html", ASSETS / "traces" / "stand.spectrace.jsonl.gz"
         command = [sys.executable, "-m", "specviz", "export", str(trace), "--to", "html", "--out", str(page)]
         subprocess.run(command, check=True, capture_output=True, cwd=ASSETS.parent)
         with _programs([browser, "--headless", "--no-sandbox", f"--user-data-dir={folder}/profile", "--remote-debugging-port=0",

@@ -9,15 +9,14 @@ from __future__ import annotations
 import statistics
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from specviz.bench.kit.counting_device import Counts, CountingDevice
-from specviz.bench.kit.measure import Bencher, PictureQuestion
+from specviz.bench.kit.counting_device import CountingDevice, Counts
+from specviz.bench.kit.measure import Bencher
 from specviz.bench.kit.report import Report, Row
 from specviz.engine import loop
 from specviz.engine.clock import Stopwatch

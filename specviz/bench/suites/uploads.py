@@ -21,7 +21,7 @@ from specviz.bench.suites.load import APP, VISITORS, served_app
 from specviz.trace import metrics, store
 from specviz.trace.schema import End, Step, Trace
 
-RECORDED = APP.parent / "assets" / "traces" / "eagle2.spectrace.jsonl"
+RECORDED = APP.parent / "assets" / "traces" / "eagle2.spectrace.jsonl.gz"
 MEGABYTES, QUICK_MEGABYTES = 5.0, 1.0
 MOST_MEMORY = 2000.0
 """Megabytes that the app may hold while a class opens its files."""

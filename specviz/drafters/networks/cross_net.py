@@ -31,19 +31,39 @@ NOTHING = 1
 @dataclass(frozen=True)
 class CrossConfig(FeatureConfig):
     """As a feature network's. ``taps`` are the target's input embeddings (0) and its last hidden state. ``keep`` is the
-    share of visual tokens it was trained to be shown, those that the target's last layer looks at most."""
+    share of visual tokens it was trained to be shown, those that the target's last layer looks at most. The defaults are
+    those of the networks that train here; the authors' release differs in where norms stand and in what row 0 finds."""
 
     keep: float = 0.75
+    entry_norm: bool = True
+    """Whether a norm stands before the first layer."""
+    inner_norms: bool = False
+    """Whether the cross-attention and the last layer normalise their inputs."""
+    sink: bool = True
+    """Whether rows see a column of zeros beside the thoughts. Without it the first row, before which nobody thought, reads the
+    mean of the whole prompt's: that is what a softmax gives where everything is masked."""
 
 
 class Plain(nn.Module):
     """A decoder layer over rows as they are."""
 
-    def __init__(self, config: FeatureConfig) -> None:
+    def __init__(self, config: FeatureConfig, normed: bool = False) -> None:
         super().__init__()
         self.self_attn = Attention(config)
         self.mlp = FeedForward(config)
         self.post_attention_layernorm = Norm(config.hidden, config.eps)
+        if normed:
+            self.input_layernorm = Norm(config.hidden, config.eps)
+
+    @property
+    def entry(self) -> Norm | None:
+        """The norm of its input, if it has one."""
+        norm: Norm | None = getattr(self, "input_layernorm", None)
+        return norm
+
+    def entering(self, x: Tensor) -> Tensor:
+        """What attention reads of rows [row, hidden]."""
+        return x if self.entry is None else self.entry(x)
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Rows and what they saw to the layer's output."""
@@ -54,8 +74,8 @@ class Plain(nn.Module):
 class Reading(Plain):
     """The gated cross-attention: queries from rows, keys and values from thoughts, each head's normalised."""
 
-    def __init__(self, config: FeatureConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: FeatureConfig, normed: bool = False) -> None:
+        super().__init__(config, normed)
         self.q_norm = Norm(config.head_size, config.eps)
         self.k_norm = Norm(config.head_size, config.eps)
         self.gates = nn.Parameter(torch.zeros(2))
@@ -83,8 +103,9 @@ class CrossNet(nn.Module):
                 f"the target has {embedding.shape[0]} x {embedding.shape[1]}: choose the target it was trained for."
             )
         self.config = config
-        self.enter = Norm(config.hidden, config.eps)
-        self.first, self.reading, self.last = Plain(config), Reading(config), Plain(config)
+        self.enter = Norm(config.hidden, config.eps) if config.entry_norm else nn.Identity()
+        inner = config.inner_norms
+        self.first, self.reading, self.last = Plain(config), Reading(config, inner), Plain(config, inner)
         self.norm = Norm(config.hidden, config.eps)
         rows = head if draft_ids is None or len(head) == len(draft_ids) else head[draft_ids]
         self.register_buffer("embedding", embedding, persistent=False)
@@ -110,7 +131,7 @@ class CrossNet(nn.Module):
 
     def keys_values(self, layer: Plain, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Rotated keys and values, each [row, kv, size], of a decoder layer's input."""
-        config, attention = self.config, layer.self_attn
+        config, attention, x = self.config, layer.self_attn, layer.entering(x)
         keys = attention.k_proj(x).view(-1, config.kv_heads, config.head_size)
         return self._turn(keys, positions), attention.v_proj(x).view(-1, config.kv_heads, config.head_size)
 
@@ -119,7 +140,7 @@ class CrossNet(nn.Module):
 
         ``hidden_from`` is bool [row, column]: what a row must not see.
         """
-        queries = layer.self_attn.q_proj(x).view(-1, self.config.heads, self.config.head_size)
+        queries = layer.self_attn.q_proj(layer.entering(x)).view(-1, self.config.heads, self.config.head_size)
         return layer.finish(x, attend(self._turn(queries, positions), keys, values, hidden_from))
 
     def across(self, x: Tensor, keys: Tensor, values: Tensor, hidden_from: Tensor) -> Tensor:
@@ -135,6 +156,7 @@ class CrossNet(nn.Module):
 
     def _queries(self, x: Tensor) -> Tensor:
         attention, config = self.reading.self_attn, self.config
+        x = self.reading.entering(x)
         return self.reading.q_norm(attention.q_proj(x).view(-1, config.heads, config.head_size))
 
     def logits(self, outputs: Tensor) -> Tensor:

@@ -45,18 +45,61 @@ class HeadConventions:
     rotary_pairs: bool = False
     """Whether neighbours turn together (GPT-J), and not the two halves (NeoX)."""
     sections: tuple[int, ...] = ()
-    """How many rates follow the position in time, in height and in width, where rows have three positions (mrope)."""
+    """How many rates follow the position in time, in height and in width, where tokens have three positions (mrope)."""
     sections_woven: bool = False
     """Whether those rates alternate, and do not lie in three blocks."""
     windows: tuple[int, ...] = ()
     """Positions that each layer sees, 0 for the whole text; () sees it in all layers."""
+    pictured: bool = False
+    """What stands at a picture's places: the picture's own embeddings there, and not that of the prompt's placeholder."""
+    direct: bool = False
+    """How a picture's embeddings enter the first layer: past the projection, without a state beside them (MSD, ViSpec)."""
     eps: float = 1e-6
+    centred: bool = False
+    """Whether the weights of norms are stored as their distance from one (Qwen3-Next, Qwen3.5), those at the entry aside."""
+    centred_entry: bool = False
+    """The same of the norms of embedding and state before the projection."""
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Sparse feed-forward: ``count`` experts of which ``chosen`` see a row, and a ``shared`` one (its inner size, 0 for none)
+    behind a gate of its own or not. ``scores`` of the router are "softmax" or "sigmoid"; ``corrected`` ones are chosen by with
+    a bias added, and groups of experts first, ``chosen_groups`` of ``groups``. Weights sum to ``scale`` where ``normed``."""
+
+    count: int
+    chosen: int
+    inner: int
+    shared: int = 0
+    shared_gate: bool = False
+    scores: str = "softmax"
+    corrected: bool = False
+    normed: bool = True
+    scale: float = 1.0
+    groups: int = 1
+    chosen_groups: int = 1
+
+    def shapes(self, hidden: int) -> dict[str, tuple[int, ...]]:
+        """Its tensors by name and shape; gate and up of an expert lie in one."""
+        shapes: dict[str, tuple[int, ...]] = {
+            "mlp.gate.weight": (self.count, hidden),
+            "mlp.experts.gate_up_proj": (self.count, 2 * self.inner, hidden),
+            "mlp.experts.down_proj": (self.count, hidden, self.inner),
+        }
+        if self.corrected:
+            shapes["mlp.gate.e_score_correction_bias"] = (self.count,)
+        if self.shared:
+            sizes = {"gate": (self.shared, hidden), "up": (self.shared, hidden), "down": (hidden, self.shared)}
+            shapes |= {f"mlp.shared_expert.{part}_proj.weight": size for part, size in sizes.items()}
+        if self.shared_gate:
+            shapes["mlp.shared_expert_gate.weight"] = (1, hidden)
+        return shapes
 
 
 @dataclass(frozen=True)
 class HeadConfig:
     """A head's sizes and its conventions. ``wide``: the first layer reads [embedding; state] (EAGLE-3); else a projection of
-    both enters it (EAGLE)."""
+    both enters it (EAGLE), of their norms where they are ``paired``, with whole layers and a norm behind it (MTP)."""
 
     vocab_size: int
     hidden: int
@@ -77,6 +120,18 @@ class HeadConfig:
     mlp_bias: bool = False
     head_norms: bool = False
     """Whether queries and keys are normalised (Qwen3)."""
+    layer_norms: bool = False
+    """Whether queries and keys pass layer norms with weights and biases by head (Chameleon)."""
+    first_norm: bool = False
+    """Whether the first layer of a narrow head normalises its input, as all others do."""
+    queries: int = 0
+    """Learned queries that compress a picture (ViSpec): the last one's answer is added to all states behind it, the others'
+    stand for the picture; 0 compresses nothing."""
+    paired: bool = False
+    gated: bool = False
+    """Whether what attention gives passes a gate that the queries' projection holds beside each head (Qwen3.5)."""
+    experts: Experts | None = None
+    """In place of a dense feed-forward."""
 
     @property
     def taps(self) -> tuple[int, ...]:
@@ -95,29 +150,48 @@ class HeadConfig:
             shapes |= {f"fc_norm.{tap}.weight": (self.target_hidden,) for tap in range(len(self.taps))}
         for layer in range(self.layers):
             shapes |= {f"layers.{layer}.{name}": shape for name, shape in self._layer(layer).items()}
-        if self.wide:
+        if self.paired:
+            shapes |= {"embedding_norm.weight": (hidden,), "state_norm.weight": (hidden,)}
+        if self.wide or self.paired:
             shapes["norm.weight"] = (hidden,)
+        if self.queries:
+            shapes |= self._compression()
         return shapes
+
+    def _compression(self) -> dict[str, tuple[int, ...]]:
+        size, square = self.hidden // self.heads, (self.hidden, self.hidden)
+        shapes: dict[str, tuple[int, ...]] = {"imadpt.q": (self.queries, self.heads, size), "imadpt.o_proj.weight": square}
+        for part in "kv":
+            shapes[f"imadpt.{part}_proj.weight"] = square
+            if self.attention_bias:
+                shapes[f"imadpt.{part}_proj.bias"] = (self.hidden,)
+        shapes["img_fc.weight"] = (self.hidden, 2 * self.hidden)
+        return shapes | ({"img_fc.bias": (self.hidden,)} if self.bias else {})
 
     def _layer(self, layer: int) -> dict[str, tuple[int, ...]]:
         hidden, width = self.hidden, self.hidden * (2 if self.wide and layer == 0 else 1)
         queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
         shapes: dict[str, tuple[int, ...]] = {
-            "self_attn.q_proj.weight": (queries, width),
+            "self_attn.q_proj.weight": (2 * queries if self.gated else queries, width),
             "self_attn.k_proj.weight": (keys, width),
             "self_attn.v_proj.weight": (keys, width),
             "self_attn.o_proj.weight": (hidden, queries),
-            "mlp.gate_proj.weight": (self.inner, hidden),
-            "mlp.up_proj.weight": (self.inner, hidden),
-            "mlp.down_proj.weight": (hidden, self.inner),
             "post_attention_layernorm.weight": (hidden,),
         }
-        if self.wide or layer > 0:
+        if self.experts is None:
+            dense = {"gate": (self.inner, hidden), "up": (self.inner, hidden), "down": (hidden, self.inner)}
+            shapes |= {f"mlp.{part}_proj.weight": size for part, size in dense.items()}
+        else:
+            shapes |= self.experts.shapes(hidden)
+        if self.wide or self.paired or self.first_norm or layer > 0:
             shapes["input_layernorm.weight"] = (hidden,)
         if self.wide and layer == 0:
             shapes["hidden_norm.weight"] = (hidden,)
         if self.head_norms:
             shapes |= {"self_attn.q_norm.weight": (self.head_size,), "self_attn.k_norm.weight": (self.head_size,)}
+        if self.layer_norms:
+            for name, heads in (("q", self.heads), ("k", self.kv_heads)):
+                shapes |= {f"self_attn.{name}_norm.{part}": (heads, self.head_size) for part in ("weight", "bias")}
         biased = [f"self_attn.{part}_proj" for part in "qkv" if self.attention_bias]
         biased += ["self_attn.o_proj"] if self.output_bias else []
         biased += [f"mlp.{part}_proj" for part in ("gate", "up", "down") if self.mlp_bias]

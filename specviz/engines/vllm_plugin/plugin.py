@@ -2,7 +2,7 @@
 
 One worker sees all of it: the last stage of the pipeline, where there are logits, and there the first rank of the tensor
 parallel group, since all ranks sample alike. All others return at once. Nothing waits for a GPU: times are its events,
-numbers are copied while it goes on, and a thread of their own makes steps of them (:mod:`.writer`).
+numbers are copied while it goes on, and a process of their own makes steps of them (:mod:`.scribe`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from specviz.engines.vllm_plugin.writer import Mark, Round, Writer
+from specviz.engines.vllm_plugin.labels import DRAFTER, INFO, SETTINGS
+from specviz.engines.vllm_plugin.rounds import Mark, Round, Sender
 
 FOLDER = "SPECVIZ_VLLM_TRACES"
 TOP = 3
@@ -27,12 +28,43 @@ def register() -> None:
     folder = os.environ.get(FOLDER)
     if not folder:
         return
+    from vllm.v1.metrics import loggers
     from vllm.v1.worker import gpu_model_runner
+
+    _tell_configuration(loggers.PrometheusStatLogger)
 
     runner = gpu_model_runner.GPUModelRunner
     if not hasattr(runner, _OURS):
         setattr(runner, _OURS, None)
         _around(runner, folder)
+
+
+def _tell_configuration(logger: Any) -> None:
+    """A line of ``/metrics`` that says how the server speculates, so that a client can see what it compares with."""
+    if hasattr(logger, _OURS):
+        return
+    setattr(logger, _OURS, None)
+    plain_initialized = logger.log_engine_initialized
+
+    def log_engine_initialized(self: Any) -> None:
+        plain_initialized(self)
+        try:
+            speculative = self.vllm_config.speculative_config
+            labels = {name: _label(getattr(speculative, name, None)) for name in SETTINGS}
+            labels[DRAFTER] = os.environ.get(DRAFTER, "") if labels["method"] == "custom_class" else ""
+            help_text = "How this server speculates; no method where it does not."
+            gauge = self._gauge_cls(name=INFO, documentation=help_text, multiprocess_mode="mostrecent", labelnames=list(labels))
+            gauge.labels(**labels).set(1)
+        except Exception:  # a viewer must not stop a server
+            _LOG.exception("specviz does not tell how this server speculates; the server goes on.")
+
+    logger.log_engine_initialized = log_engine_initialized
+
+
+def _label(value: object) -> str:
+    """A setting as a label: without the folders that a model lies in."""
+    text = "" if value is None else str(value)
+    return os.path.basename(text.rstrip("/")) if text.startswith("/") else text
 
 
 def _around(runner: Any, folder: str) -> None:
@@ -93,7 +125,7 @@ class Listener:
 
         self.runner = runner
         self.active = get_pp_group().is_last_rank and get_tp_group().is_first_rank
-        self._writer = Writer(folder, runner.vllm_config) if self.active else None
+        self._sender = Sender(folder, runner.vllm_config) if self.active else None
         self._round: Round | None = None
         self._draft: tuple[Mark, Mark] | None = None
         self._drafting: Mark | None = None
@@ -119,11 +151,11 @@ class Listener:
 
     def begin(self, scheduler_output: Any) -> None:
         """A round starts; requests that ended since the last one are over."""
-        assert self._writer is not None
+        assert self._sender is not None
         for name in scheduler_output.finished_req_ids:
             if name in self._known:
                 self._known.discard(name)
-                self._writer.finish(name)
+                self._sender.finish(name)
         self._round = None
         if scheduler_output.total_num_scheduled_tokens:
             self._round = Round(begun=self._mark(), draft=self._draft, idle_since=self._ended)
@@ -182,8 +214,8 @@ class Listener:
         self._draft = told.next_draft
         told.ended = self._ended = self._mark()
         told.to_host(self.runner.device)
-        assert self._writer is not None
-        self._writer.take(told)
+        assert self._sender is not None
+        self._sender.take(told)
 
     def _meet(self, name: str) -> None:
         """A request seen for the first time."""
@@ -191,8 +223,8 @@ class Listener:
             return
         self._known.add(name)
         request = self.runner.requests[name]
-        assert self._writer is not None
-        self._writer.start(name, list(request.prompt_token_ids or ()), request.sampling_params)
+        assert self._sender is not None
+        self._sender.start(name, list(request.prompt_token_ids or ()), request.sampling_params)
 
     def _temperatures(self, told: Round, device: torch.device) -> torch.Tensor | None:
         """Each row's temperature [row, 1], or None where all are greedy or 1: p is that of the warped distribution."""

@@ -54,8 +54,9 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         self._view: View | None = None
         self._kept_places: tuple[int, ...] = layout.visual
         self._embeddings: Tensor | None = None
+        self._thoughts: Tensor | None = None
         self._map: AttentionEntropyNote | None = None
-        self._rows: list[tuple[tuple[int, ...], Tensor]] = []
+        self._noted: list[tuple[tuple[int, ...], Tensor]] = []
         self._aside: AbstractContextManager[None] = nullcontext()
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
@@ -71,9 +72,9 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         self._stepper = self._shared.watching(context.untimed) if context.record_notes else self._shared
         self._stepper.reach(len(context.ids) + context.max_depth + 2)
         prefill = view.prefill(prefill)
-        self._embeddings = prefill.hidden[EMBEDDINGS]
+        self._embeddings, self._thoughts = prefill.hidden[EMBEDDINGS], prefill.hidden[self.taps[0]]
         super().begin(view.context(context), prefill)
-        self._embeddings = None
+        self._embeddings = self._thoughts = None
         self._forget()
 
     def _chosen(self, hidden: Hidden) -> tuple[int, ...]:
@@ -103,31 +104,32 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
                 while node:
                     path.insert(0, tokens[node])
                     node = parents[node]
-                self._rows.append((tuple(path), row))
+                self._noted.append((tuple(path), row))
         self._forget(rows=False)
 
     def _forget(self, rows: bool = True) -> None:
         if self._stepper.watched is not None:
             self._stepper.watched.clear()
         if rows:
-            self._rows = []
+            self._noted = []
 
     def _opened(self, cache: Any) -> None:
-        assert self._embeddings is not None
-        self._stepper.lead(cache, self._embeddings[:1], self._places(torch.tensor([-1], device=self._embeddings.device)))
+        assert self._embeddings is not None and self._thoughts is not None
+        first = self._places(torch.tensor([-1], device=self._embeddings.device))
+        self._stepper.lead(cache, self._embeddings[:1], first, self._thoughts)
 
     def _places(self, places: Tensor) -> Tensor:
         """Row i holds the view's token i + 1, whose position is its place in the whole text."""
         assert self._view is not None
         return self._view.places(places + 1)
 
-    def _pictured(self, tokens: Tensor, first: int) -> Tensor | None:
-        return None if self._embeddings is None else self._embeddings[first : first + len(tokens)]
+    def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
+        return {} if self._embeddings is None else {"embedded": self._embeddings[first : first + len(tokens)]}
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         with self._aside:
-            looks = [self._look(path, row) for path, row in self._rows[:ROWS]]
-        self._rows = []
+            looks = [self._look(path, row) for path, row in self._noted[:ROWS]]
+        self._noted = []
         if self._map is not None:
             note, self._map = replace(self._map, looks=looks), None
         else:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from specviz.drafters.language_model import LanguageModelDrafter, SmallModel
+from specviz.drafters.language_model import LanguageModelDrafter, TaughtModel
 from specviz.drafters.memory.prompt_copy import PromptCopy
 from specviz.engine.interfaces import Context, TargetPass
 from specviz.engine.to_device import to_device
@@ -23,9 +24,9 @@ NOTHING: Share = (0.0, 0.0)
 
 
 class JudgedModel(LanguageModelDrafter):
-    """A small language model. What it would have said along a text takes one forward over what is new of it."""
+    """A language model. What it would have said along a text takes one forward over what is new of it."""
 
-    def __init__(self, open_model: Callable[[int], SmallModel], context_length: int, ahead: int) -> None:
+    def __init__(self, open_model: Callable[[int], TaughtModel], context_length: int, ahead: int) -> None:
         super().__init__(open_model, context_length)
         self._ahead = ahead
         self._hindsight_calls = 0
@@ -50,13 +51,13 @@ class JudgedModel(LanguageModelDrafter):
 
     def _along(self, text: list[int], start: int) -> Tensor:
         """Logits [token, support] after each token from ``start`` on; the cache then holds all of ``text``."""
-        assert isinstance(self._model, SmallModel)
+        model = cast("TaughtModel", self._model)
         drafting = self._calls
         if len(self._fed) < start:  # an arm that slept through some rounds
             self._feed(text[:start])
         if len(self._fed) + self._unseen > start:
-            self._model.rewind(start)
-        rows = self._model.extend_all(text[start:])
+            model.rewind(start)
+        rows = model.extend_all(text[start:])
         self._fed, self._agreed, self._unseen = text, len(text), 0
         self._hindsight_calls += 1 + self._calls - drafting
         self._calls = drafting
@@ -68,8 +69,10 @@ class JudgedModel(LanguageModelDrafter):
         return count
 
     def _compared(self, rows: Tensor, emitted: Sequence[int], distributions: Tensor | None) -> list[Share]:
-        assert self._model is not None and self._model.support is not None
+        assert self._model is not None
         support = self._model.support
+        if support is None:
+            support = torch.arange(rows.shape[-1], device=rows.device)
         written = to_device(list(emitted), rows.device)
         if distributions is None:
             right = (support[rows.argmax(-1)] == written).tolist()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from specviz.engine.interfaces import Composition
     from specviz.methods.hedgespec.online_learners import Chooser
-    from specviz.methods.resources import MethodResources
+    from specviz.methods.resources import TextResources
 
 DOMAINS = ("code", "maths", "stories", "translation")
 COPY = "copy"
@@ -22,7 +22,8 @@ ARMS = (*DOMAINS, COPY)
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper has seven EAGLE-3 heads a target; here it is four small draft models and prompt lookup."""
+    """The paper has seven EAGLE-3 heads a target; here it is four small draft models, or those that are named with commas between
+    them as the draft, and prompt lookup."""
 
     gamma: int = number(5, 1, 12, "Tokens drafted in a round; the paper's K.", "tokens")
     loss: str = choice("length", ("length", "acceptance"), "What arms are compared by: expected tokens a round, or first drafts.")
@@ -52,25 +53,34 @@ class Parameters:
     parameters=Parameters,
     weights=("small_draft", "arms"),
 )  # fmt: skip
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, parts: TextResources) -> Composition:
+    from specviz.errors import BadInput
     from specviz.methods.hedgespec.online_learners import Fixed, NormalHedge
 
+    names = arm_names(parts)
     if parameters.arm != "all":
-        return choosing(parts, Fixed(len(ARMS), ARMS.index(parameters.arm)), parameters.gamma, parameters.loss)
-    chooser = recalled(parts, "hedge", parameters.loss, parameters.remember, lambda: NormalHedge(len(ARMS)))
+        if parameters.arm not in names:
+            raise BadInput(f"There is no arm {parameters.arm} among the drafters named: choose all or copy, or name one drafter.")
+        return choosing(parts, Fixed(len(names), names.index(parameters.arm)), parameters.gamma, parameters.loss)
+    chooser = recalled(parts, "hedge", parameters.loss, parameters.remember, lambda: NormalHedge(len(names)))
     chooser.keep, chooser.debt = parameters.keep, parameters.debt
     return choosing(parts, chooser, parameters.gamma, parameters.loss)
+
+
+def arm_names(parts: TextResources) -> tuple[str, ...]:
+    """Those that ship, or the draft models that the user named, and copying."""
+    return ARMS if parts.uses_shipped_weights else (*parts.draft_models(), COPY)
 
 
 Learner = TypeVar("Learner")
 
 
-def recalled(parts: MethodResources, kind: str, loss: str, remember: bool, make: Callable[[], Learner]) -> Learner:
-    """The chooser that this user's last run left, or a new one."""
-    return parts.remember((kind, parts.target.name, loss), make) if remember else make()
+def recalled(parts: TextResources, kind: str, loss: str, remember: bool, make: Callable[[], Learner]) -> Learner:
+    """The chooser that this user's last run over the same arms left, or a new one."""
+    return parts.remember((kind, parts.target.name, loss, *arm_names(parts)), make) if remember else make()
 
 
-def choosing(parts: MethodResources, chooser: Chooser, gamma: int, loss: str = "length") -> Composition:
+def choosing(parts: TextResources, chooser: Chooser, gamma: int, loss: str = "length") -> Composition:
     """All arms under a chooser."""
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.language_model import SmallModel
@@ -82,10 +92,20 @@ def choosing(parts: MethodResources, chooser: Chooser, gamma: int, loss: str = "
     from specviz.trees.sampled import Sampled
 
     def opened(name: str) -> Callable[[int], SmallModel]:
-        return lambda capacity: SmallModel(models[name], capacity)
+        return lambda capacity: SmallModel(shipped[name], capacity)
 
-    models = parts.drafter_weights("arms")
-    length = parts.target.context_length
-    arms: list[Arm[Any]] = [Arm(name, JudgedModel(opened(name), length, gamma), Sampled(chain(gamma))) for name in DOMAINS]
+    drafters: dict[str, JudgedModel] = {}
+    warnings: list[str] = []
+    if parts.uses_shipped_weights:
+        shipped = parts.drafter_weights("arms")
+        drafters = {name: JudgedModel(opened(name), parts.target.context_length, gamma) for name in DOMAINS}
+    else:
+        for name, model in parts.draft_models().items():
+            drafters[name] = JudgedModel(model.open, model.context_length, gamma)
+            warnings += model.warnings
+    arms: list[Arm[Any]] = [Arm(name, drafter, Sampled(chain(gamma))) for name, drafter in drafters.items()]
     arms.append(Arm(COPY, JudgedCopy(3, 1, gamma), Copied()))
-    return Composition(DrafterSelector(arms, chooser, gamma, loss), Rejection(), draft_name="arms")
+    draft_name = "arms" if parts.uses_shipped_weights else ", ".join(drafters)
+    return Composition(
+        DrafterSelector(arms, chooser, gamma, loss), Rejection(), draft_name=draft_name, warnings=tuple(dict.fromkeys(warnings))
+    )

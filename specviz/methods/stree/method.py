@@ -57,7 +57,7 @@ class Parameters:
     look_at="The mask is no longer 0 or 1: each square is what is left of an ancestor after its path's decay.",
     parameters=Parameters,
     weights=("hybrid", "hybrid_draft"),
-    targets=("hybrid-small", "bamba-9b", "mamba-codestral-7b"),
+    targets=("hybrid-small", "bamba-9b", "mamba-codestral-7b", "qwen3.5-0.8b", "qwen3.5-2b"),
     needs_draft=True,
 )
 def compose(parameters: Parameters, parts: TextResources) -> Composition:
@@ -73,7 +73,7 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
 
     if not isinstance(parts.target, HybridTarget):
         raise ModelUnavailable(
-            f"STree is about targets with state-space layers, and all layers of {parts.target.name} attend: choose "
+            f"STree is about targets with recurrent layers, and all layers of {parts.target.name} attend: choose "
             "hybrid-small as the target, or another method."
         )
     draft = parts.draft_model()

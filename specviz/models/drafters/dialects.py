@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from specviz.errors import ModelUnavailable
-from specviz.models.drafters import published_eagle, published_eagle3, published_medusa, published_speculators
+from specviz.models.drafters import (
+    published_dream,
+    published_eagle,
+    published_eagle3,
+    published_medusa,
+    published_mtp,
+    published_speculators,
+)
 from specviz.models.drafters.head_settings import OURS
 from specviz.models.hub.published import Fit, Repository
 
@@ -22,6 +29,9 @@ class Dialect:
 
 
 EAGLE = Dialect("EAGLE-1/2 heads (SafeAILab, HASS)", "eagle", published_eagle.feature_head)
+MSD = Dialect("EAGLE-1/2 heads for pictures, which enter as they are (MSD)", "eagle", published_eagle.seeing_head)
+VISPEC = Dialect("EAGLE-1/2 heads for pictures, compressed by learned queries (ViSpec)", "eagle", published_eagle.seeing_head)
+DREAM = Dialect("a DREAM drafter", "dream", published_dream.cross_net)
 EAGLE3 = Dialect("EAGLE-3 heads, flat settings (SafeAILab, SpecForge, AngelSlim)", "eagle3", published_eagle3.feature_head)
 SPECULATORS = Dialect("EAGLE-3 heads of the speculators library", "eagle3", published_speculators.feature_head)
 MEDUSA = Dialect("Medusa heads", "medusa", published_medusa.parallel_net)
@@ -39,12 +49,10 @@ _SPECULATORS = {
     "dspark": _BY_ARCHITECTURE["DSpark"],
     "mtp": Dialect("MTP layers of the speculators library"),
 }
-MTP = Dialect("a checkpoint with MTP layers of its own (mtp.*), which draft for that very model")
+MTP = Dialect("a checkpoint's own MTP layers, which draft for that very model", "eagle", published_mtp.feature_head)
 EMPTY_MTP = Dialect(
     "a checkpoint whose config.json promises MTP layers and whose files hold none: an engine would draft with random ones"
 )
-_PROMISES = ("mtp_num_hidden_layers", "num_mtp_layers", "num_nextn_predict_layers")
-"""Settings by which a model says how many MTP layers it has."""
 MODEL = Dialect("a whole model, no heads for one")
 UNKNOWN = Dialect("no drafter whose layout is known")
 
@@ -57,24 +65,29 @@ def dialect_of(stored: Repository) -> Dialect:
     architectures = " ".join(map(str, config.get("architectures") or ()))
     if named := [dialect for word, dialect in _BY_ARCHITECTURE.items() if word.lower() in architectures.lower()]:
         return named[0]
-    if any(name.startswith("mtp.") for name in names):
+    if published_mtp.mtp_names(stored):
         return MTP
-    if _promises_mtp(config) and not any("nextn" in name or ".eh_proj." in name for name in names):
+    if published_mtp.promises(config) and not any("nextn" in name for name in names):
         return EMPTY_MTP
     if published_medusa.is_medusa(stored.files):
         return MEDUSA
+    if published_dream.is_dream(names):
+        return DREAM
     if "layers.1.self_attn.q_proj.weight" in names and "fc.weight" not in names:
         return MODEL
     wide = {"midlayer.hidden_norm.weight", "layers.0.hidden_norm.weight", "midlayer.self_attn.q_proj.weight", "d2t"}
     if wide & names or "eagle3" in architectures.lower():
         return EAGLE3
-    return EAGLE if "fc.weight" in names else UNKNOWN
+    if "imadpt.q" in names:
+        return VISPEC
+    if "fc.weight" not in names:
+        return UNKNOWN
+    return MSD if published_eagle.is_msd(config) else EAGLE
 
 
-def _promises_mtp(config: Mapping[str, Any]) -> bool:
-    inner = config.get("text_config")
-    settings = [config, *([inner] if isinstance(inner, Mapping) else [])]
-    return any(one.get(name) not in (None, 0) for one in settings for name in _PROMISES)
+def drafting(stored: Repository) -> Repository:
+    """The folder without the tensors that are the target's own, where drafting layers lie among them."""
+    return published_mtp.mtp_part(stored) if dialect_of(stored) is MTP else stored
 
 
 def read(kind: str, stored: Repository, target: Fit) -> Any:
@@ -88,5 +101,5 @@ def read(kind: str, stored: Repository, target: Fit) -> Any:
     raise ModelUnavailable(f"{stored.name} is {dialect.title}{also}; {kind} wants heads made for it. {OURS}")
 
 
-KINDS = tuple(dict.fromkeys(dialect.kind for dialect in (EAGLE, EAGLE3, MEDUSA)))
+KINDS = tuple(dict.fromkeys(dialect.kind for dialect in (EAGLE, EAGLE3, MEDUSA, DREAM)))
 """Methods whose published heads are read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ SMALL = "small_draft"
 WEIGHTS = Path(__file__).resolve().parents[3] / "assets" / "weights"
 FILE = WEIGHTS / f"{SMALL}.safetensors"
 _LOCK = threading.Lock()
-_KEPT: dict[str, Any] = {}
+_KEPT: weakref.WeakKeyDictionary[Any, SmallLM] = weakref.WeakKeyDictionary()
 Progress = Callable[[str, float | None], None]
 
 
@@ -52,6 +53,16 @@ def draft_model(name: str | None, loaded: LoadedText, target: TextTarget, progre
     )
 
 
+def several_models(names: str, loaded: LoadedText, target: TextTarget, progress: Progress) -> dict[str, DraftModel]:
+    """The draft models in ``names``, with commas between them, by what their names end in. Raises ModelUnavailable as
+    :func:`draft_model` does, and where two end alike."""
+    given = [name.strip() for name in names.split(",") if name.strip()]
+    short = {name.rstrip("/").rsplit("/", 1)[-1]: name for name in given}
+    if len(short) < len(given):
+        raise ModelUnavailable(f"Two of the draft models in {names} have one name: give each once, or rename a folder.")
+    return {label: draft_model(name, loaded, target, progress) for label, name in short.items()}
+
+
 def _imitates(draft: Path, target: Path) -> None:
     """Raises ModelUnavailable when the drafter in ``draft`` did not learn from the model in ``target``."""
     if card_in(draft).get(IMITATES) != named(target):
@@ -63,7 +74,7 @@ def _imitates(draft: Path, target: Path) -> None:
 
 def named_draft(name: str, loaded: LoadedText, target: TextTarget, progress: Progress) -> tuple[TextTarget, tuple[str, ...]]:
     """The model called ``name``, which has to share the target's tokenizer, and what the user should know of it."""
-    draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), target.device.type, progress)
+    draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), str(target.device), progress)
     same_tokenizer(loaded, draft)
     model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
     return model, tuple(word for word in (*draft.warnings, model.warning) if word)
@@ -77,10 +88,10 @@ def shipped_small(loaded: LoadedText, target: TextTarget) -> SmallLM:
             "neither. Name a draft model with the target's tokenizer."
         )
     with _LOCK:
-        if _KEPT.get("of") is not target.model:
+        small = _KEPT.get(target.model)
+        if small is None:
             embedding = target.model.get_input_embeddings().weight
-            _KEPT.update(of=target.model, small=load_small(FILE, embedding, target.dtype, target.device))
-        small: SmallLM = _KEPT["small"]
+            small = _KEPT[target.model] = load_small(FILE, embedding, target.dtype, target.device)
     return small
 
 

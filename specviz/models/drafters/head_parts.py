@@ -14,6 +14,8 @@ from specviz.models.drafters.head_settings import OURS, whole_number
 from specviz.models.hub.published import Fit, Repository, refuse_strangers, shaped
 
 _BESIDE = frozenset({"lm_head.weight", "d2t", "t2d", "embed_tokens.weight"})
+_ROUTER = ("mlp.gate.weight", "mlp.gate.e_score_correction_bias")
+"""What chooses experts keeps float32: differences that halves cannot hold decide."""
 _OF_THE_TARGET = frozenset({"verifier_lm_head.weight", "verifier_norm.weight"})
 """What some trainers store of the target beside the head; nothing of drafting reads it."""
 
@@ -54,9 +56,11 @@ def fitting_taps(name: str, taps: tuple[int, ...], layers: int) -> tuple[int, ..
 
 
 def assembled(
-    stored: Repository, target: Fit, names: Mapping[str, str], config: HeadConfig, kind: str, notes: tuple[str, ...] = ()
-) -> FeatureHead:
-    """The head with its tensors checked one by one, in the target's number format.
+    stored: Repository, target: Fit, names: Mapping[str, str], config: HeadConfig, kind: str, notes: tuple[str, ...] = (),
+    shorter: bool = False,
+) -> FeatureHead:  # fmt: skip
+    """The head with its tensors checked one by one, in the target's number format. ``shorter`` lets its embedding end before
+    the target's does, which then has the rest.
 
     Raises ModelUnavailable naming the tensor that is missing, of another shape, or without a place in this dialect.
     """
@@ -64,13 +68,17 @@ def assembled(
     for name, shape in shapes.items():  # before anything is converted: a config that is wrong must not make us reserve room
         shaped(stored, names, name, shape)
     refuse_strangers(stored, {name: own for name, own in names.items() if name not in _OF_THE_TARGET}, {*shapes, *_BESIDE}, kind)
-    embedding = _embedding(stored, target, names, config.hidden)
+    embedding = _embedding(stored, target, names, config.hidden, shorter)
     head, ids = _head_and_ids(stored, target, names, config.hidden)
-    tensors = {name: shaped(stored, names, name, shape).to(target.head) for name, shape in shapes.items()}
+    like, exact = target.head, torch.promote_types(target.head.dtype, torch.float32)
+    tensors = {
+        name: shaped(stored, names, name, shape).to(like.device, exact if name.endswith(_ROUTER) else like.dtype)
+        for name, shape in shapes.items()
+    }
     for name, value in tensors.items():
         if not bool(torch.isfinite(value).all()):
             raise ModelUnavailable(f"{names[name]} of {stored.name} holds values that are no numbers. Get the heads anew.")
-    if target.layers in config.taps:
+    if target.layers in config.taps and not config.paired:  # MTP layers are given that state by every engine
         last = f"reads hidden state {target.layers}, the last: here it is the state after the final norm"
         notes = (*notes, f"It {last}, in engines often the one before it.")
     unused = tuple(
@@ -84,11 +92,15 @@ def conventions(taps: tuple[int, ...], eps: Any, **more: Any) -> HeadConventions
     return HeadConventions(taps=taps, eps=float(1e-6 if eps is None else eps), **more)
 
 
-def _embedding(stored: Repository, target: Fit, names: Mapping[str, str], hidden: int) -> Tensor:
+def _embedding(stored: Repository, target: Fit, names: Mapping[str, str], hidden: int, shorter: bool) -> Tensor:
     """The heads' own embedding where they bring one, which may have been trained; the target's where it is the same."""
     if "embed_tokens.weight" not in names:
         return target.embedding
-    own = shaped(stored, names, "embed_tokens.weight", (target.embedding.shape[0], hidden)).to(target.embedding)
+    rows = target.embedding.shape[0]
+    if shorter:  # the target was published once more with tokens for the picture behind the words
+        rows = min(rows, len(stored.tensor(names["embed_tokens.weight"])))
+    own = shaped(stored, names, "embed_tokens.weight", (rows, hidden)).to(target.embedding)
+    own = torch.cat((own, target.embedding[rows:])) if rows < len(target.embedding) else own
     return target.embedding if torch.equal(own, target.embedding) else own
 
 

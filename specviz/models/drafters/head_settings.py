@@ -125,9 +125,9 @@ def rotary(stored: Repository, settings: Mapping[str, Any], size: int, woven: bo
     said: dict[str, Any] = {"theta": theta}
     if sections := rope.pop("mrope_section", None):
         said |= {"sections": tuple(map(int, sections)), "sections_woven": bool(rope.pop("mrope_interleaved", woven))}
-        if sum(said["sections"]) != size // 2 or len(sections) != 3:
+        if sum(said["sections"]) != int(size * factor) // 2 or len(sections) != 3:
             raise ModelUnavailable(
-                f"{name} deals out {shown(sections)} rotary rates (mrope_section), and has {size // 2}. {OURS}"
+                f"{name} deals out {shown(sections)} rotary rates (mrope_section), and has {int(size * factor) // 2}. {OURS}"
             )
         kind = "default" if kind == "mrope" else kind
     if kind == "default" and factor == 1:

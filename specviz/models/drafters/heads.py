@@ -6,16 +6,18 @@ import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specviz.drafters.cross_stepper import CrossStepper
 from specviz.drafters.feature_stepper import FeatureStepper, Product, plain
 from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.memory import ngram_model
 from specviz.drafters.networks import block_net, feature_file, masked_lm, parallel_net
+from specviz.drafters.networks.cross_net import CrossNet
 from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.networks.recurrent_net import RecurrentNet, RecurrentStepper
@@ -27,8 +29,7 @@ from specviz.models.drafters.arms import load_arms
 from specviz.models.drafters.lora_heads import load_changed
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.published import Fit, open_repository
-from specviz.models.packing import PackedLinear, can_pack, packs
-from specviz.models.text.load import LoadedText
+from specviz.models.packing import AGREE, PackedLinear, can_pack, packs
 from specviz.targets.text import TextTarget
 
 WEIGHTS = Path(__file__).resolve().parents[3] / "assets" / "weights"
@@ -50,7 +51,17 @@ _LOCK = threading.RLock()
 _KEPT: weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], Any]] = weakref.WeakKeyDictionary()
 
 
-def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress = silent) -> Any:
+class Loaded(Protocol):
+    """A loaded target, whatever it works on."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tokenizer_hash(self) -> str: ...
+
+
+def load_heads(kind: str, draft: str | None, loaded: Loaded, target: TextTarget, progress: Progress = silent) -> Any:
     """The drafting network of this ``kind`` for the target: a name in the readers above or in CHANGED, or "arms"
     for a draft model by domain.
 
@@ -64,7 +75,7 @@ def load_heads(kind: str, draft: str | None, loaded: LoadedText, target: TextTar
     return cached(target, ("network", kind, version(path)), lambda: _read(kind, path, loaded, target))
 
 
-def drafting_heads(kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress = silent) -> Any:
+def drafting_heads(kind: str, draft: str | None, loaded: Loaded, target: TextTarget, progress: Progress = silent) -> Any:
     """The same network made ready to draft: laid out for this machine where that pays, shared by all runs."""
     network = load_heads(kind, draft, loaded, target, progress)
     if isinstance(network, parallel_net.ParallelNet):
@@ -73,6 +84,8 @@ def drafting_heads(kind: str, draft: str | None, loaded: LoadedText, target: Tex
         return cached(target, ("laid out", id(network)), lambda: network.laid_out(layout_for(network)))
     if isinstance(network, RecurrentNet):
         return cached(target, ("stepper", id(network)), lambda: RecurrentStepper(network, layout_for(network)))
+    if isinstance(network, CrossNet):
+        return cached(target, ("stepper", id(network)), lambda: CrossStepper(network, layout_for(network)))
     if isinstance(network, FeatureHead):
         return cached(target, ("stepper", id(network)), lambda: HeadStepper(network, packed if packs(network.head) else plain))
     if not isinstance(network, FeatureNet):
@@ -85,7 +98,7 @@ def ours(draft: str | None) -> bool:
     return not draft or draft in {*_READERS, *CHANGED, "arms"}
 
 
-def shipped(kind: str, loaded: LoadedText) -> Path:
+def shipped(kind: str, loaded: Loaded) -> Path:
     """The file of ``kind`` that ships, made for this target's tokenizer."""
     path = WEIGHTS / f"{kind}.safetensors"
     if not path.is_file():
@@ -102,7 +115,7 @@ def shipped(kind: str, loaded: LoadedText) -> Path:
     return path
 
 
-def published(kind: str, name: str, loaded: LoadedText, target: TextTarget, progress: Progress = silent) -> Any:
+def published(kind: str, name: str, loaded: Loaded, target: TextTarget, progress: Progress = silent) -> Any:
     """The heads that others published as ``name``, on this target."""
     if kind not in dialects.KINDS:
         known = " and ".join((", ".join(dialects.KINDS[:-1]), dialects.KINDS[-1]))
@@ -121,7 +134,8 @@ def fit_of(name: str, target: TextTarget) -> Fit:
     """What heads for this target have to fit."""
     model = target.model
     layers = int(model.config.get_text_config().num_hidden_layers)
-    return Fit(name, layers, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    return Fit(name, layers, *(part.to(target.device) for part in shared))
 
 
 def _laid_out(network: parallel_net.ParallelNet) -> parallel_net.ParallelNet:
@@ -140,11 +154,12 @@ def packed(weight: Tensor) -> Product:
     linear.weight = nn.Parameter(weight, requires_grad=False)
     module = PackedLinear(linear, keep_weight=False)
     probe = torch.linspace(-1, 1, 3 * weight.shape[1], dtype=weight.dtype).view(3, -1)
-    agrees = torch.allclose(module(probe), F.linear(probe, weight), atol=1e-3, rtol=1e-3)
+    apart = AGREE[weight.dtype]
+    agrees = torch.allclose(module(probe), F.linear(probe, weight), atol=apart, rtol=apart)
     return module if agrees else plain(weight)
 
 
-def _read(kind: str, path: Path, loaded: LoadedText, target: TextTarget) -> Any:
+def _read(kind: str, path: Path, loaded: Loaded, target: TextTarget) -> Any:
     if kind in CHANGED:
         base = CHANGED[kind]
         return load_changed(path, load_heads(base, None, loaded, target), WEIGHTS / f"{base}.safetensors")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from specviz.drafters.intermediate import FittedSession, IntermediateModel, SmallSession
 from specviz.drafters.networks.fused_decoder import LeanDecoder
 from specviz.drafters.networks.fused_session import LeanSession
 from specviz.engine.cost import CostCurve, measure
+from specviz.engine.interfaces import Session
 from specviz.errors import ModelUnavailable
 from specviz.models.cost_curves import known_curve, measured_curve
+from specviz.models.drafters.captured_copy import ShorterSession, captured_copy
 from specviz.models.drafters.drafts import named_draft, shipped_small
 from specviz.models.drafters.quantisation import layouts_of
 from specviz.models.drafters.quantised_copy import check_copy, lean_copy
@@ -27,6 +29,8 @@ TITLES = {
     "plain_copy": "the target in its own numbers, run with fewer operations",
     "small_draft": "the small draft model",
 }
+CAPTURED = {"int8": TITLES["int8"], "fewer_layers": "the target in 8 bits without two of its layers"}
+"""Copies that a GPU makes, where a model's own class is captured; it has no product in 4 bits here."""
 WIDTHS = (1, 2, 4, 8, 16, 32)
 LEFT_OUT = 2
 """Layers that ``fewer_layers`` lacks."""
@@ -50,6 +54,8 @@ def intermediate_model(
                 kind, target, lambda capacity, taps: SmallSession(small, capacity), progress, states=False, branches=False
             )
         progress(f"Making {TITLES[kind]}", None)
+        if target.device.type != "cpu" and kind in CAPTURED:
+            return _captured(kind, target, progress)
         decoder = _cached(target, kind, lambda: _copy(kind, target))
         return _intermediate(kind, target, lambda capacity, taps: LeanSession(decoder, capacity, taps), progress)
 
@@ -66,26 +72,54 @@ def _copy(kind: str, target: TextTarget) -> LeanDecoder:
     check_copy(target)
     if kind == "plain_copy":
         return lean_copy(target)
+    return lean_copy(target, layouts_of("int8" if kind == "int8" else "int4", target.device), _chosen(kind, target))
+
+
+def _chosen(kind: str, target: TextTarget) -> list[int] | None:
+    """The numbers of the layers that a copy of this kind has, None for all."""
+    if kind != "fewer_layers":
+        return None
     layers = int(target.config.num_hidden_layers)
-    if kind == "fewer_layers" and layers < 3 * LEFT_OUT:
+    if layers < 3 * LEFT_OUT:
         raise ModelUnavailable(f"{target.name} has only {layers} layers: choose another intermediate model, such as int8.")
-    centre = layers // 2
-    layer_numbers = [
-        number for number in range(layers) if not centre - LEFT_OUT // 2 <= number < centre + LEFT_OUT - LEFT_OUT // 2
-    ]
-    return lean_copy(target, layouts_of("int8" if kind == "int8" else "int4", target.device),
-                     layer_numbers if kind == "fewer_layers" else None)  # fmt: skip
+    first = layers // 2 - LEFT_OUT // 2
+    return [number for number in range(layers) if not first <= number < first + LEFT_OUT]
+
+
+def _captured(kind: str, target: TextTarget, progress: Progress) -> IntermediateModel:
+    """A copy that runs in the target's own tier, on a GPU."""
+    numbers, title = _chosen(kind, target), CAPTURED[kind]
+
+    def make() -> TextTarget:
+        return captured_copy(target, layouts_of("int8", target.device), numbers, title)
+
+    copied: TextTarget = _cached(target, f"captured {kind} {target.tier}", make)
+
+    def start(capacity: int, taps: Sequence[int]) -> Session:
+        room = min(capacity, copied.context_length)
+        return copied.open(room, taps) if numbers is None else ShorterSession(copied, room, taps, numbers)
+
+    return _intermediate(kind, target, start, progress, {"tier": target.tier}, title)
 
 
 def _intermediate(
-    kind: str, target: TextTarget, start: Callable[..., Any], progress: Progress, **more: bool
-) -> IntermediateModel:
-    def cost() -> CostCurve:
-        plain = IntermediateModel(kind, TITLES[kind], target.context_length, target.device, start, cost, **more)
-        facts = {"model": f"{target.name} of {target.vocab_size} tokens", "kind": kind, "dtype": str(target.dtype)}
-        return known_curve(facts, target.device, lambda told: measure(plain, WIDTHS, not plain.branches, told), progress)
+    kind: str, target: TextTarget, start: Callable[..., Any], progress: Progress, facts: Mapping[str, str] | None = None,
+    title: str = "", **more: bool,
+) -> IntermediateModel:  # fmt: skip
+    """``facts`` are further ones that tell its cost from those of other models."""
+    title = title or TITLES[kind]
 
-    return IntermediateModel(kind, TITLES[kind], target.context_length, target.device, start, cost, **more)
+    def cost() -> CostCurve:
+        plain = IntermediateModel(kind, title, target.context_length, target.device, start, cost, **more)
+        known = {
+            "model": f"{target.name} of {target.vocab_size} tokens",
+            "kind": kind,
+            "dtype": str(target.dtype),
+            **(facts or {}),
+        }
+        return known_curve(known, target.device, lambda told: measure(plain, WIDTHS, not plain.branches, told), progress)
+
+    return IntermediateModel(kind, title, target.context_length, target.device, start, cost, **more)
 
 
 def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress) -> IntermediateModel:

@@ -19,6 +19,9 @@ from specviz.errors import ModelUnavailable
 
 GROUP = 32
 """Weights that share a scale and an offset in four bits."""
+_SIDE = 8
+_ROWS = 32
+"""What a product of whole numbers on a GPU wants its sides to be a multiple of, and the rows it wants at least."""
 _MIDDLE = 128
 """Where zero lies in the unsigned bytes that the kernel takes."""
 
@@ -60,6 +63,27 @@ def _bytes(weight: Tensor, steps: int) -> Product:
     return product
 
 
+def integer_product(weight: Tensor) -> Product:
+    """As :func:`eight_bits`, by torch's own product of whole numbers, which GPUs have too and which nothing is read back for.
+
+    It takes more than 16 rows and sides of multiples of 8, so zeros fill up what is less: reading the weights is what costs.
+    """
+    rows, columns = weight.shape
+    wide = weight.detach().float()
+    scale = wide.abs().amax(1).clamp_min(1e-12) / 127
+    integers = F.pad((wide / scale[:, None]).round_().to(torch.int8), (0, -columns % _SIDE, 0, -rows % _SIDE)).T
+
+    def product(x: Tensor) -> Tensor:
+        wide = x.float()
+        share = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 127
+        most = max(_ROWS, len(x) + -len(x) % _SIDE)
+        bytes_of = F.pad((wide / share).round_().to(torch.int8), (0, -columns % _SIDE, 0, most - len(x)))
+        sums = torch._int_mm(bytes_of, integers)[: len(x), :rows]
+        return (sums.float() * scale * share).to(x.dtype)
+
+    return product
+
+
 def four_bits(weight: Tensor) -> Product:
     """Half a byte a weight, scale and offset for every 32 of them, inputs in bfloat16."""
     rows, columns = weight.shape
@@ -82,19 +106,20 @@ def four_bits(weight: Tensor) -> Product:
 Layout = Callable[[Tensor], Product]
 LAYOUTS: dict[str, tuple[Layout, Layout]] = {"int8": (eight_bits, eight_bits), "int4": (four_bits, eight_bits)}
 """For a model's layers and for its head, which four bits would blur most."""
+ON_CUDA: dict[str, tuple[Layout, Layout]] = {"int8": (integer_product, integer_product)}
 
 
-@lru_cache(maxsize=4)
-def _works(kind: str) -> bool:
+@lru_cache(maxsize=8)
+def _works(kind: str, device: torch.device) -> bool:
     """Whether this kind of product is right here: torch's operators for it are not public ones, and machines differ."""
     generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(64, 96, generator=generator)
-    rows = torch.randn(5, 96, generator=generator)
+    weight = torch.randn(64, 96, generator=generator).to(device)
+    rows = torch.randn(5, 96, generator=generator).to(device)
     try:
-        product = LAYOUTS[kind][0](weight)
+        product = _layouts(device)[kind][0](weight)
         output = product(rows)
         alone = product(rows[2:3])
-    except (AttributeError, RuntimeError, TypeError):
+    except (AttributeError, KeyError, RuntimeError, TypeError):
         return False
     expected = rows @ weight.T
     near = float((output - expected).norm() / expected.norm()) < (0.02 if kind == "int8" else 0.12)
@@ -103,9 +128,13 @@ def _works(kind: str) -> bool:
 
 def layouts_of(kind: str, device: torch.device) -> tuple[Layout, Layout]:
     """How layers and head are stored in this kind of few bits. Raises ModelUnavailable where the machine has no kernel for it."""
-    if device.type != "cpu" or not _works(kind):
+    if kind not in _layouts(device) or not _works(kind, device):
         raise ModelUnavailable(
             f"This torch has no {kind} product for {device}: choose another intermediate model, such as small_draft, or run on "
-            "a CPU that has one."
+            "a device that has one."
         )
-    return LAYOUTS[kind]
+    return _layouts(device)[kind]
+
+
+def _layouts(device: torch.device) -> dict[str, tuple[Layout, Layout]]:
+    return {"cpu": LAYOUTS, "cuda": ON_CUDA}.get(device.type, {})

@@ -34,9 +34,16 @@ def lean_copy(
     Raises ModelUnavailable for a model of another build.
     """
     shape, layers, ends = read(target, device_map)
-    dtype = target.dtype if target.dtype in (torch.float64, torch.float32) else torch.float32
+    dtype = computed_in(target.dtype, target.device)
     chosen = layers if layer_numbers is None else [layers[number] for number in layer_numbers]
     return LeanDecoder(shape, chosen, ends, layouts, dtype, group)
+
+
+def computed_in(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The numbers between a copy's matrices: the model's own, but single precision for halves on a CPU, whose product of bytes
+    reads and writes that."""
+    half = dtype in (torch.bfloat16, torch.float16)
+    return torch.float32 if half and device.type == "cpu" else dtype
 
 
 def check_copy(target: TextTarget) -> None:

@@ -88,6 +88,12 @@ def _hub(name: str, repository: str, family: str, parameters: int, licence: str,
     return Entry(name, title, "text", (TARGET, DRAFT), source, family, parameters, licence, note=note)
 
 
+def _qwen35(name: str, repository: str, parameters: int, size: int) -> Entry:
+    """A model that also sees pictures, of which the text model runs here; ``size`` counts what sees and what drafts too."""
+    source, title = HubRepository(repository, size), repository.split("/")[1].replace("-", " ")
+    return Entry(name, title, "text", (TARGET, DRAFT), source, "qwen3.5", parameters, _APACHE, note=_DRAFTS_ITSELF)
+
+
 def _picture_model(name: str, repository: str, family: str, parameters: int, licence: str) -> Entry:
     """A vision-language model on the hub."""
     title = repository.split("/")[1].replace("-", " ")
@@ -103,6 +109,7 @@ _APACHE = "Apache-2.0"
 _SMOL_PAIR = "The 135M model is its draft model: same tokenizer."
 _CODER_PAIR = "The 0.5B model drafts for it, or stands between it and a drafter: same tokenizer."
 _QWEN_PAIR = "Qwen3 0.6B is its draft model: same tokenizer."
+_DRAFTS_ITSELF = "Its MTP layer drafts for it: name it as the draft too, with the method eagle2. Its text model alone runs here."
 _FULL = "The same model before it was quantised to 4 bits."
 _NO_DRAFT = "No draft model of its family is listed: methods that need none run on it."
 _GATED = "Its licence has to be accepted on the hub first."
@@ -136,6 +143,8 @@ _ENTRIES = (
     _hub("qwen3-1.7b", "Qwen/Qwen3-1.7B", "qwen3", 1_720_574_976, _APACHE, _QWEN_PAIR),
     _hub("qwen3-4b", "Qwen/Qwen3-4B", "qwen3", 4_022_468_096, _APACHE, _QWEN_PAIR),
     _hub("qwen3-8b", "Qwen/Qwen3-8B", "qwen3", 8_190_735_360, _APACHE, _QWEN_PAIR),
+    _qwen35("qwen3.5-0.8b", "Qwen/Qwen3.5-0.8B", 752_393_024, 1_750_000_000),
+    _qwen35("qwen3.5-2b", "Qwen/Qwen3.5-2B", 1_881_825_088, 4_550_000_000),
     _hub(
         "llama-3.1-8b-instruct",
         "meta-llama/Llama-3.1-8B-Instruct",
@@ -224,9 +233,22 @@ _ENTRIES = (
         licence="MIT (code), DeepSeek Model License (weights)",
         note="24 x 24 codes, 384 pixels; about 5 GB of memory in bfloat16 and a GPU are what it wants.",
     ),
+    Entry(
+        name="anole-7b",
+        title="Anole 7B",
+        modality=IMAGE,
+        roles=(TARGET,),
+        source=HubRepository("leloy/Anole-7b-v0.1-hf", 14_100_000_000),
+        family="anole",
+        parameters=7_040_000_000,
+        licence="Chameleon Research License",
+        note="32 x 32 codes, 512 pixels; about 15 GB of memory in bfloat16. Without a pixel decoder: codes are shown as colours.",
+    ),
     _picture_model("smolvlm2-2.2b-instruct", "HuggingFaceTB/SmolVLM2-2.2B-Instruct", "smolvlm2", 2_246_784_880, _APACHE),
     _picture_model("qwen2.5-vl-3b-instruct", "Qwen/Qwen2.5-VL-3B-Instruct", "qwen2.5-vl", 3_754_622_976, "Qwen Research License"),
+    _picture_model("qwen2.5-vl-7b-instruct", "Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5-vl", 8_292_166_656, _APACHE),
     _picture_model("llava-1.5-7b", "llava-hf/llava-1.5-7b-hf", "llava-1.5", 7_063_427_072, "Llama 2 Community License"),
+    _picture_model("llava-1.6-7b", "llava-hf/llava-v1.6-vicuna-7b-hf", "llava-1.6", 7_063_431_168, "Llama 2 Community License"),
 )
 _BY_NAME = {entry.name: entry for entry in _ENTRIES}
 

@@ -10,11 +10,11 @@ from typing import Any
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import resolve
 
-IMAGE_WRITERS = frozenset({"janus", "emu3"})
+IMAGE_WRITERS = frozenset({"janus", "emu3", "chameleon"})
 """transformers' model types that write images as codes."""
 
 PICTURE_READERS = frozenset(
-    {"llava", "smolvlm", "idefics3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "paligemma"}
+    {"llava", "llava_next", "smolvlm", "idefics3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "paligemma"}
 )  # fmt: skip
 """transformers' model types that read pictures and write text."""
 

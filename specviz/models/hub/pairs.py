@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.models.hub.catalog import Entry, entries
+from specviz.models.hub.catalog import IMAGE, VISION, Entry, entries
 
-FLAT, SPECULATORS, NARROW = "flat", "speculators", "EAGLE-1/2"
-_TAPS = 3
+FLAT, SPECULATORS, NARROW, MTP = "flat", "speculators", "EAGLE-1/2", "MTP"
+MSD, VISPEC, DREAM, LANTERN = "MSD", "ViSpec", "DREAM", "LANTERN"
+PICTURE = "assets/images/scenes/donuts-tiger.png"
+"""A picture that ships, for targets that read pictures."""
+_TAPS, _QUERIES = 3, 2
 
 
 @dataclass(frozen=True)
 class HeadShape:
-    """What decides a head's size. ``vocab`` counts only where the head brings an embedding of its own."""
+    """What decides a head's size. ``vocab`` counts only where the head brings an embedding of its own; ``biased`` says whether
+    queries, keys and values have biases."""
 
     hidden: int
     inner: int
@@ -25,20 +29,48 @@ class HeadShape:
     head_size: int
     draft_vocab: int
     vocab: int = 0
+    biased: bool = False
 
     def parameters(self, layout: str) -> int:
         """How many numbers it stores."""
-        wide = layout != NARROW
+        if layout == MTP:
+            return self._gated_layer()
+        if layout == DREAM:
+            return self._crossing
+        wide = layout in (FLAT, SPECULATORS)
         entering = (2 if wide else 1) * self.hidden
         attention = (self.heads + 2 * self.kv_heads) * self.head_size * entering + self.heads * self.head_size * self.hidden
         projection = (_TAPS if wide else 2) * self.hidden * self.hidden + (0 if wide else self.hidden)
+        attention += (self.heads + 2 * self.kv_heads) * self.head_size * self.biased
         norms = (4 if wide else 1) * self.hidden
-        return projection + attention + 3 * self.hidden * self.inner + norms + (self.draft_vocab + self.vocab) * self.hidden
+        if layout == LANTERN:  # a Chameleon layer: a norm on its input too, and layer norms of queries and keys by head
+            norms += self.hidden + 2 * (self.heads + self.kv_heads) * self.head_size
+        seeing = self._compressing if layout == VISPEC else 0
+        words = (self.draft_vocab + self.vocab) * self.hidden
+        return projection + attention + 3 * self.hidden * self.inner + norms + words + seeing
+
+    @property
+    def _compressing(self) -> int:
+        """Learned queries, their attention, and the mixing of the last answer into states."""
+        square = self.hidden * self.hidden
+        return (_QUERIES + 1 + 2 * self.biased) * self.hidden + 5 * square
+
+    @property
+    def _crossing(self) -> int:
+        """Two decoder layers, a gated cross-attention between them, and a norm behind all."""
+        attention = (2 * self.heads + 2 * self.kv_heads) * self.head_size * self.hidden
+        return 3 * (attention + 3 * self.hidden * self.inner) + 6 * self.hidden + 2 * self.head_size + 2
+
+    def _gated_layer(self) -> int:
+        """Of Qwen3.5's MTP layer: two norms and a projection before a whole layer with a gate on its attention, a norm behind."""
+        attention = (3 * self.heads + 2 * self.kv_heads) * self.head_size * self.hidden + 2 * self.head_size
+        return 2 * self.hidden * self.hidden + attention + 3 * self.hidden * self.inner + 5 * self.hidden
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A target of the catalogue and a repository with heads for it. ``pickled`` heads are a torch zip and want converting."""
+    """A target of the catalogue and a repository with heads for it. ``pickled`` heads are a torch zip and want converting; an MTP
+    layer lies in the target's own repository and is fetched with it. ``number_bytes`` are those of a number as it is stored."""
 
     target: str
     heads: str
@@ -46,6 +78,7 @@ class Pair:
     layout: str
     shape: HeadShape
     pickled: bool = False
+    number_bytes: int = 2
     run_on: str = ""
     note: str = ""
 
@@ -57,12 +90,12 @@ class Pair:
     @property
     def head_bytes(self) -> int:
         """About what the heads download, in bytes."""
-        return 2 * self.shape.parameters(self.layout)
+        return self.number_bytes * self.shape.parameters(self.layout)
 
     @property
     def memory(self) -> int:
         """Bytes that both take in bfloat16, the cache of the text aside."""
-        return 2 * self.entry.parameters + self.head_bytes
+        return 2 * (self.entry.parameters + self.shape.parameters(self.layout))
 
     @property
     def status(self) -> str:
@@ -71,17 +104,29 @@ class Pair:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """What to type, in this order: fetch, look whether the heads are read right, run beside the plain run."""
+        """What to type, in this order: fetch, look whether the heads are read right where that can be told, run beside the
+        plain run."""
         folder = self.heads.split("/")[1]
         fetch: tuple[str, ...] = (f"python -m specviz fetch {self.target}",)
-        draft = self.heads
+        draft = self.target if self.layout == MTP else self.heads
         if self.pickled:
             fetch += (f"hf download {self.heads} --local-dir {folder}", f"python -m specviz convert {folder}/pytorch_model.bin")
             draft = f"{folder}-safetensors"
-        asked = '--prompt "Explain how rain forms, step by step." --baseline'
+        asked, shown = '--prompt "Explain how rain forms, step by step." --baseline', ""
+        if self.entry.modality == VISION:
+            asked, shown = f'--image {PICTURE} --prompt "Describe the picture." --baseline', f" --image {PICTURE}"
+        if self.entry.modality == IMAGE:
+            asked = '--prompt "A red fox in the snow." --baseline'
+        inspected = (
+            ()
+            if self.layout in (VISPEC, DREAM, LANTERN)
+            else (f"python -m specviz inspect {draft} --target {self.target}{shown}",)
+        )
+        if self.layout == MTP:
+            asked = f"--param width=1 --param depth=3 --param nodes=3 {asked}"  # a chain, as engines draft with it
         return (
             *fetch,
-            f"python -m specviz inspect {draft} --target {self.target}",
+            *inspected,
             f"python -m specviz run --method {self.method} --target {self.target} --draft {draft} {asked}",
         )
 
@@ -89,6 +134,8 @@ class Pair:
 _LLAMA = {"hidden": 4096, "inner": 14336, "heads": 32, "kv_heads": 8, "head_size": 128}
 _QWEN = {"heads": 32, "kv_heads": 8, "head_size": 128, "draft_vocab": 32000}
 _QWEN_8B = {**_QWEN, "hidden": 4096, "inner": 12288}
+_VICUNA = {"hidden": 4096, "inner": 11008, "heads": 32, "kv_heads": 32, "head_size": 128, "draft_vocab": 0}
+_OWN = "Its own MTP layer, in the target's files: three of its tokens as a chain; leave the parameters out for a tree."
 _BASE = "rope_theta of its trainer is told by `inspect`, which tries base 10000 too."
 
 PAIRS = (
@@ -100,8 +147,24 @@ PAIRS = (
          pickled=True, note="By EAGLE's authors; EAGLE-1 and EAGLE-2 share it."),
     Pair("qwen3-1.7b", "AngelSlim/Qwen3-1.7B_eagle3", "eagle3", FLAT,
          HeadShape(2048, 6144, 16, 8, 128, 32000), note=_BASE),
+    Pair("qwen3.5-0.8b", "Qwen/Qwen3.5-0.8B", "eagle2", MTP, HeadShape(1024, 3584, 8, 2, 256, 0), note=_OWN),
+    Pair("qwen3.5-2b", "Qwen/Qwen3.5-2B", "eagle2", MTP, HeadShape(2048, 6144, 8, 2, 256, 0), note=_OWN),
     Pair("qwen3-4b", "AngelSlim/Qwen3-4B_eagle3", "eagle3", FLAT, HeadShape(**_QWEN, hidden=2560, inner=9728), note=_BASE),
     Pair("qwen3-8b", "AngelSlim/Qwen3-8B_eagle3", "eagle3", FLAT, HeadShape(**_QWEN_8B), note=_BASE),
     Pair("qwen3-8b", "RedHatAI/Qwen3-8B-speculator.eagle3", "eagle3", SPECULATORS, HeadShape(**_QWEN_8B, vocab=151936)),
+    Pair("qwen2.5-vl-7b-instruct", "Rayzl/qwen2.5-vl-7b-eagle3-sgl", "eagle3", FLAT,
+         HeadShape(3584, 18944, 28, 4, 128, 32000),
+         note="Reads pictures; three positions a token (mrope), the placeholder's embedding at the picture's places."),
+    Pair("qwen2.5-vl-7b-instruct", "JLKang/ViSpec-Qwen2.5-VL-7B-Instruct", "eagle2", VISPEC,
+         HeadShape(3584, 18944, 28, 28, 128, 0, 152064, biased=True), note="By ViSpec's authors; reads pictures."),
+    Pair("llava-1.6-7b", "JLKang/ViSpec-llava-v1.6-vicuna-7b-hf", "eagle2", VISPEC, HeadShape(**_VICUNA, vocab=32064),
+         note="By ViSpec's authors; reads pictures."),
+    Pair("llava-1.6-7b", "HideonBed12138/DREAM-llava-v1.6-vicuna-7b", "dream", DREAM, HeadShape(**_VICUNA), pickled=True,
+         note="By DREAM's authors; add --param keep=1 for the release's unpruned picture."),
+    Pair("llava-1.5-7b", "lucylyn/MSD-LLaVA1.5-7B", "eagle2", MSD, HeadShape(**_VICUNA, vocab=32000), pickled=True,
+         note="By MSD's authors; reads pictures."),
+    Pair("anole-7b", "jadohu/anole_drafter", "lantern_pp", LANTERN,
+         HeadShape(4096, 11008, 32, 32, 128, 0, 65536), number_bytes=4, note="By LANTERN's authors; draws pictures."),
 )  # fmt: skip
-"""Pairs in both layouts of EAGLE-3 and in EAGLE-1's, smallest downloads within a target first."""
+"""Pairs in both layouts of EAGLE-3 and in EAGLE-1's, smallest downloads within a target first, and targets that draft for
+themselves."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import Progress, silent
-from specviz.models.hub.catalog import resolve
+from specviz.models.hub.catalog import HubRepository, resolve
 from specviz.models.hub.hub import fetch_repository
 
 _PICKLES = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
@@ -57,11 +57,16 @@ class Repository:
 
 
 def open_repository(name: str, progress: Progress = silent) -> Repository:
-    """The heads called ``name``, a folder or a hub id. Raises ModelUnavailable for pickles, damage, or nothing there."""
+    """The heads called ``name``: a folder, a hub id, or a catalogued model from the hub that drafts for itself.
+
+    Raises ModelUnavailable for pickles, damage, or nothing there.
+    """
     place = resolve(name)
-    if place.entry is not None:
+    if place.entry is not None and not isinstance(place.entry.source, HubRepository):  # the hub's may hold MTP layers
         raise ModelUnavailable(f"{name} is a whole model, not heads for one. Give a hub id or a folder with heads.")
-    folder = place.path or fetch_repository(place.repository, progress)
+    source = None if place.entry is None else place.entry.source
+    repository = source.repository if isinstance(source, HubRepository) else place.repository
+    folder = place.path or fetch_repository(repository, progress)
     stored = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
     if not stored:
         suffixes = {file.suffix.lower() for file in folder.iterdir()} if folder.is_dir() else {folder.suffix.lower()}

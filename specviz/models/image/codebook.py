@@ -40,7 +40,7 @@ def tiles(loaded: LoadedImage) -> Tensor:
     batches = []
     for start in range(0, loaded.codes, squares * squares):
         codes = (start + layout.flatten()) % loaded.codes
-        picture = loaded.model.decode_image_tokens(codes[None].to(loaded.device))[0].float().cpu()
+        picture = loaded.pixels(codes.to(loaded.device)).cpu()
         side = picture.shape[0] // loaded.grid
         cells = picture.unflatten(0, (loaded.grid, side)).unflatten(2, (loaded.grid, side)).transpose(1, 2)
         batches.append(cells[middle][:, middle].flatten(0, 1))

@@ -15,7 +15,7 @@ What a caller may rely on:
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,26 @@ class LoadedImage:
         return embedding_table(self.model, self.first_code)[ids]
 
     @property
+    def stack(self) -> Any:
+        """The transformer, called with embeddings."""
+        return self.model.model.language_model
+
+    @property
+    def head(self) -> Callable[[Tensor], Tensor]:
+        """From the last hidden states [.., hidden] to logits [.., code]."""
+        return self.model.model.generation_head
+
+    @property
+    def table(self) -> Tensor:
+        """Embeddings [id, hidden] of the codes, then of the prompt's tokens."""
+        table = embedding_table(self.model, self.first_code)
+        return torch.cat((table[self.first_code :], table[: self.first_code]))
+
+    def pixels(self, codes: Tensor) -> Tensor:
+        """A whole picture's codes [cell] to float [row, column, rgb] from -1 to 1."""
+        return self.model.decode_image_tokens(codes[None])[0].float()
+
+    @property
     def side(self) -> int:
         """Pixels a side of a whole picture."""
         return self.grid * 2 ** (len(self.model.config.vq_config.channel_multiplier) - 1)
@@ -92,7 +112,7 @@ class LoadedImage:
         if len(drawn_codes) > self.cells or any(not 0 <= code < self.codes for code in drawn_codes):
             raise BadInput(f"A picture of this model has at most {self.cells} codes, each from 0 to {self.codes - 1}.")
         all_codes = drawn_codes + [drawn_codes[-1] if drawn_codes else 0] * (self.cells - len(drawn_codes))
-        pixels = self.model.decode_image_tokens(torch.tensor([all_codes], device=self.device))[0].float()
+        pixels = self.pixels(torch.tensor(all_codes, device=self.device))
         rgb = ((pixels.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).cpu().numpy()
         side = rgb.shape[0] // self.grid
         for cell in range(len(drawn_codes), self.cells):

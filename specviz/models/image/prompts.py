@@ -22,7 +22,8 @@ LONGEST_PROMPT = 2000
 
 @dataclass(frozen=True)
 class PromptRows:
-    """Equally long token rows of one prompt. ``unread`` is what of it did not fit, for the screen; empty mostly."""
+    """Equally long token rows of one prompt; -1 in the unconditional one is padding that no token sees. ``unread`` is what of
+    the prompt did not fit, for the screen; empty mostly."""
 
     conditional: tuple[int, ...]
     unconditional: tuple[int, ...]

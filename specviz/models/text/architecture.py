@@ -59,7 +59,7 @@ def architecture_of(model: Any) -> Architecture:
         layer_types=kinds,
         sliding_window=getattr(config, "sliding_window", None) if "sliding_attention" in kinds else None,
         recurrent=bool(model._is_stateful) or any(kind in {"linear_attention", "conv"} for kind in kinds),
-        tied_embeddings=bool(config.tie_word_embeddings),
+        tied_embeddings=model.get_output_embeddings().weight is model.get_input_embeddings().weight,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         attention=str(model.config._attn_implementation),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ import torch
 from safetensors import SafetensorError
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from specviz.engine.attention import GROUPED
 from specviz.errors import ModelUnavailable, OutOfMemory
 from specviz.models.cache import ModelCache
-from specviz.models.device import choose_device, choose_dtype, cpu_has_bfloat16, dtype_name
+from specviz.models.device import choose_devices, choose_dtype, cpu_has_bfloat16, dtype_name
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import resolve
 from specviz.models.hub.convert import conversion_warnings
@@ -20,6 +22,7 @@ from specviz.models.hub.prepare import prepare
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.loading_lock import exclusive_loading
 from specviz.models.packing import pack
+from specviz.models.pipeline import device_map, enter_at
 from specviz.models.text.architecture import Architecture, architecture_of, eos_ids_of
 from specviz.models.text.text import TokenizerText
 
@@ -56,14 +59,16 @@ _SHELF: ModelCache[LoadedText] = ModelCache(_KEPT)
 def load_causal_lm(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedText:
     """The model called ``name``: a catalogue name, hub id, folder or .gguf file. The last few stay loaded.
 
-    ``dtype`` and ``device`` are "auto" or the user's choice. Raises ModelUnavailable, BadInput or OutOfMemory.
+    ``dtype`` and ``device`` are "auto" or the user's choice; over several devices (see ``choose_devices``) the layers lie in
+    order, and the model is entered and left on the last. Raises ModelUnavailable, BadInput or OutOfMemory.
     """
-    where = choose_device(device)
+    devices = choose_devices(device)
+    where = devices[-1]
     place = resolve(name)
     own = place.entry.dtype if place.entry is not None else ""
     how = choose_dtype(own if own and dtype == "auto" else dtype, where)
-    key = (str(place.path or place.name), dtype_name(how), str(where))
-    return _SHELF.get(key, lambda: _load(place.name, prepare(name, progress), how, where, progress))
+    key = (str(place.path or place.name), dtype_name(how), *map(str, devices))
+    return _SHELF.get(key, lambda: _load(place.name, prepare(name, progress), how, devices, progress))
 
 
 def release(name: str | None = None) -> None:
@@ -74,23 +79,27 @@ def release(name: str | None = None) -> None:
         torch.cuda.empty_cache()
 
 
-def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, progress: Progress) -> LoadedText:
-    progress(f"Loading {name} in {dtype_name(dtype)} on {device}", None)
+def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.device], progress: Progress) -> LoadedText:
+    device, places = devices[-1], ", ".join(map(str, devices))
+    progress(f"Loading {name} in {dtype_name(dtype)} on {places}", None)
     try:
-        model, tokenizer, warnings = _open(name, folder, dtype, device)
+        model, tokenizer, warnings = _open(name, folder, dtype, devices)
     except (torch.OutOfMemoryError, MemoryError) as problem:
-        raise _no_room(name, device) from problem
+        raise _no_room(name, places) from problem
     except SafetensorError as problem:
         raise ModelUnavailable(
             f"The weights of {name} in {folder} are damaged ({problem}). Delete that folder and try again."
         ) from problem
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as problem:
         if "memory" in str(problem).lower():
-            raise _no_room(name, device) from problem
+            raise _no_room(name, places) from problem
         raise ModelUnavailable(f"{name} cannot be loaded from {folder}: {_first_line(problem)}") from problem
     shape = architecture_of(model)
-    with exclusive_loading():
-        pack(model)
+    if len(devices) == 1:
+        with exclusive_loading():
+            pack(model)
+    if shape.attention == "sdpa" and device.type == "cpu":
+        model.set_attn_implementation(GROUPED)
     return LoadedText(
         name=name,
         model=model,
@@ -105,7 +114,7 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, pro
     )
 
 
-def _open(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> tuple[Any, Any, list[str]]:
+def _open(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.device]) -> tuple[Any, Any, list[str]]:
     safely = {"local_files_only": True, "trust_remote_code": False}
     config = AutoConfig.from_pretrained(folder, **safely)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
@@ -123,6 +132,7 @@ def _open(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
             use_safetensors=True,
             attn_implementation="sdpa" if sdpa else "eager",
             output_loading_info=True,
+            **({"device_map": device_map(config, devices)} if len(devices) > 1 else {}),
             **safely,
         )
     missing = sorted(loading_info["missing_keys"])
@@ -130,7 +140,11 @@ def _open(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
         raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")
     if loading_info["unexpected_keys"]:
         warnings.append(f"{len(loading_info['unexpected_keys'])} weights stored with {name} are not part of the model.")
-    return model.to(device).eval().requires_grad_(False), tokenizer, warnings
+    if len(devices) > 1:
+        enter_at(model, devices[-1])
+    else:
+        model = model.to(devices[0])
+    return model.eval().requires_grad_(False), tokenizer, warnings
 
 
 def _slow(dtype: torch.dtype, device: torch.device) -> list[str]:
@@ -139,8 +153,8 @@ def _slow(dtype: torch.dtype, device: torch.device) -> list[str]:
     return []
 
 
-def _no_room(name: str, device: torch.device) -> OutOfMemory:
-    return OutOfMemory(f"{name} does not fit into the memory of {device}. Choose a smaller model or number format.")
+def _no_room(name: str, places: str) -> OutOfMemory:
+    return OutOfMemory(f"{name} does not fit into the memory of {places}. Choose a smaller model or number format.")
 
 
 def _first_line(problem: Exception) -> str:

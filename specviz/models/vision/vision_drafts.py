@@ -53,7 +53,7 @@ def text_only_model(
 
 
 def _named(name: str, loaded: LoadedVisionLanguage, target: VisionLanguageTarget, progress: Progress) -> DraftModel:
-    draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), target.device.type, progress)
+    draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), str(target.device), progress)
     same_words(loaded, draft)
     model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
     warnings = tuple(word for word in (*draft.warnings, model.warning) if word)
@@ -69,7 +69,10 @@ def _named(name: str, loaded: LoadedVisionLanguage, target: VisionLanguageTarget
 def vision_heads(kind: str, loaded: LoadedVisionLanguage, target: VisionLanguageTarget) -> Any:
     """The drafting network of this kind for the target, ready to draft. Raises ModelUnavailable when there is none."""
     if kind not in FILES:
-        raise ModelUnavailable(f"There is no {kind} network for {loaded.name}: choose a method that needs none.")
+        raise ModelUnavailable(
+            f"No {kind} network ships for {loaded.name}: name heads that were published for it as the draft, or choose a method "
+            "that needs none."
+        )
     path = _shipped(FILES[kind], f"{kind} network", loaded)
     return cached(target, ("vision", kind, version(path)), lambda: _read(kind, path, target))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 from specviz.errors import ModelUnavailable, OutOfMemory
@@ -23,6 +23,7 @@ from specviz.models.loading_lock import exclusive_loading
 from specviz.models.text.architecture import Architecture, architecture_of, eos_ids_of
 from specviz.models.text.text import TokenizerText
 from specviz.models.vision import scenes
+from specviz.models.vision.picture_processor import picture_processor
 from specviz.models.vision.picture_question import PictureReader, ProcessorReader, SquareReader
 
 _KEPT = 2
@@ -128,7 +129,7 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, att
     if getattr(config, "image_token_id", None) is None:
         raise ModelUnavailable(f"{name} ({config.model_type}) has no picture token, so its tokens cannot be told apart.")
     with exclusive_loading():
-        processor = AutoProcessor.from_pretrained(folder, **safely)
+        processor = picture_processor(folder, config, name)
         model, loading_info = AutoModelForImageTextToText.from_pretrained(
             folder, config=config, dtype=dtype, use_safetensors=True, attn_implementation=attention,
             output_loading_info=True, **safely,

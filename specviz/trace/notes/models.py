@@ -215,6 +215,25 @@ class ServedNote(TypedNote):
     """Tokens drafted in this round; null where the engine does not tell."""
 
 
+@dataclass(frozen=True)
+class CounterSample:
+    """A server's counters at ``ms`` milliseconds after the run began, less what they were then."""
+
+    ms: float
+    drafts: int
+    """Drafts verified."""
+    accepted: Sequence[int]
+    """Of those, how many had their token accepted [place in the draft]."""
+
+
+@dataclass(frozen=True)
+class CountersNote(TypedNote):
+    """A server's own counters of all that it did meanwhile, as they were sampled in the time of this step."""
+
+    type: ClassVar[str] = "served_counters"
+    samples: Sequence[CounterSample]
+
+
 NOTES: tuple[type[TypedNote], ...] = (
     CascadeNote,
     LayerGroupsNote,
@@ -223,4 +242,5 @@ NOTES: tuple[type[TypedNote], ...] = (
     BatchCacheNote,
     DecayMaskNote,
     ServedNote,
+    CountersNote,
 )

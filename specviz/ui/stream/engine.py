@@ -16,13 +16,11 @@ from specviz.figures.unfinished import unfinished
 from specviz.request import Memory, Request
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import End, Run, Step, Trace
+from specviz.ui.settings import GPU_SECONDS, LOADING_SECONDS
 
 Event = Run | Step | End
 Progress = Callable[[str, "float | None"], None]
 Stream = Callable[[Request, Memory, threading.Event, Progress], Iterator[Event]]
-
-GPU_SECONDS = 60
-"""Most seconds that one run may hold a borrowed GPU."""
 
 PUT_TOGETHER = "Its picture has the rows that were finished; codes behind them are squares of their mean colour."
 """What a stopped picture is, where the GPU has gone with the model that decodes codes."""
@@ -47,8 +45,11 @@ def borrowed() -> Stream:
     """A run on a GPU that a ZeroGPU Space lends for its length.
 
     It happens in another process, so only plain data crosses: a stop is noticed here, between two events, and what
-    earlier runs of a visitor left (n-gram stores, successor matrices) does not reach it.
+    earlier runs of a visitor left (n-gram stores, successor matrices) does not reach it. What has to be fetched is fetched
+    before, by yet another process, so that progress is seen and no GPU waits for it. A run ends by itself before the Space
+    breaks it off.
     """
+    limit = (float(GPU_SECONDS - LOADING_SECONDS), f"A GPU is lent for {GPU_SECONDS} s, and loading the model took its part.")
     lend = importlib.import_module("spaces").GPU(duration=GPU_SECONDS)
 
     @lend
@@ -56,12 +57,13 @@ def borrowed() -> Stream:
         from specviz.runner import stream
 
         try:
-            yield from stream(request)
+            yield from stream(request, cancel=Stop(lambda: limit))
         except SpecvizError as error:
             yield Refusal(str(error))
 
     def run(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Iterator[Event]:
-        progress("Waiting for a GPU", None)
+        fetch(request, progress)
+        progress("Waiting for a GPU; then the model is loaded on it", None)
         try:
             yield from _until_stopped(on_gpu(request), cancel)
         except gr.Error as error:
@@ -69,6 +71,20 @@ def borrowed() -> Stream:
             raise SpecvizError(str(error.message)) from None
 
     return run
+
+
+def fetch(request: Request, progress: Progress) -> None:
+    """Bring the target here, and a draft model of the catalogue; what ships with the project is here. Raises ModelUnavailable."""
+    from specviz.models.hub.apart import prepare_apart
+    from specviz.models.hub.catalog import ShippedFile, resolve
+
+    for name, anything in ((request.target, True), (request.draft or "", False)):
+        entry = resolve(name).entry if name else None
+        if entry is not None and isinstance(entry.source, ShippedFile):
+            continue
+        if entry is not None or (name and anything):
+            progress(f"Looking for {name}", None)
+            prepare_apart(name, progress)
 
 
 def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from specviz.engine.stop import Stop
-from specviz.engines.server import Answer, Ask, Counters, Server, counters, look
+from specviz.engines.server import Answer, Ask, Server, look
+from specviz.engines.server_counters import Counters, counters
 from specviz.errors import BadInput
 from specviz.request import Memory, Request
 from specviz.trace.schema import End, Run
@@ -38,7 +39,7 @@ def _asked(url: str, request: Request, cancel: threading.Event, progress: Progre
     """A server's answer as it comes, and at its end what the server's counters say of the meantime."""
     progress(f"Asking {url}", None)
     server = look(url)
-    before = counters(server)
+    before = counters(server.url, server.key)
     progress(f"Waiting for {server.title}", None)
     ask = Ask(request.prompt, request.max_new_tokens, request.temperature or 0.0, request.seed, request.raw)
     if isinstance(cancel, Stop):
@@ -50,7 +51,7 @@ def _asked(url: str, request: Request, cancel: threading.Event, progress: Progre
 
 
 def _with_counters(end: End, server: Server, before: Counters | None) -> End:
-    after = counters(server) if before is not None else None
+    after = counters(server.url, server.key) if before is not None else None
     if before is None or after is None:
         return end
     counts = after.since(before)

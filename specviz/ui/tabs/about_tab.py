@@ -44,7 +44,13 @@ def build(shared: AppState, tab_page: gr.Tab) -> None:
 def content(shared: AppState) -> str:
     """What the tab says."""
     methods = f"<h2>Methods</h2>{panels.cards(measured=_measured(shared))}"
-    return INTRODUCTION + methods + f"<h2>Numbers</h2>{_numbers()}" + PROGRAMS.format(here="http://127.0.0.1:7860")
+    return (
+        INTRODUCTION
+        + panels.hardware(shared.hardware.sentence())
+        + methods
+        + f"<h2>Numbers</h2>{_numbers()}"
+        + PROGRAMS.format(here="http://127.0.0.1:7860")
+    )
 
 
 def _measured(shared: AppState) -> dict[str, str]:

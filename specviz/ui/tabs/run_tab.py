@@ -61,6 +61,8 @@ class RunTab(ABC):
     run: gr.Button
     stop: gr.Button
     why: gr.HTML
+    hardware: gr.HTML
+    """What runs compute on, told when the page has been opened."""
     method: gr.HTML
     summary: gr.HTML
     own: gr.HTML
@@ -285,6 +287,7 @@ def room(
                     look: dict[str, Any] = {"size": "lg", "min_width": 0}
                     parts["run"] = gr.Button(tab.verb[0], variant="primary", elem_id=f"{tab.prefix}-run-live", **look)
                     parts["stop"] = gr.Button("Stop", visible=False, elem_classes="sp-stop", **look)
+                parts["hardware"] = theme.html(panels.hardware("Looking for a GPU…"), elem_classes="sp-hardware")
                 parts["why"] = theme.html(panels.why(first.trace if first else None, False, tab.more))
         with gr.Column(elem_classes="sp-main", min_width=0):
             with gr.Column(elem_classes="sp-front", min_width=0):

@@ -59,9 +59,9 @@ class Recording:
 
     def _bytes(self) -> bytes:
         try:
-            return self.path.read_bytes()
-        except OSError as error:
-            raise BadInput(f"The recorded run {self.name} cannot be read: {error.strerror} ({self.path.name}).") from None
+            return store.unpacked(self.path)
+        except BadInput as error:
+            raise BadInput(f"The recorded run {self.name} cannot be read. {error}") from None
 
     def _record(self, line: bytes) -> validate.Record:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from html import escape
 
 from specviz.figures.explain import Term, explain, step_cost_label
 from specviz.figures.speed_table import amount
@@ -68,6 +69,11 @@ def summary(name: str, note: str = "") -> str:
         f'<p class="sp-summary">{markup(method.summary)} {tag}</p>'
         f'<details class="sp-watch"><summary>What to watch</summary><p>{markup(note or method.look_at)}</p></details>'
     )
+
+
+def hardware(sentence: str) -> str:
+    """What runs compute on; the whole of it is the title, as a narrow column shows two lines."""
+    return f'<p title="{escape(sentence)}">{escape(sentence)}</p>'
 
 
 def why(trace: Trace | None, timing: bool = False, more: str = MORE) -> str:
@@ -142,7 +148,7 @@ def _look(word: str) -> str:
 def needs(method: Method) -> str:
     """What a method cannot run without."""
     if "hybrid_draft" in method.weights:
-        return "a target with state-space layers and a draft model that scores trees; hybrid-small and its Mamba-2 drafter ship"
+        return "a target with recurrent layers and a draft model that scores trees; hybrid-small and its Mamba-2 drafter ship"
     if method.needs_draft and method.modality == ("vision_language",):
         return "a language model with the target's words; a small one for the scenes model ships"
     if method.needs_draft:

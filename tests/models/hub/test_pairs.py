@@ -9,13 +9,24 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from safetensors.torch import load_file, save_file
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen3_5Config,
+    Qwen3_5ForCausalLM,
+    Qwen3_5ForConditionalGeneration,
+    Qwen3_5TextConfig,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from specviz.__main__ import main, parser
+from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafters.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
 from specviz.models.drafters.head_writer import write_head
-from specviz.models.hub.pairs import NARROW, PAIRS, Pair
+from specviz.models.hub.pairs import DREAM, FLAT, LANTERN, MTP, NARROW, PAIRS, SPECULATORS, VISPEC, Pair
 from tests.support.referee.filled import weight
 
 HIDDEN, VOCAB = 32, 352
@@ -25,19 +36,36 @@ SMALL: dict[str, Any] = {
 }  # fmt: skip
 CLASSES: dict[str, Any] = {"llama-3": (LlamaConfig, LlamaForCausalLM), "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
 NAMES = [f"{pair.heads} {pair.target}" for pair in PAIRS]
+TEXT = [pair for pair in PAIRS if pair.entry.modality == "text" and pair.layout != MTP]
+"""Those that read pictures are run in tests/commands/test_picture_pairs.py."""
 
 
 def config_of(pair: Pair) -> HeadConfig:
     """The pair's head in full size, as our reader would describe it."""
-    shape, wide = pair.shape, pair.layout != NARROW
+    shape, wide = pair.shape, pair.layout in (FLAT, SPECULATORS)
+    if pair.layout == MTP:
+        sizes = (shape.hidden, shape.hidden, shape.heads, shape.kv_heads, shape.head_size, shape.inner)
+        return HeadConfig(shape.vocab, *sizes, 1, False, HeadConventions((24,)), head_norms=True, paired=True, gated=True)
     how = HeadConventions((2, 16, 29) if wide else (32,))
     sizes = (shape.hidden, shape.hidden, shape.heads, shape.kv_heads, shape.head_size, shape.inner)
-    return HeadConfig(shape.vocab, *sizes, 1, wide, how, bias=not wide)
+    more = {"attention_bias": shape.biased, "queries": 2 if pair.layout == VISPEC else 0}
+    more |= {"first_norm": pair.layout == LANTERN, "layer_norms": pair.layout == LANTERN}
+    return HeadConfig(shape.vocab, *sizes, 1, wide, how, bias=not wide, **more)
+
+
+def crossing(pair: Pair) -> int:
+    """Numbers that DREAM's network learns at full size."""
+    shape = pair.shape
+    sizes = (shape.hidden, shape.heads, shape.kv_heads, shape.head_size, shape.inner)
+    with torch.device("meta"):
+        config = CrossConfig(16, *sizes, (0, 32), False, entry_norm=False, inner_norms=True, sink=False)
+        return sum(value.numel() for value in CrossNet(config, *[torch.empty(16, shape.hidden)] * 2).parameters())
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=NAMES)
 def test_sizes_are_those_of_the_tensors_a_head_has(pair: Pair) -> None:
     count = sum(torch.Size(shape).numel() for shape in config_of(pair).shapes().values())
+    count = crossing(pair) if pair.layout == DREAM else count
     assert pair.shape.parameters(pair.layout) == count + (pair.shape.draft_vocab + pair.shape.vocab) * pair.shape.hidden
     assert 2 * pair.entry.parameters < pair.memory < 2.3 * pair.entry.parameters
     assert pair.status == "Nobody has run this pair here yet."
@@ -51,6 +79,72 @@ def test_every_command_can_be_typed(pair: Pair) -> None:
             assert words[1:3] == ["-m", "specviz"]
             parser().parse_args(words[3:])
     assert sum("convert" in command for command in pair.commands) == pair.pickled
+
+
+SEEING: dict[str, Any] = {
+    "depth": 1, "hidden_size": 16, "intermediate_size": 24, "num_heads": 2, "out_hidden_size": HIDDEN, "in_channels": 3,
+    "patch_size": 4, "spatial_merge_size": 2, "num_position_embeddings": 16,
+}  # fmt: skip
+DRAFTING_ITSELF: dict[str, Any] = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+    "full_attention_interval": 4, "mtp_num_hidden_layers": 1, "tie_word_embeddings": True,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+                        "mrope_section": [1, 1, 0], "mrope_interleaved": True},
+}  # fmt: skip
+
+
+def seeing_model(folder: Path) -> None:
+    """A tiny Qwen3.5 as its repository stores it: what sees, the text model, and the MTP layer beside them."""
+    torch.manual_seed(0)
+    whole = Qwen3_5Config(text_config={**SMALL, **DRAFTING_ITSELF}, vision_config=SEEING, tie_word_embeddings=True)
+    Qwen3_5ForConditionalGeneration(whole).eval().save_pretrained(folder)
+    config = HeadConfig(
+        VOCAB, HIDDEN, HIDDEN, 4, 2, 8, 48, 1, False, HeadConventions((8,)), head_norms=True, paired=True, gated=True
+    )
+    names = {"embedding_norm.weight": "pre_fc_norm_embedding.weight", "state_norm.weight": "pre_fc_norm_hidden.weight"}
+    layer = {f"mtp.{names.get(name, name)}": weight(name, shape) for name, shape in config.shapes().items()}
+    file = folder / "model.safetensors"
+    save_file({**load_file(file), **layer}, file, {"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("qwen3.5-0.8b", {"hidden_size": 1024, "intermediate_size": 3584}),
+        ("qwen3.5-2b", {"hidden_size": 2048, "intermediate_size": 6144}),
+    ],
+)
+def test_parameters_of_a_model_that_also_sees_are_its_text_model_s(name: str, sizes: dict[str, int]) -> None:
+    with torch.device("meta"):
+        model = Qwen3_5ForCausalLM(Qwen3_5TextConfig(**sizes, num_hidden_layers=24, num_attention_heads=8, num_key_value_heads=2,
+                                                     linear_num_value_heads=16, tie_word_embeddings=True))  # fmt: skip
+    model.tie_weights()
+    entry = next(pair.entry for pair in PAIRS if pair.target == name)
+    assert entry.parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_a_model_that_drafts_for_itself_is_fetched_once_and_runs_whole(
+    tmp_path: Path, base_model: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "target"
+    seeing_model(folder)
+    base_model.save_pretrained(folder)
+    told = ["--target", str(folder), "--prompt", "the quick", "--raw", "--max-new-tokens", "40", "--json", "--dtype", "float64"]
+    chain = ["--method", "eagle2", "--draft", str(folder), "--param", "width=1", "--param", "depth=3", "--param", "nodes=3"]
+    outputs = []
+    for more in (chain, ["--method", "autoregressive"]):
+        assert main(["run", *more, *told]) == 0
+        outputs.append(json.loads(capsys.readouterr().out))
+    assert outputs[0]["output_ids"] == outputs[1]["output_ids"]
+    assert outputs[0]["metrics"]["verified"] > outputs[0]["metrics"]["passes"]
+    (tmp_path / "prompts.txt").write_text("the quick brown fox\njumps over\n")
+    asked = ["--prompts", str(tmp_path / "prompts.txt"), "--tokens", "24"]
+    main(["inspect", str(folder), "--target", str(folder), *asked])
+    report = capsys.readouterr().out
+    assert "own MTP layers" in report and "15 tensors: mtp.fc.weight" in report and "all norms' weights as they are" in report
+    assert "conventions: a projection of [norm of embedding; norm of state]" in report and "distance from one" in report
+    pair = next(pair for pair in PAIRS if pair.layout == MTP)
+    assert sum("fetch" in command for command in pair.commands) == 1 and f"--draft {pair.target}" in pair.commands[-1]
 
 
 def stored_heads(pair: Pair, folder: Path, target: Any) -> Path:
@@ -72,7 +166,7 @@ def stored_heads(pair: Pair, folder: Path, target: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=NAMES)
+@pytest.mark.parametrize("pair", TEXT, ids=lambda pair: f"{pair.heads} {pair.target}")
 def test_each_class_of_pair_drafts_a_whole_run(
     pair: Pair, tmp_path: Path, base_model: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
 ) -> None:

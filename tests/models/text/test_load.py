@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from accelerate import hooks
 
 from specviz.errors import ModelUnavailable, OutOfMemory
 from specviz.models.text import load
@@ -155,3 +156,20 @@ def test_a_hub_model_without_the_hub_is_said() -> None:
     """The tests keep the hub's client off the network, as a machine without one would."""
     with pytest.raises(ModelUnavailable, match="organisation/model could not be fetched"):
         load_causal_lm("organisation/model")
+
+
+def test_a_model_over_several_devices_is_entered_and_left_on_the_last(
+    tiny_folder: Path, monkeypatch: pytest.MonkeyPatch, heard: Any
+) -> None:
+    """Two names of one processor stand for two GPUs; where weights lie on it cannot be told apart, where work goes can."""
+    monkeypatch.setattr(hooks, "set_module_tensor_to_device", lambda *given, **more: None)
+    whole, spread = (load_causal_lm(str(tiny_folder), "float64", place, heard) for place in ("cpu", "cpu:0,cpu:1"))
+    assert heard.told[-1][0] == f"Loading {tiny_folder} in float64 on cpu:0, cpu:1"
+    assert spread.device == torch.device("cpu", 1)
+    assert spread.model.hf_device_map["model.layers.0"] == "cpu:0" and spread.model.hf_device_map["lm_head"] == "cpu:1"
+    assert load_causal_lm(str(tiny_folder), "float64", "cpu:0,cpu:1") is spread is not whole
+    ids = torch.tensor([whole.text.encode("the quick fox")])
+    with torch.inference_mode():
+        assert torch.equal(whole.model(ids).logits, spread.model(ids).logits)
+    with pytest.raises(ModelUnavailable, match="2 layers cannot be spread over 3 devices"):
+        load_causal_lm(str(tiny_folder), "float64", "cpu:0,cpu:1,cpu:2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +22,10 @@ class Script:
     metrics: Sequence[str] = ("",)
     breaks_after: int | None = None
     status: int = 200
+    pause: float = 0.0
+    """Seconds before each event."""
+    pages: Mapping[str, str] = field(default_factory=dict)
+    """Other pages by their path, such as /server_info."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     looked: int = 0
 
@@ -63,6 +67,9 @@ def serving(script: Script) -> Iterator[str]:
         def do_GET(self) -> None:
             if self.path == "/v1/models":
                 return self._say(json.dumps({"data": [{"id": "/models/tiny", "owned_by": script.owner}]}))
+            path = self.path.partition("?")[0]
+            if path != "/metrics":
+                return self._say(script.pages.get(path, "{}"), status=200 if path in script.pages else 404)
             script.looked += 1
             self._say(script.metrics[min(script.looked, len(script.metrics)) - 1], "text/plain")
             return None
@@ -77,6 +84,7 @@ def serving(script: Script) -> Iterator[str]:
             for number, event in enumerate(script.events):
                 if number == script.breaks_after:
                     return None
+                threading.Event().wait(script.pause)
                 self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
                 self.wfile.flush()
             self.wfile.write(b"data: [DONE]\n\n")

@@ -25,6 +25,7 @@ from tests.support.traces.samples import sample_trace
 from tests.support.traces.stories import TELLERS, story_trace
 from tests.support.viewer.vision_notes import vision_trace
 
+HARDWARE = {"kind": "cpu", "name": "AMD EPYC 7763", "cores": 2, "dtype": "float32", "tier": "eager", "unused_gpu": False}
 RECORDED = ("token_recycling", "prompt_lookup", "stand", "speculative_sampling")
 
 
@@ -137,8 +138,9 @@ def gallery(folder: Path, names: tuple[str, ...] = RECORDED) -> Path:
 
 
 def app(folder: Path, engine: FakeEngine | None = None, **settings: object) -> AppState:
-    """An app as it runs, its engine replaced."""
-    return make(Settings(traces=gallery(folder / "traces"), **settings), engine or FakeEngine())  # type: ignore[arg-type]
+    """An app as it runs, its engine replaced, and what its hardware is."""
+    found = Settings(traces=gallery(folder / "traces"), **settings)  # type: ignore[arg-type]
+    return make(found, engine or FakeEngine(), lambda device: HARDWARE)
 
 
 def asked(shared: AppState, method: str = "stand", prompt: str = "Say something.", **changes: str) -> FormState:

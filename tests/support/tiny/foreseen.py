@@ -38,6 +38,19 @@ def head(seed: str = "", own: bool = False, layers: int = 1, **conventions: obje
     return FeatureHead(config, tensors, embedding, goal.head[ids], ids, "tiny")
 
 
+def paired(**conventions: object) -> FeatureHead:
+    """An MTP layer on all of the vocabulary: it starts from the state behind the final norm and feeds itself such a one."""
+    how = HeadConventions(**{"taps": (LAYERS,), "theta": 100.0, "feeds_normed": True, **conventions})  # type: ignore[arg-type]
+    config = HeadConfig(VOCAB, HIDDEN, HIDDEN, 4, 2, 8, 40, 1, False, how, head_norms=True, paired=True, gated=True)
+    tensors = {name: 1.5 * weight("paired " + name, shape) for name, shape in config.shapes().items()}
+    for name, value in tensors.items():
+        if value.ndim == 1:
+            entry = name in {"embedding_norm.weight", "state_norm.weight"}
+            tensors[name] = value - float(how.centred_entry if entry else how.centred)
+    goal = target()
+    return FeatureHead(config, tensors, goal.embedding, goal.head, None, "tiny")
+
+
 def passages(made_by: FeatureHead, count: int = 3, tokens: int = 60) -> list[Passage]:
     """Texts that ``made_by`` foresees at every place and every depth."""
     return [_passage(made_by, f"text {number}", tokens) for number in range(count)]
@@ -54,11 +67,15 @@ def _passage(made_by: FeatureHead, name: str, tokens: int) -> Passage:
         place = len(ids) - 2 if last is not None else -1
         for row in range(max(0, place), len(ids) - 1):
             if last is not None:
-                _set(states, taps, row, projection, last)
+                if made_by.config.wide:
+                    _set(states, taps, row, projection, last)
+                else:
+                    states[taps[0]][row] = last[0]
             given = torch.cat([states[tap][row] for tap in taps])[None]
             last = stepper(torch.tensor([ids[row + 1]]), stepper.fuse(given), torch.tensor([row]), cache, row, None)
-        assert last is not None and made_by.draft_ids is not None
-        ids.append(int(made_by.draft_ids[stepper.logits(last)[0].argmax()]))
+        assert last is not None
+        best = int(stepper.logits(last)[0].argmax())
+        ids.append(best if made_by.draft_ids is None else int(made_by.draft_ids[best]))
     return Passage(torch.tensor(ids), FIRST, states, torch.zeros(len(ids) - FIRST, VOCAB))
 
 

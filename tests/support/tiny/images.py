@@ -36,6 +36,7 @@ def tiny_image(
     dtype: torch.dtype = torch.float64,
     layers: int = 2,
     width: int = 32,
+    device: str = "cpu",
 ) -> LoadedImage:
     """A random Janus of two layers that draws ``grid`` x ``grid`` codes, neither constant nor hopeless."""
     torch.manual_seed(seed)
@@ -50,14 +51,16 @@ def tiny_image(
     model.model.generation_embeddings.weight.normal_()
     codebook = model.model.vqmodel.quantize.embedding.weight
     codebook.copy_(F.normalize(torch.randn_like(codebook), dim=-1))
-    loaded = loaded_from(f"tiny-{grid * 2}", model.to(dtype), prompts, guidance=2.0)
+    loaded = loaded_from(f"tiny-{grid * 2}", model.to(dtype).to(device), prompts, guidance=2.0)
     return replace(loaded, digest=f"tiny-{seed}-{grid}", codebook_digest=f"tiny-{seed}")
 
 
-def tiny_pair(seed: int = 0, grid: int = 6, codes: int = CODES, layers: int = 2) -> tuple[LoadedImage, LoadedImage]:
+def tiny_pair(
+    seed: int = 0, grid: int = 6, codes: int = CODES, layers: int = 2, device: str = "cpu"
+) -> tuple[LoadedImage, LoadedImage]:
     """A model and its partner of half the grid; both mean the same by a code."""
-    large = tiny_image(seed, grid, codes, layers=layers)
-    small = tiny_image(seed + 1, grid // 2, codes)
+    large = tiny_image(seed, grid, codes, layers=layers, device=device)
+    small = tiny_image(seed + 1, grid // 2, codes, device=device)
     small.model.model.vqmodel.load_state_dict(large.model.model.vqmodel.state_dict())
     return large, replace(small, codebook=large.codebook, codebook_digest=large.codebook_digest)
 
@@ -79,7 +82,7 @@ def tiny_samplers(loaded: LoadedImage, seed: int = 0) -> LatentSamplers:
     """Random samplers over this model's codes."""
     torch.manual_seed(seed)
     net = LatentSamplers(SamplerConfig(dim=loaded.codebook.shape[1], width=16, layers=2), loaded.codebook.float())
-    return net.eval().requires_grad_(False)
+    return net.eval().requires_grad_(False).to(loaded.device)
 
 
 def tiny_patches(loaded: LoadedImage, seed: int = 0) -> torch.Tensor:

@@ -42,30 +42,30 @@ def target(layers: int = LAYERS) -> Fit:
     return Fit("tiny", layers, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
 
 
-def feature_tensors(seed: int = 0) -> dict[str, Tensor]:
+def feature_tensors(seed: int = 0, hidden: int = HIDDEN, vocab: int = VOCAB) -> dict[str, Tensor]:
     """EAGLE-3 heads as published."""
     generator = torch.Generator().manual_seed(seed)
 
     def drawn(*shape: int) -> Tensor:
         return 0.3 * torch.randn(shape, generator=generator)
 
-    ids = torch.randperm(VOCAB, generator=generator)[:DRAFTED].sort().values
+    ids = torch.randperm(vocab, generator=generator)[:DRAFTED].sort().values
     tensors = {
-        "fc.weight": drawn(HIDDEN, 3 * HIDDEN),
-        "midlayer.self_attn.q_proj.weight": drawn(HEADS * HEAD_SIZE, 2 * HIDDEN),
-        "midlayer.self_attn.k_proj.weight": drawn(KV_HEADS * HEAD_SIZE, 2 * HIDDEN),
-        "midlayer.self_attn.v_proj.weight": drawn(KV_HEADS * HEAD_SIZE, 2 * HIDDEN),
-        "midlayer.self_attn.o_proj.weight": drawn(HIDDEN, HEADS * HEAD_SIZE),
-        "midlayer.mlp.gate_proj.weight": drawn(INNER, HIDDEN),
-        "midlayer.mlp.up_proj.weight": drawn(INNER, HIDDEN),
-        "midlayer.mlp.down_proj.weight": drawn(HIDDEN, INNER),
-        "lm_head.weight": drawn(DRAFTED, HIDDEN),
+        "fc.weight": drawn(hidden, 3 * hidden),
+        "midlayer.self_attn.q_proj.weight": drawn(HEADS * HEAD_SIZE, 2 * hidden),
+        "midlayer.self_attn.k_proj.weight": drawn(KV_HEADS * HEAD_SIZE, 2 * hidden),
+        "midlayer.self_attn.v_proj.weight": drawn(KV_HEADS * HEAD_SIZE, 2 * hidden),
+        "midlayer.self_attn.o_proj.weight": drawn(hidden, HEADS * HEAD_SIZE),
+        "midlayer.mlp.gate_proj.weight": drawn(INNER, hidden),
+        "midlayer.mlp.up_proj.weight": drawn(INNER, hidden),
+        "midlayer.mlp.down_proj.weight": drawn(hidden, INNER),
+        "lm_head.weight": drawn(DRAFTED, hidden),
         "d2t": ids - torch.arange(DRAFTED),
-        "t2d": torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, ids, True),
+        "t2d": torch.zeros(vocab, dtype=torch.bool).index_fill(0, ids, True),
     }
     for norm in ("hidden_norm", "input_layernorm", "post_attention_layernorm"):
-        tensors[f"midlayer.{norm}.weight"] = 1 + drawn(HIDDEN)
-    return {**tensors, "norm.weight": 1 + drawn(HIDDEN)}
+        tensors[f"midlayer.{norm}.weight"] = 1 + drawn(hidden)
+    return {**tensors, "norm.weight": 1 + drawn(hidden)}
 
 
 NARROW: dict[str, Any] = {
@@ -119,9 +119,15 @@ def opened(folder: Path, tensors: dict[str, Tensor], config: dict[str, Any] | No
 
 
 def expected_logits(
-    tensors: dict[str, Tensor], embedding: Tensor, tokens: Tensor, features: Tensor, rates: Tensor | None = None
+    tensors: dict[str, Tensor],
+    embedding: Tensor,
+    tokens: Tensor,
+    features: Tensor,
+    rates: Tensor | None = None,
+    positions: Tensor | None = None,
 ) -> Tensor:
-    """EAGLE-3's drafter over a text, by its paper's formulas: tokens i + 1 [row], features i [row, 3 * hidden]."""
+    """EAGLE-3's drafter over a text, by its paper's formulas: tokens i + 1 [row], features i [row, 3 * hidden]. ``positions``
+    [row, rate] are given where each rate turns by a position of its own."""
     part = {name.removeprefix("midlayer."): value.double() for name, value in tensors.items()}
 
     def norm(x: Tensor, name: str) -> Tensor:
@@ -132,7 +138,7 @@ def expected_logits(
     rows = len(tokens)
     if rates is None:
         rates = CONFIG["rope_theta"] ** -(torch.arange(HEAD_SIZE // 2).double() * 2 / HEAD_SIZE)
-    angle = torch.arange(rows)[:, None].double() * rates
+    angle = (torch.arange(rows)[:, None] if positions is None else positions).double() * rates
     turn = torch.polar(torch.ones_like(angle), angle)[:, None]
 
     def heads(name: str, count: int) -> Tensor:

@@ -17,4 +17,4 @@ def recurrent_net(target: TextTarget, draft: int = 40, seed: int = 5) -> Recurre
     net = RecurrentNet(config, embedding.detach(), head.detach(), ids).to(target.dtype).requires_grad_(False)
     for weight in net.parameters():
         weight.normal_(std=1.5 * weight.shape[-1] ** -0.5 if weight.ndim == 2 else 1.0)
-    return net
+    return net.to(target.device)

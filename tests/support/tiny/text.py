@@ -27,8 +27,10 @@ VOCAB = 48
 CURVE = CostCurve((1, 40, 200), (10.0, 12.0, 40.0))
 
 
-def tiny_llama(seed: int = 0, dtype: torch.dtype = torch.float64, vocab: int = VOCAB, context: int = 1024) -> LlamaForCausalLM:
-    """A two-layer random Llama whose greedy text is neither constant nor hopeless."""
+def tiny_llama(
+    seed: int = 0, dtype: torch.dtype = torch.float64, vocab: int = VOCAB, context: int = 1024, device: str = "cpu"
+) -> LlamaForCausalLM:
+    """A two-layer random Llama whose greedy text is neither constant nor hopeless; its weights are the same on any device."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=vocab,
@@ -44,7 +46,7 @@ def tiny_llama(seed: int = 0, dtype: torch.dtype = torch.float64, vocab: int = V
         eos_token_id=None,
         pad_token_id=None,
     )
-    return LlamaForCausalLM(config).eval().to(dtype).requires_grad_(False)
+    return LlamaForCausalLM(config).eval().to(dtype).requires_grad_(False).to(device)
 
 
 def perturbed(model: LlamaForCausalLM, amount: float, seed: int = 1) -> LlamaForCausalLM:
@@ -54,7 +56,7 @@ def perturbed(model: LlamaForCausalLM, amount: float, seed: int = 1) -> LlamaFor
     copy.load_state_dict(model.state_dict())
     for weight in copy.parameters():
         weight += amount * torch.randn_like(weight)
-    return copy
+    return copy.to(model.device)
 
 
 def tiny_target(tier: str = "eager", dtype: torch.dtype = torch.float64, eos: Sequence[int] = (), **kwargs: Any) -> TextTarget:
@@ -100,6 +102,9 @@ class TinyResources(TextResources, ImageResources, VisionLanguageResources):
         draft = self.drafting
         assert draft is not None
         return DraftModel(draft.name, draft.context_length, lambda capacity: SessionModel(draft.open(capacity), draft))
+
+    def draft_models(self) -> dict[str, DraftModel]:
+        return {"near": self.draft_model()}
 
     def drafter_weights(self, kind: str) -> Any:
         raise ModelUnavailable(f"this test has no {kind}")

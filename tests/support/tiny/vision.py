@@ -103,6 +103,19 @@ def _llava(attention: str) -> tuple[Any, PictureQuestion]:
     return _made(tf.LlavaForConditionalGeneration, config, attention), _prompt(16, {"pixel_values": _pixels(1, 3, 32, 32)})
 
 
+def _llava_next(attention: str) -> tuple[Any, PictureQuestion]:
+    """A picture twice as wide as high: two tiles of 16 tokens, their three ends of rows, and the whole picture's 16."""
+    config = tf.LlavaNextConfig(
+        vision_config=tf.CLIPVisionConfig(**_siglip(projection_dim=32)), text_config=_text(tf.LlamaConfig),
+        image_token_id=IMAGE, vision_feature_layer=-2, vision_feature_select_strategy="default",
+        image_grid_pinpoints=[[32, 32], [32, 64], [64, 32]],
+    )  # fmt: skip
+    model = _made(tf.LlavaNextForConditionalGeneration, config, attention)
+    torch.nn.init.normal_(model.model.image_newline, std=0.3)
+    inputs = {"pixel_values": _pixels(1, 3, 3, 32, 32), "image_sizes": torch.tensor([[32, 64]])}
+    return model, _prompt(16 + 4 * 9, inputs)
+
+
 _QWEN_IDS = dict(image_token_id=IMAGE, video_token_id=91, vision_start_token_id=START, vision_end_token_id=STOP)
 _QWEN_VISION = dict(
     depth=2, hidden_size=32, intermediate_size=64, num_heads=4, patch_size=4, spatial_merge_size=2,
@@ -174,6 +187,7 @@ def _made(kind: Any, config: Any, attention: str) -> Any:
 FAMILIES: dict[str, Callable[[str], tuple[Any, PictureQuestion]]] = {
     "smolvlm": _smolvlm,
     "llava": _llava,
+    "llava_next": _llava_next,
     "qwen2vl": _qwen2vl,
     "qwen2_5vl": _qwen25vl,
     "qwen3vl": _qwen3vl,
@@ -182,12 +196,15 @@ FAMILIES: dict[str, Callable[[str], tuple[Any, PictureQuestion]]] = {
 }
 
 
-def tiny_vision(name: str, attention: str = "sdpa", dtype: torch.dtype = torch.float32, seed: int = 0) -> TinyVision:
+def tiny_vision(
+    name: str, attention: str = "sdpa", dtype: torch.dtype = torch.float32, seed: int = 0, device: str = "cpu"
+) -> TinyVision:
     """A random model of this family (see ``FAMILIES``) with a picture prompt; text tokens are 8 … 88."""
     torch.manual_seed(seed)
     model, prompt = FAMILIES[name](attention)
-    model = model.eval().to(dtype).requires_grad_(False)
+    model = model.eval().to(dtype).requires_grad_(False).to(device)
     inputs = {key: value.to(dtype) if value.is_floating_point() else value for key, value in prompt.inputs.items()}
+    inputs = {key: value.to(device) for key, value in inputs.items()}
     found = PictureQuestion(
         prompt.ids,
         inputs,

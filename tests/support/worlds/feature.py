@@ -33,7 +33,7 @@ def tiny_net(model: Any, wide: bool, support: int | None = None, seed: int = 3) 
         else:
             weight.normal_(std=1.5 * weight.shape[1] ** -0.5)
     net.fc.scale.uniform_(0.5, 2)
-    return net
+    return net.to(model.device)
 
 
 def true_features(model: Any, taps: Sequence[int], ids: Sequence[int]) -> Tensor:

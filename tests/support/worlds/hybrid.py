@@ -1,4 +1,4 @@
-"""The ladder's world of state-space targets: a tiny hybrid and a pure one, each with a drafter that is often right."""
+"""The ladder's worlds of recurrent targets: tiny ones of each kind that is read, each with a drafter that is often right."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.targets.hybrid import HybridTarget
-from tests.support.tiny.hybrid import hybrid, near, pure, target
+from tests.support.tiny.hybrid import delta, delta_experts, granite, hybrid, near, pure, target
 from tests.support.tiny.text import Decoded, decode, parts_for
 
 PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
@@ -27,16 +27,24 @@ TREES: dict[str, dict[str, Any]] = {
     "drawn": {"depth": 3, "width": 3, "nodes": 10, "tree": "drawn"},
     "chain": {"depth": 5, "width": 1, "nodes": 5},
 }
-MODELS = {"hybrid": hybrid, "pure": pure}
+MODELS = {"hybrid": hybrid, "pure": pure, "granite": granite, "delta": delta, "experts": delta_experts}
+"""Mamba-2 among attention, Mamba-2 alone, Granite 4.0 H; the gated delta rule of Qwen3.5, and of Qwen3-Next with experts."""
+LADDER = {
+    (kind, name): values
+    for kind in MODELS
+    for name, values in TREES.items()
+    if kind in {"hybrid", "pure"} or name in {"beam", "chain"}
+}
+"""The trees that each kind is tried with."""
 
 
 @cache
 def models(
-    kind: str, dtype: torch.dtype = torch.float64, noise: float = 0.02, context: int = 0
+    kind: str, dtype: torch.dtype = torch.float64, noise: float = 0.02, context: int = 0, device: str = "cpu"
 ) -> tuple[HybridTarget, HybridTarget]:
     """A target and a drafter that is often right."""
     more = {"context": context} if context else {}
-    model = MODELS[kind](dtype=dtype, **more)
+    model = MODELS[kind](dtype=dtype, **more).to(device)
     return target(model), target(near(model, noise))
 
 

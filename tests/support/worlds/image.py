@@ -29,10 +29,13 @@ WARM = Warp(1.0)
 class World:
     """A tiny model and its partner, the target for one prompt, and what methods are made of."""
 
-    def __init__(self, guidance: float = 2.0, grid: int = 6, codes: int = 24, seed: int = 0, layers: int = 2) -> None:
-        self.loaded, self.small = tiny_pair(seed, grid, codes, layers)
+    def __init__(
+        self, guidance: float = 2.0, grid: int = 6, codes: int = 24, seed: int = 0, layers: int = 2,
+        device: str = "cpu", tier: str = "auto",
+    ) -> None:  # fmt: skip
+        self.loaded, self.small = tiny_pair(seed, grid, codes, layers, device)
         self.guidance = guidance
-        self.target, self.prompt, _ = image_target(self.loaded, PROMPT, guidance, "auto")
+        self.target, self.prompt, _ = image_target(self.loaded, PROMPT, guidance, tier)
 
     def parts(self, warp: Warp) -> MethodResources:
         network = tiny_image_drafter(self.loaded)

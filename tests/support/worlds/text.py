@@ -59,20 +59,20 @@ def small(target: TextTarget, support: int = 30) -> SmallLM:
     return made.to(target.device).eval().requires_grad_(False)
 
 
-def deep_target(layers: int = DEEP, vocab: int = 48, seed: int = 2) -> TextTarget:
+def deep_target(layers: int = DEEP, vocab: int = 48, seed: int = 2, device: torch.device | str = "cpu") -> TextTarget:
     """A tiny random Llama with layers enough to stand side by side."""
     torch.manual_seed(seed)
     shallow = tiny_llama(vocab=vocab)
     config = shallow.config
     config.num_hidden_layers = layers
-    model = type(shallow)(config).eval().double().requires_grad_(False)
+    model = type(shallow)(config).eval().double().requires_grad_(False).to(device)
     return TextTarget(model, "deep", (), "eager")
 
 
 def grouped(kind: str, target: TextTarget, group: int) -> GroupedModel:
     """A draft model some of whose layers attend side by side: a decoder of another model, or the small one."""
     if kind == "draft":
-        return of_decoder("deep", lean_copy(deep_target(vocab=target.vocab_size), group=group), target)
+        return of_decoder("deep", lean_copy(deep_target(vocab=target.vocab_size, device=target.device), group=group), target)
     model = small(target, min(30, target.vocab_size))
     stepper = GroupedStepper(model, group)
     return GroupedModel("small", 1024, stepper.spans, lambda capacity: SmallFuzzy(model, stepper, capacity))
@@ -102,7 +102,7 @@ def parallel_net(target: TextTarget, count: int = 4) -> ParallelNet:
     net = ParallelNet(ParallelConfig(32, count, 2), head).to(target.device, target.dtype).requires_grad_(False)
     for value in net.parameters():
         value.normal_(std=0.2)
-    return net
+    return net.to(target.device)
 
 
 def network(kind: str, target: TextTarget, whole: bool = False) -> Any:

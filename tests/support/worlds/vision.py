@@ -53,14 +53,15 @@ def world(
     eos: Sequence[int] = (),
     context: int = 0,
     seed: int = 0,
+    device: str = "cpu",
 ) -> World:
-    tiny = tiny_vision(kind, dtype=dtype, seed=seed)
+    tiny = tiny_vision(kind, dtype=dtype, seed=seed, device=device)
     prompt = tiny.prompt
     seen = sight(tiny.model, prompt.ids, prompt.inputs, family_of(tiny.model, kind).axes)
     target = VisionLanguageTarget(tiny.model, kind, eos, seen, tier)
     if context:
         target.context_length = context
-    return World(tiny, target, Layout(len(prompt.ids), prompt.visual, prompt.hidden))
+    return World(tiny, target, Layout(len(prompt.ids), prompt.visual, prompt.hidden, seen.positions, seen.shift))
 
 
 def scattered(net: torch.nn.Module, seed: int) -> None:
@@ -85,13 +86,13 @@ def feature_net(model: Any, seed: int = 3) -> FeatureNet:
     net = FeatureNet(config, model.get_input_embeddings().weight.detach(), head, None).to(model.dtype)
     scattered(net, seed)
     net.fc.scale.uniform_(0.5, 2)
-    return net
+    return net.to(model.device)
 
 
 def step_vectors(model: Any, seed: int = 4) -> Tensor:
     """[step, hidden] of vectors that change what a network says."""
     hidden = model.config.get_text_config().hidden_size
-    return torch.randn(STEPS, hidden, generator=torch.Generator().manual_seed(seed)).to(model.dtype)
+    return torch.randn(STEPS, hidden, generator=torch.Generator().manual_seed(seed)).to(model.device, model.dtype)
 
 
 def cross_net(model: Any, seed: int = 6, open_gates: bool = True) -> CrossNet:
@@ -105,7 +106,7 @@ def cross_net(model: Any, seed: int = 6, open_gates: bool = True) -> CrossNet:
     net = CrossNet(config, model.get_input_embeddings().weight.detach(), head).to(model.dtype)
     scattered(net, seed)
     net.reading.gates.data = torch.tensor([0.8, -0.6] if open_gates else [0.0, 0.0], dtype=model.dtype)
-    return net
+    return net.to(model.device)
 
 
 def text_model(model: Any, seed: int = 5) -> SmallLM:
@@ -116,7 +117,7 @@ def text_model(model: Any, seed: int = 5) -> SmallLM:
     ids = torch.arange(8, 88)
     net = SmallLM(config, model.get_input_embeddings().weight.detach().float(), ids).to(model.dtype)
     net.rotary = net.rotary.to(model.dtype)
-    return net.eval().requires_grad_(False)
+    return net.eval().requires_grad_(False).to(model.device)
 
 
 def parts_of(here: World, warp: Warp) -> MethodResources:

@@ -24,7 +24,8 @@ from specviz.ui.stream import engine
 from tests.support.traces.image_runs import GRID, image_trace
 from tests.support.traces.samples import sample_trace
 
-REQUEST = Request(method="stand", prompt="Say something.")
+REQUEST = Request(method="stand", prompt="Say something.", target="scenes-vlm")
+"""A target that ships: nothing is fetched for it."""
 
 
 class Lender:
@@ -58,7 +59,7 @@ def lent(monkeypatch: pytest.MonkeyPatch, lender: Lender, stream: Any) -> engine
     return engine.choose(zero_gpu=True)
 
 
-def replay(request: Request) -> Iterator[Any]:
+def replay(request: Request, cancel: threading.Event | None = None) -> Iterator[Any]:
     trace = sample_trace(10, method=request.method)
     yield from (trace.run, *trace.steps, trace.end)
 
@@ -84,7 +85,7 @@ def test_a_stop_lets_the_gpu_go_and_ends_the_run(monkeypatch: pytest.MonkeyPatch
     assert end.output_ids == tuple(token for step in found[1:-1] for token in step.emitted) and len(found) == 6
 
 
-def draw(request: Request) -> Iterator[Any]:
+def draw(request: Request, cancel: threading.Event) -> Iterator[Any]:
     trace = image_trace("autoregressive")
     yield from (trace.run, *trace.steps, trace.end)
 
@@ -130,7 +131,7 @@ def test_a_stopped_text_has_no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_refusal_keeps_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(request: Request) -> Iterator[Any]:
+    def refuse(request: Request, cancel: threading.Event) -> Iterator[Any]:
         raise BadInput("The prompt is too long; shorten it.")
         yield
 
@@ -141,3 +142,49 @@ def test_a_refusal_keeps_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_used_up_quota_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SpecvizError, match="quota"):
         list(events(lent(monkeypatch, Lender("Your quota is used up. Come back tomorrow."), replay)))
+
+
+def test_what_a_run_needs_is_fetched_with_progress_before_a_gpu_is_borrowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+
+    def prepared(name: str, progress: engine.Progress) -> None:
+        progress(f"Fetching {name}", 0.5)
+
+    monkeypatch.setattr("specviz.models.hub.apart.prepare_apart", prepared)
+
+    def seen(request: Request, cancel: threading.Event) -> Iterator[Any]:
+        happened.append("on the GPU")
+        yield from replay(request)
+
+    run = lent(monkeypatch, Lender(), seen)
+    asked = Request(method="stand", prompt="a", target="smollm2-135m-instruct", draft="smollm2-360m-instruct")
+    list(run(asked, Memory(), threading.Event(), lambda message, share: happened.append(f"{message} {share}")))
+    assert happened == [
+        "Looking for smollm2-135m-instruct None", "Fetching smollm2-135m-instruct 0.5",
+        "Looking for smollm2-360m-instruct None", "Fetching smollm2-360m-instruct 0.5",
+        "Waiting for a GPU; then the model is loaded on it None", "on the GPU",
+    ]  # fmt: skip
+
+
+def test_a_run_ends_by_itself_before_the_gpu_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    class Timed(Lender):
+        def GPU(self, duration: int) -> Callable[[Any], Any]:
+            limits.append(duration)
+            return super().GPU(duration)
+
+    def spent(request: Request, cancel: Stop) -> Iterator[Any]:
+        cancel.begin()
+        began = cancel._began
+        for seconds in (0, 39, 41):
+            monkeypatch.setattr(cancel, "_clock", lambda seconds=seconds: began + seconds)
+            limits.append(cancel.is_set())
+        yield from replay(request)
+
+    class Here(Timed):
+        def crossing(self, task: Any, *given: Any) -> Iterator[Any]:
+            yield from task(*given)
+
+    list(events(lent(monkeypatch, Here(), spent)))
+    assert limits == [60, False, False, True]

@@ -75,7 +75,7 @@ export class Overview {
       : "";
     const difference = lanes.gain(this);
     const gained = difference && !difference.fits ? [" · ", dom.h("b", { class: difference.slower ? "sv-lost" : "sv-saved" }, difference.label)] : [];
-    this.title.replaceChildren(dom.h("b", {}, "Run"), ...gained, rate + now);
+    this.title.replaceChildren(dom.h("b", {}, "Run"), ...gained, rate + now + captured(trace.end));
     const shown = this.zoom.on ? `, steps ${this.stepAt(this.at.from) + 1} to ${this.stepAt(this.at.to) + 1} in the lanes` : "";
     const gain = this.plain ? ` Autoregressive baseline: ${format.time(this.plain.total)}.` : "";
     this.base.setAttribute(
@@ -269,4 +269,10 @@ export class Overview {
       `at ${format.time(ends[index])}`,
     ];
   }
+}
+
+/** Time that went into CUDA graphs, which no lane shows. */
+function captured(end) {
+  const ns = end && coerce.number(end.capture_ns);
+  return ns > 0 ? ` · CUDA graphs captured in ${format.time(ns)}, not counted` : "";
 }

@@ -14,7 +14,7 @@ const seconds = (ns) => `${(ns / 1e9).toFixed(2)} s`;
 class Lane {
   constructor(lane, place) {
     Object.assign(this, { lane, place, shown: 0 });
-    this.result = dom.h("span", { class: "sv-lane-result" });
+    this.result = dom.h("span", { class: "sv-lane-result", title: `Beside ${lane.rival.name}` });
     this.tally = dom.h("span", { class: "sv-lane-tally" });
     this.clock = dom.h("b", { class: "sv-lane-clock", title: "Decoding time as it was recorded, without reading the prompt" });
     this.bar = dom.h("i");

@@ -6,20 +6,27 @@ import { Overview } from "./overview.js";
 
 const LEVEL = 1.05; // closer than this, two times are called the same
 
-/** The run's lane, and its baseline's; none where no baseline was timed, for there is nobody to race against. */
+/** The run's lane, and its baseline's where one was timed. */
 function lanesOf(trace) {
-  const { end, run, steps, ends } = trace;
+  const { end, run, steps } = trace;
   const plain = Overview.baselineTimes(end && end.baseline);
-  if (!plain || !steps.length) return [];
+  if (!steps.length || !run) return [];
   const tokens = steps.flatMap(tokensOf);
+  const ends = trace.ends.map((at) => at - (readsPrompt(run) ? trace.ends[0] : 0));
   let written = 0;
   const bursts = steps.map((step, index) => ({ at: ends[index], upto: (written += step.emitted.length) }));
-  const grid = run && Array.isArray(run.grid) ? run.grid : null;
+  const grid = Array.isArray(run.grid) ? run.grid : null;
   const lane = (rest) => ({ trace, grid, total: rest.bursts.at(-1).at, count: rest.bursts.at(-1).upto, ...rest });
+  const mine = lane({ name: run.title || run.method, kind: "run", bursts, tokens, known: tokens.length, picture: end && end.picture });
+  if (!plain) return [mine];
   const alone = plain.ends.map((at, index) => ({ at, upto: index + 1 }));
-  const mine = lane({ name: run.title || run.method, kind: "run", bursts, tokens, known: tokens.length, picture: end.picture });
   const other = lane({ name: "Autoregressive", kind: "baseline", bursts: alone, ...wordsOf(end, tokens) });
   return [Object.assign(mine, { rival: other }), Object.assign(other, { rival: mine })];
+}
+
+/** Whether the first step of a served run holds the time in which its prompt was read, as no step of ours does. */
+function readsPrompt(run) {
+  return run.tier === "served" || coerce.text(run.method).startsWith("vllm_");
 }
 
 function tokensOf(step) {
@@ -61,11 +68,16 @@ export function gain(lane) {
   return `${ratio.toFixed(1)}× ${alike ? "sooner" : "the tokens per second"}`;
 }
 
-/** Lanes of several runs: the runs first. Where there are several baselines each says whose it is. */
+/** Lanes of several runs: the runs first. Where there are several baselines each says whose it is. A run without one races against
+ * the other run; alone, there is nobody to race against. */
 export function lineUp(traces) {
-  const pairs = traces.map(lanesOf).filter((pair) => pair.length);
-  if (pairs.length > 1) for (const [mine, other] of pairs) other.name = `AR beside ${format.short(mine.name, 24)}`;
-  return [...pairs.map(([mine]) => mine), ...pairs.map(([, other]) => other)];
+  const found = traces.map(lanesOf).filter((pair) => pair.length);
+  const rivals = (lane) => found.map(([other]) => other).filter((other) => other !== lane);
+  for (const [mine] of found) if (!mine.rival) [mine.rival] = rivals(mine);
+  const pairs = found.filter(([mine]) => mine.rival);
+  const baselines = pairs.filter((pair) => pair.length > 1);
+  if (baselines.length > 1) for (const [mine, other] of baselines) other.name = `AR beside ${format.short(mine.name, 24)}`;
+  return [...pairs.map(([mine]) => mine), ...baselines.map(([, other]) => other)];
 }
 
 /** Places at the finish, from 1; nobody has one while prompts differ, since those runs had different things to write. */

@@ -1,6 +1,7 @@
 // The way in: SpecvizViewer.mount(element, options), and attach() for the Gradio component.
 import * as dom from "../kit/dom.js";
 import { CSS } from "../generated.js";
+import { align } from "../run/alignment.js";
 import { Race } from "../run/race.js";
 import { Stage } from "./stage.js";
 
@@ -53,4 +54,4 @@ function race(host) {
   return new Race(host);
 }
 
-globalThis.SpecvizViewer = { mount, attach, race };
+globalThis.SpecvizViewer = { mount, attach, race, align };

@@ -1,0 +1,65 @@
+"""``gpu_first_run.sh``: all parts one after the other, one of them, or the rows of what was measured."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from pathlib import Path
+
+from specviz.bench.first_run import parts
+from specviz.bench.first_run.results import rows_for_results
+from specviz.bench.first_run.sizes import DRY, GPU, Sizes
+from specviz.bench.kit.report import Report
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 when every part was done, 1 where one was not."""
+    parser = argparse.ArgumentParser(prog="gpu_first_run.sh", description="measure on a GPU, for the first time or again")
+    parser.add_argument("--cpu", action="store_true", help="a dry run: every part with tiny sizes, on any machine")
+    parser.add_argument("--out", type=Path, default=Path("gpu_first_run.json"), metavar="FILE", help="what is left behind")
+    parser.add_argument("--parts", default=",".join(parts.PARTS), metavar="A,B", help=f"of {', '.join(parts.PARTS)}")
+    parser.add_argument(
+        "--rows", type=Path, metavar="FILE", help="print the rows of such a file for RESULTS.md, and do nothing else"
+    )
+    parser.add_argument("--part", choices=tuple(parts.PARTS), help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    sizes = DRY if options.cpu else GPU
+    if options.rows:
+        print(rows_for_results(json.loads(options.rows.read_text(encoding="utf-8"))))
+        return 0
+    if options.part:
+        measure(options.part, sizes, options.out)
+        return 0
+    names = [name.strip() for name in options.parts.split(",") if name.strip()]
+    if unknown := sorted(set(names) - set(parts.PARTS)):
+        parser.error(f"there is no part {unknown[0]!r}; there are: {', '.join(parts.PARTS)}")
+    if not options.cpu and not _cuda():
+        parser.error("PyTorch sees no CUDA device here; --cpu makes a dry run")
+    record = parts.run(options.out.resolve(), names, options.cpu, sizes.whole)
+    print(rows_for_results(record))
+    return int(any(part["state"] != "done" for part in record["parts"].values()))
+
+
+def _cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def measure(name: str, sizes: Sizes, file: Path) -> None:
+    """One part in this process; its rows are in the file as soon as they are known."""
+    part = parts.PARTS[name]
+
+    def said(line: str) -> None:
+        print(line, flush=True)
+        file.write_text(report.as_json(), encoding="utf-8")
+
+    report = Report(name, {}, say=said)
+    function = getattr(importlib.import_module(f"specviz.bench.first_run.{part.module}"), part.function)
+    function(*([report, part.argument, sizes] if part.argument else [report, sizes]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

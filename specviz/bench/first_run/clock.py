@@ -1,0 +1,134 @@
+"""The clock of a model of random weights: autoregressive decoding against the memory's bandwidth and against transformers, the
+draft of five levels against a target pass, and what recording costs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from transformers import GenerationConfig
+
+from specviz.bench.first_run.random_model import PROMPT, Bench
+from specviz.bench.first_run.sizes import Sizes
+from specviz.bench.kit.measure import median_ratio
+from specviz.bench.kit.report import Report, Row
+from specviz.bench.kit.sign_test import Paired
+from specviz.errors import SpecvizError
+from specviz.trace.schema import Step
+
+LEVELS = 5
+BANDWIDTH, TRANSFORMERS, DRAFT, RECORDING = 60.0, 2.0, 1.0, 3.0
+"""Goals: per cent of the memory's bandwidth, times transformers' speed, target passes, per cent."""
+TREE = {"depth": LEVELS, "width": 10, "nodes": 59, "rule": "match"}
+"""The paper's tree, five levels of it drafted."""
+
+
+def bytes_of_a_pass(model: Any, columns: float) -> float:
+    """Bytes that a pass over one token behind ``columns`` tokens cannot do without: every weight once, of the embedding its one
+    row where the head has a table of its own, and the keys and values."""
+    config, weights = model.config, {id(one): one for one in model.parameters()}
+    embedding = model.get_input_embeddings().weight
+    if embedding is not model.get_output_embeddings().weight:
+        del weights[id(embedding)]
+    heads = config.num_key_value_heads or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    cached = 2 * config.num_hidden_layers * heads * size * columns * embedding.element_size()
+    return sum(one.numel() * one.element_size() for one in weights.values()) + cached
+
+
+def waited(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def copy_bandwidth(sizes: Sizes) -> float:
+    """Bytes a second that a large copy reads and writes: median of ``pairs`` times ten copies."""
+    source = torch.ones(sizes.copied, dtype=torch.uint8, device=sizes.device)
+    target, rates = torch.empty_like(source), []
+    for _ in range(sizes.pairs + 1):
+        waited(sizes.device)
+        started = time.perf_counter()
+        for _ in range(10):
+            target.copy_(source)
+        waited(sizes.device)
+        rates.append(20 * sizes.copied / (time.perf_counter() - started))
+    return statistics.median(rates[1:])
+
+
+def autoregressive(report: Report, sizes: Sizes) -> None:
+    """Tokens a second, the bandwidth that is, and ``generate`` of the same model, run in turns with ours."""
+    copied = copy_bandwidth(sizes)
+    report.add(Row("memory bandwidth of a copy", copied / 1e9, "GB/s"))
+    bench = Bench.made(sizes)
+    count = sum(one.numel() for one in bench.model.parameters())
+    bench.run("autoregressive")  # captures
+    rates = []
+    for _ in range(sizes.pairs):
+        timed = bench.run("autoregressive")
+        rates.append(timed.tokens / timed.decoding)
+    rate = statistics.median(rates)
+    used = bytes_of_a_pass(bench.model, PROMPT + sizes.tokens / 2) * rate
+    spread = f"{min(rates):.1f}–{max(rates):.1f} over {len(rates)} runs of {sizes.tokens} tokens, prefill apart"
+    report.add(Row("autoregressive, tokens", rate, "/s", detail=f"{count / 1e9:.2f} billion weights, {spread}"))
+    detail = f"{used / 1e9:.0f} of {copied / 1e9:.0f} GB/s"
+    report.add(Row("autoregressive, of the memory's bandwidth", 100 * used / copied, "%", BANDWIDTH, detail=detail))
+    theirs = _generate(bench)
+    theirs()
+    median, ratios = median_ratio(theirs, lambda: bench.run("autoregressive").whole, sizes.pairs)
+    detail = f"{Paired(tuple(ratios))}, prefill included"
+    report.add(Row("autoregressive vs transformers.generate", median, goal=TRANSFORMERS, detail=detail))
+
+
+def _generate(bench: Bench) -> Callable[[], float]:
+    """Seconds of transformers' own greedy decoding of the same model, eager and with its growing cache."""
+    model, sizes = bench.model, bench.sizes
+    ids = torch.tensor([bench.prompt], device=model.device)
+    model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=sizes.tokens, pad_token_id=0, use_cache=True)
+
+    def theirs() -> float:
+        waited(sizes.device)
+        started = time.perf_counter()
+        generated = model.generate(ids, attention_mask=torch.ones_like(ids))
+        waited(sizes.device)
+        if generated.shape[1] != ids.shape[1] + sizes.tokens:
+            raise SpecvizError("transformers stopped before the budget, so its time means nothing.")
+        return time.perf_counter() - started
+
+    return theirs
+
+
+def draft(report: Report, sizes: Sizes) -> None:
+    """Five levels of EAGLE-3's tree against one target pass over one token, by the steps' own times."""
+    bench = Bench.made(sizes)
+    bench.run("eagle3", TREE), bench.run("autoregressive")  # captures
+    ratios, drafts, passes = [], [], []
+    for _ in range(sizes.pairs):
+        drafted, alone = bench.run("eagle3", TREE).steps, bench.run("autoregressive").steps
+        calls = statistics.median(step.draft_calls for step in drafted)
+        drafts.append(_median(drafted, lambda step: step.time.draft))
+        passes.append(_median(alone, lambda step: step.time.verify))
+        ratios.append(drafts[-1] / max(1.0, passes[-1]))
+    detail = f"{statistics.median(drafts) / 1e6:.2f} and {statistics.median(passes) / 1e6:.2f} ms; {calls:g} forwards a draft; "
+    name = f"eagle3's draft of {LEVELS} levels, of a target pass"
+    report.add(Row(name, statistics.median(ratios), "×", DRAFT, True, detail + str(Paired(tuple(ratios)))))
+
+
+def _median(steps: Sequence[Step], of: Callable[[Step], int]) -> float:
+    """Over the steps behind the first, which waits for what was sent before it."""
+    return statistics.median([of(step) for step in steps[1:] or steps])
+
+
+def recording(report: Report, sizes: Sizes) -> None:
+    """What recording every 80-node tree costs."""
+    bench, values = Bench.made(sizes), {"tree": "published", "keep": False}
+    bench.run("token_recycling", values, "tree"), bench.run("token_recycling", values)
+
+    def seconds(level: str) -> Callable[[], float]:
+        return lambda: bench.run("token_recycling", values, level).decoding
+
+    median, ratios = median_ratio(seconds("tree"), seconds("off"), sizes.pairs)
+    detail = f"80-node trees, recorded ÷ not recorded: {Paired(tuple(ratios))}"
+    report.add(Row("recording costs", 100 * (median - 1), "%", RECORDING, True, detail))

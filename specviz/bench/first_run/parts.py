@@ -1,0 +1,142 @@
+"""The parts of the first run, each in a process of its own and bounded in time: one that fails leaves its error, not a hole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Part:
+    """``module`` of this package and the ``function`` that fills a report; ``seconds`` are its limit."""
+
+    module: str
+    function: str
+    seconds: float
+    argument: str = ""
+
+
+PARTS: Mapping[str, Part] = {
+    "clock": Part("clock", "autoregressive", 70),
+    "draft": Part("clock", "draft", 45),
+    "recording": Part("clock", "recording", 40),
+    "tests": Part("smoke", "tests", 120),
+    "text": Part("suites", "suite", 90, "text"),
+    "vision": Part("suites", "suite", 40, "vision"),
+    "image": Part("suites", "suite", 45, "image"),
+    "training": Part("smoke", "training", 50),
+}
+"""In this order, what the goals stand on first: what comes late has what is left of the whole time."""
+Say = Callable[[str], None]
+Command = Callable[[str, Path], list[str]]
+"""What runs the part of this name, its rows going to the file."""
+PATIENCE = 4
+"""A dry run has as many times the seconds of each part: machines without a GPU are slow to start."""
+
+
+def run(
+    file: Path, names: Sequence[str], dry: bool, whole: float, say: Say = print, command: Command | None = None,
+    limits: Mapping[str, float] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Every part, and the file written anew after each. ``command`` and ``limits`` stand in for the parts' own."""
+    limits = limits or {name: PARTS[name].seconds * (PATIENCE if dry else 1) for name in names}
+    started, found = time.monotonic(), dict[str, Any]()
+    record: dict[str, Any] = {"dry": dry, "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), **machine()}
+    for name in names:
+        limit = min(limits[name], whole - (time.monotonic() - started))
+        say(f"== {name}, at most {max(0.0, limit):.0f} s")
+        found[name] = bounded(name, command or own_command(dry), limit) if limit > 0 else not_begun()
+        say(f"   {found[name]['state']} after {found[name]['seconds']:.0f} s {found[name]['error']}".rstrip())
+        record |= {"seconds": round(time.monotonic() - started, 1), "parts": found, "goals": goals(found, dry)}
+        file.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    return record
+
+
+def own_command(dry: bool) -> Command:
+    """This package, for one part."""
+    more = ["--cpu"] if dry else []
+    return lambda name, rows: [sys.executable, "-m", "specviz.bench.first_run", "--part", name, "--out", str(rows), *more]
+
+
+def not_begun() -> dict[str, Any]:
+    return {"state": "not begun", "seconds": 0.0, "error": "The whole time was spent before.", "rows": []}
+
+
+def bounded(name: str, command: Command, seconds: float) -> dict[str, Any]:
+    """One part in a process group of its own, ended with all it started when its time is up; its rows so far are kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows, log = Path(folder) / "rows.json", Path(folder) / "log.txt"
+        started, state, error = time.monotonic(), "done", ""
+        with log.open("wb") as output:
+            child = subprocess.Popen(
+                command(name, rows), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            try:
+                child.wait(seconds)
+            except subprocess.TimeoutExpired:
+                state, error = "timed out", f"It had {seconds:.0f} s."
+            finally:
+                _end(child)
+        if state == "done" and child.returncode:
+            state, error = "failed", _last_words(log)
+        return {
+            "state": state, "seconds": round(time.monotonic() - started, 1), "error": error,
+            "rows": json.loads(rows.read_text(encoding="utf-8"))["rows"] if rows.is_file() else [],
+        }  # fmt: skip
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Nothing of a part outlives it, the workers of its tests neither."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _last_words(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return " / ".join(lines[-4:])[-600:] or "It ended without a word."
+
+
+def goals(found: Mapping[str, Any], dry: bool) -> list[dict[str, Any]]:
+    """Every number that has a goal, and whether it was reached; of a dry run nothing can be said."""
+    words = {True: "reached", False: "missed", None: "not measured"}
+    rows = [row for part in found.values() for row in part["rows"] if row["goal"] is not None]
+    return [
+        {key: row[key] for key in ("name", "value", "unit", "goal", "at_most")}
+        | {"verdict": "dry run" if dry else words[row["reached"]]}
+        for row in rows
+    ]
+
+
+def machine() -> dict[str, Any]:
+    """Device, libraries and the commit: without them a number means nothing."""
+    import torch
+    import transformers
+
+    device: dict[str, Any] = {"name": f"{platform.machine()} CPU, {os.cpu_count()} cores"}
+    if torch.cuda.is_available():
+        facts = torch.cuda.get_device_properties(0)
+        device = {
+            "name": facts.name, "memory_gb": round(facts.total_memory / 1e9, 1), "count": torch.cuda.device_count(),
+            "capability": f"{facts.major}.{facts.minor}", "processors": facts.multi_processor_count,
+        }  # fmt: skip
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    versions = {
+        "python": platform.python_version(), "torch": torch.__version__, "cuda": torch.version.cuda or "none",
+        "transformers": transformers.__version__, "commit": commit or "unknown",
+    }  # fmt: skip
+    return {"device": device, "versions": versions}

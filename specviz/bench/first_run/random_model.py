@@ -1,0 +1,150 @@
+"""A language model of random weights, with what a run on it takes: enough for every clock, and it needs no network."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specviz.bench.first_run.sizes import Shape, Sizes
+from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.engine import cost
+from specviz.engine.cost import CostCurve
+from specviz.engine.loop import Decoding
+from specviz.engine.recorder import Recorder
+from specviz.engine.sampling import Noise, Warp
+from specviz.errors import ModelUnavailable, SpecvizError
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
+from specviz.methods.resources import TextResources
+from specviz.models.device import DTYPES
+from specviz.targets.text import TextTarget
+from specviz.trace.schema import Step
+
+PROMPT = 64
+"""Tokens of a prompt."""
+
+
+def random_llama(shape: Shape, sizes: Sizes) -> LlamaForCausalLM:
+    """Made where it runs, the same each time."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.inner, num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads, max_position_embeddings=4096,
+        tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, pad_token_id=None, dtype=DTYPES[sizes.dtype],
+    )  # fmt: skip
+    with torch.device(sizes.device):
+        model = LlamaForCausalLM(config)
+    return model.to(DTYPES[sizes.dtype]).eval().requires_grad_(False)
+
+
+def random_eagle3(model: LlamaForCausalLM, shape: Shape) -> FeatureNet:
+    """EAGLE-3's drafter of the target's own widths: one layer, three hidden states, a vocabulary of its own."""
+    config = FeatureConfig(
+        vocab_size=shape.vocab, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads,
+        head_size=shape.hidden // shape.heads, inner=shape.inner, taps=(2, shape.layers // 2, shape.layers - 2), wide=True,
+    )  # fmt: skip
+    embedding, head = model.get_input_embeddings().weight.detach(), model.get_output_embeddings().weight.detach()
+    ids = torch.arange(shape.draft_vocab, device=model.device)
+    with torch.device(model.device):
+        net = FeatureNet(config, embedding, head, ids)
+    return net.to(model.device, model.dtype).eval().requires_grad_(False)
+
+
+class Numbers:
+    """Texts of tokens that stand for nothing."""
+
+    def of(self, token: int) -> str:
+        return f"{token} "
+
+    def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
+        return tuple(map(self.of, more))
+
+
+@dataclass
+class Kept:
+    """What earlier runs left."""
+
+    entries: dict[Hashable, Any] = field(default_factory=dict)
+
+    def remember(self, key: tuple[Hashable, ...], make: Callable[[], Any]) -> Any:
+        if key not in self.entries:
+            self.entries[key] = make()
+        return self.entries[key]
+
+
+@dataclass
+class RandomResources(TextResources):
+    """A random EAGLE-3 and nothing else."""
+
+    net: FeatureNet | None = None
+    curve: CostCurve | None = None
+
+    def cost_curve(self) -> CostCurve:
+        if self.curve is None:
+            self.curve = cost.measure(self.target)
+        return self.curve
+
+    def drafter_weights(self, kind: str) -> Any:
+        if kind != "eagle3" or self.net is None:
+            return self._none(kind)
+        return FeatureStepper(self.net)
+
+    def _none(self, *what: Any) -> Any:
+        raise ModelUnavailable("The model of random weights has an EAGLE-3 beside it and no other drafter.")
+
+    draft_model = intermediate = grouped = cost_curve_of = _none
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of decoding by the steps' own times, which leave prefill and capturing out, of the whole run, and the steps."""
+
+    decoding: float
+    whole: float
+    steps: tuple[Step, ...]
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(step.emitted) for step in self.steps)
+
+
+@dataclass
+class Bench:
+    """The model with its drafter as a target in the graph tier."""
+
+    sizes: Sizes
+    model: LlamaForCausalLM
+    target: TextTarget
+    resources: RandomResources
+    prompt: list[int]
+
+    @staticmethod
+    def made(sizes: Sizes) -> Bench:
+        model = random_llama(sizes.shape, sizes)
+        target = TextTarget(model, "random weights", (), "graph")
+        net = random_eagle3(model, sizes.shape)
+        resources = RandomResources(target, Warp(), "random", Kept(), net=net)
+        prompt = torch.randint(0, sizes.shape.vocab, (PROMPT,), generator=torch.Generator().manual_seed(0)).tolist()
+        return Bench(sizes, model, target, resources, prompt)
+
+    def run(self, method: str, values: Mapping[str, Any] | None = None, record: str = "off") -> Timed:
+        """One run of ``tokens`` tokens. Raises SpecvizError where it ends otherwise."""
+        card = get(method)
+        composition = card.compose(build(card.parameters, dict(values or {}), method), self.resources)
+        decoding = Decoding(
+            self.target, composition, self.prompt, Warp(), Noise(0), self.sizes.tokens, Recorder(Numbers(), record),
+            threading.Event(),
+        )  # fmt: skip
+        started = time.perf_counter()
+        steps = tuple(decoding.steps())
+        whole = time.perf_counter() - started
+        if decoding.outcome.reason != "budget":
+            raise SpecvizError(f"{method} ended by {decoding.outcome.reason}: {decoding.outcome.message}")
+        return Timed(sum(step.time.total for step in steps) / 1e9, whole, steps)

@@ -1,0 +1,84 @@
+"""The suites of text, of pictures in and of pictures out: each method's runs and the target's own in turns, prompt by prompt."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import threading
+from collections.abc import Sequence
+
+from specviz.bench.first_run.sizes import Sizes
+from specviz.bench.kit.measure import Bencher, PictureQuestion, TimedRun
+from specviz.bench.kit.prompts import KINDS
+from specviz.bench.kit.report import Report, Row
+from specviz.bench.kit.sign_test import Paired
+from specviz.bench.suites import image_prompts, vision
+from specviz.errors import SpecvizError
+from specviz.methods.registry import all_methods
+from specviz.runner import Prepared
+
+MODALITIES = {"text": "text", "vision": "vision_language", "image": "image"}
+ELSEWHERE = {"text": ("stree",)}
+"""Methods of the modality that want another target."""
+
+
+def suite(report: Report, name: str, sizes: Sizes) -> None:
+    """Every method of the modality: median speed-up over the prompts, the sign test, and τ."""
+    target = sizes.targets[name]
+    bench = Bencher(target, sizes.tokens, {"device": sizes.device, "tier": _tier(name, target, sizes)})
+    texts = prompts(name, sizes.prompts)
+    for method, card in all_methods().items():
+        wanted = MODALITIES[name] in card.modality and method not in ("autoregressive", *ELSEWHERE.get(name, ()))
+        if wanted and (not sizes.methods or method in sizes.methods):
+            report.add(compared(bench, name, method, texts))
+
+
+def _tier(name: str, target: str, sizes: Sizes) -> str:
+    """The graph tier where the target has one; which it was stands in the row."""
+    if name == "image" or target == "hybrid-small":
+        return "auto"
+    return "graph"
+
+
+def prompts(name: str, count: int) -> Sequence[str | PictureQuestion]:
+    """Held-out prompts: of text as many of each kind as there may be, of pictures evenly from all."""
+    if name == "image":
+        return image_prompts.prompts(count)
+    if name == "vision":
+        questions = vision.held_out()
+        return questions[:: max(1, len(questions) // count)][:count]
+    kinds = list(KINDS.values())
+    return [kinds[number % len(kinds)][number // len(kinds)] for number in range(count)]
+
+
+def compared(bench: Bencher, name: str, method: str, texts: Sequence[str | PictureQuestion]) -> Row:
+    """One method, at the temperature its modality has by itself; a method that cannot run leaves why."""
+    temperature = 1.0 if name == "image" else 0.0
+    gains, taus, tier = list[float](), list[float](), ""
+    try:
+        for number, text in enumerate(texts):
+            ready, alone = (bench.prepared(one, text, temperature) for one in (method, "autoregressive"))
+            tier = ready.target.tier
+            if not number:  # the first run of each captures
+                timed_run(ready), timed_run(alone)
+            order = (alone, ready) if number % 2 else (ready, alone)
+            timed = {id(one): timed_run(one) for one in order}
+            gains.append(timed[id(alone)].per_token / timed[id(ready)].per_token)
+            taus.append(timed[id(ready)].tau)
+    except Exception as fault:  # the numbers of other methods must survive a fault in one
+        kind = "" if isinstance(fault, SpecvizError) else f"{type(fault).__name__}: "
+        return Row(f"{method} · {name}", None, detail=f"{kind}{fault}")
+    paired, tau = Paired(tuple(gains)), statistics.median(taus)
+    cells = {"method": f"`{method}`", "speed-up": f"{paired.median:.2f}×", "τ": f"{tau:.2f}", "tier": tier, "pairs": str(paired)}
+    return Row(f"{method} · {name}", paired.median, detail=f"τ {tau:.2f}, tier {tier}; {paired}", cells=cells, table=name)
+
+
+def timed_run(ready: Prepared) -> TimedRun:
+    """One run by its steps' own times, which leave prefill and capturing out. Raises SpecvizError where it broke off."""
+    decoding = ready.decoding(ready.compose(), 0, "off", threading.Event())
+    gc.collect()
+    steps = tuple(decoding.steps())
+    outcome = decoding.outcome
+    if outcome.reason not in ("eos", "budget", "context") or not outcome.output_ids:
+        raise SpecvizError(f"The run ended by {outcome.reason}: {outcome.message or 'it wrote nothing'}")
+    return TimedRun(sum(step.time.total for step in steps) / 1e9, steps, tuple(outcome.output_ids))

@@ -1,0 +1,209 @@
+"""``run --engine vllm``: a method on a running vLLM, or the command that starts one; beside our own run on one page."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specviz.commands.console import ProgressLine, emit, tell
+from specviz.commands.live import Live
+from specviz.commands.stopping import Stopping
+from specviz.engines.vllm_methods import Serving, expressed
+from specviz.errors import BadInput
+from specviz.methods.registry import get
+from specviz.request import Memory, Request
+from specviz.trace import store
+from specviz.trace.schema import End, Run, Step, Trace
+
+if TYPE_CHECKING:
+    from specviz.engines.served_config import Match
+    from specviz.engines.server import Server
+
+CLOSING_SECONDS = 10.0
+"""How long the plugin may take to close a trace after the answer."""
+WARM_UP, WARM_TOKENS = "Say hello, hello, hello.", 16
+"""What both engines are asked before a comparison: the first passes of a process are slower than the rest."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """What the user may say of another engine."""
+    parser.add_argument("--engine", default="specviz", choices=("specviz", "vllm"), help="who runs the method")
+    parser.add_argument("--server", metavar="URL", help="the running vLLM; without it the command that starts one is printed")
+    parser.add_argument("--key", default="", metavar="K", help="the server's key, if it wants one")
+    help_text = "the folder that the server's plugin writes to, where it is on this machine: rejected drafts then have their text"
+    parser.add_argument("--traces", metavar="DIR", help=help_text)
+    parser.add_argument("--compare", metavar="F", help="run the method here too, and keep both on one HTML page")
+
+
+def only_there(options: argparse.Namespace) -> None:
+    """Raises BadInput for what has no meaning without ``--engine vllm``."""
+    for name in ("server", "traces", "compare"):
+        if getattr(options, name):
+            raise BadInput(f"--{name} is for --engine vllm; add that, or leave it out.")
+
+
+def execute(options: argparse.Namespace, request: Request) -> int:
+    """Ask the server, if there is one; print how to start it, if there is none."""
+    serving = expressed(request)
+    if not options.server:
+        if options.compare or options.out:
+            raise BadInput("Without --server nothing runs; name the running vLLM, as --server http://127.0.0.1:8000.")
+        print(serving.command())
+        for sentence in serving.differs:
+            tell(sentence)
+        return 0
+    from specviz.engines.served_config import compared, known
+    from specviz.engines.server import look
+
+    server = look(options.server, options.key)
+    if server.kind != "vllm":
+        raise BadInput(f"{server.url} is {server.title}; --engine vllm asks a vLLM.")
+    found = known(server)
+    match = compared(serving, found)
+    if match.different:
+        print(serving.command())
+        raise BadInput(f"{server.url} is no server for this: {'; '.join(match.different)}. The command above starts one that is.")
+    told = (*_told(match, found.source), *_model(serving, server), *serving.differs)
+    for sentence in told:
+        tell(sentence)
+    trace, prompt, words = _asked(options, request, server, match)
+    if options.out:
+        store.write(trace, options.out)
+    if options.compare:
+        _compare(options, request, trace, prompt, (*told, *words))
+    return 0
+
+
+def _told(match: Match, source: str) -> Iterable[str]:
+    """What is known of the server's speculation, by whom, and what is not."""
+    if match.same:
+        yield f"The server's settings by {source}: {', '.join(match.same)}, as asked for."
+    if match.unknown:
+        yield (
+            f"Not told by the server, and taken to be as asked for: {', '.join(match.unknown)}. "
+            "With the plugin, or VLLM_SERVER_DEV_MODE=1, it would tell its settings."
+        )
+
+
+def _model(serving: Serving, server: Server) -> Iterable[str]:
+    names = [name.rstrip("/").rsplit("/", 1)[-1].lower() for name in (serving.target, server.model)]
+    same = f"Whether its weights are those of {serving.target} is not told."
+    yield (
+        f"It serves {server.model}. {same}" if names[0] != names[1] else f"It serves {names[1]} by name, and tells no more of it."
+    )
+
+
+def _asked(
+    options: argparse.Namespace, request: Request, server: Server, match: Match
+) -> tuple[Trace, tuple[int, ...], tuple[str, ...]]:
+    """The server's run, the token ids of the prompt as it read it, and what is to be said of the run."""
+    from specviz.engines.server import Answer, Ask
+
+    length, temperature, warp = request.max_new_tokens, request.temperature or 0.0, (request.top_p, request.top_k)
+    ask = Ask(request.prompt, length, temperature, request.seed, request.raw, *warp)
+    if options.compare:
+        list(Answer(server, Ask(WARM_UP, WARM_TOKENS, temperature)).events())
+    live = Live(quiet=options.json)
+    with Stopping() as stopping:
+        answer = Answer(server, ask, stopping.event)
+        for event in answer.events():
+            stopping.started = True
+            live.take(_named(event, request, match) if isinstance(event, Run) else event)
+    assert answer.trace is not None
+    trace, words = answer.trace, []
+    if options.traces:
+        written = plugin_trace(Path(options.traces), answer.name)
+        if written is None:
+            words.append(f"The plugin left no whole trace of this answer in {options.traces}; what a client sees is shown.")
+            tell(words[0])
+        trace = written or trace
+        if written is not None:
+            # The plugin has the prompt as the chat template made it: what was asked is what both runs share.
+            trace = replace(trace, run=replace(trace.run, prompt=request.prompt, chat_template=not request.raw))
+    trace = replace(trace, run=_named(trace.run, request, match))
+    if options.json:
+        from specviz.commands.run import outcome
+
+        emit(outcome(trace))
+    else:
+        live.finish(trace, options.out)
+    return trace, answer.prompt_ids, tuple(words)
+
+
+def _named(run: Run, request: Request, match: Match) -> Run:
+    """The run under the method's name and parameters, which the server was seen to have or was taken to have."""
+    parameters = {name: value for name, value in vars(request.parameters).items() if value is not None}
+    unsure = (f"Taken to be as asked for, since the server does not tell: {', '.join(match.unknown)}.",) if match.unknown else ()
+    return replace(
+        run, title=f"{get(request.method).title} in vLLM", method=f"vllm_{request.method}", parameters=parameters,
+        warnings=(*run.warnings, *unsure),
+    )  # fmt: skip
+
+
+def plugin_trace(folder: Path, name: str) -> Trace | None:
+    """The plugin's own trace of the answer that the server calls ``name``, once it is whole; None where none comes."""
+    begins = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:120]
+    until, waiting = time.monotonic() + CLOSING_SECONDS, threading.Event()
+    while begins and time.monotonic() < until:
+        for path in sorted(folder.glob(f"{begins}*{store.SUFFIX}")):
+            trace = store.read(path)
+            if trace.end is not None:
+                return trace
+        waiting.wait(0.2)
+    return None
+
+
+def _compare(options: argparse.Namespace, request: Request, theirs: Trace, prompt: Sequence[int], told: Sequence[str]) -> None:
+    """Our own run of the request, and the page of both."""
+    from specviz.runner import stream
+    from specviz.viewer import pair
+
+    def decoded(asked: Request, live: Live | None) -> Trace:
+        run: Run | None = None
+        steps: list[Step] = []
+        end: End | None = None
+        progress = ProgressLine()
+        try:
+            with Stopping() as stopping:
+                for event in stream(asked, memory=Memory(), cancel=stopping.event, progress=progress):
+                    progress.close()
+                    stopping.started = True
+                    run = event if isinstance(event, Run) else run
+                    end = event if isinstance(event, End) else end
+                    if isinstance(event, Step):
+                        steps.append(event)
+                    if live is not None:
+                        live.take(event)
+        finally:
+            progress.close()
+        assert run is not None
+        return Trace(run, tuple(steps), end)
+
+    tell("The same here:")
+    decoded(replace(request, prompt=WARM_UP, max_new_tokens=WARM_TOKENS, baseline=False), None)
+    live = Live(quiet=options.json)
+    ours = decoded(request, live)
+    ours = replace(ours, run=replace(ours.run, title=f"{ours.run.title} in specviz"))
+    if not options.json:
+        live.finish(ours, None)
+    Path(options.compare).write_text(pair.page(theirs, ours, (*told, *_lengths(prompt, ours))), encoding="utf-8")
+    tell(f"Wrote {options.compare}.")
+
+
+def _lengths(prompt: Sequence[int], ours: Trace) -> Iterable[str]:
+    """Whether both engines read as many tokens of the prompt: a chat template differs in its version, or in its system prompt."""
+    if not ours.steps:
+        return
+    here = ours.steps[0].position + 1
+    if not prompt:
+        yield f"Here the prompt has {here} tokens with its chat template; the server does not tell."
+    elif len(prompt) == here:
+        yield f"Both read a prompt of {here} tokens."
+    else:
+        yield f"The server read a prompt of {len(prompt)} tokens, ours has {here}: their chat templates differ."

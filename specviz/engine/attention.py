@@ -1,0 +1,41 @@
+"""Attention kernel of tree passes on a CPU: transformers' ``sdpa`` without a copy of keys and values for every query head.
+
+Under a mask transformers repeats keys and values for each query head that shares them, in every layer of every pass. The
+CPU's fused kernel takes grouped heads as they are: same numbers, and on two Zen 5 cores a third less time for a tree of four
+nodes behind 400 tokens. On CUDA grouped heads with a mask have no fused kernel, so everything else stays transformers' own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+GROUPED = "specviz_grouped"
+"""The kernel's name among transformers'."""
+
+
+def grouped_attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, dropout: float = 0.0,
+    scaling: float | None = None, is_causal: bool | None = None, **more: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """Attended values [batch, row, head, size] of ``query`` [batch, head, row, size] over ``key`` and ``value`` [batch, kv,
+    column, size]; ``attention_mask`` is [batch, 1, row, column]."""
+    shared = query.shape[1] > key.shape[1] and query.shape[2] > 1 and query.device.type == "cpu"
+    if not shared or attention_mask is None or any(more.get(name) is not None for name in ("position_bias", "softcap")):
+        attended: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **more
+        )
+        return attended
+    output = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scaling, enable_gqa=True
+    )
+    return output.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(GROUPED, grouped_attention)
+AttentionMaskInterface.register(GROUPED, sdpa_mask)

@@ -1,0 +1,99 @@
+"""Gated delta rule along the paths of a tree, in one pass and with no state per node (Yang et al., arXiv 2412.06464).
+
+Per head the state S [key, value] follows ``S[t] = a[t] S[parent(t)] + k[t] u[t]``, where ``u[t] = b[t] (v[t] - k[t] a[t]
+S[parent(t)])`` is the correction of what the state says of the key k[t] (of length 1), and a[t] = exp(g[t]) a scalar decay.
+With L and ``fade = L g`` as in :mod:`specviz.engine.state_space` and D[t, s] = exp(fade[t] - fade[s]) where s is t or an
+ancestor of t, else 0, unrolling gives a triangular system for all corrections of the tree at once,
+
+    (I + diag(b) (D * K K^T - diag)) U = diag(b) (V - diag(exp(fade)) K S0),      Y = (D * Q K^T) U + diag(exp(fade)) Q S0
+
+which is the published form for a chunk of text with an ancestor's mask in place of the triangle. A node's correction depends
+on nothing but its path, so what was kept of a pass gives every state on the path, without solving again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.engine.state_space import Activations, Carried, convolved, decays
+from specviz.engine.tree import TreeShape
+
+_TINY = 1e-6
+
+
+@dataclass(frozen=True)
+class DeltaRule:
+    """A layer's fixed numbers: ``kernel`` [tap, channel] and ``bias`` [channel] of the convolution over queries, keys and
+    values, and how many heads of which size those are. Several layers of one shape may stand in one, as in ``Recurrence``."""
+
+    kernel: Tensor
+    bias: Tensor
+    key_heads: int
+    heads: int
+    key_size: int
+    size: int
+
+    @property
+    def taps(self) -> int:
+        return self.kernel.shape[-2]
+
+    def split(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """v [node, channel] to queries and keys [node, head, key size], of length 1, and values [node, head, size]."""
+        width = self.key_heads * self.key_size
+        q, k, x = v.split([width, width, self.heads * self.size], -1)
+        each = self.heads // self.key_heads
+        q, k = (_unit(part.unflatten(-1, (self.key_heads, -1))).repeat_interleave(each, -2) for part in (q, k))
+        return q, k, x.unflatten(-1, (self.heads, -1))
+
+    def log_decay(self, activations: Activations) -> Tensor:
+        """[layer, node, head]: the logarithm of each node's own decay."""
+        return activations.steps
+
+    def replayed(self, activations: Activations, carried: Carried) -> Carried:
+        """What all layers carry on after the tokens of ``activations``, one path, from the corrections it holds."""
+        keys, corrections = (part.unflatten(-1, (self.heads, -1)) for part in activations.written)
+        fade = activations.steps.cumsum(-2)
+        last = fade[..., -1:, :]
+        weighted = (keys * (last - fade).exp()[..., None]).movedim(-3, -1)
+        state = torch.addcmul(weighted @ corrections.movedim(-3, -2), last.transpose(-1, -2).exp()[..., None], carried.state)
+        window = torch.cat((carried.window, activations.inputs), -2)[..., len(activations) :, :].clone()
+        return Carried(window, state)
+
+    def stacked(self, layers: Sequence[DeltaRule]) -> DeltaRule:
+        """Layers of this shape as one, for :meth:`replayed`."""
+        kernel, bias = torch.stack([layer.kernel for layer in layers]), torch.stack([layer.bias for layer in layers])
+        return DeltaRule(kernel, bias, self.key_heads, self.heads, self.key_size, self.size)
+
+
+def tree_delta(
+    layer: DeltaRule, inputs: Tensor, log_decay: Tensor, rate: Tensor, window: Tensor, state: Tensor, shape: TreeShape
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """y [node, head, size] of every node of a tree behind one layer's carried window and state, and what the pass wrote.
+
+    ``inputs`` [node, channel] are the convolution's, ``log_decay`` (g) and ``rate`` (b) [node, head]. What was written are keys
+    [node, head * key size] and corrections [node, head * size].
+    """
+    queries, keys, values = layer.split(convolved(layer, inputs, window, shape.parents))
+    ancestors = shape.ancestors_on(inputs.device)
+    fade = ancestors.to(log_decay.dtype) @ log_decay
+    left = decays(fade, ancestors)
+    q, k, v = (part.transpose(0, 1) for part in (queries * layer.key_size**-0.5, keys, values))
+    before, b = fade.T.exp()[..., None], rate.T[..., None]
+    system = torch.tril(b * (k @ k.transpose(-1, -2)) * left, -1)  # its diagonal of ones is implied
+    corrections = torch.linalg.solve_triangular(system, b * (v - before * (k @ state)), upper=False, unitriangular=True)
+    y = torch.addcmul((q @ k.transpose(-1, -2) * left) @ corrections, before, q @ state)
+    return y.transpose(0, 1), (keys.flatten(-2), corrections.transpose(0, 1).flatten(-2))
+
+
+def _unit(x: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + _TINY)
+
+
+def gated_norm(y: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """The norm over a head's size, then the gate: [node, head, size]."""
+    return F.rms_norm(y, (y.shape[-1],), None, eps) * weight * F.silu(gate)

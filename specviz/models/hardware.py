@@ -1,0 +1,54 @@
+"""Hardware that runs find here, as one JSON object: ``python -m specviz.models.hardware``.
+
+The page asks in a process of its own, since a page that nobody runs anything on needs no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from specviz.engine.tiers import choose_tier
+from specviz.models.device import choose_device, choose_dtype, dtype_name
+
+CPU_FACTS = Path("/proc/cpuinfo")
+DRIVER = Path("/proc/driver/nvidia/version")
+NOISE = re.compile(r"\((?:R|TM|C)\)|\bCPU\b|\bProcessor\b|\b\d+-Core\b|@.*$|\bwith\b.*$", re.IGNORECASE)
+"""What a processor's name says beside the name."""
+
+
+def found(device: str = "auto") -> dict[str, Any]:
+    """What a run asked for ``device`` computes on: kind, name, memory or cores, number format, tier, and whether a GPU is here
+    that torch was not built for."""
+    where = choose_device(device)
+    facts = {"kind": where.type, "dtype": dtype_name(choose_dtype("auto", where)), "tier": choose_tier("auto", where)[0]}
+    if where.type == "cuda":
+        gpu = torch.cuda.get_device_properties(where)
+        return facts | {"name": gpu.name, "memory_gb": gpu.total_memory / 1e9, "count": torch.cuda.device_count()}
+    idle_gpu = DRIVER.is_file() and not torch.cuda.is_available()
+    return facts | {"name": processor(), "cores": cores(), "unused_gpu": idle_gpu}
+
+
+def processor() -> str:
+    """The processor's name, without what is said of every one."""
+    name = platform.processor() or platform.machine()
+    if CPU_FACTS.is_file():
+        named = re.search(r"^model name\s*:\s*(.+)$", CPU_FACTS.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+        name = named.group(1) if named else platform.machine()
+    return " ".join(NOISE.sub(" ", name).split()) or platform.machine()
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+if __name__ == "__main__":
+    print(json.dumps(found(*sys.argv[1:2])))

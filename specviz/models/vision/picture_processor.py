@@ -1,0 +1,103 @@
+"""Picture processor: transformers' own, or the picture's half of it where the whole one wants packages for videos too.
+
+The processors of Qwen-VL and SmolVLM2 cannot be made without torchvision and num2words, which only videos need. A picture
+needs the image processor, the tokenizer, the chat template, and the text that the placeholder grows into.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoImageProcessor, AutoProcessor, AutoTokenizer
+
+from specviz.errors import ModelUnavailable
+
+Grown = Callable[[Mapping[str, Any], Mapping[str, Any], str], str]
+"""What the placeholder (last) grows into, by what the image processor gave and the settings of processor and tokenizer."""
+
+
+def _by_patches(given: Mapping[str, Any], settings: Mapping[str, Any], mark: str) -> str:
+    """Qwen-VL: one token for each square of merged patches."""
+    return mark * (int(given["image_grid_thw"][0].prod()) // int(settings["merge_size"]) ** 2)
+
+
+def _by_tiles(given: Mapping[str, Any], settings: Mapping[str, Any], mark: str) -> str:
+    """SmolVLM: tiles row by row, each behind its number, then the whole picture."""
+    rows, columns = int(given["rows"][0][0]), int(given["cols"][0][0])
+    around, tokens = "<fake_token_around_image>", mark * int(settings.get("image_seq_len", 169))
+    tiles = "".join(
+        "".join(f"{around}<row_{row + 1}_col_{column + 1}>{tokens}" for column in range(columns)) + "\n" for row in range(rows)
+    )
+    return f"{tiles}{chr(10) if tiles else ''}{around}<global-img>{tokens}{around}"
+
+
+GROWN: Mapping[str, Grown] = {
+    "qwen2_vl": _by_patches,
+    "qwen2_5_vl": _by_patches,
+    "qwen3_vl": _by_patches,
+    "smolvlm": _by_tiles,
+}
+"""By transformers' model type: models whose whole processor is for videos as well."""
+_KEPT = ("pixel_values", "pixel_attention_mask", "image_grid_thw", "rows", "cols")
+
+
+class PictureProcessor:
+    """For one picture and one question, called as transformers' processors are."""
+
+    def __init__(
+        self, image_processor: Any, tokenizer: Any, template: str | None, settings: Mapping[str, Any], mark: str, grown: Grown
+    ) -> None:
+        self.image_processor, self.tokenizer, self._template = image_processor, tokenizer, template
+        self._settings, self._mark, self._grown = settings, mark, grown
+
+    def apply_chat_template(self, conversation: Sequence[Any], add_generation_prompt: bool, tokenize: bool) -> str:
+        """The conversation as the model's template writes it, the picture one placeholder."""
+        return self.tokenizer.apply_chat_template(
+            conversation, chat_template=self._template, add_generation_prompt=add_generation_prompt, tokenize=tokenize
+        )
+
+    def __call__(self, images: Sequence[Sequence[Any]], text: Sequence[str], return_tensors: str) -> dict[str, Any]:
+        """The model's inputs. Raises ValueError where the text has not one place for the picture."""
+        tiled = {"return_row_col_info": True} if self._grown is _by_tiles else {}
+        given = self.image_processor(images=images if tiled else images[0], return_tensors=return_tensors, **tiled)
+        if text[0].count(self._mark) != 1:
+            raise ValueError("the template leaves no place for one picture")
+        written = text[0].replace(self._mark, self._grown(given, self._settings, self._mark))
+        ids = self.tokenizer([written], return_tensors=return_tensors)["input_ids"]
+        found = {name: given[name] for name in _KEPT if name in given}
+        if "image_grid_thw" in found:
+            found["mm_token_type_ids"] = (ids == self.tokenizer.convert_tokens_to_ids(self._mark)).to(torch.long)
+        return {"input_ids": ids, **found}
+
+
+def picture_processor(folder: Path, config: Any, name: str) -> Any:
+    """The processor of the model in ``folder``. Raises ModelUnavailable where it has none for pictures and text."""
+    safely = {"local_files_only": True, "trust_remote_code": False}
+    if config.model_type not in GROWN:
+        return AutoProcessor.from_pretrained(folder, **safely)
+    tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
+    image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **safely)
+    mark = tokenizer.convert_ids_to_tokens(int(config.image_token_id))
+    if mark is None:
+        raise ModelUnavailable(f"The tokenizer of {name} has no token {config.image_token_id}, which stands for the picture.")
+    said = _json(folder / "processor_config.json")
+    settings = {"merge_size": getattr(image_processor, "merge_size", 1), **said}
+    grown = GROWN[config.model_type]
+    return PictureProcessor(image_processor, tokenizer, _template(folder, said), settings, mark, grown)
+
+
+def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    """The processor's chat template, None where the tokenizer's is all there is."""
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    return _json(folder / "chat_template.json").get("chat_template") or settings.get("chat_template")
+
+
+def _json(file: Path) -> dict[str, Any]:
+    found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return found if isinstance(found, dict) else {}

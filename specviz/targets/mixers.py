@@ -1,0 +1,108 @@
+"""Recurrent mixers of transformers models in a pass over a tree: Mamba-2's, and the gated delta rule of Qwen3-Next and Qwen3.5.
+
+A mixer takes what its layer's norm gives, [node, hidden], goes along every path of the tree from the carried window and state,
+and leaves what a replay of the accepted path needs. Everything recurrent is computed in float32 at least.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.engine.delta_rule import DeltaRule, gated_norm, tree_delta
+from specviz.engine.state_space import Activations, Recurrence, tree_scan
+from specviz.engine.tree import TreeShape
+
+Rule = Recurrence | DeltaRule
+
+
+class Mixer(ABC):
+    """One layer's mixer. ``rule`` are its fixed numbers; ``channels`` the convolution's, ``state`` one state's shape."""
+
+    rule: Rule
+    channels: int
+    state: tuple[int, int, int]
+
+    def __init__(self, module: Any, dtype: torch.dtype) -> None:
+        self.module = module
+        self.dtype = dtype
+        self.wide = torch.promote_types(dtype, torch.float32)
+
+    @abstractmethod
+    def __call__(self, inner: Tensor, window: Tensor, state: Tensor, shape: TreeShape) -> tuple[Tensor, Activations]:
+        """Its output [node, hidden] over inner [node, hidden], and what the pass leaves, without an axis ``layer``."""
+
+
+class Mamba2(Mixer):
+    """Mamba-2 (arXiv 2405.21060), also Bamba's and Granite's."""
+
+    def __init__(self, module: Any, dtype: torch.dtype) -> None:
+        super().__init__(module, dtype)
+        kernel, bias = _convolution(module, self.wide)
+        rate, skip = -torch.exp(module.A_log.detach().to(self.wide)), module.D.detach().to(self.wide)
+        self.rule: Recurrence = Recurrence(kernel, bias, rate, skip, module.n_groups, module.ssm_state_size)
+        self.channels = module.conv_dim
+        self.state = (module.num_heads, module.head_dim, module.ssm_state_size)
+
+    def __call__(self, inner: Tensor, window: Tensor, state: Tensor, shape: TreeShape) -> tuple[Tensor, Activations]:
+        mixer, wide = self.module, self.wide
+        split_sizes = [mixer.intermediate_size, mixer.conv_dim, mixer.num_heads]
+        gate, u, raw = mixer.in_proj(inner).to(wide).split(split_sizes, -1)
+        step = F.softplus(raw + mixer.dt_bias.to(wide)).clamp(*mixer.time_step_limit)
+        y = tree_scan(self.rule, u, step, window, state, shape)
+        gated = (y.flatten(-2) * F.silu(gate)).unflatten(-1, (mixer.n_groups, -1))
+        norm = mixer.norm
+        even = F.rms_norm(gated, (gated.shape[-1],), None, norm.variance_epsilon).flatten(-2)
+        return mixer.out_proj(norm.weight * even.to(self.dtype)), Activations(u, step)
+
+
+class GatedDelta(Mixer):
+    """Gated DeltaNet (arXiv 2412.06464) as in Qwen3-Next and Qwen3.5, which deal out their projections differently."""
+
+    def __init__(self, module: Any, dtype: torch.dtype) -> None:
+        super().__init__(module, dtype)
+        kernel, bias = _convolution(module, self.wide)
+        self.rule: DeltaRule = DeltaRule(
+            kernel, bias, module.num_k_heads, module.num_v_heads, module.head_k_dim, module.head_v_dim
+        )
+        self.channels = module.conv_dim
+        self.state = (module.num_v_heads, module.head_k_dim, module.head_v_dim)
+        self._rate = -torch.exp(module.A_log.detach().to(self.wide))
+
+    def __call__(self, inner: Tensor, window: Tensor, state: Tensor, shape: TreeShape) -> tuple[Tensor, Activations]:
+        mixer, wide = self.module, self.wide
+        u, gate, b, a = (part.to(wide) for part in self._projected(inner))
+        log_decay = self._rate * F.softplus(a + mixer.dt_bias.to(wide))
+        y, written = tree_delta(self.rule, u, log_decay, b.sigmoid(), window, state, shape)
+        norm = mixer.norm
+        gated = gated_norm(y, gate.unflatten(-1, (self.rule.heads, -1)), norm.weight.to(wide), norm.variance_epsilon)
+        return mixer.out_proj(gated.flatten(-2).to(self.dtype)), Activations(u, log_decay, written)
+
+    def _projected(self, inner: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The convolution's input [node, channel], the gate [node, head * size], and what gives rates and decays [node, head]."""
+        mixer = self.module
+        if hasattr(mixer, "in_proj_qkv"):
+            return mixer.in_proj_qkv(inner), mixer.in_proj_z(inner), mixer.in_proj_b(inner), mixer.in_proj_a(inner)
+        # Interleaved by key head: its query, its key, the values and gates of its group.
+        each, keys, width = mixer.num_v_heads // mixer.num_k_heads, mixer.head_k_dim, mixer.head_v_dim
+        whole = mixer.in_proj_qkvz(inner).unflatten(-1, (mixer.num_k_heads, -1))
+        q, k, v, z = whole.split([keys, keys, each * width, each * width], -1)
+        b, a = mixer.in_proj_ba(inner).unflatten(-1, (mixer.num_k_heads, -1)).split([each, each], -1)
+        u = torch.cat([part.flatten(-2) for part in (q, k, v)], -1)
+        return u, z.flatten(-2), b.flatten(-2), a.flatten(-2)
+
+
+def mixer_of(module: Any, dtype: torch.dtype) -> Mixer:
+    """The mixer of this module, by the parts it has, in a model of this number format."""
+    return GatedDelta(module, dtype) if hasattr(module, "head_k_dim") else Mamba2(module, dtype)
+
+
+def _convolution(module: Any, wide: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Kernel [tap, channel] and bias. The library's kernel has the oldest input first; ours has a node's own."""
+    kernel = module.conv1d.weight.detach()[:, 0].to(wide).flip(-1).T.contiguous()
+    bias = module.conv1d.bias
+    return kernel, torch.zeros_like(kernel[0]) if bias is None else bias.detach().to(wide)

@@ -1,0 +1,171 @@
+"""Two recorded runs of one prompt on one HTML page: a race, their numbers side by side, and two stages that go together."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import statistics
+from collections.abc import Sequence
+
+from specviz.errors import BadInput
+from specviz.palette import DARK, LIGHT
+from specviz.trace import metrics, replay, store
+from specviz.trace.schema import Trace
+from specviz.viewer import bundle
+
+TEMPLATE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<link rel="icon" href="data:,">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<div id="race" data-stages="#left #right" data-name="pair" data-open><p>{headline}</p></div>
+<main class="pair">
+<div id="left"><div class="specviz-host"></div></div>
+<div id="right"><div class="specviz-host"></div></div>
+</main>
+<section class="told">
+{table}
+{words}
+</section>
+<noscript>This page draws two recorded runs and needs JavaScript. It asks nothing of the network.</noscript>
+<script type="application/json" id="left-trace">{left}</script>
+<script type="application/json" id="right-trace">{right}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+STYLE = f"""html, body {{ margin: 0; background: {LIGHT.ground}; color: {LIGHT.ink}; --specviz-height: max(560px, 70vh); }}
+body {{ font: 14px/1.45 system-ui, sans-serif; }}
+.pair {{ display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 1px; margin-top: 8px; background: {LIGHT.line}; }}
+.told {{ display: flex; flex-wrap: wrap; gap: 12px 48px; padding: 14px; }}
+.told table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+.told :is(th, td) {{ padding: 3px 18px 3px 0; text-align: left; font-weight: inherit; vertical-align: top; }}
+.told thead th {{ font-weight: 650; }}
+.told tbody th {{ color: {LIGHT.mute}; }}
+.told ul {{ flex: 1 1 320px; max-width: 70ch; margin: 3px 0 0; padding-left: 18px; }}
+.dark, .dark body {{ background: {DARK.ground}; color: {DARK.ink}; }}
+.dark .pair {{ background: {DARK.line}; }}
+.dark .told tbody th {{ color: {DARK.mute}; }}
+@media (max-width: 820px) {{ .pair {{ grid-template-columns: minmax(0, 1fr); --specviz-height: auto; }} }}
+"""
+START = """(() => {
+const preferred = matchMedia("(prefers-color-scheme: dark)");
+const asked = new URLSearchParams(location.search).get("theme");
+const dress = () => document.documentElement.classList.toggle("dark", asked ? asked === "dark" : preferred.matches);
+preferred.addEventListener("change", dress);
+dress();
+for (const side of ["left", "right"]) {
+const host = document.querySelector(`#${side} .specviz-host`);
+const text = document.getElementById(`${side}-trace`).textContent;
+host.specviz = SpecvizViewer.mount(host, { text, mode: "recorded", autoplay: false });
+}
+const [left, right] = ["left", "right"].map((side) => document.querySelector(`#${side} .specviz-host`).specviz);
+right.go(0);
+SpecvizViewer.align("#left", "#right", "token");
+const kept = left.stage.trace.steps.map((step) => step.path.length);
+left.go(kept.indexOf(Math.max(...kept)));
+SpecvizViewer.race(document.getElementById("race"));
+})();
+"""
+
+
+def page(left: Trace, right: Trace, told: Sequence[str] = ()) -> str:
+    """The HTML file. ``told`` are sentences about what was compared, which stand beside the numbers.
+
+    Raises BadInput where the two are of different prompts, or too long for one page.
+    """
+    if left.run.prompt != right.run.prompt:
+        raise BadInput("The runs are of different prompts; compare two of one prompt.")
+    script = bundle.script() + START
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    document = TEMPLATE.format(
+        policy=policy,
+        title=html.escape(f"{left.run.title} and {right.run.title} · specviz"),
+        style=STYLE,
+        headline=html.escape(headline(left, right)),
+        table=_table(left, right),
+        words="<ul>" + "".join(f"<li>{html.escape(sentence)}</li>" for sentence in told) + "</ul>" if told else "",
+        left=replay.embedded(store.text(left)),
+        right=replay.embedded(store.text(right)),
+        script=script,
+    )
+    if len(document.encode("utf-8", "surrogatepass")) > 4 * replay.MAX_PAGE:
+        raise BadInput("The two runs are too long for one page; ask for fewer tokens.")
+    return document
+
+
+def rate(trace: Trace) -> float | None:
+    """Tokens a second after the first step, whose time holds the prompt's in served runs; None for one step."""
+    steps = trace.steps[1:]
+    return metrics.ratio(sum(len(step.emitted) for step in steps), sum(step.time.total for step in steps) / 1e9)
+
+
+def parting(left: Trace, right: Trace) -> str:
+    """Whether two runs wrote the same text, and up to which letter if they did not."""
+    texts = [trace.end.text if trace.end else "".join("".join(step.pieces) for step in trace.steps) for trace in (left, right)]
+    if texts[0].strip() == texts[1].strip():
+        return "the same"
+    common = next((at for at, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    return f"the same for {common} letters, then others"
+
+
+def headline(left: Trace, right: Trace) -> str:
+    """The comparison in one sentence."""
+    taus, rates = [metrics.tau(trace.steps[1:]) for trace in (left, right)], [rate(trace) for trace in (left, right)]
+    names = [trace.run.title for trace in (left, right)]
+    if None in taus or None in rates:
+        return f"{names[0]} and {names[1]} on one prompt."
+    words = [
+        f"{name}: {tau:.2f} tokens a pass, {speed:.0f} a second" for name, tau, speed in zip(names, taus, rates, strict=True)
+    ]
+    return f"{words[0]}. {words[1]}."
+
+
+def _table(left: Trace, right: Trace) -> str:
+    pair = (left, right)
+    rows = [("tokens", *(str(sum(len(step.emitted) for step in trace.steps)) for trace in pair))]
+    rows.append(("target passes", *(str(sum(step.passes for step in trace.steps)) for trace in pair)))
+    rows.append(("tokens a pass, τ, after the first step", *(_number(metrics.tau(trace.steps[1:])) for trace in pair)))
+    rows.append(("tokens a second after the first step", *(_number(rate(trace), 1) for trace in pair)))
+    rows.append(("milliseconds a step, median", *(_number(_median(trace), 1) for trace in pair)))
+    rows.append(("accepted at depth 1, 2, …, of those reached", *(_depths(trace) for trace in pair)))
+    rows.append(("drafted and accepted tokens", *(_counts(trace) for trace in pair)))
+    rows.append(("numbers", *(f"{trace.run.dtype or 'not told'}, {trace.run.device}" for trace in pair)))
+    rows.append(("text", parting(left, right), ""))
+    cells = "".join(
+        f"<tr><th scope=row>{html.escape(name)}</th>"
+        + (f"<td>{html.escape(a)}</td><td>{html.escape(b)}</td>" if b else f"<td colspan=2>{html.escape(a)}</td>")
+        + "</tr>"
+        for name, a, b in rows
+    )
+    heads = "".join(f"<th scope=col>{html.escape(trace.run.title)}</th>" for trace in pair)
+    return f"<table><thead><tr><td></td>{heads}</tr></thead><tbody>{cells}</tbody></table>"
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _median(trace: Trace) -> float | None:
+    times = [step.time.total / 1e6 for step in trace.steps[1:]]
+    return statistics.median(times) if times else None
+
+
+def _depths(trace: Trace) -> str:
+    return " ".join(_number(share) for share in metrics.accepted_by_depth(trace.steps)[:8]) or "no drafts"
+
+
+def _counts(trace: Trace) -> str:
+    return f"{sum(step.verified for step in trace.steps)} and {sum(step.accepted for step in trace.steps)}"

@@ -1,0 +1,204 @@
+"""The first run on a GPU, as far as a machine without one can tell: its parts, their limits, and what it leaves."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specviz.bench.first_run import clock, parts, smoke, suites
+from specviz.bench.first_run.results import rows_for_results
+from specviz.bench.first_run.sizes import DRY, GPU, LLAMA_1B
+from specviz.bench.kit.report import Report
+from specviz.bench.kit.sign_test import Paired, sign_test
+from specviz.errors import SpecvizError
+from tests.support.devices import CPU, EMULATED, device_named
+from tests.support.tiny.text import tiny_llama
+
+ROOT = Path(__file__).resolve().parents[2]
+GOALS = {
+    "autoregressive, of the memory's bandwidth": (60, False),
+    "autoregressive vs transformers.generate": (2, False),
+    "eagle3's draft of 5 levels, of a target pass": (1, True),
+    "recording costs": (3, True),
+    "training eagle3, loss after it of that before": (1, True),
+}
+
+
+def report() -> Report:
+    return Report("first run", {})
+
+
+def test_the_sign_test_is_the_binomial_one() -> None:
+    assert sign_test([1, 1, -1]) == 1.0
+    assert sign_test([0.0, 0.0]) == 1.0
+    assert math.isclose(sign_test([1.0] * 10 + [-1.0] * 2), 2 * (1 + 12 + 66) / 2**12)
+    assert sign_test([-0.5] * 11 + [0.0]) == 2 / 2**11
+    assert "3 pairs" in str(Paired((1.1, 1.2, 0.9))) and Paired((1.1, 1.2, 0.9)).median == 1.1
+
+
+def test_a_pass_reads_every_weight_once_and_of_an_untied_embedding_one_row() -> None:
+    model = tiny_llama(dtype=torch.float32)
+    weights = sum(one.numel() for one in model.parameters())
+    cached = 2 * 2 * 2 * 8 * 10  # keys and values of two layers, two heads of eight, ten tokens
+    assert clock.bytes_of_a_pass(model, 10) == 4 * (weights - 48 * 32 + cached)
+
+
+def test_the_model_on_a_gpu_has_one_to_two_billion_weights_and_medians_rest_on_ten_pairs_and_more() -> None:
+    shape = LLAMA_1B
+    head = shape.hidden // shape.heads
+    layer = shape.hidden * (2 * shape.hidden + 2 * shape.kv_heads * head + 3 * shape.inner)
+    assert 1e9 < shape.layers * layer + shape.vocab * shape.hidden < 2e9
+    assert min(GPU.pairs, GPU.prompts) >= 10 and GPU.whole <= 480
+    assert sum(part.seconds for part in parts.PARTS.values()) <= 500, "the last part would have too little"
+    assert all(len(suites.prompts(name, GPU.prompts)) == GPU.prompts for name in suites.MODALITIES)
+
+
+@pytest.mark.parametrize("name", [CPU, EMULATED])
+@pytest.mark.parametrize("part", [clock.autoregressive, clock.draft, clock.recording])
+def test_the_clock_runs_on_a_model_of_random_weights(part: Any, name: str) -> None:
+    found = report()
+    with device_named(name) as device:
+        part(found, replace(DRY, device=device))
+    assert found.rows and all(row.value is not None and math.isfinite(row.value) for row in found.rows)
+    for row in found.rows:
+        assert row.goal is None or (row.goal, row.at_most) == GOALS[row.name]
+    assert any(row.goal is not None for row in found.rows)
+
+
+@pytest.mark.parametrize("name", [CPU, pytest.param(EMULATED, marks=pytest.mark.slow)])
+def test_a_drafter_learns_while_the_training_runs(name: str, tmp_path: Path) -> None:
+    with device_named(name) as device:
+        sizes = replace(DRY, device=device)
+        state = smoke.drafter_training(sizes, sizes.shape, tmp_path)
+        before = smoke.mean_loss(state)
+        row = smoke.speed("eagle3", state, 0.0)
+        assert row.value and smoke.mean_loss(state) < before
+
+
+@pytest.mark.parametrize("name", [pytest.param(CPU, marks=pytest.mark.slow), EMULATED])
+@pytest.mark.parametrize("suite", ["vision", pytest.param("image", marks=pytest.mark.slow)])
+def test_a_suite_pairs_each_method_with_the_targets_own_run(suite: str, name: str) -> None:
+    found = report()
+    with device_named(name) as device:
+        suites.suite(found, suite, replace(DRY, device=device, methods=("hivis", "speculative_jacobi")))
+    (row,) = found.rows
+    assert row.value and row.cells["tier"] == ("graph" if suite == "vision" else "eager") and "2 pairs" in row.detail
+
+
+def test_a_method_that_cannot_run_leaves_why() -> None:
+    from specviz.bench.kit.measure import Bencher
+
+    row = suites.compared(Bencher("no-such-model", 4), "text", "prompt_lookup", ["a"])
+    assert row.value is None and "no-such-model" in row.detail
+
+
+ROW = {
+    "name": "one",
+    "value": 0.7,
+    "unit": "×",
+    "goal": 1.0,
+    "at_most": True,
+    "detail": "",
+    "cells": {},
+    "table": "",
+    "reached": True,
+}
+WRITE = f"import json, sys; json.dump({{'rows': [{ROW}]}}, open(sys.argv[1], 'w'))"
+HOLD = (
+    "import fcntl, sys, threading; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX); "
+    "print('held', flush=True); threading.Event().wait()"
+)
+STUBS = {
+    "good": WRITE,
+    "bad": "raise SystemExit('the device fell off')",
+    "slow": f"{WRITE}; import subprocess; "
+    f'child = subprocess.Popen([sys.executable, "-c", {HOLD!r}, sys.argv[2]], stdout=subprocess.PIPE); '
+    "child.stdout.readline(); open(sys.argv[2], 'w').write('held'); child.wait()",
+    "last": WRITE,
+}
+
+
+def test_a_part_that_fails_or_hangs_leaves_its_error_and_the_others_go_on(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    lock.touch()
+    file, limits = tmp_path / "run.json", {**dict.fromkeys(STUBS, 60.0), "slow": 10.0}
+    parts.run(
+        file, list(STUBS), False, 600.0, lambda line: None,
+        lambda name, rows: [sys.executable, "-c", STUBS[name], str(rows), str(lock)], limits,
+    )  # fmt: skip
+    record = json.loads(file.read_text())
+    assert [part["state"] for part in record["parts"].values()] == ["done", "failed", "timed out", "done"]
+    assert "the device fell off" in record["parts"]["bad"]["error"] and "10 s" in record["parts"]["slow"]["error"]
+    assert {goal["verdict"] for goal in record["goals"]} == {"reached"} and len(record["goals"]) == 3
+    assert record["device"]["name"] and set(record["versions"]) == {"python", "torch", "cuda", "transformers", "commit"}
+    assert lock.read_text() == "held", "the hanging part had started another process"
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # which ended with it
+
+
+def test_what_the_whole_time_has_no_room_for_is_not_begun(tmp_path: Path) -> None:
+    record = parts.run(tmp_path / "run.json", ["good"], False, 0.0, lambda line: None, limits={"good": 9.0})
+    assert record["parts"]["good"]["state"] == "not begun"
+
+
+def test_rows_for_the_results_say_where_what_and_what_is_missing() -> None:
+    table = {"method": "`eagle3`", "speed-up": "2.10×"}
+    record = {
+        "dry": False, "date": "2026-11-25", "seconds": 401.5,
+        "device": {"name": "A card", "memory_gb": 80.0},
+        "versions": {"torch": "2.13", "cuda": "13.0", "transformers": "5.24", "python": "3.12", "commit": "0123456789abcdef"},
+        "parts": {
+            "draft": {"state": "done", "error": "", "rows": [ROW, {**ROW, "cells": table, "table": "text"}]},
+            "image": {"state": "timed out", "error": "It had 45 s.", "rows": []},
+        },
+    }  # fmt: skip
+    text = rows_for_results(record)
+    assert "A card, 80 GB" in text and "012345678" in text and "2.10×" in text
+    assert "| one | 0.70× | ≤ 1 | reached.  |" in text
+    assert "- image: timed out. It had 45 s." in text
+    assert rows_for_results({**record, "dry": True}).startswith("dry run, no measurement")
+
+
+def test_a_file_of_tests_that_were_all_skipped_is_no_pass(tmp_path: Path) -> None:
+    file = tmp_path / "tests.xml"
+    file.write_text("<testsuites><testsuite><testcase name='a'><skipped/></testcase></testsuite></testsuites>")
+    with pytest.raises(SpecvizError, match="1 were skipped"):
+        smoke.counted(file)
+    file.write_text("<testsuites><testcase name='a'/><testcase name='b'><failure/></testcase></testsuites>")
+    passed, failed = smoke.counted(file)
+    assert (passed.value, failed.value, failed.reached, failed.detail) == (1.0, 1.0, False, "b")
+
+
+def script(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", str(ROOT / "specviz" / "bench" / "gpu_first_run.sh"), *arguments], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHON": sys.executable},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("names", ["draft", pytest.param(",".join(parts.PARTS), marks=pytest.mark.slow)])
+def test_a_dry_run_goes_through_its_parts_and_says_that_it_measured_nothing(names: str, tmp_path: Path) -> None:
+    file = tmp_path / "gpu_first_run.json"
+    ran = script("--cpu", "--out", str(file), "--parts", names)
+    record = json.loads(file.read_text())
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert {name: part["state"] for name, part in record["parts"].items()} == dict.fromkeys(names.split(","), "done")
+    assert all(part["rows"] for part in record["parts"].values())
+    assert record["dry"] and {goal["verdict"] for goal in record["goals"]} == {"dry run"}
+    assert "dry run, no measurement" in script("--rows", str(file)).stdout
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
+def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
+    ran = script("--out", str(tmp_path / "run.json"))
+    assert ran.returncode == 2 and "no CUDA device" in ran.stderr and not (tmp_path / "run.json").exists()

@@ -1,0 +1,115 @@
+"""Pairs that read pictures, as a user names them: folders on disk, a picture, and what `run` and `inspect` make of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import transformers as tf
+from PIL import Image
+
+from specviz.__main__ import main
+from specviz.drafters.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
+from specviz.models.drafters.head_writer import write_head
+from tests.support.referee.filled import weight
+from tests.support.tiny.vision_folders import qwen_folder, smolvlm_folder, text_folder, tokenizer_with
+
+ROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 2, 2]}
+
+
+@pytest.fixture
+def picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    image = Image.new("RGB", (48, 32), (240, 240, 240))
+    image.paste((200, 30, 30), (4, 4, 24, 20))
+    image.save(tmp_path / "scene.png")
+    return tmp_path / "scene.png"
+
+
+def head_for(folder: Path, target: Path, layout: str) -> Path:
+    """A random EAGLE-3 head for the Qwen2.5-VL in ``target``."""
+    model = tf.Qwen2_5_VLForConditionalGeneration.from_pretrained(target)
+    embedding = model.get_input_embeddings().weight.detach()
+    config = HeadConfig(len(embedding), 48, 48, 4, 2, 12, 40, 1, True, HeadConventions((2, 3, 4)))
+    tensors = {name: weight(name, shape) for name, shape in config.shapes().items()}
+    write_head(FeatureHead(config, tensors, embedding, embedding, None), folder, layout, "someone/tiny")
+    said = json.loads((folder / "config.json").read_text())
+    if layout == "speculators":
+        said["transformer_layer_config"]["rope_parameters"] = ROPE
+    else:
+        said |= {"rope_scaling": {**ROPE, "type": "mrope"}, "rope_theta": 1e4}
+        said["rope_scaling"].pop("rope_type")
+    (folder / "config.json").write_text(json.dumps(said))
+    return folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
+    code = main(["run", *words, "--max-new-tokens", "40", "--json"])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    return json.loads(said.out)
+
+
+@pytest.mark.parametrize("layout", ["flat", "speculators"])
+def test_qwen_drafts_with_published_heads(tmp_path: Path, picture: Path, layout: str, capsys: pytest.CaptureFixture[str]) -> None:
+    target = qwen_folder(tmp_path / "target")
+    head = head_for(tmp_path / "head", target, layout)
+    asked = ["--target", str(target), "--image", str(picture), "--prompt", "what is it", "--dtype", "float64"]
+    drafting = ["--method", "eagle3", "--draft", str(head), "--param", "depth=3", "--param", "nodes=12"]
+    drafted, alone = run(capsys, *asked, *drafting), run(capsys, *asked, "--method", "autoregressive")
+    assert drafted["output_ids"] == alone["output_ids"] and len(alone["output_ids"]) == 40
+    assert drafted["draft"] == "eagle3 with visual rows" and drafted["metrics"]["verified"] > drafted["metrics"]["passes"]
+
+
+def test_without_a_named_head_the_reason_is_told(tmp_path: Path, picture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = qwen_folder(tmp_path / "target")
+    asked = ["run", "--method", "eagle3", "--target", str(target), "--image", str(picture), "--prompt", "what is it"]
+    assert main(asked) != 0
+    assert "name heads that were published for it as the draft" in capsys.readouterr().err
+
+
+def test_a_head_for_pictures_is_inspected_along_answers_about_one(
+    tmp_path: Path, picture: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = qwen_folder(tmp_path / "target")
+    head = head_for(tmp_path / "head", target, "flat")
+    asked = ["inspect", str(head), "--target", str(target), "--tokens", "24", "--depth", "3"]
+    assert main([*asked, "--image", str(picture), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    readings = {one["reading"] for one in found["readings"]}
+    assert readings >= {"the picture's own embeddings at its places", "one position a token", "rotary rates dealt out in turn"}
+    assert found["conventions"]["sections"] == [2, 2, 2] and found["loaded"]["places"] > 60
+    assert main(asked) == 2
+    assert "answers questions about a picture: give one (--image FILE)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rule", ["match", "rejection"])
+def test_smolvlm2_drafts_with_a_language_model_of_its_words(
+    tmp_path: Path, picture: Path, rule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, draft = smolvlm_folder(tmp_path / "target"), text_folder(tmp_path / "draft")
+    asked = ["--target", str(target), "--image", str(picture), "--prompt", "what is it", "--dtype", "float64"]
+    drafting = ["--method", "language_only", "--draft", str(draft), "--param", f"rule={rule}"]
+    drafted, alone = run(capsys, *asked, *drafting), run(capsys, *asked, "--method", "autoregressive")
+    assert drafted["output_ids"] == alone["output_ids"] and len(alone["output_ids"]) == 40
+    assert drafted["draft"] == str(draft) and drafted["metrics"]["verified"] > drafted["metrics"]["passes"]
+
+
+def test_a_language_model_of_other_words_is_refused(tmp_path: Path, picture: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = text_folder(tmp_path / "draft", tokenizer=tokenizer_with(["<other>"]))
+    asked = ["run", "--target", str(smolvlm_folder(tmp_path / "target")), "--image", str(picture), "--prompt", "what is it"]
+    assert main([*asked, "--method", "language_only", "--draft", str(other)]) == 2
+    assert "tokenizer" in capsys.readouterr().err
+
+
+def test_tiles_of_a_picture_are_numbered_and_the_whole_comes_last(tmp_path: Path) -> None:
+    from specviz.models.vision.vision_language import load_vision_language
+
+    loaded = load_vision_language(str(smolvlm_folder(tmp_path / "target")), "float32", "cpu")
+    asked = loaded.read(Image.new("RGB", (64, 32), (10, 200, 30)), "what is it")
+    written = loaded.tokenizer.decode(asked.ids).replace("<image>" * 4, "####")
+    around = "<fake_token_around_image>"
+    tiles = "".join(f"{around}<row_1_col_{column}>####" for column in (1, 2))
+    assert written == f"<|user|>{tiles}\n\n{around}<global-img>####{around}what is it<|assistant|>"
+    assert len(asked.visual) == len(asked.boxes) == 12 and asked.boxes[0] == (0.0, 0.0, 0.25, 0.5)

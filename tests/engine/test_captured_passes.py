@@ -1,0 +1,276 @@
+"""Captured passes: kept with the model, shared by a run and its baseline, off the clock, and never read a replay too late."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from specviz.engine import sampling, tiers
+from specviz.engine.cache import FixedCache, GrowingCache
+from specviz.engine.cost import measure
+from specviz.engine.loop import Decoding
+from specviz.engine.recorder import Recorder
+from specviz.engine.run_state import RunState
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import DraftTree
+from specviz.targets.text import TextTarget
+from tests.support.emulated_cuda import emulated_cuda
+from tests.support.fakes.graphs import SECONDS, Graphs
+from tests.support.tiny.text import Letters, tiny_llama
+from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, baseline, compose
+
+COMPOSITIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "alone": ("autoregressive", {}),
+    "chain": ("speculative_sampling", {"gamma": 4}),
+    "copied": ("prompt_lookup", {}),
+    "recycled": ("token_recycling", {}),
+    "fixed tree": ("eagle", {}),
+    "dynamic tree": ("eagle3", {"depth": 3, "width": 4, "nodes": 12}),
+    "heads": ("medusa", {}),
+    "leaves up": ("traversal", {}),
+    "cascade": ("polybasic", {"middle": "draft", "drafter": "copy"}),
+    "layers": ("easyspec", {}),
+    "behind every node": ("owl", {}),
+}
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Graphs:
+    return Graphs(monkeypatch)
+
+
+def run_of(model: Any, name: str, warp: Warp = GREEDY, budget: int = 110, seed: int = 7, **values: Any) -> Decoding:
+    """A run as a request makes it: on a target of its own."""
+    target = TextTarget(model, "tiny", (), "graph")
+    recorder = Recorder(Letters())
+    return Decoding(target, compose(name, values, target, warp), PROMPT, warp, Noise(seed), budget, recorder)
+
+
+def finish(run: Decoding) -> list[int]:
+    """Times of its steps."""
+    totals = [step.time.total + step.time.aside for step in run.steps()]
+    assert run.outcome.reason == "budget", run.outcome.message
+    return totals
+
+
+@pytest.mark.parametrize("warp", [GREEDY, NUCLEUS], ids=["greedy", "nucleus"])
+@pytest.mark.parametrize("which", list(COMPOSITIONS))
+def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
+    which: str, warp: Warp, graphs: Graphs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = RunState.deferred_steps
+    monkeypatch.setattr(RunState, "deferred_steps", lambda run, deferred: plain(run, True))
+    name, values = COMPOSITIONS[which]
+    written = []
+    for captured in (False, True):
+        monkeypatch.setattr(tiers, "is_captured", lambda device, captured=captured: captured)
+        run = run_of(tiny_llama(), name, warp, 40, **values)
+        finish(run)
+        written.append(run.outcome.output_ids)
+    assert written[0] == written[1] and graphs.replays > 10
+
+
+def test_ten_runs_and_their_baselines_capture_what_the_first_pair_does(graphs: Graphs) -> None:
+    model, counts = tiny_llama(), []
+    measure(TextTarget(model, "tiny", (), "graph"))
+    measured = graphs.captures
+    assert measured == 6, "one for each width, whatever is asked of it"
+    for number in range(10):
+        for name, values in (("eagle3", {"depth": 3, "width": 4, "nodes": 12}), ("autoregressive", {})):
+            run = run_of(model, name, budget=40, seed=number, **values)
+            finish(run)
+            counts.append(run.untimed.captures)
+    assert graphs.captures == measured + sum(counts)
+    assert counts[0] and counts[1:] == [0] * 19, "later runs replay, and a baseline needs no graph that is not there already"
+    assert graphs.pools == 1
+
+
+def test_what_gives_hidden_states_serves_who_wants_none(graphs: Graphs) -> None:
+    model = tiny_llama()
+    session = TextTarget(model, "tiny", (), "graph").open(64, taps=(0, 2))
+    session.prefill(PROMPT)
+    assert set(session.score(DraftTree.of([1], [-1])).hidden) == {0, 2}
+    session.close()
+    for taps, captures in (((), 1), ((2,), 1), ((1, 2), 2)):
+        session = TextTarget(model, "tiny", (), "graph").open(64, taps=taps)
+        session.prefill(PROMPT)
+        assert set(session.score(DraftTree.of([1], [-1])).hidden) == set(taps)
+        session.close()
+        assert graphs.captures == captures
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "speculative_sampling", "eagle3"])
+def test_capturing_is_in_no_step_and_not_in_the_prefill(name: str, graphs: Graphs) -> None:
+    run = run_of(tiny_llama(), name, budget=300)
+    totals = finish(run)
+    limit = SECONDS * 1_000_000_000
+    assert run.untimed.captures == graphs.captures >= 2
+    assert graphs.captures * limit <= run.untimed.capturing < (graphs.captures + 1) * limit
+    assert max(totals) < limit and run.outcome.prefill_ns < limit
+
+
+def test_attention_is_captured_for_the_columns_in_use(graphs: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    plain = TextTarget.run
+
+    def watched(target: TextTarget, tokens: Any, positions: Any, mask: Any, *rest: Any, **more: Any) -> Any:
+        if mask is not None and tokens.shape[1] == 1:
+            seen.append(mask.shape[-1])
+        return plain(target, tokens, positions, mask, *rest, **more)
+
+    monkeypatch.setattr(TextTarget, "run", watched)
+    run = run_of(tiny_llama(), "autoregressive", budget=600)
+    finish(run)
+    assert sorted(set(seen)) == [256, 512, 768] and seen == sorted(seen)
+    assert graphs.captures == 3
+    assert run.outcome.output_ids[:220] == baseline("eager", torch.float64, GREEDY)
+
+
+def test_a_tree_beyond_the_room_makes_the_cache_grow(graphs: Graphs) -> None:
+    model = tiny_llama()
+    eager, graph = (TextTarget(model, "tiny", (), tier).open(500) for tier in ("eager", "graph"))
+    small, large = DraftTree.of([1, 2, 3], [-1, 0, 0]), DraftTree.of([1] * 300, [-1] + [0] * 299)
+    text = [token % 48 for token in range(480)]
+    for session in (eager, graph):
+        session.prefill(text)
+    for tree in (small, large, small):
+        wanted, found = eager.score(tree), graph.score(tree)
+        assert torch.allclose(wanted.logits, found.logits, atol=1e-9)
+        eager.rewind(480)
+    assert graphs.captures == 3, "graphs know addresses, so those of the smaller cache are gone"
+
+
+def test_the_graphs_of_one_methods_own_embeddings_go_with_its_run(graphs: Graphs) -> None:
+    model, wanted = tiny_llama(), baseline("eager", torch.float64, GREEDY)[:110]
+    finish(run_of(model, "owl"))
+    first = graphs.captures
+    run = run_of(model, "autoregressive")
+    finish(run)
+    assert run.outcome.output_ids == wanted
+    assert graphs.captures > first, "a pass over other embeddings is another pass"
+    finish(run_of(model, "autoregressive"))
+    assert (graphs.captures - first, graphs.pools) == (1, 2), "a pool goes with its last graph"
+
+
+def test_a_released_model_takes_its_graphs_along(graphs: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As on a GPU, where a graph knows addresses and no objects.
+    monkeypatch.setattr(tiers, "captured", lambda call, device, pool: (int, call()))
+    model = tiny_llama()
+    finish(run_of(model, "eagle3", budget=20))
+    lease = tiers.LEASES._idle[model][0]
+    cache = weakref.ref(lease.cache)
+    assert lease.graphs
+    del lease
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None and cache() is None
+
+
+class Counted(TorchDispatchMode):
+    """Operations by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", [GrowingCache, FixedCache])
+@pytest.mark.parametrize("layers", [1, 30])
+def test_a_path_is_kept_in_one_gather_whatever_the_number_of_layers(kind: type[Any], layers: int) -> None:
+    cache = kind(layers, 64)
+    states = torch.randn(layers, 2, 1, 3, 9, 8)
+    for layer in range(layers):
+        cache.cache.update(*states[layer], layer)
+    cache.rewind(2)
+    with Counted() as counted:
+        cache.keep((0, 2, 3, 6))
+    gathers = [name for name in counted.names if not any(word in name for word in ("slice", "lift", "detach", "_to_copy"))]
+    assert len(gathers) == 2, gathers
+    kept = [0, 1, 2, 4, 5, 8]
+    for layer, (keys, values) in enumerate(cache.tensors()):
+        assert torch.equal(keys, states[layer, 0][:, :, kept]) and torch.equal(values, states[layer, 1][:, :, kept])
+
+
+def test_layers_of_another_shape_or_with_values_of_another_size_are_kept_as_well() -> None:
+    shapes = {0: (2, 8, 8), 1: (2, 8, 4), 2: (2, 8, 8), 3: (1, 16, 16)}
+    cache = GrowingCache(["a", "b", "a", "a"], 8)
+    states = {
+        layer: (torch.randn(1, heads, 30, one), torch.randn(1, heads, 30, two)) for layer, (heads, one, two) in shapes.items()
+    }
+    for layer, (keys, values) in states.items():
+        cache.cache.update(keys, values, layer)
+    cache.rewind(20)
+    cache.keep((0, 3, 9))
+    kept = [*range(21), 23, 29]
+    for layer, (keys, values) in enumerate(cache.tensors()):
+        assert torch.equal(keys, states[layer][0][:, :, kept]) and torch.equal(values, states[layer][1][:, :, kept])
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_the_captured_call_reads_nothing_back_and_copies_nothing_over(attention: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a graph cannot hold: a number that the host waits for, or a tensor made from numbers of the host."""
+    names: list[str] = []
+
+    def capture(call: Any, device: Any, pool: Any) -> Any:
+        with Counted() as counted:
+            outputs = call()
+        names.extend(counted.names)
+        return (lambda: None), outputs
+
+    monkeypatch.setattr(tiers, "is_captured", lambda device: True)
+    monkeypatch.setattr(tiers, "captured", capture)
+    monkeypatch.setattr(tiers, "new_pool", object)
+    model = tiny_llama()
+    model.set_attn_implementation(attention)
+    session = TextTarget(model, "tiny", (), "graph").open(64, taps=(0, 2))
+    session.prefill(PROMPT)
+    session.score(DraftTree.of([1, 2, 3], [-1, 0, 0]))
+    assert len(names) > 50
+    assert not [name for name in names if any(word in name for word in ("_local_scalar_dense", "lift_fresh", "nonzero", "item"))]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_a_captured_pass_needs_no_numbers_at_all(attention: str) -> None:
+    """On a device without memory, where whatever looks at a value fails, and so does a tensor from elsewhere."""
+    model = tiny_llama(dtype=torch.bfloat16)
+    model.set_attn_implementation(attention)
+    target = TextTarget(model.to("meta"), "tiny", (), "graph")
+    session = target.open(64, taps=(2,))
+    assert session._graph is not None
+    logits, hidden = session._graph._pass(tiers.Inputs.of(8, torch.device("meta")), 256)
+    assert logits.shape == (8, 48) and logits.dtype == torch.bfloat16 and logits.is_meta and hidden[2].is_meta
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+def test_a_target_pass_and_its_commit_never_wait_for_the_device(tier: str) -> None:
+    with emulated_cuda() as device:
+        model = tiny_llama().to("cuda")
+        session, before = TextTarget(model, "tiny", (), tier).open(64, taps=(2,)), device.waits
+        session.prefill(PROMPT)
+        trees = [DraftTree.of([1, 2, 3, 4], parents, "cuda") for parents in ([-1, 0, 0, 1], [-1, 0, 1, 1])]
+        for tree in trees:  # each shape goes to the device once, and each width is captured
+            session.score(tree)
+            session.keep((0, 2))
+        assert (device.waits - before, device.captures) == (0, int(tier == "graph"))
+
+
+def test_a_nucleus_by_sorting_is_the_nucleus_by_selection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU sorts the vocabulary, a CPU looks among the likeliest few: the very same probabilities, ties included."""
+    torch.manual_seed(0)
+    logits = torch.cat((torch.randn(6, 5000) * 4, torch.randn(6, 5000).round(), torch.zeros(1, 5000)))
+    for warp in (Warp(0.8, top_p=0.9), Warp(1.3, top_k=40, top_p=0.5), Warp(1.0, top_p=0.999)):
+        found = []
+        for few in (5000, 2048):
+            monkeypatch.setattr(sampling, "_NUCLEUS", few)
+            found.append(warp.probabilities(logits))
+        assert torch.equal(*found) and 0 < int((found[0] > 0).sum()) < logits.numel()

@@ -1,0 +1,126 @@
+"""The gated delta rule over a tree: every node equals its own path walked token by token, written from the recurrence itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.engine.delta_rule import DeltaRule, tree_delta
+from specviz.engine.state_space import Activations, Carried, joined, layered
+from specviz.engine.tree import TreeShape, shape_of
+from tests.support.tiny.hybrid import random_parents
+
+KEY_HEADS, HEADS, KEY, SIZE, TAPS = 2, 4, 5, 3, 4
+CHANNELS = 2 * KEY_HEADS * KEY + HEADS * SIZE
+
+
+@dataclass
+class Made:
+    """A random layer with what it carries, and a pass over a random tree of tokens."""
+
+    layer: DeltaRule
+    carried: Carried
+    inputs: Tensor
+    log_decay: Tensor
+    rate: Tensor
+    shape: TreeShape
+
+    def passed(self) -> tuple[Tensor, Activations]:
+        window, state = self.carried.window[0], self.carried.state[0]
+        y, written = tree_delta(self.layer, self.inputs, self.log_decay, self.rate, window, state, self.shape)
+        return y, Activations(self.inputs, self.log_decay, written)
+
+    def walked(self, path: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """The last token's output, window and state, one token after another, by the paper's recurrence (equation 10)."""
+        window, state = self.carried.window[0].clone(), self.carried.state[0].clone()
+        y = torch.empty(0)
+        for node in path:
+            rows = torch.cat((self.inputs[node][None], window.flip(0)))
+            window = torch.cat((window[1:], self.inputs[node][None]))
+            mixed = torch.nn.functional.silu((rows * self.layer.kernel).sum(0) + self.layer.bias)
+            q, k, v = mixed.split([KEY_HEADS * KEY, KEY_HEADS * KEY, HEADS * SIZE])
+            y = torch.empty(HEADS, SIZE, dtype=torch.float64)
+            for head in range(HEADS):
+                group = slice(KEY * (head // (HEADS // KEY_HEADS)), KEY * (head // (HEADS // KEY_HEADS)) + KEY)
+                query, key = (part[group] / (part[group].square().sum() + 1e-6).sqrt() for part in (q, k))
+                value, b, a = v.view(HEADS, SIZE)[head], self.rate[node, head], self.log_decay[node, head].exp()
+                faded = a * state[head]
+                state[head] = faded - b * torch.outer(key, key @ faded) + b * torch.outer(key, value)
+                y[head] = query @ state[head] / KEY**0.5
+        return y, window, state
+
+
+def made(nodes: int, seed: int, slowest: float = 0.02) -> Made:
+    generator, numbers = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    layer = DeltaRule(0.5 * normal(TAPS, CHANNELS), 0.1 * normal(CHANNELS), KEY_HEADS, HEADS, KEY, SIZE)
+    carried = Carried(normal(1, TAPS - 1, CHANNELS), normal(1, HEADS, KEY, SIZE))
+    shape = shape_of(random_parents(nodes, numbers, 0.6))
+    log_decay = -slowest * normal(nodes, HEADS).abs() * torch.tensor([1.0, 10.0, 100.0, 1000.0])
+    return Made(layer, carried, normal(nodes, CHANNELS), log_decay, normal(nodes, HEADS).sigmoid(), shape)
+
+
+@pytest.mark.parametrize("slowest", [0.0, 0.02, 3.0])
+@pytest.mark.parametrize("nodes", [1, 2, 7, 24])
+def test_every_node_of_a_tree_equals_its_path_walked(nodes: int, slowest: float) -> None:
+    one = made(nodes, nodes, slowest)
+    y, activations = one.passed()
+    together = one.layer.stacked([one.layer])
+    for node in range(nodes):
+        path = list(one.shape.path(node))
+        wanted, window, state = one.walked(path)
+        assert torch.allclose(y[node], wanted, atol=1e-10), node
+        carried = together.replayed(layered([activations]).of(torch.tensor(path)), one.carried)
+        assert torch.allclose(carried.state[0], state, atol=1e-10) and torch.allclose(carried.window[0], window)
+
+
+def test_what_two_passes_wrote_is_replayed_together_or_one_after_the_other() -> None:
+    first = made(6, 0)
+    first.shape = shape_of((-1, 0, 1, 2, 3, 4))
+    passed = layered([first.passed()[1]])
+    together = first.layer.stacked([first.layer])
+    between = together.replayed(passed, first.carried)
+    second = made(5, 1)
+    second.layer, second.carried, second.shape = first.layer, between, shape_of((-1, 0, 1, 2, 3))
+    more = layered([second.passed()[1]])
+    step, whole = together.replayed(more, between), together.replayed(joined([passed, more]), first.carried)
+    assert torch.allclose(step.state, whole.state, atol=1e-12) and torch.equal(step.window, whole.window)
+    half = together.replayed(joined([passed, more]).part(0, 6), first.carried)
+    assert torch.allclose(half.state, between.state, atol=1e-12)
+    assert more.bytes == sum(part.numel() * 8 for part in more.parts)
+
+
+def test_a_state_is_the_sum_of_what_was_written_each_after_its_decay() -> None:
+    """What the decay mask on the screen says of a target with the delta rule."""
+    one = made(9, 5)
+    passed = layered([one.passed()[1]])
+    fade = one.shape.ancestors.double() @ one.layer.log_decay(passed)[0]
+    keys, corrections = (part[0].unflatten(-1, (HEADS, -1)) for part in passed.written)
+    path = list(one.shape.path(8))
+    state = fade[8].exp()[:, None, None] * one.carried.state[0]
+    for node in path:
+        left = (fade[8] - fade[node]).exp()[:, None, None]
+        state = state + left * keys[node][..., None] * corrections[node][:, None]
+    assert torch.allclose(state, one.walked(path)[2], atol=1e-10)
+
+
+def test_a_key_that_comes_again_overwrites_what_it_held() -> None:
+    """What sets the delta rule apart from Mamba-2: with rate 1 and no decay the second value of a key replaces the first."""
+    one = made(2, 3)
+    one.shape, one.carried = shape_of((-1, 0)), Carried(torch.zeros_like(one.carried.window), torch.zeros_like(one.carried.state))
+    kernel = torch.zeros_like(one.layer.kernel)
+    kernel[0] = 1
+    one.layer = DeltaRule(kernel, torch.zeros_like(one.layer.bias), KEY_HEADS, HEADS, KEY, SIZE)
+    side = 2 * KEY_HEADS * KEY
+    one.inputs[1, :side] = one.inputs[0, :side]  # the same keys, other values
+    one.log_decay, one.rate = torch.zeros_like(one.log_decay), torch.ones_like(one.rate)
+    state = one.layer.stacked([one.layer]).replayed(layered([one.passed()[1]]), one.carried).state[0]
+    _, keys, values = one.layer.split(torch.nn.functional.silu(one.inputs))
+    assert torch.allclose(torch.einsum("hks,hk->hs", state, keys[1]), values[1], atol=1e-4)

@@ -1,0 +1,79 @@
+"""A model that drafts for itself with its own MTP layer: chains and trees equal the target alone, and nothing is left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specviz.drafters.head_stepper import HeadStepper
+from specviz.engine.interfaces import Composition
+from specviz.engine.sampling import Warp
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
+from specviz.models.drafters.dialects import read
+from specviz.models.hub.published import open_repository
+from specviz.targets.causal import causal_target
+from specviz.targets.hybrid import HybridTarget
+from tests.exactness.test_stree import Audited
+from tests.support.tiny.mtp import KINDS, made, stored
+from tests.support.tiny.text import Decoded, decode, parts_for
+
+PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
+GREEDY, WARM = Warp(), Warp(0.8)
+CHAIN: dict[str, Any] = {"depth": 3, "width": 1, "nodes": 3, "rule": "match"}
+TREE: dict[str, Any] = {"depth": 3, "width": 6, "nodes": 24, "rule": "match"}
+
+
+class World:
+    """A target of one kind and its own MTP layer laid out."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        one = made(kind)
+        self.target = causal_target(one.model, "tiny", ())
+        self.network = HeadStepper(read("eagle", open_repository(str(stored(folder, one))), one.fit))
+
+    def compose(self, name: str, values: dict[str, Any], warp: Warp) -> Composition:
+        method = get(name)
+        parts = parts_for(self.target, warp).using(drafter_weights=lambda kind: self.network)  # type: ignore[arg-type]
+        return method.compose(build(method.parameters, values, name), parts)
+
+    def run(self, name: str, values: dict[str, Any], warp: Warp, budget: int = 220) -> Decoded:
+        return decode(self.target, self.compose(name, values, warp), PROMPT, budget, warp, 7)  # type: ignore[arg-type]
+
+
+QUICK = ("qwen3_5", "glm4_moe")
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow) for kind in KINDS], ids=KINDS
+)
+def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(request.param, tmp_path_factory.mktemp(request.param))
+
+
+@pytest.mark.parametrize("warp", [GREEDY, pytest.param(WARM, marks=pytest.mark.slow)], ids=["greedy", "warm"])
+def test_chains_and_trees_equal_the_target_alone(world: World, warp: Warp) -> None:
+    alone = world.run("autoregressive", {}, warp)
+    chain, tree = world.run("eagle2", CHAIN, warp), world.run("eagle2", TREE, warp)
+    assert chain.ids == alone.ids and tree.ids == alone.ids and len(tree.ids) == 220
+    assert all([node.parent for node in step.nodes] == list(range(-1, len(step.nodes) - 1)) for step in chain.steps)
+    assert sum(len(step.path) for step in tree.steps) > 5
+    assert world.run("eagle", {"rule": "match"}, warp, 60).ids == alone.ids[:60], "the fixed tree"
+
+
+def test_cache_window_and_state_equal_a_fresh_prefill_after_every_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not isinstance(world.target, HybridTarget):
+        pytest.skip("a target whose layers all attend is audited by the ladder")
+    monkeypatch.setattr(world.target, "open", lambda capacity, taps=(): Audited(world.target, capacity, taps))
+    Audited.checked, Audited.worst = 0, 0.0
+    kept = world.run("eagle2", TREE, WARM, 60)
+    assert Audited.checked >= len(kept.steps) and Audited.worst < 1e-10
+
+
+def test_drawn_tokens_have_their_own_probability(world: World) -> None:
+    """At temperature 1 and more the drafter is drawn from, and the ratio test needs what it was drawn with."""
+    kept = world.run("eagle2", {"depth": 2, "width": 4, "nodes": 0}, WARM, 40)
+    drawn = [node for step in kept.steps for node in step.nodes[1:]]
+    assert drawn and all(node.q is not None and 0 < node.q <= 1 for node in drawn)

@@ -1,0 +1,123 @@
+"""Graphs are captured once for all runs and on no run's clock, and what a model held goes with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+
+import specviz
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
+from specviz.models.drafters.heads import cached
+from specviz.targets.text import TextTarget
+from specviz.trace.schema import End
+from tests.support.ladder import TREE
+from tests.support.tiny.text import Decoded, decode, tiny_llama
+from tests.support.worlds.text import PROMPT, WARPS, network, resources
+
+METHODS: dict[str, dict[str, Any]] = {
+    "eagle3": {**TREE, "rule": "match"}, "autoregressive": {}, "token_recycling": {"tree": "published"}, "medusa": {}
+}  # fmt: skip
+HOUR = 3600 * 10**9
+
+
+def told(what: str = "capture_ns") -> None:
+    """Skip where runs do not tell capturing apart."""
+    if what not in {field.name for field in dataclasses.fields(End)}:
+        pytest.skip(f"the end of a trace has no {what} yet")
+
+
+class Captures:
+    """How many graphs were captured, on a clock on which each takes an hour."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@pytest.fixture
+def captures(device: str, monkeypatch: pytest.MonkeyPatch) -> Captures:
+    made, real, now = Captures(), torch.cuda.graph, time.perf_counter_ns
+
+    @contextmanager
+    def graph(*args: Any, **options: Any) -> Iterator[None]:
+        with real(*args, **options):
+            yield
+        made.count += 1
+
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: now() + made.count * HOUR)
+    return made
+
+
+def target_on(device: str) -> TextTarget:
+    return TextTarget(tiny_llama(device=device), "tiny", (), "graph")
+
+
+def decoded(target: TextTarget, name: str, seed: int = 7, budget: int = 40) -> Decoded:
+    """A run on networks that are made once for a target, as a user's are."""
+    warp, method = WARPS["warm"], get(name)
+    parts = resources(target, warp).using(
+        drafter_weights=lambda kind: cached(target, ("a test's", kind), lambda: network(kind, target))
+    )
+    composition = method.compose(build(method.parameters, METHODS[name], name), parts)
+    return decode(target, composition, PROMPT, budget, warp, seed)
+
+
+def test_ten_runs_of_a_method_and_its_baseline_capture_no_more_than_the_first_two(device: str, captures: Captures) -> None:
+    told()
+    target = target_on(device)
+    for name in ("eagle3", "autoregressive"):
+        decoded(target, name)
+    first = captures.count
+    for seed in range(5):
+        for name in ("eagle3", "autoregressive"):
+            decoded(target, name, seed)
+    assert captures.count == first and (first > 0) == (device == "cuda")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_step_and_no_prefill_has_capturing_in_its_time(device: str, captures: Captures, name: str) -> None:
+    told()
+    run = decoded(target_on(device), name)
+    assert (captures.count > 0) == (device == "cuda")
+    assert run.outcome.prefill_ns + sum(step.time.total + step.time.aside for step in run.steps) < HOUR
+    assert run.outcome.capture_ns // HOUR == captures.count
+
+
+def allocated(device: str) -> int:
+    gc.collect()
+    return int(torch.cuda.memory_allocated()) if device == "cuda" else 0
+
+
+def test_a_model_that_was_let_go_gives_its_memory_back(device: str) -> None:
+    def use() -> list[weakref.ref[Any]]:
+        target = target_on(device)
+        for name in METHODS:
+            decoded(target, name)
+        return [weakref.ref(target.model), weakref.ref(target)]
+
+    use()  # tables of noise and of shapes are kept for all models
+    before = allocated(device)
+    gone = use()
+    assert allocated(device) <= before
+    assert [one() for one in gone] == [None, None]
+
+
+@pytest.mark.gpu
+@pytest.mark.model
+@pytest.mark.parametrize("name", ["prompt_lookup", "eagle3"])
+def test_a_real_run_on_the_device_says_so_and_keeps_the_text(name: str) -> None:
+    trace = specviz.run(
+        method=name, prompt="Repeat after me: one, two, three, four.", device="cuda", dtype="float32", tier="graph",
+        baseline=True, max_new_tokens=64,
+    )  # fmt: skip
+    assert trace.run.device.startswith("cuda") and trace.run.tier == "graph"
+    assert trace.end is not None and trace.end.baseline is not None and trace.end.baseline.equal

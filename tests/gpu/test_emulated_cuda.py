@@ -1,0 +1,75 @@
+"""The emulated device refuses what CUDA refuses, and a replay knows no more than a graph does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.support.devices import EMULATED, device_named
+from tests.support.emulated_cuda import EmulatedCuda, emulated_cuda
+
+
+@pytest.fixture
+def emulated() -> Iterator[EmulatedCuda]:
+    with device_named(EMULATED):
+        pass  # skipped where a real one is
+    with emulated_cuda() as device:
+        yield device
+
+
+def test_tensors_of_two_devices_do_not_meet(emulated: EmulatedCuda) -> None:
+    there, here = torch.ones(3, device="cuda"), torch.ones(3)
+    assert str(there.device) == "cuda:0" and there.is_cuda and not here.is_cuda
+    for meeting in (lambda: there + here, lambda: torch.cat([there, here]), lambda: nn.Linear(3, 3)(there)):
+        with pytest.raises(RuntimeError, match="same device"):
+            meeting()
+    assert (there + torch.tensor(1.0)).tolist() == [2.0] * 3, "a number is welcome everywhere"
+    assert (there.cpu() + here).tolist() == [2.0] * 3 and nn.Linear(3, 3).to("cuda")(there).is_cuda
+    with pytest.raises(TypeError, match="numpy"):
+        there.numpy()
+
+
+def test_reading_the_device_is_counted_and_copying_to_it_is_not(emulated: EmulatedCuda) -> None:
+    there = torch.arange(4).to("cuda", non_blocking=True)
+    assert emulated.waits == 0
+    assert int(there[1]) == 1 and bool(there.any()) and there.tolist() == [0, 1, 2, 3]
+    assert emulated.waits == 3
+
+
+READS: dict[str, Callable[[Tensor], object]] = {
+    "item": lambda there: there.sum().item(), "list": lambda there: there.tolist(), "truth": lambda there: bool(there.any()),
+    "shape": lambda there: there.nonzero(), "to the host": lambda there: there.cpu(),
+    "from the host": lambda there: there.copy_(torch.ones(2)), "made there": lambda there: torch.tensor([1.0], device="cuda"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=list(READS))
+def test_a_capture_neither_waits_nor_copies_from_the_host(emulated: EmulatedCuda, read: Callable[[Tensor], object]) -> None:
+    there = torch.ones(2, device="cuda")
+    with pytest.raises(RuntimeError, match="not permitted"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        read(there)
+
+
+def test_a_replay_reads_the_buffers_anew_and_keeps_what_the_host_decided(emulated: EmulatedCuda) -> None:
+    x, out, scale = torch.ones(2, device="cuda"), torch.zeros(2, device="cuda"), 3
+    graph = torch.cuda.CUDAGraph()
+    with torch.inference_mode(), torch.cuda.graph(graph):
+        fresh = x * scale
+        out.copy_(fresh)
+    assert fresh.isnan().all(), "nothing was computed during capture"
+    scale = 5
+    x.fill_(2.0)
+    graph.replay()
+    assert fresh.tolist() == out.tolist() == [6.0, 6.0]
+    assert emulated.captures == 1
+
+
+def test_memory_is_what_something_still_holds(emulated: EmulatedCuda) -> None:
+    before = torch.cuda.memory_allocated()
+    held = torch.zeros(1000, device="cuda")
+    assert torch.cuda.memory_allocated() - before == held.element_size() * 1000
+    del held
+    assert torch.cuda.memory_allocated() == before

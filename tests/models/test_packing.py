@@ -1,0 +1,41 @@
+"""Layers in oneDNN's layout: which are packed, and that a packed model gives what the plain one gives."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from specviz.models import packing
+from specviz.models.packing import PackedLinear, can_pack, pack
+from tests.support.tiny.text import tiny_llama
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_packed_model_gives_what_the_plain_one_gives(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "cpu_has_bfloat16", lambda: True)
+    model = tiny_llama(dtype=dtype)
+    plain = copy.deepcopy(model)
+    if not pack(model):
+        pytest.skip("this processor's torch has no such layout")
+    assert isinstance(model.base_model.layers[0].mlp.down_proj, PackedLinear)
+    ids = torch.arange(12)[None]
+    with torch.inference_mode():
+        ours, wanted = model(ids).logits.float(), plain(ids).logits.float()
+    assert (ours - wanted).norm() < (1e-5 if dtype == torch.float32 else 0.03) * wanted.norm()
+
+
+def test_bfloat16_is_packed_only_where_the_processor_multiplies_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for native in (False, True):
+        monkeypatch.setattr(packing, "cpu_has_bfloat16", lambda native=native: native)
+        assert can_pack(tiny_llama(dtype=torch.bfloat16)) == (native and can_pack(tiny_llama(dtype=torch.float32)))
+    assert not can_pack(tiny_llama(dtype=torch.float64))
+
+
+def test_a_layout_that_computes_wrongly_here_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_llama(dtype=torch.float32)
+    kinds = [type(module) for module in model.modules()]
+    monkeypatch.setattr(PackedLinear, "forward", lambda self, x: x.new_zeros(*x.shape[:-1], self.out_features))
+    assert not pack(model)
+    assert [type(module) for module in model.modules()] == kinds

@@ -1,0 +1,62 @@
+"""Second models by class: a tiny random target and smaller drafters with its tokenizer, fetched and run as a user would."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from specviz.__main__ import main
+from tests.support.tiny.hybrid import delta, granite, hybrid, pure
+from tests.support.tiny.text import tiny_llama
+
+VOCAB = 352
+PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "Mamba-2 and Mamba-2": (pure, lambda **kind: pure(num_hidden_layers=2, **kind)),
+    "Bamba and Mamba-2": (hybrid, pure),
+    "Granite 4.0 H and Granite 4.0 H": (granite, lambda **kind: granite(seed=1, **kind)),
+    "Granite 4.0 H with experts and without": (lambda **kind: granite(experts=4, **kind), granite),
+    "Qwen3.5 and Qwen3.5": (delta, lambda **kind: delta(seed=1, num_hidden_layers=2, full_attention_interval=2, **kind)),
+}
+
+
+def stored(folder: Path, build: Callable[..., Any], tokenizer: PreTrainedTokenizerFast) -> Path:
+    build(vocab=VOCAB).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_tree_of_a_smaller_model_is_verified_in_one_pass(
+    name: str, tmp_path: Path, base_model: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, draft = (stored(tmp_path / str(at), build, base_model) for at, build in enumerate(PAIRS[name]))
+    told = ["--target", str(target), "--prompt", "the quick", "--raw", "--max-new-tokens", "30", "--json", "--dtype", "float32"]
+    outputs = []
+    for more in (["--method", "stree", "--draft", str(draft), "--param", "nodes=8"], ["--method", "autoregressive"]):
+        assert main(["run", *more, *told]) == 0
+        outputs.append(json.loads(capsys.readouterr().out))
+    assert outputs[0]["output_ids"] == outputs[1]["output_ids"]
+    assert outputs[0]["metrics"]["verified"] > 4 * outputs[0]["metrics"]["passes"]
+
+
+def told(target: Path, draft: str) -> list[str]:
+    asked = ["--target", str(target), "--draft", draft, "--method", "not_a_bandit"]
+    return ["run", *asked, "--prompt", "the quick", "--raw", "--max-new-tokens", "30", "--json", "--dtype", "float32"]
+
+
+def test_a_set_of_drafters_is_named_with_commas(
+    tmp_path: Path, base_model: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = stored(tmp_path / "target", lambda **kind: tiny_llama(**kind, dtype=torch.float32), base_model)
+    first = stored(tmp_path / "first", lambda **kind: tiny_llama(seed=1, dtype=torch.float32, **kind), base_model)
+    second = stored(tmp_path / "second", lambda **kind: pure(dtype=torch.float32, **kind), base_model)
+    assert main(told(target, f"{first}, {second}")) == 0
+    assert json.loads(capsys.readouterr().out)["draft"] == "first, second"
+    assert main(told(target, f"{first},{first}/")) != 0
+    assert "one name" in capsys.readouterr().err

@@ -1,0 +1,170 @@
+"""DREAM's published drafters: the authors' forward pass worked out row by row, and whole runs on LLaVA-NeXT."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, float64
+
+from specviz.drafters.cross_stepper import CrossStepper
+from specviz.engine.interfaces import Composition
+from specviz.errors import ModelUnavailable
+from specviz.methods.parameters import build
+from specviz.methods.registry import all_methods
+from specviz.models.drafters import dialects
+from specviz.models.drafters.heads import drafting_heads, fit_of
+from specviz.models.hub.published import open_repository
+from tests.drafters.test_visual_context import Witness
+from tests.support.tiny.published_heads import saved
+from tests.support.tiny.text import decode, parts_for
+from tests.support.worlds.vision import GREEDY, WARM, World, baseline, world
+
+HIDDEN, HEADS, INNER, EPS = 48, 4, 40, 1e-6
+SIZE = HIDDEN // HEADS
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "image_token_id": 90, "hidden_act": "silu", "hidden_size": HIDDEN,
+    "intermediate_size": INNER, "max_position_embeddings": 2048, "model_type": "llama", "num_attention_heads": HEADS,
+    "num_hidden_layers": 1, "rms_norm_eps": EPS, "tie_word_embeddings": False, "vocab_size": 97, "dropout": 0.0,
+}  # fmt: skip
+
+
+def tensors() -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(5)
+
+    def drawn(*shape: int) -> Tensor:
+        return 0.3 * torch.randn(shape, generator=generator)
+
+    found = {"norm.weight": 1 + drawn(HIDDEN)}
+    for number, part in ((0, "self_attn"), (1, "cross_attn"), (2, "self_attn")):
+        layer = f"layers.{number}."
+        found |= {f"{layer}{part}.{one}_proj.weight": drawn(HIDDEN, HIDDEN) for one in "qkvo"}
+        found |= {f"{layer}mlp.{one}_proj.weight": drawn(INNER, HIDDEN) for one in ("gate", "up")}
+        found |= {
+            f"{layer}mlp.down_proj.weight": drawn(HIDDEN, INNER),
+            f"{layer}post_attention_layernorm.weight": 1 + drawn(HIDDEN),
+        }
+        if number:
+            found[f"{layer}input_layernorm.weight"] = 1 + drawn(HIDDEN)
+    found |= {f"layers.1.cross_attn.{one}_norm.weight": 1 + drawn(SIZE) for one in "qk"}
+    return found | {"layers.1.cross_attn_attn_gate": torch.tensor([0.7]), "layers.1.cross_attn_mlp_gate": torch.tensor([-0.5])}
+
+
+def norm(x: Tensor, weight: Tensor) -> Tensor:
+    return weight * x / (x.square().mean(-1, keepdim=True) + EPS).sqrt()
+
+
+def fed(part: dict[str, Tensor], layer: str, x: Tensor, gate: Tensor | float) -> Tensor:
+    inner = norm(x, part[f"{layer}post_attention_layernorm.weight"])
+    gated = F.silu(inner @ part[f"{layer}mlp.gate_proj.weight"].T) * (inner @ part[f"{layer}mlp.up_proj.weight"].T)
+    return x + gate * (gated @ part[f"{layer}mlp.down_proj.weight"].T)
+
+
+def decoder(part: dict[str, Tensor], number: int, x: Tensor) -> Tensor:
+    layer, rows = f"layers.{number}.", len(x)
+    inputs = norm(x, part[f"{layer}input_layernorm.weight"]) if number else x
+    angle = torch.arange(rows)[:, None].double() * 10000.0 ** -(torch.arange(SIZE // 2).double() * 2 / SIZE)
+    turn = torch.polar(torch.ones_like(angle), angle)[:, None]
+
+    def heads(one: str) -> Tensor:
+        return (inputs @ part[f"{layer}self_attn.{one}_proj.weight"].T).view(rows, HEADS, SIZE)
+
+    def rotated(y: Tensor) -> Tensor:
+        pairs = torch.complex(y[..., : SIZE // 2], y[..., SIZE // 2 :]) * turn
+        return torch.cat((pairs.real, pairs.imag), dim=-1)
+
+    scores = torch.einsum("qhs,khs->hqk", rotated(heads("q")), rotated(heads("k"))) / math.sqrt(SIZE)
+    scores = scores.masked_fill(torch.ones(rows, rows).triu(1).bool(), -math.inf)
+    seen = torch.einsum("hqk,khs->qhs", scores.softmax(-1), heads("v")).reshape(rows, -1)
+    return fed(part, layer, x + seen @ part[f"{layer}self_attn.o_proj.weight"].T, 1.0)
+
+
+def across(part: dict[str, Tensor], x: Tensor, thoughts: Tensor, known: int) -> Tensor:
+    """Row i reads thoughts up to i - 1; row 0, for which all is masked, the mean of those ``known`` when it was computed."""
+    layer = "layers.1.cross_attn."
+    inputs = norm(x, part["layers.1.input_layernorm.weight"])
+    queries = norm((inputs @ part[f"{layer}q_proj.weight"].T).view(-1, HEADS, SIZE), part[f"{layer}q_norm.weight"])
+    keys = norm((thoughts @ part[f"{layer}k_proj.weight"].T).view(-1, HEADS, SIZE), part[f"{layer}k_norm.weight"])
+    values = (thoughts @ part[f"{layer}v_proj.weight"].T).view(-1, HEADS, SIZE)
+    rows = [values[:known].mean(0).flatten()]
+    for row in range(1, len(x)):
+        scores = torch.einsum("hs,khs->hk", queries[row], keys[:row]) / math.sqrt(SIZE)
+        rows.append(torch.einsum("hk,khs->hs", scores.softmax(-1), values[:row]).flatten())
+    first, second = (part[f"layers.1.cross_attn_{one}_gate"].tanh() for one in ("attn", "mlp"))
+    return fed(part, "layers.1.", x + first * (torch.stack(rows) @ part[f"{layer}o_proj.weight"].T), second)
+
+
+def expected(here: World, ids: list[int]) -> Tensor:
+    part = {name: value.double() for name, value in tensors().items()}
+    session = here.target.open(len(ids), (0, 3))
+    hidden = session.prefill(ids).hidden
+    words = here.tiny.model.get_input_embeddings().weight[ids]
+    words[list(here.layout.visual)] = hidden[0][list(here.layout.visual)]
+    x = decoder(part, 0, words)
+    x = across(part, x, hidden[3][:-1], here.layout.length - 1)
+    output = norm(decoder(part, 2, x), part["norm.weight"])[-1]
+    return here.tiny.model.get_output_embeddings().weight @ output
+
+
+def composed(tmp_path: Path, here: World, warp: Any, keep: float) -> Composition:
+    folder = saved(tmp_path / "dream", tensors(), CONFIG)
+    loaded = SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
+    parts = parts_for(here.target, warp).using(
+        drafter_weights=lambda kind: drafting_heads(kind, str(folder), loaded, here.target),  # type: ignore[arg-type]
+        uses_shipped_weights=False, draft_name=str(folder), picture=here.layout,
+    )  # fmt: skip
+    card = all_methods()["dream"]
+    return card.compose(build(card.parameters, {"depth": 3, "width": 4, "nodes": 12, "keep": keep}, "dream"), parts)
+
+
+def test_the_first_drafted_token_is_what_the_authors_forward_pass_gives(tmp_path: Path) -> None:
+    here = world("llava_next")
+    composition = composed(tmp_path, here, GREEDY, 1.0)
+    controller: Any = composition.controller
+    witness = controller.drafter = Witness(controller.drafter)
+    decode(here.target, composition, here.prompt, 5, GREEDY)
+    roots = [(ids, row) for ids, path, row in witness.answers if not path]
+    assert len(roots) >= 2
+    for ids, row in roots:
+        wanted = expected(here, ids)
+        assert float((row - wanted).abs().max() / wanted.abs().max()) < 1e-9
+
+
+@pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
+@pytest.mark.parametrize("keep", [1.0, 0.5])
+def test_a_whole_run_keeps_the_targets_text(tmp_path: Path, keep: float, warp: Any) -> None:
+    here = world("llava_next")
+    run = decode(here.target, composed(tmp_path, here, warp, keep), here.prompt, 205, warp, 7)
+    assert run.ids == baseline("llava_next", "eager", float64, warp)[:205] and len(run.ids) == 205
+    assert any(step.path for step in run.steps)
+
+
+def test_siblings_do_not_read_each_other(tmp_path: Path) -> None:
+    """A node's row depends on its ancestors alone: the same node beside other siblings says the same."""
+    here = world("llava_next")
+    net = dialects.read("dream", open_repository(str(saved(tmp_path / "dream", tensors(), CONFIG))), fit_of("tiny", here.target))
+    stepper, generator = CrossStepper(net), torch.Generator().manual_seed(1)
+    thoughts = torch.randn(4, HIDDEN, generator=generator).double()
+    own = torch.randn(2, HIDDEN, generator=generator).double()
+    outputs = []
+    for order in ([0, 1], [1, 0]):
+        cache, rows = stepper.open(8), torch.arange(4)
+        stepper.lead(cache, net.embedding[:1], torch.tensor([0]), thoughts)
+        stepper(rows + 1, thoughts, rows + 1, cache, 0, rows[None] <= rows[:, None])
+        mask = torch.cat((torch.ones(2, 4).bool(), torch.eye(2).bool()), dim=1)
+        outputs.append(stepper(torch.tensor([7, 8])[order], own[order], torch.tensor([5, 5]), cache, 4, mask))
+    assert torch.allclose(outputs[0], outputs[1].flip(0), atol=1e-12)
+
+
+def test_a_drafter_for_another_size_or_with_a_part_missing_is_refused(tmp_path: Path) -> None:
+    fit = fit_of("tiny", world("llava_next").target)
+    with pytest.raises(ModelUnavailable, match="hidden states 64 wide"):
+        dialects.read("dream", open_repository(str(saved(tmp_path / "a", tensors(), {**CONFIG, "hidden_size": 64}))), fit)
+    without = {name: value for name, value in tensors().items() if name != "layers.2.mlp.up_proj.weight"}
+    with pytest.raises(ModelUnavailable, match="lacks the tensor last.mlp.up_proj.weight"):
+        dialects.read("dream", open_repository(str(saved(tmp_path / "b", without, CONFIG))), fit)

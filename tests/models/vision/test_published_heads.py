@@ -1,0 +1,157 @@
+"""Published EAGLE-3 heads on a target that reads pictures: whole runs, positions, and what stands at the picture's places."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, float64
+
+from specviz.acceptance.match import Match
+from specviz.drafters.head_stepper import HeadStepper
+from specviz.drafters.networks.feature_head import FeatureHead
+from specviz.drafters.visual_context import AllRows
+from specviz.engine.controller import SingleDrafter
+from specviz.engine.interfaces import Composition
+from specviz.methods.parameters import build
+from specviz.methods.registry import all_methods
+from specviz.models.drafters import dialects
+from specviz.models.drafters.heads import drafting_heads, fit_of
+from specviz.models.hub.published import open_repository
+from specviz.trees.dynamic import Dynamic
+from tests.drafters.test_visual_context import Witness
+from tests.support.tiny.published_heads import CONFIG, expected_logits, feature_tensors, saved
+from tests.support.tiny.text import Decoded, decode, parts_for
+from tests.support.worlds.vision import GREEDY, WARM, World, baseline, world
+
+KIND, HIDDEN, VOCAB = "qwen2_5vl", 48, 97
+ROPE = {"type": "mrope", "mrope_section": [1, 1, 1]}
+SIZES = {**CONFIG, "hidden_size": HIDDEN, "vocab_size": VOCAB, "eagle_aux_hidden_state_layer_ids": [1, 2, 3]}
+SPECFORGE = {**SIZES, "target_model_type": "qwen2_5_vl", "rope_scaling": ROPE}
+ANGELSLIM = {
+    **SPECFORGE, "architectures": ["Eagle3LlamaForCausalLM"], "modal_type": "VLM", "vision_start_token_id": 92,
+    "image_token_id": 90, "vision_end_token_id": 93, "video_token_id": 91,
+}  # fmt: skip
+_DECODER = {name: value for name, value in SIZES.items() if name not in ("architectures", "draft_vocab_size")}
+_DECODER.pop("eagle_aux_hidden_state_layer_ids")
+SPECULATORS = {
+    "architectures": ["Eagle3DraftModel"], "speculators_model_type": "eagle3", "norm_before_residual": False,
+    "eagle_aux_hidden_state_layer_ids": [1, 2, 3], "draft_vocab_size": SIZES["draft_vocab_size"],
+    "transformer_layer_config": {
+        **_DECODER, "model_type": "llama",
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0, "mrope_section": [1, 1, 1]},
+    },
+}  # fmt: skip
+DIALECTS = {"specforge": SPECFORGE, "angelslim": ANGELSLIM, "speculators": SPECULATORS}
+
+
+def tensors_for(dialect: str) -> dict[str, Tensor]:
+    """Random tensors by the dialect's names."""
+    tensors = feature_tensors(1, HIDDEN, VOCAB)
+    if dialect == "speculators":
+        tensors = {name.replace("midlayer.", "layers.0."): value for name, value in tensors.items()}
+    return tensors
+
+
+def folder_of(tmp_path: Path, dialect: str, **settings: Any) -> Path:
+    return saved(tmp_path / dialect, tensors_for(dialect), {**DIALECTS[dialect], **settings})
+
+
+def ran(folder: Path, here: World, warp: Any, budget: int, method: str = "eagle3") -> Decoded:
+    card, loaded = all_methods()[method], SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
+    parts = parts_for(here.target, warp).using(
+        drafter_weights=lambda kind: drafting_heads(kind, str(folder), loaded, here.target),  # type: ignore[arg-type]
+        uses_shipped_weights=False, draft_name=str(folder), picture=here.layout,
+    )  # fmt: skip
+    values = {"depth": 3, "width": 4, "nodes": 16, "rule": "match"}
+    return decode(here.target, card.compose(build(card.parameters, values, method), parts), here.prompt, budget, warp, 7)
+
+
+def head_in(folder: Path, here: World) -> FeatureHead:
+    head = dialects.read("eagle3", open_repository(str(folder)), fit_of("tiny", here.target))
+    assert isinstance(head, FeatureHead)
+    return head
+
+
+def drafted(head: FeatureHead, here: World, budget: int) -> tuple[Witness, HeadStepper, Decoded]:
+    stepper = HeadStepper(head)
+    drafter = AllRows(stepper, here.layout)
+    witness = Witness(drafter)
+    composition = Composition(SingleDrafter(witness, Dynamic(3, 5, 12)), Match(), drafter.reads)  # type: ignore[arg-type]
+    return witness, stepper, decode(here.target, composition, here.prompt, budget, GREEDY)
+
+
+def three_positions(here: World, ids: list[int]) -> Tensor:
+    """[3, token] of a whole text, from the model's own bookkeeping."""
+    prompt = here.tiny.prompt
+    kinds = [int(place in prompt.visual) for place in range(len(ids))]
+    positions, _ = here.tiny.model.model.get_rope_index(
+        torch.tensor([ids]), mm_token_type_ids=torch.tensor([kinds], dtype=torch.int),
+        image_grid_thw=prompt.inputs["image_grid_thw"],
+    )  # fmt: skip
+    return positions[:, 0]
+
+
+@pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_heads_of_every_dialect_keep_the_targets_text(tmp_path: Path, dialect: str, warp: Any) -> None:
+    run = ran(folder_of(tmp_path, dialect), world(KIND), warp, 220)
+    assert run.ids == baseline(KIND, "eager", float64, warp)[:220] and len(run.ids) == 220
+    assert any(step.path for step in run.steps)
+    seen = {note.type: note.data for note in run.steps[0].notes}["visual_tokens"]
+    assert seen["kept"] == seen["visual"] and seen["drafter"] == seen["target"]
+
+
+@pytest.mark.parametrize("kind", ["llava", "smolvlm", "gemma3"])
+def test_heads_without_three_positions_work_on_other_families(tmp_path: Path, kind: str) -> None:
+    run = ran(folder_of(tmp_path, "specforge", rope_scaling=None), world(kind), WARM, 60)
+    assert run.ids == baseline(kind, "eager", float64, WARM, 60)
+
+
+def test_every_row_stands_at_the_targets_three_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, rows, call = world(KIND), [], HeadStepper.__call__
+
+    def noted(self: HeadStepper, tokens: Tensor, features: Tensor, positions: Tensor, *more: Any, **named: Any) -> Tensor:
+        rows.append(positions)
+        return call(self, tokens, features, positions, *more, **named)
+
+    monkeypatch.setattr(HeadStepper, "__call__", noted)
+    _, _, run = drafted(head_in(folder_of(tmp_path, "specforge"), here), here, 12)
+    wanted = three_positions(here, [*here.prompt, *run.ids, *run.ids])
+    assert (wanted[0] != wanted[1]).any() and (wanted[1] != wanted[2]).any(), "the picture has rows and columns"
+    for positions in rows:
+        assert positions.shape[0] == 4
+        assert torch.equal(positions[1:], wanted[:, positions[0]])
+    assert {int(place) for positions in rows for place in positions[0]} >= set(range(len(here.prompt) + 10))
+
+
+@pytest.mark.parametrize("pictured", [False, True])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_head_says_what_its_papers_formulas_say(tmp_path: Path, dialect: str, pictured: bool) -> None:
+    here = world(KIND)
+    head = head_in(folder_of(tmp_path, dialect), here).read_as(pictured=pictured)
+    assert head.config.how.sections == (1, 1, 1)
+    witness, _, run = drafted(head, here, 6)
+    plain = AllRows(HeadStepper(head), here.layout)
+    composition = Composition(SingleDrafter(plain, Dynamic(3, 5, 12)), Match(), plain.reads)
+    again = decode(here.target, composition, here.prompt, 6, GREEDY)
+    assert [[node.token for node in step.nodes] for step in again.steps] == [
+        [node.token for node in step.nodes] for step in run.steps
+    ], "levels of its own draft the same tree"
+    roots = [(ids, row) for ids, path, row in witness.answers if not path]
+    table = here.tiny.model.get_input_embeddings().weight
+    tensors = {name.replace("layers.0.", "midlayer."): value for name, value in tensors_for(dialect).items()}
+    for ids, row in roots:
+        session = here.target.open(len(ids), (0, 1, 2, 3))
+        hidden = session.prefill(ids).hidden
+        words = (
+            torch.where(torch.arange(len(ids))[:, None] >= len(here.prompt), table[ids], hidden[0]) if pictured else table[ids]
+        )
+        features = torch.cat([hidden[tap] for tap in (1, 2, 3)], dim=-1)[:-1]
+        positions = three_positions(here, ids)[:, :-1].T
+        wanted = expected_logits(tensors, words, torch.arange(1, len(ids)), features, positions=positions)[-1]
+        assert float((row - wanted).abs().max() / wanted.abs().max()) < 1e-9
+    assert len(roots) >= 2

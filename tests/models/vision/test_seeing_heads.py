@@ -1,0 +1,225 @@
+"""MSD's and ViSpec's heads: what stands in a picture's place, worked out from the authors' formulas, and whole runs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, float64
+
+from specviz.acceptance.match import Match
+from specviz.drafters.compressed_picture import with_picture
+from specviz.drafters.head_stepper import HeadStepper
+from specviz.drafters.networks.feature_head import FeatureHead
+from specviz.engine.controller import SingleDrafter
+from specviz.engine.interfaces import Composition
+from specviz.errors import ModelUnavailable
+from specviz.models.drafters import dialects
+from specviz.models.drafters.heads import fit_of
+from specviz.models.hub.published import open_repository
+from specviz.trees.dynamic import Dynamic
+from tests.drafters.test_visual_context import Witness
+from tests.models.vision.test_published_heads import ran
+from tests.support.tiny.published_heads import saved
+from tests.support.tiny.text import decode
+from tests.support.worlds.vision import GREEDY, WARM, World, baseline, world
+
+HIDDEN, VOCAB, HEADS, INNER, QUERIES = 48, 97, 4, 40, 3
+SIZE = HIDDEN // HEADS
+SETTINGS = {
+    "hidden_size": HIDDEN, "intermediate_size": INNER, "num_attention_heads": HEADS, "num_key_value_heads": HEADS,
+    "num_hidden_layers": 1, "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 5000.0, "max_position_embeddings": 128,
+    "vocab_size": VOCAB, "pretraining_tp": 1, "tie_word_embeddings": False,
+}  # fmt: skip
+CONFIGS: dict[str, dict[str, Any]] = {
+    "vispec llava_next": {**SETTINGS, "architectures": ["LlavaNextForConditionalGeneration"], "model_type": "llava_next"},
+    "vispec qwen2_5vl": {
+        **SETTINGS, "architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl", "qkv_bias": True,
+        "sliding_window": 32768, "use_sliding_window": False, "max_window_layers": 28,
+    },
+    "msd llava": {
+        **SETTINGS, "architectures": ["LlavaLlamaForCausalLM"], "model_type": "llava", "mm_hidden_size": 1024,
+        "mm_projector_type": "mlp2x_gelu", "image_aspect_ratio": "pad", "tune_mm_mlp_adapter": False,
+    },
+    "msd qwen2vl": {
+        **SETTINGS, "architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl",
+        "vision_config": {"depth": 32}, "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2]},
+    },
+}  # fmt: skip
+
+
+def tensors_of(name: str) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+
+    def drawn(*shape: int) -> Tensor:
+        return 0.3 * torch.randn(shape, generator=generator)
+
+    square, layer = (HIDDEN, HIDDEN), "layers.0."
+    tensors = {"fc.weight": drawn(HIDDEN, 2 * HIDDEN), "fc.bias": drawn(HIDDEN)}
+    tensors |= {f"{layer}self_attn.{part}_proj.weight": drawn(*square) for part in "qkvo"}
+    tensors |= {f"{layer}mlp.{part}_proj.weight": drawn(INNER, HIDDEN) for part in ("gate", "up")}
+    tensors |= {
+        f"{layer}mlp.down_proj.weight": drawn(HIDDEN, INNER),
+        f"{layer}post_attention_layernorm.weight": 1 + drawn(HIDDEN),
+    }
+    if "qwen" in name:
+        tensors |= {f"{layer}self_attn.{part}_proj.bias": drawn(HIDDEN) for part in "qkv"}
+    if name == "msd qwen2vl":
+        tensors[f"{layer}input_layernorm.weight"] = 1 + drawn(HIDDEN)
+    if name.startswith("vispec"):
+        tensors |= {"imadpt.q": drawn(QUERIES, HEADS, SIZE), "imadpt.o_proj.weight": drawn(*square)}
+        tensors |= {f"imadpt.{part}_proj.weight": drawn(*square) for part in "kv"}
+        tensors |= {"img_fc.weight": drawn(HIDDEN, 2 * HIDDEN), "img_fc.bias": drawn(HIDDEN)}
+        if "qwen" in name:
+            tensors |= {f"imadpt.{part}_proj.bias": drawn(HIDDEN) for part in "kv"}
+    return tensors
+
+
+def expected(name: str, here: World, ids: list[int]) -> Tensor:
+    """Logits after ``ids``: every row of the authors' forward pass, then one decoder layer over all of them."""
+    part = {key: value.double() for key, value in tensors_of(name).items()}
+    session = here.target.open(len(ids), (0, 3))
+    hidden = session.prefill(ids).hidden
+    table = here.tiny.model.get_input_embeddings().weight
+    visual, words, states = list(here.layout.visual), table[ids], hidden[3]
+    words[visual] = hidden[0][visual]
+    inputs, places, whole = list[Tensor](), list[int](), torch.zeros(HIDDEN).double()
+    answers = compressed(part, hidden[0][visual]) if name.startswith("vispec") else words[visual]
+    stands = visual[-(QUERIES - 1) :] if name.startswith("vispec") else visual
+    for row in range(len(ids) - 1):
+        if row + 1 in visual:
+            if row + 1 == visual[-1] and name.startswith("vispec"):
+                whole = answers[-1]
+            if row + 1 not in stands:
+                continue
+            entering = answers[stands.index(row + 1)]
+        else:
+            state = states[row]
+            if name.startswith("vispec"):
+                state = F.linear(torch.cat((state, whole)), part["img_fc.weight"], part["img_fc.bias"])
+            entering = F.linear(torch.cat((words[row + 1], state)), part["fc.weight"], part["fc.bias"])
+        inputs.append(entering)
+        places.append(row)
+    output = layer(part, torch.stack(inputs), torch.tensor(places))[-1]
+    return here.tiny.model.get_output_embeddings().weight @ output
+
+
+def compressed(part: dict[str, Tensor], picture: Tensor) -> Tensor:
+    keys, values = (
+        F.linear(picture, part[f"imadpt.{one}_proj.weight"], part.get(f"imadpt.{one}_proj.bias")).view(-1, HEADS, SIZE)
+        for one in "kv"
+    )
+    scores = torch.einsum("qhs,khs->hqk", part["imadpt.q"], keys) / math.sqrt(SIZE)
+    seen = torch.einsum("hqk,khs->qhs", scores.softmax(-1), values).reshape(QUERIES, HIDDEN)
+    return seen @ part["imadpt.o_proj.weight"].T
+
+
+def layer(part: dict[str, Tensor], x: Tensor, places: Tensor) -> Tensor:
+    own = {key.removeprefix("layers.0."): value for key, value in part.items()}
+
+    def norm(rows: Tensor, name: str) -> Tensor:
+        return own[f"{name}.weight"] * rows / (rows.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+
+    inputs = norm(x, "input_layernorm") if "input_layernorm.weight" in own else x
+    angle = places[:, None].double() * 5000.0 ** -(torch.arange(SIZE // 2).double() * 2 / SIZE)
+    turn = torch.polar(torch.ones_like(angle), angle)[:, None]
+
+    def heads(name: str) -> Tensor:
+        return F.linear(inputs, own[f"self_attn.{name}.weight"], own.get(f"self_attn.{name}.bias")).view(-1, HEADS, SIZE)
+
+    def rotated(rows: Tensor) -> Tensor:
+        pairs = torch.complex(rows[..., : SIZE // 2], rows[..., SIZE // 2 :]) * turn
+        return torch.cat((pairs.real, pairs.imag), dim=-1)
+
+    scores = torch.einsum("qhs,khs->hqk", rotated(heads("q_proj")), rotated(heads("k_proj"))) / math.sqrt(SIZE)
+    scores = scores.masked_fill(torch.ones(len(x), len(x)).triu(1).bool(), -math.inf)
+    x = (
+        x
+        + torch.einsum("hqk,khs->qhs", scores.softmax(-1), heads("v_proj")).reshape(len(x), -1) @ own["self_attn.o_proj.weight"].T
+    )
+    inner = norm(x, "post_attention_layernorm")
+    gated = F.silu(inner @ own["mlp.gate_proj.weight"].T) * (inner @ own["mlp.up_proj.weight"].T)
+    return x + gated @ own["mlp.down_proj.weight"].T
+
+
+def head_in(tmp_path: Path, name: str, here: World) -> FeatureHead:
+    stored = open_repository(str(saved(tmp_path / "head", tensors_of(name), CONFIGS[name])))
+    head = dialects.read("eagle", stored, fit_of("tiny", here.target))
+    assert isinstance(head, FeatureHead)
+    return head
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path: Path, name: str) -> None:
+    here = world(name.split()[1])
+    head = head_in(tmp_path, name, here)
+    drafter = with_picture(HeadStepper(head), here.layout)
+    witness = Witness(drafter)
+    composition = Composition(SingleDrafter(witness, Dynamic(3, 5, 12)), Match(), drafter.reads)  # type: ignore[arg-type]
+    run = decode(here.target, composition, here.prompt, 6, GREEDY)
+    roots = [(ids, row) for ids, path, row in witness.answers if not path]
+    assert len(roots) >= 2
+    for ids, row in roots:
+        wanted = expected(name, here, ids)
+        assert float((row - wanted).abs().max() / wanted.abs().max()) < 1e-9
+    plain = with_picture(HeadStepper(head), here.layout)
+    composition = Composition(SingleDrafter(plain, Dynamic(3, 5, 12)), Match(), plain.reads)  # type: ignore[arg-type]
+    again = decode(here.target, composition, here.prompt, 6, GREEDY)
+    assert [[node.token for node in step.nodes] for step in again.steps] == [
+        [node.token for node in step.nodes] for step in run.steps
+    ], "levels of its own draft the same tree"
+    seen = {note.type: note.data for note in run.steps[0].notes}["visual_tokens"]
+    kept = QUERIES - 1 if name.startswith("vispec") else len(here.layout.visual)
+    assert sum(count for _, count in seen["kept"]) == kept
+    assert seen["drafter"] == here.layout.length - len(here.layout.visual) + kept
+
+
+@pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_whole_run_keeps_the_targets_text(tmp_path: Path, name: str, warp: Any) -> None:
+    kind = name.split()[1]
+    folder = saved(tmp_path / "head", tensors_of(name), CONFIGS[name])
+    run = ran(folder, world(kind), warp, 210, "eagle2")
+    assert run.ids == baseline(kind, "eager", float64, warp)[:210] and len(run.ids) == 210
+    assert any(step.path for step in run.steps)
+
+
+def test_drafted_rows_stand_behind_the_picture_too(tmp_path: Path) -> None:
+    """A drafted token's row is the committed row of the same token fed with the drafter's own output."""
+    here = world("llava_next")
+    stepper = HeadStepper(head_in(tmp_path, "vispec llava_next", here))
+    behind, calls, call = [], list[dict[str, Any]](), HeadStepper.__call__
+
+    def noted(self: HeadStepper, *words: Any, **named: Any) -> Tensor:
+        calls.append(named)
+        return call(self, *words, **named)
+
+    drafter = with_picture(stepper, here.layout)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(HeadStepper, "__call__", noted)
+        composition = Composition(SingleDrafter(drafter, Dynamic(3, 5, 12)), Match(), drafter.reads)  # type: ignore[arg-type]
+        decode(here.target, composition, here.prompt, 6, GREEDY)
+    for named in calls[1:]:
+        behind.append(named["behind"].reshape(-1, HIDDEN)[-1])
+    assert len(behind) > 4 and all(torch.equal(one, behind[0]) and bool(one.any()) for one in behind)
+
+
+def test_an_embedding_shorter_than_the_targets_is_the_targets_behind_its_end(tmp_path: Path) -> None:
+    here = world("llava")
+    table = here.tiny.model.get_input_embeddings().weight.detach()
+    tensors = {**tensors_of("msd llava"), "embed_tokens.weight": 2 * table[:90].float()}
+    stored = open_repository(str(saved(tmp_path / "head", tensors, CONFIGS["msd llava"])))
+    head = dialects.read("eagle", stored, fit_of("tiny", here.target))
+    assert torch.allclose(head.embedding[:90], 2 * table[:90]) and torch.equal(head.embedding[90:], table[90:])
+
+
+def test_a_missing_part_of_the_compression_is_named(tmp_path: Path) -> None:
+    tensors = tensors_of("vispec llava_next")
+    del tensors["img_fc.weight"]
+    stored = open_repository(str(saved(tmp_path / "head", tensors, CONFIGS["vispec llava_next"])))
+    with pytest.raises(ModelUnavailable, match=r"lacks the tensor img_fc.weight"):
+        dialects.read("eagle", stored, fit_of("tiny", world("llava_next").target))

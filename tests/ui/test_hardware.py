@@ -1,0 +1,99 @@
+"""What runs compute on is found once, in a process of its own, and told in a sentence."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specviz.models import hardware as probe
+from specviz.ui import hardware, page
+from specviz.ui.hardware import Hardware, sentence
+from specviz.ui.settings import Settings
+from specviz.ui.tabs import about_tab
+from tests.support.devices import EMULATED, device_named
+from tests.support.fakes.ui import HARDWARE, app
+
+GPU = {"kind": "cuda", "name": "NVIDIA H200", "memory_gb": 150.1, "dtype": "bfloat16", "tier": "graph", "count": 1}
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (HARDWARE, "Runs on AMD EPYC 7763: 2 cores, float32, eager passes."),
+        ({**HARDWARE, "cores": 1, "dtype": "bfloat16"}, "Runs on AMD EPYC 7763: 1 core, bfloat16, eager passes."),
+        (GPU, "Runs on NVIDIA H200: 150 GB, bfloat16, captured graphs."),
+        ({**GPU, "count": 4}, "Runs on NVIDIA H200: 150 GB, bfloat16, captured graphs, one of 4 GPUs."),
+    ],
+)
+def test_the_sentence_names_the_device_and_how_it_is_used(facts: Mapping[str, Any], said: str) -> None:
+    assert sentence(facts) == said
+
+
+def test_a_gpu_that_pytorch_was_not_built_for_is_told() -> None:
+    assert "A GPU is here that this PyTorch cannot use" in sentence({**HARDWARE, "unused_gpu": True})
+
+
+def test_what_is_looked_for_is_this_machine() -> None:
+    facts = hardware.looked("cpu")
+    assert facts["kind"] == "cpu" and facts["cores"] >= 1 and facts["name"] and facts["tier"] == "eager"
+    assert sentence(facts).startswith(f"Runs on {facts['name']}: ")
+
+
+@pytest.mark.parametrize(
+    ("listed", "name"),
+    [
+        ("Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", "Intel Xeon Platinum 8259CL"),
+        ("AMD EPYC 7763 64-Core Processor", "AMD EPYC 7763"),
+        ("13th Gen Intel(R) Core(TM) i7-1360P", "13th Gen Intel Core i7-1360P"),
+        ("AMD Ryzen 7 PRO 6850U with Radeon Graphics", "AMD Ryzen 7 PRO 6850U"),
+    ],
+)
+def test_a_processors_name_is_told_without_what_is_said_of_all(
+    listed: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = tmp_path / "cpuinfo"
+    facts.write_text(f"processor\t: 0\nmodel name\t: {listed}\nflags\t: a b\n")
+    monkeypatch.setattr(probe, "CPU_FACTS", facts)
+    assert probe.processor() == name
+
+
+def test_a_gpu_is_found_with_its_memory_and_its_tier(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = type("Card", (), {"name": "NVIDIA H200", "total_memory": 150_100_000_000})
+    with device_named(EMULATED):
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+        assert probe.found() == GPU
+
+
+def test_it_is_looked_for_once_and_never_where_a_gpu_is_borrowed() -> None:
+    looks: list[str] = []
+
+    def look(device: str) -> Mapping[str, Any]:
+        looks.append(device)
+        return HARDWARE
+
+    here = Hardware(Settings(device="cpu"), look)
+    assert here.sentence() == here.sentence() == sentence(HARDWARE) and looks == ["cpu"]
+    assert "at most 60 s" in Hardware(Settings(zero_gpu=True), look).sentence() and looks == ["cpu"]
+
+
+@pytest.mark.parametrize("fault", [OSError("no torch"), ValueError("no JSON"), subprocess.TimeoutExpired("python", 1)])
+def test_a_pytorch_that_does_not_start_is_told_and_not_hidden(fault: Exception) -> None:
+    def look(device: str) -> Mapping[str, Any]:
+        raise fault
+
+    assert Hardware(Settings(), look).sentence() == hardware.FAILED
+
+
+def test_the_page_and_its_about_tab_tell_it(tmp_path: Path) -> None:
+    shared = app(tmp_path)
+    built = page.build(shared)
+    said = [fn for fn in built.fns.values() if fn.outputs and all("sp-hardware" in one.elem_classes for one in fn.outputs)]
+    (told,) = said
+    texts = told.fn()
+    assert len(texts) == 3 and all(sentence(HARDWARE) in text for text in texts)
+    assert sentence(HARDWARE) in about_tab.content(shared)
