@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from specviz.engine.tree import DraftTree
 from specviz.trace.notes.drafts import GrowthNote
 from specviz.trace.schema import Note
 from specviz.trees.levels import AskedLevels
-from specviz.trees.sampled import Growing, NodeNoise, Rows
+from specviz.trees.sampled import Growing, Levelled, NodeNoise, Rows
 
 if TYPE_CHECKING:
     from specviz.trees.dynamic import SpeedupMaximising
@@ -174,7 +174,8 @@ class _Asking:
         self._level += 1
         if self._levels is None or self._level > self._levels.deepest:
             return [None] * len(beam)
-        return [Proposal(row, self._drafter.support) for row in self._rows(self._levels, growing, beam).unbind()[: len(beam)]]
+        support = cast("Levelled", self._drafter).support
+        return [Proposal(row, support) for row in self._rows(self._levels, growing, beam).unbind()[: len(beam)]]
 
     @torch.inference_mode()
     def _rows(self, levels: AskedLevels, growing: Growing, beam: Sequence[int]) -> Tensor:

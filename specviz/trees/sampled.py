@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -27,13 +27,26 @@ WIDE = 1024
 """Distributions over at most so many tokens are drawn from together, a level of the tree at a time."""
 
 
-class Rows(Protocol):
-    """A drafter that gives the distribution of a node's children. One with ``levels`` of its own, of which each is over
-    ``support``, is asked by these instead."""
+class Levelled(Protocol):
+    """A drafter that gives logits level by level, all over one vocabulary."""
 
     @property
     def support(self) -> Tensor | None:
         """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
+
+    def levels(self, context: Context) -> AskedLevels | None:
+        """This round's levels, None where it has nothing to offer."""
+
+    def calls(self) -> int:
+        """Drafter forwards since the last call of this."""
+
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        """Notes on what was picked where."""
+
+
+class Rows(Protocol):
+    """A drafter that gives the distribution of a node's children, asked by tokens that the host knows. One that is
+    :class:`Levelled` as well is asked as such."""
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
@@ -188,12 +201,13 @@ class Sampled:
         self._shape = shape
         self._ranked = ranked
 
-    def build(self, drafter: Rows, context: Context) -> Draft:
+    def build(self, drafter: Rows | Levelled, context: Context) -> Draft:
         shape = self._shape if isinstance(self._shape, TreeShape) else self._shape(context)
-        own = getattr(drafter, "levels", None)
-        if own is not None:
-            growing = self._by_levels(own(context), shape, context, drafter.support)
+        if getattr(drafter, "levels", None) is not None:
+            levelled = cast("Levelled", drafter)
+            growing = self._by_levels(levelled.levels(context), shape, context, levelled.support)
             return self._draft(growing, drafter, context)
+        drafter = cast("Rows", drafter)
         growing, place, noise = Growing([context.ids[-1]]), {0: 0}, NodeNoise(context, len(shape))
         for depth, level in enumerate(shape.levels):
             inner_nodes = [node for node in level if node in place and shape.children[node]]
@@ -220,7 +234,7 @@ class Sampled:
         return self._draft(growing, drafter, context)
 
     @staticmethod
-    def _draft(growing: Growing, drafter: Rows, context: Context) -> Draft:
+    def _draft(growing: Growing, drafter: Rows | Levelled, context: Context) -> Draft:
         tree = DraftTree.of(growing.tokens, growing.parents, context.device)
         notes = context.notes(lambda: drafter.draft_notes(growing.picks[:SHOWN]))
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
