@@ -97,6 +97,13 @@ class NodeNoise:
             self._block = noise.view(self._nodes, self.WIDTH)
         return self._block[node, :size]
 
+    def each(self, nodes: Sequence[int], size: int, device: torch.device) -> Tensor:
+        """float64 [node, size]: what :meth:`at` gives for each of ``nodes``, with as many operations as for one."""
+        if size <= self.WIDTH:
+            return torch.stack([self.at(node, size, device) for node in nodes])
+        places = [(self._context.round, node) for node in nodes]
+        return self._context.noise.exponentials(size, DRAFT, places, device=device).log_().neg_()
+
     def level(self, nodes: Sequence[int], size: int, device: torch.device) -> Tensor:
         """float64 [node, size] for the nodes of a level, of one support: all with as many operations as one."""
         if size <= self.WIDTH:
@@ -105,8 +112,7 @@ class NodeNoise:
             return self._block[to_device(nodes, device), :size]
         context = self._context
         if size > WIDE or len(nodes) == 1:
-            places = [(context.round, node) for node in nodes]
-            return context.noise.exponentials(size, DRAFT, places, device=device).log_().neg_()
+            return self.each(nodes, size, device)
         if self._wide is None or self._wide.shape[1] != size:
             place = (context.round, self._nodes, size)
             self._wide = context.noise.gumbel(self._nodes * size, DRAFT, *place, device=device).view(self._nodes, size)
@@ -115,8 +121,8 @@ class NodeNoise:
 
 @dataclass(frozen=True)
 class _Level:
-    """A level's distributions [row, support] over ``ids``, with noise where children were drawn, and the children of each row, best
-    first: places in the support and tokens, both [row, child]."""
+    """A level's distributions [row, support] over ``ids``, with noise where children were drawn, and the children of each row,
+    best first: places in the support and tokens, both [row, child]."""
 
     q: Tensor
     ids: Tensor | None
@@ -151,7 +157,8 @@ def _host(levels: Sequence[_Level]) -> list[_Told]:
 def _slots(
     shape: TreeShape, above: tuple[int, ...], nodes: tuple[int, ...], children: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Where the tokens of ``nodes`` stand among the children [row, child] of the level above, and their rows of it, int64 [node]."""
+    """Where the tokens of ``nodes`` stand among the children [row, child] of the level above, and their rows there,
+    int64 [node]."""
     rows = [above.index(shape.parents[node]) for node in nodes]
     ranks = [shape.children[shape.parents[node]].index(node) for node in nodes]
     with torch.inference_mode(False):
