@@ -148,7 +148,7 @@ def _sliced(tensor: Tensor, index: Any) -> tuple[Tensor, list[Tensor | None]]:
                 start, end, step = part.indices(tensor.shape[place])
                 tensor = torch.ops.aten.slice.Tensor(tensor, place, start, max(start, end), step)
         elif isinstance(part, bool):
-            raise NotImplementedError("an index that is a bool")
+            raise TypeError("this device takes no index that is a bool")
         elif isinstance(part, int) or (isinstance(part, Tensor) and not part.dim() and part.dtype != torch.bool):
             tensor = torch.ops.aten.select.int(tensor, place, int(part))  # a tensor without dimensions is read by the host
             continue
