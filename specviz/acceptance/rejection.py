@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.residual import Residual, remaining
+from specviz.acceptance.tree_probabilities import TreeProbabilities
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
 from specviz.engine.sampling import ACCEPT, draw
 from specviz.engine.verdict import statuses
@@ -24,7 +25,7 @@ class Rejection:
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         if context.warp.greedy:
             return Match().judge(draft, target, context)
-        return _Walk(draft, target, context).verdict()
+        return _Walk(draft, context, TreeProbabilities(draft, target, context.warp)).verdict()
 
 
 @dataclass
@@ -32,8 +33,8 @@ class _Walk:
     """One top-down walk over one scored tree."""
 
     draft: Draft
-    target: TargetPass
     context: Context
+    probabilities: TreeProbabilities
     path: list[int] = field(default_factory=list)
     visited: list[int] = field(default_factory=lambda: [0])
     judged: list[int] = field(default_factory=list)
@@ -68,7 +69,8 @@ class _Walk:
         """The two distributions at ``node`` before any of its children is tried."""
         tree, proposal = self.draft.tree, self.draft.proposals.get(node)
         offered = [tree.host_tokens[child] for child in tree.shape.children[node]]
-        left = remaining(self.context.warp.probabilities(self.target.logits[node]), proposal, offered)
+        known = self.probabilities.table(node) if self.probabilities.remote and offered else None
+        left = remaining(self.probabilities.row(node), proposal, offered, known)
         if self.context.record_notes and proposal is not None:
             with self.context.untimed:  # now, as judging the children changes what is left
                 self.overlaps.append(left.overlap(node))

@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specviz.acceptance.tree_probabilities import NodeTable
 from specviz.engine.interfaces import Proposal
 from specviz.engine.to_device import to_device
 from specviz.trace.notes.verdicts import OverlapPosition
@@ -46,16 +47,26 @@ class Residual(Protocol):
         """
 
 
-def remaining(target: Tensor, proposal: Proposal | None, offered: Sequence[int]) -> Residual:
+def remaining(
+    target: Tensor, proposal: Proposal | None, offered: Sequence[int], known: NodeTable | None = None
+) -> Residual:  # fmt: skip
     """At a node with the target's distribution ``target`` [vocab] whose children carry ``offered``, drawn from ``proposal``.
 
-    None stands for children chosen deterministically.
+    None stands for children chosen deterministically. ``known`` are both distributions where the host has a copy of
+    them, so that it need not ask again.
     """
     if proposal is None:
-        return SparseResidual(target, to_device(list(dict.fromkeys(offered)), target.device), None)
+        return SparseResidual(target, torch.tensor(list(dict.fromkeys(offered)), dtype=torch.long), None, known)
     if proposal.ids is not None and proposal.ids.numel() <= _FEW:
-        return SparseResidual(target, proposal.ids, proposal.probability.tolist())
-    return DenseResidual(target, proposal)
+        return SparseResidual(target, proposal.ids, (known.q if known else proposal.probability).tolist(), known)
+    return DenseResidual(target, proposal, known)
+
+
+def upload(values: Tensor, device: torch.device) -> Tensor:
+    """``values`` on ``device``; from the host to a GPU through pinned memory, which nobody waits for."""
+    if values.device == device or device.type != "cuda":
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)
 
 
 def _ratio(r: float, mass: float, q: float) -> float:
@@ -65,11 +76,14 @@ def _ratio(r: float, mass: float, q: float) -> float:
 class SparseResidual:
     """Both distributions as host numbers at ``ids``, the drafter's support; ``q`` None makes each of them a point mass."""
 
-    def __init__(self, target: Tensor, ids: Tensor, q: list[float] | None) -> None:
+    def __init__(self, target: Tensor, ids: Tensor, q: list[float] | None, known: NodeTable | None = None) -> None:
         self._target = target
-        self._ids = ids.to(target.device)
-        self._slots = {token: slot for slot, token in enumerate(ids.tolist())}
-        self._r: list[float] = target.index_select(0, self._ids).tolist()
+        host = known.ids if known is not None and known.ids is not None else ids
+        self._ids = host
+        self._slots = {token: slot for slot, token in enumerate(host.tolist())}
+        self._r: list[float] = []
+        if len(host):  # at a leaf nobody has to ask the device
+            self._r = (target.index_select(0, ids.to(target.device)) if known is None else known.p).tolist()
         self._q = q
         self._mass = 1.0
 
@@ -92,7 +106,7 @@ class SparseResidual:
 
     def _left(self) -> Tensor:
         residual = to_device(self._r, self._target.device, self._target.dtype)
-        return self._target.index_copy(0, self._ids, residual)
+        return self._target.index_copy(0, upload(self._ids, residual.device), residual)
 
     def distribution(self) -> Tensor:
         return self._target if self._mass in (0.0, 1.0) else self._left()
@@ -112,11 +126,15 @@ class SparseResidual:
 class DenseResidual:
     """Both distributions as tensors: the drafter's over the whole vocabulary, or over a support too large for the host."""
 
-    def __init__(self, target: Tensor, proposal: Proposal) -> None:
+    def __init__(self, target: Tensor, proposal: Proposal, known: NodeTable | None = None) -> None:
         self._target = target
-        self._ids = proposal.ids
-        self._q = proposal.probability.to(target.dtype)
-        self._r = target if self._ids is None else target.index_select(0, self._ids)
+        self._there = proposal.ids
+        self._ids = proposal.ids if known is None else known.ids
+        self._q = (proposal.probability if known is None else known.q).to(target.dtype)
+        if known is not None:
+            self._r = known.p
+        else:
+            self._r = target if self._ids is None else target.index_select(0, self._ids)
         self._rest = 0.0 if self._ids is None else 1.0 - float(self._r.sum(dtype=torch.float64))
         self._mass = 1.0
 
@@ -138,7 +156,8 @@ class DenseResidual:
         self._q = left / left.sum().clamp_min(torch.finfo(left.dtype).tiny)
 
     def _left(self) -> Tensor:
-        return self._r if self._ids is None else self._target.index_copy(0, self._ids, self._r)
+        left = upload(self._r, self._target.device)
+        return left if self._there is None else self._target.index_copy(0, self._there.to(left.device), left)
 
     def distribution(self) -> Tensor:
         return self._target if self._mass == 0 else self._left()

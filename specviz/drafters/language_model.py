@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from specviz.drafters.chain_levels import ChainLevels
 from specviz.drafters.networks.small_lm import SmallLM
 from specviz.drafters.null import NullDrafter
-from specviz.engine.interfaces import Context, Pick, Proposal, Session, Target, TargetPass
-from specviz.engine.tree import DraftTree
+from specviz.engine.interfaces import Context, Pick, Proposal, Round, Session, Target, TargetPass
+from specviz.engine.to_device import to_device
+from specviz.engine.tree import DraftTree, chain
 from specviz.trace.schema import Note
 
 # Longer feeds are a prefill; up to this a padded (and on CUDA captured) pass is used.
@@ -29,8 +32,8 @@ class ChainModel(Protocol):
     support: Tensor | None
     """Ids of its output vocabulary, int64 [support], or None when that is the target's own."""
 
-    def extend(self, ids: Sequence[int]) -> Tensor:
-        """Logits [support] after ``ids`` were appended."""
+    def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
+        """Logits [support] after ``ids`` were appended: numbers, or int64 [token] where the model is."""
 
     def rewind(self, length: int) -> None:
         """Keep the first ``length`` tokens."""
@@ -72,14 +75,18 @@ class SessionModel:
         padded = vocab_size is not None and vocab_size != self._vocab
         self.support: Tensor | None = torch.arange(self._vocab, device=self._device) if padded else None
 
-    def extend(self, ids: Sequence[int]) -> Tensor:
+    def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
+        if isinstance(ids, Tensor):
+            return self._scored(DraftTree(chain(len(ids) - 1), ids.to(self._device).clamp_max(self._rows - 1)))
         # A token that this model has no row for is padding of the other's vocabulary: no text holds it.
         ids = [min(token, self._rows - 1) for token in ids]
         if len(ids) > SHORT:
             return self.session.prefill(ids).logits[-1, : self._vocab]
-        tree = DraftTree.of(ids, range(-1, len(ids) - 1), self._device)
+        return self._scored(DraftTree.of(ids, range(-1, len(ids) - 1), self._device))
+
+    def _scored(self, tree: DraftTree) -> Tensor:
         logits = self.session.score(tree).logits[-1, : self._vocab]
-        self.session.keep(range(len(ids)))
+        self.session.keep(range(len(tree)))
         return logits
 
     def extend_all(self, ids: Sequence[int]) -> Tensor:
@@ -107,14 +114,13 @@ class SmallModel:
         self._cache = model.open(capacity)
         self.support: Tensor | None = model.draft_ids
 
-    def extend(self, ids: Sequence[int]) -> Tensor:
-        tokens = torch.tensor(list(ids), dtype=torch.long, device=self._model.draft_ids.device)
+    def extend(self, ids: Sequence[int] | Tensor) -> Tensor:
+        tokens = ids if isinstance(ids, Tensor) else to_device(list(ids), self._model.draft_ids.device)
         return self._model(tokens, self._cache, last_only=True)[-1]
 
     def extend_all(self, ids: Sequence[int]) -> Tensor:
         """Logits [token, support] after each of ``ids``, which are appended."""
-        tokens = torch.tensor(list(ids), dtype=torch.long, device=self._model.draft_ids.device)
-        return self._model(tokens, self._cache)
+        return self._model(to_device(list(ids), self._model.draft_ids.device), self._cache)
 
     def rewind(self, length: int) -> None:
         self._cache.keep(length)
@@ -132,12 +138,14 @@ class LanguageModelDrafter(NullDrafter):
         self._model: ChainModel | None = None
         self._fed: list[int] = []
         self._agreed = 0
+        self._unseen = 0
+        """Tokens in the cache behind ``_fed`` that the host was not told yet."""
         self._calls = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         capacity = min(self._context_length, len(context.ids) + context.max_depth)
         self._model = self._open(capacity)
-        self._fed = []
+        self._fed, self._unseen = [], 0
         self._agreed = 0
         if 1 < len(context.ids) <= self._context_length:
             self._feed(list(context.ids[:-1]))
@@ -149,17 +157,30 @@ class LanguageModelDrafter(NullDrafter):
         same = min(self._agreed, len(text) - 1)
         while same < min(len(self._fed), len(text) - 1) and self._fed[same] == text[same]:
             same += 1
-        if same < len(self._fed):
+        if same < len(self._fed) + self._unseen:
             self._model.rewind(same)
+        self._unseen = 0
         logits = self._model.extend(text[same:])
         self._fed = text
         self._calls += 1
         return logits
 
+    @property
+    def support(self) -> Tensor | None:
+        """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
+        assert self._model is not None
+        return self._model.support
+
+    def levels(self, context: Context) -> ChainLevels | None:
+        """This round's chain; None where the context is full. Its tokens enter the cache unseen: which they were is known
+        once the round is over."""
+        deepest = self._context_length - len(context.ids)
+        return ChainLevels(partial(self._after, context), deepest) if deepest > 0 else None
+
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """The warped distribution after the chain so far; the plain softmax at temperature 0."""
+        """The warped distribution after the chain so far, whose tokens the host knows; the plain softmax at temperature 0."""
         assert self._model is not None and list(nodes) == [len(tokens) - 1], "this drafter grows chains"
         text = [*context.ids, *tokens[1:]]
         if len(text) >= self._context_length:
@@ -167,6 +188,23 @@ class LanguageModelDrafter(NullDrafter):
         distribution = context.warp.log_probabilities(self._feed(text)).exp()
         self._agreed = len(context.ids)  # committed and fed: no need to compare it again
         return [Proposal(distribution, self._model.support)]
+
+    def _after(self, context: Context, token: Tensor | None) -> Tensor:
+        assert self._model is not None
+        if token is None:
+            logits = self._feed(list(context.ids))
+            self._agreed = len(context.ids)  # committed and fed: no need to compare it again
+            return logits
+        self._unseen += 1
+        self._calls += 1
+        return self._model.extend(token)
+
+    def observe(self, finished: Round) -> None:
+        """The chain's tokens, as far as they entered the cache: some of them may have been committed."""
+        tokens = finished.draft.tree.host_tokens
+        if self._unseen and self._fed == list(finished.context.ids) and len(tokens) > self._unseen:
+            self._fed = [*self._fed, *tokens[1 : 1 + self._unseen]]
+            self._unseen = 0
 
     def calls(self) -> int:
         count, self._calls = self._calls, 0

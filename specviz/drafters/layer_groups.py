@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from specviz.drafters.chain_levels import ChainLevels
 from specviz.drafters.null import NullDrafter
-from specviz.engine.interfaces import Context, Pick, Proposal, TargetPass
+from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.trace.notes.models import LayerGroupsNote
 from specviz.trace.schema import Note
 
@@ -27,8 +29,8 @@ class Fuzzy(Protocol):
     length: int
     support: Tensor | None
 
-    def extend(self, ids: Sequence[int], fuzzy: bool) -> Tensor:
-        """Logits [support] after ``ids`` were appended."""
+    def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool) -> Tensor:
+        """Logits [support] after ``ids`` were appended: numbers, or int64 [token] where the model is."""
 
     def rewind(self, length: int) -> None:
         """Keep the first ``length`` tokens."""
@@ -73,30 +75,46 @@ class GroupedDrafter(NullDrafter):
         self._exact = 0
         """Tokens at the front of the cache whose entries are exact."""
         self._fed: list[int] = []
+        self._unseen = 0
+        """Tokens in the cache behind ``_fed`` that the host was not told yet."""
         self._calls = 0
         self._repair = _Repair()
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         capacity = min(self._grouped.context_length, len(context.ids) + context.max_depth)
         self._model = self._grouped.open(capacity)
-        self._fed, self._exact = [], 0
+        self._fed, self._exact, self._unseen = [], 0, 0
         if 1 < len(context.ids) <= self._grouped.context_length:
             self._model.extend(context.ids[:-1], False)
             self._fed = list(context.ids[:-1])
             self._exact = len(self._fed)
         self._calls = 0
 
-    def rows(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> list[Proposal | None]:
-        """The warped distribution after the chain so far; the plain softmax at temperature 0."""
-        assert self._model is not None and list(nodes) == [len(tokens) - 1], "this drafter grows chains"
-        text = [*context.ids, *tokens[1:]]
-        if len(text) >= self._grouped.context_length:
-            return [None]
-        logits = self._first(context, text) if len(tokens) == 1 else self._go_on(text)
+    @property
+    def support(self) -> Tensor | None:
+        """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
+        assert self._model is not None
+        return self._model.support
+
+    def levels(self, context: Context) -> ChainLevels | None:
+        """This round's chain; None where the context is full. What its tokens were is known once the round is over."""
+        deepest = self._grouped.context_length - len(context.ids)
+        return ChainLevels(partial(self._after, context), deepest) if deepest > 0 else None
+
+    def _after(self, context: Context, token: Tensor | None) -> Tensor:
+        assert self._model is not None
         self._calls += 1
-        return [Proposal(context.warp.log_probabilities(logits).exp(), self._model.support)]
+        if token is None:
+            return self._first(context, list(context.ids))
+        self._unseen += 1
+        return self._model.extend(token, True)
+
+    def observe(self, finished: Round) -> None:
+        """The chain's tokens, as far as they entered the cache: some of them may have been committed."""
+        tokens = finished.draft.tree.host_tokens
+        if self._unseen and self._fed == list(finished.context.ids) and len(tokens) > self._unseen:
+            self._fed = [*self._fed, *tokens[1 : 1 + self._unseen]]
+            self._unseen = 0
 
     def _first(self, context: Context, text: list[int]) -> Tensor:
         """The round's first distribution. What is committed and was never passed through exactly is so now."""
@@ -122,7 +140,7 @@ class GroupedDrafter(NullDrafter):
                     likeness = _likeness(before, model.entries(*fuzzy))
             self._repair = _Repair(len(text) - self._exact, repaired, likeness)
             self._exact = len(text)
-        self._fed = text
+        self._fed, self._unseen = text, 0
         return logits
 
     def _same(self, text: list[int]) -> int:
@@ -131,12 +149,6 @@ class GroupedDrafter(NullDrafter):
         while same < min(len(self._fed), len(text) - 1) and self._fed[same] == text[same]:
             same += 1
         return same
-
-    def _go_on(self, text: list[int]) -> Tensor:
-        assert self._model is not None
-        self._model.rewind(len(text) - 1)
-        self._fed = text
-        return self._model.extend(text[-1:], True)
 
     def calls(self) -> int:
         count, self._calls = self._calls, 0
@@ -149,7 +161,7 @@ class GroupedDrafter(NullDrafter):
             groups=[list(span) for span in self._grouped.spans],
             stages=len(self._grouped.spans),
             calibrated=self._calibrated,
-            cached=len(self._fed),
+            cached=len(self._fed) + self._unseen,
             drafted=max(0, len(picks)),
             devices=list(self._grouped.devices),
             exact=self._repair.exact,

@@ -10,17 +10,20 @@ therefore grows level by level and is not reranked.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
+from torch import Tensor
 
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.trace.notes.drafts import GrowthNote
 from specviz.trace.schema import Note
-from specviz.trees.sampled import Growing, NodeNoise, Rows
+from specviz.trees.levels import AskedLevels
+from specviz.trees.sampled import Growing, Levelled, NodeNoise, Rows
 
 if TYPE_CHECKING:
     from specviz.trees.dynamic import SpeedupMaximising
@@ -65,18 +68,22 @@ class Drawn:
         growing, reach, depths = Growing([context.ids[-1]]), [1.0], [0]
         noise = NodeNoise(context, 1 + (self._nodes or MOST))
         beams, limit = [[0]], min(self._depth, context.max_depth - 1)
+        ask = _Asking(drafter, context, self._width) if limit > 0 else None
         for level in range(1, limit + 1):
             beam = beams[-1]
-            proposals = drafter.rows(context, growing.tokens, growing.parents, beam)
-            offers = _offers(beam, proposals, [reach[node] for node in beam], self._width)
+            assert ask is not None
+            drawn, told = self._drawn(ask(growing, beam), beam, noise)
+            offers = _offers(told, [reach[node] for node in beam], self._width)
             kept = list(zip(reach[1:], depths[1:], strict=True))
             count, deeper = self._planned(kept, [value for value, _, _ in offers], level, limit)
             for place, node in enumerate(beam):
                 values = [value for value, owner, _ in offers[:count] if owner == place]
-                proposal = proposals[place]
-                if not values or proposal is None:
+                if not values:
                     continue
-                fresh = growing.hang(node, _drawn(node, proposal, len(values), noise), greedy=False)
+                proposal, perturbed, order = drawn[place]
+                tokens, shares, _, _ = told[place]
+                pick = Pick(node, proposal, perturbed, order, len(values))
+                fresh = growing.add(node, pick, tokens[: len(values)], shares[: len(values)], greedy=False)
                 # One that was drawn first is worth what its own probability says, known by now.
                 first = reach[node] * gain_of(growing.confidence[fresh[0]] or 0.0)
                 reach += [first, *values[1 : len(fresh)]]
@@ -89,6 +96,35 @@ class Drawn:
         calls = drafter.calls()
         notes = context.notes(lambda: (_growth(beams, reach), *drafter.draft_notes(growing.picks)))
         return Draft(tree, growing.proposals, growing.confidence, calls, notes=notes)
+
+    def _drawn(
+        self, proposals: Sequence[Proposal | None], beam: Sequence[int], noise: NodeNoise
+    ) -> tuple[dict[int, tuple[Proposal, Tensor, Tensor]], dict[int, _Told]]:  # fmt: skip
+        """As many children as a node may get, drawn from each proposal of a beam without replacement, in draw order: the top of
+        log q with Gumbel noise. How many of them it gets is not known yet, and does not depend on which they are. By place in the
+        beam: proposal, perturbed log-probabilities and order; and what the host has to know, in one copy.
+        """
+        places = [place for place, proposal in enumerate(proposals) if proposal is not None]
+        if not places:
+            return {}, {}
+        given = [proposal for proposal in proposals if proposal is not None]
+        q = torch.stack([proposal.probability for proposal in given])
+        perturbed = q.double().log() + noise.each([beam[place] for place in places], q.shape[1], q.device)
+        order = perturbed.topk(min(self._width, q.shape[1])).indices
+        if all(proposal.ids is given[0].ids for proposal in given):
+            tokens = order if given[0].ids is None else given[0].ids[order]
+        else:
+            chosen = zip(given, order, strict=True)
+            tokens = torch.stack([row if proposal.ids is None else proposal.ids[row] for proposal, row in chosen])
+        sure = torch.stack((q.amax(1).double(), (q > 0).sum(1).double()), dim=1)
+        count = order.shape[1]
+        rows = torch.cat((tokens.double(), q.gather(1, order).double(), sure), dim=1).tolist()  # ids are exact in a double
+        drawn = dict(zip(places, zip(given, perturbed.unbind(), order.unbind(), strict=True), strict=True))
+        told = {
+            place: ([int(token) for token in row[:count]], row[count : 2 * count], row[-2], int(row[-1]))
+            for place, row in zip(places, rows, strict=True)
+        }
+        return drawn, told
 
     def _planned(
         self, kept: Sequence[tuple[float, int]], offers: Sequence[float], level: int, limit: int
@@ -116,29 +152,52 @@ class Drawn:
         return sum(chosen), len(chosen) > sum(chosen)
 
 
-def _offers(
-    beam: Sequence[int], proposals: Sequence[Proposal | None], reach: Sequence[float], width: int
-) -> list[tuple[float, int, int]]:
+_Told = tuple[list[int], list[float], float, int]
+"""Of a node's drawn children the tokens and probabilities, in draw order; its likeliest token's probability, and its support."""
+
+
+class _Asking:
+    """Asks for the distributions below the nodes of one level after the other: a drafter's own levels where it has them."""
+
+    def __init__(self, drafter: Rows, context: Context, width: int) -> None:
+        self._drafter, self._context, self._width = drafter, context, width
+        own = getattr(drafter, "levels", None)
+        self._own = own is not None
+        self._levels: AskedLevels | None = None if own is None else own(context)
+        self._row_of = {0: 0}
+        self._level = 0
+
+    def __call__(self, growing: Growing, beam: Sequence[int]) -> Sequence[Proposal | None]:
+        """For each node of ``beam`` the warped distribution of its children, None where there is none."""
+        if not self._own:
+            return self._drafter.rows(self._context, growing.tokens, growing.parents, beam)
+        self._level += 1
+        if self._levels is None or self._level > self._levels.deepest:
+            return [None] * len(beam)
+        support = cast("Levelled", self._drafter).support
+        return [Proposal(row, support) for row in self._rows(self._levels, growing, beam).unbind()[: len(beam)]]
+
+    @torch.inference_mode()
+    def _rows(self, levels: AskedLevels, growing: Growing, beam: Sequence[int]) -> Tensor:
+        """The distributions [row, support] below the beam; on CUDA as many rows as it may ever have, so that shapes recur."""
+        device = self._context.device
+        if self._level == 1:
+            return self._context.warp.log_probabilities(levels.ask()).exp()
+        rows = [*beam, *([beam[-1]] * (self._width - len(beam) if device.type == "cuda" else 0))]
+        both = to_device([[growing.tokens[node], self._row_of[growing.parents[node]]] for node in rows], device)
+        tokens, parents = both.unbind(1)
+        self._row_of = {node: row for row, node in enumerate(beam)}
+        return self._context.warp.log_probabilities(levels.ask(tokens, parents)).exp()
+
+
+def _offers(told: Mapping[int, _Told], reach: Sequence[float], width: int) -> list[tuple[float, int, int]]:
     """What may be drawn below a beam: the probability that it is accepted, the place of its parent in ``beam``, its rank. Best
     first, and so every parent's in the order of drawing."""
-    places = [place for place in range(len(beam)) if proposals[place] is not None]
-    if not places:
-        return []
-    q = torch.stack([proposal.probability for proposal in proposals if proposal is not None])
     found = []
-    for place, likeliest, support in zip(
-        places, *torch.stack((q.amax(-1).double(), (q > 0).sum(-1).double())).tolist(), strict=True
-    ):
-        shares = gains(likeliest, min(width, int(support)))
+    for place, (_, _, likeliest, support) in told.items():
+        shares = gains(likeliest, min(width, support))
         found += [(reach[place] * share, place, rank) for rank, share in enumerate(shares)]
     return sorted(found, key=lambda offer: (-offer[0], offer[1], offer[2]))
-
-
-def _drawn(node: int, proposal: Proposal, count: int, noise: NodeNoise) -> Pick:
-    """``count`` children without replacement, in draw order: the top of log q with Gumbel noise."""
-    q = proposal.probability
-    perturbed = q.double().log() + noise.at(node, q.numel(), q.device)
-    return Pick(node, proposal, perturbed, perturbed.topk(count).indices, count)
 
 
 def _growth(beams: Sequence[Sequence[int]], reach: Sequence[float]) -> Note:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -27,13 +27,26 @@ WIDE = 1024
 """Distributions over at most so many tokens are drawn from together, a level of the tree at a time."""
 
 
-class Rows(Protocol):
-    """A drafter that gives the distribution of a node's children. One with ``levels`` of its own, of which each is over
-    ``support``, is asked by these instead."""
+class Levelled(Protocol):
+    """A drafter that gives logits level by level, all over one vocabulary."""
 
     @property
     def support(self) -> Tensor | None:
         """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
+
+    def levels(self, context: Context) -> AskedLevels | None:
+        """This round's levels, None where it has nothing to offer."""
+
+    def calls(self) -> int:
+        """Drafter forwards since the last call of this."""
+
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        """Notes on what was picked where."""
+
+
+class Rows(Protocol):
+    """A drafter that gives the distribution of a node's children, asked by tokens that the host knows. One that is
+    :class:`Levelled` as well is asked as such."""
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
@@ -97,6 +110,13 @@ class NodeNoise:
             self._block = noise.view(self._nodes, self.WIDTH)
         return self._block[node, :size]
 
+    def each(self, nodes: Sequence[int], size: int, device: torch.device) -> Tensor:
+        """float64 [node, size]: what :meth:`at` gives for each of ``nodes``, with as many operations as for one."""
+        if size <= self.WIDTH:
+            return torch.stack([self.at(node, size, device) for node in nodes])
+        places = [(self._context.round, node) for node in nodes]
+        return self._context.noise.exponentials(size, DRAFT, places, device=device).log_().neg_()
+
     def level(self, nodes: Sequence[int], size: int, device: torch.device) -> Tensor:
         """float64 [node, size] for the nodes of a level, of one support: all with as many operations as one."""
         if size <= self.WIDTH:
@@ -105,8 +125,7 @@ class NodeNoise:
             return self._block[to_device(nodes, device), :size]
         context = self._context
         if size > WIDE or len(nodes) == 1:
-            places = [(context.round, node) for node in nodes]
-            return context.noise.exponentials(size, DRAFT, places, device=device).log_().neg_()
+            return self.each(nodes, size, device)
         if self._wide is None or self._wide.shape[1] != size:
             place = (context.round, self._nodes, size)
             self._wide = context.noise.gumbel(self._nodes * size, DRAFT, *place, device=device).view(self._nodes, size)
@@ -115,8 +134,8 @@ class NodeNoise:
 
 @dataclass(frozen=True)
 class _Level:
-    """A level's distributions [row, support] over ``ids``, with noise where children were drawn, and the children of each row, best
-    first: places in the support and tokens, both [row, child]."""
+    """A level's distributions [row, support] over ``ids``, with noise where children were drawn, and the children of each row,
+    best first: places in the support and tokens, both [row, child]."""
 
     q: Tensor
     ids: Tensor | None
@@ -151,7 +170,8 @@ def _host(levels: Sequence[_Level]) -> list[_Told]:
 def _slots(
     shape: TreeShape, above: tuple[int, ...], nodes: tuple[int, ...], children: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Where the tokens of ``nodes`` stand among the children [row, child] of the level above, and their rows of it, int64 [node]."""
+    """Where the tokens of ``nodes`` stand among the children [row, child] of the level above, and their rows there,
+    int64 [node]."""
     rows = [above.index(shape.parents[node]) for node in nodes]
     ranks = [shape.children[shape.parents[node]].index(node) for node in nodes]
     with torch.inference_mode(False):
@@ -181,12 +201,13 @@ class Sampled:
         self._shape = shape
         self._ranked = ranked
 
-    def build(self, drafter: Rows, context: Context) -> Draft:
+    def build(self, drafter: Rows | Levelled, context: Context) -> Draft:
         shape = self._shape if isinstance(self._shape, TreeShape) else self._shape(context)
-        own = getattr(drafter, "levels", None)
-        if own is not None:
-            growing = self._by_levels(own(context), shape, context, drafter.support)
+        if getattr(drafter, "levels", None) is not None:
+            levelled = cast("Levelled", drafter)
+            growing = self._by_levels(levelled.levels(context), shape, context, levelled.support)
             return self._draft(growing, drafter, context)
+        drafter = cast("Rows", drafter)
         growing, place, noise = Growing([context.ids[-1]]), {0: 0}, NodeNoise(context, len(shape))
         for depth, level in enumerate(shape.levels):
             inner_nodes = [node for node in level if node in place and shape.children[node]]
@@ -213,7 +234,7 @@ class Sampled:
         return self._draft(growing, drafter, context)
 
     @staticmethod
-    def _draft(growing: Growing, drafter: Rows, context: Context) -> Draft:
+    def _draft(growing: Growing, drafter: Rows | Levelled, context: Context) -> Draft:
         tree = DraftTree.of(growing.tokens, growing.parents, context.device)
         notes = context.notes(lambda: drafter.draft_notes(growing.picks[:SHOWN]))
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)

@@ -175,7 +175,7 @@ def test_noticed_drafter_not_renormalised(monkeypatch: pytest.MonkeyPatch) -> No
             super().reject(token)
             self._q = torch.where(self._q > 0, self._whole, 0.0)
 
-    def forgetful(target: Tensor, proposal: Proposal | None, offered: Sequence[int]) -> Residual:
+    def forgetful(target: Tensor, proposal: Proposal | None, offered: Sequence[int], known: object = None) -> Residual:
         if proposal is None:
             return remaining(target, None, offered)
         left = Forgetful(target, proposal)

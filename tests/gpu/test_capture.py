@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import time
 import weakref
@@ -18,7 +17,6 @@ from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.models.drafters.heads import cached
 from specviz.targets.text import TextTarget
-from specviz.trace.schema import End
 from tests.support.ladder import TREE
 from tests.support.tiny.text import Decoded, decode, tiny_llama
 from tests.support.worlds.text import PROMPT, WARPS, network, resources
@@ -27,12 +25,6 @@ METHODS: dict[str, dict[str, Any]] = {
     "eagle3": {**TREE, "rule": "match"}, "autoregressive": {}, "token_recycling": {"tree": "published"}, "medusa": {}
 }  # fmt: skip
 HOUR = 3600 * 10**9
-
-
-def told(what: str = "capture_ns") -> None:
-    """Skip where runs do not tell capturing apart."""
-    if what not in {field.name for field in dataclasses.fields(End)}:
-        pytest.skip(f"the end of a trace has no {what} yet")
 
 
 class Captures:
@@ -72,7 +64,6 @@ def decoded(target: TextTarget, name: str, seed: int = 7, budget: int = 40) -> D
 
 
 def test_ten_runs_of_a_method_and_its_baseline_capture_no_more_than_the_first_two(device: str, captures: Captures) -> None:
-    told()
     target = target_on(device)
     for name in ("eagle3", "autoregressive"):
         decoded(target, name)
@@ -85,7 +76,6 @@ def test_ten_runs_of_a_method_and_its_baseline_capture_no_more_than_the_first_tw
 
 @pytest.mark.parametrize("name", METHODS)
 def test_no_step_and_no_prefill_has_capturing_in_its_time(device: str, captures: Captures, name: str) -> None:
-    told()
     run = decoded(target_on(device), name)
     assert (captures.count > 0) == (device == "cuda")
     assert run.outcome.prefill_ns + sum(step.time.total + step.time.aside for step in run.steps) < HOUR

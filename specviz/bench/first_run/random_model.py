@@ -99,7 +99,7 @@ class RandomResources(TextResources):
     def _none(self, *what: Any) -> Any:
         raise ModelUnavailable("The model of random weights has an EAGLE-3 beside it and no other drafter.")
 
-    draft_model = intermediate = grouped = cost_curve_of = _none
+    draft_model = draft_models = intermediate = grouped = cost_curve_of = _none
 
 
 @dataclass(frozen=True)

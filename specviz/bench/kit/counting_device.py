@@ -148,7 +148,7 @@ def _sliced(tensor: Tensor, index: Any) -> tuple[Tensor, list[Tensor | None]]:
                 start, end, step = part.indices(tensor.shape[place])
                 tensor = torch.ops.aten.slice.Tensor(tensor, place, start, max(start, end), step)
         elif isinstance(part, bool):
-            raise NotImplementedError("an index that is a bool")
+            raise TypeError("this device takes no index that is a bool")
         elif isinstance(part, int) or (isinstance(part, Tensor) and not part.dim() and part.dtype != torch.bool):
             tensor = torch.ops.aten.select.int(tensor, place, int(part))  # a tensor without dimensions is read by the host
             continue
@@ -285,6 +285,10 @@ class _Factories(TorchFunctionMode):
         if on_device and not any(True for _ in _tensors(args)):
             kwargs["device"] = "cpu"
             return device.call(f"aten::{func.__name__}", func, args, kwargs)
+        if func is Tensor.pin_memory and not isinstance(args[0], OnDevice):
+            made = args[0].clone()
+            made.pinned = True
+            return made
         if func in (Tensor.to, Tensor.cuda) and not isinstance(args[0], OnDevice):
             return self._moved(func, args, kwargs)
         made = func(*args, **kwargs)
@@ -417,7 +421,7 @@ class CountingDevice:
             for name, stand_in in _stand_ins(self).items():
                 stack.enter_context(mock.patch.object(torch.cuda, name, stand_in))
             # Inference mode refuses views of tensors that only stand for others.
-            stack.enter_context(mock.patch.object(torch._C, "_InferenceMode", lambda mode: torch.no_grad()))
+            stack.enter_context(mock.patch.object(torch._C, "_InferenceMode", _without_gradients))
             overwritten = torch.__future__.get_overwrite_module_params_on_conversion()
             torch.__future__.set_overwrite_module_params_on_conversion(True)
             stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwritten)
@@ -426,6 +430,11 @@ class CountingDevice:
             stack.enter_context(_Factories())
             stack.enter_context(_Counter())
             yield self
+
+
+def _without_gradients(mode: bool) -> torch.no_grad:
+    """What inference mode is meanwhile."""
+    return torch.no_grad()
 
 
 def _stand_ins(device: CountingDevice) -> dict[str, Any]:

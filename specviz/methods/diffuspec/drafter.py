@@ -11,9 +11,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from specviz.drafters.chain_levels import ChainLevels
 from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.drafters.null import NullDrafter
-from specviz.engine.interfaces import Context, Pick, Proposal
+from specviz.engine.interfaces import Context, Pick
+from specviz.engine.sampling import Warp
 from specviz.engine.to_device import to_device
 from specviz.trace.notes.drafts import DenoisedNote, Offer
 from specviz.trace.schema import Note
@@ -31,7 +33,8 @@ class MaskedBlock(NullDrafter):
         self.model = model
         self.places = places
         self.support: Tensor = model.draft_ids
-        self._distributions: Tensor | None = None
+        self._logits = self.support.new_empty(0)
+        self._warp = Warp()
         self._calls = 0
 
     def block(self, context: Context, places: int) -> Tensor:
@@ -39,16 +42,19 @@ class MaskedBlock(NullDrafter):
         self._calls += 1
         return self.model(to_device(list(context.ids[-self.model.config.window :]), self.support.device), places)
 
-    def rows(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> list[Proposal | None]:
-        """The warped distribution of the next place (the plain softmax at temperature 0); the root asks for the whole block."""
-        assert list(nodes) == [len(tokens) - 1], "this drafter grows chains"
-        if nodes[0] == 0:
-            places = min(self.places, context.max_depth - 1)
-            self._distributions = context.warp.log_probabilities(self.block(context, places)).exp()
-        assert self._distributions is not None
-        return [Proposal(self._distributions[nodes[0]], self.support) if nodes[0] < len(self._distributions) else None]
+    def levels(self, context: Context) -> ChainLevels:
+        """A block as a chain: every level is known with the first one, whatever token is drawn."""
+        places = min(self.places, context.max_depth - 1)
+        below = iter(range(1, places))
+
+        def after(token: Tensor | None) -> Tensor:
+            if token is None:
+                self._logits = self.block(context, places)
+                self._warp = context.warp
+                return self._logits[0]
+            return self._logits[next(below)]
+
+        return ChainLevels(after, places)
 
     def calls(self) -> int:
         count, self._calls = self._calls, 0
@@ -56,12 +62,13 @@ class MaskedBlock(NullDrafter):
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         """Every place with its likeliest tokens and how sure it is; node n was taken from the distribution of place n."""
-        if not picks or self._distributions is None:
+        if not picks:
             return ()
-        best = self._distributions.topk(min(SHOWN, self._distributions.shape[-1]), dim=-1)
+        distributions = self._warp.log_probabilities(self._logits).exp()
+        best = distributions.topk(min(SHOWN, distributions.shape[-1]), dim=-1)
         ids, shares = self.support[best.indices].tolist(), best.values.tolist()
         places = [Offer(row, share) for row, share in zip(ids, shares, strict=True)]
         return (DenoisedNote(places).to_note(),)
 
     def close(self) -> None:
-        self._distributions = None
+        self._logits = self._logits[:0]

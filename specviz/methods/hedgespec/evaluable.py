@@ -16,6 +16,7 @@ from torch import Tensor
 from specviz.drafters.language_model import LanguageModelDrafter, TaughtModel
 from specviz.drafters.memory.prompt_copy import PromptCopy
 from specviz.engine.interfaces import Context, TargetPass
+from specviz.engine.to_device import to_device
 
 Share = tuple[float, float]
 Judged = Callable[[int, int], Share]
@@ -54,10 +55,10 @@ class JudgedModel(LanguageModelDrafter):
         drafting = self._calls
         if len(self._fed) < start:  # an arm that slept through some rounds
             self._feed(text[:start])
-        if len(self._fed) > start:
+        if len(self._fed) + self._unseen > start:
             model.rewind(start)
         rows = model.extend_all(text[start:])
-        self._fed, self._agreed = text, len(text)
+        self._fed, self._agreed, self._unseen = text, len(text), 0
         self._hindsight_calls += 1 + self._calls - drafting
         self._calls = drafting
         return rows
@@ -72,16 +73,17 @@ class JudgedModel(LanguageModelDrafter):
         support = self._model.support
         if support is None:
             support = torch.arange(rows.shape[-1], device=rows.device)
-        written = torch.tensor(list(emitted), device=rows.device)
+        written = to_device(list(emitted), rows.device)
         if distributions is None:
-            right = support[rows.argmax(-1)] == written
+            right = (support[rows.argmax(-1)] == written).tolist()
             return [(float(correct), float(correct)) for correct in right]
         shared = torch.minimum(distributions[:, support], rows).sum(-1)
         inside = support[None] == written[:, None]
         draft_p = (rows * inside).sum(-1)
         target_p = distributions.gather(-1, written[:, None])[:, 0]
         ratio = (draft_p / target_p.clamp_min(1e-30)).clamp_max(1.0)
-        return list(zip(shared.clamp_max(1.0).tolist(), ratio.tolist(), strict=True))
+        both = torch.stack((shared.clamp_max(1.0), ratio)).tolist()
+        return list(zip(*both, strict=True))
 
 
 class JudgedCopy(PromptCopy):

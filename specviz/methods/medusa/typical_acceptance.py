@@ -10,10 +10,10 @@ the drafter. With epsilon 1 and delta without bound nothing is ever kept, and th
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from specviz.acceptance.match import Match
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
@@ -50,7 +50,8 @@ class Typical:
         end = path[-1] if path else 0
         choices = TargetTokens(target.logits, draft.tree, context)
         marks = list(statuses(shape, path, list(search.thresholds)))
-        with context.untimed:  # the rule itself does not ask what the target would have taken
+        # The rule itself does not ask what the target would have taken; a GPU was asked for all of it with the bonus token.
+        with context.untimed if target.logits.device.type == "cpu" else nullcontext():
             for node in path:
                 same = draft.tree.host_tokens[node] == choices.at(shape.parents[node])
                 marks[node] = ACCEPTED if same else RELAXED
@@ -82,13 +83,16 @@ class _Search:
     def run(self) -> None:
         """Fill ``path_log_p``: the nodes that may stand on the path, with the log of their path's probability."""
         shape = self.draft.tree.shape
+        if self._device.type != "cpu":  # a GPU is asked once, for all that may come to be looked at
+            every = [node for node in range(len(shape)) if shape.children[node]]
+            known = dict(zip(every, self._ask(every), strict=True)) if every else {}
         for level in shape.levels:
             inner_nodes = [node for node in level if node in self.path_log_p and shape.children[node]]
             if not inner_nodes:
                 break
             self.read_nodes += inner_nodes
-            rows = self.context.warp.log_probabilities(self.target.logits.index_select(0, to_device(inner_nodes, self._device)))
-            for node, (entropy, *log_p) in zip(inner_nodes, self._read(inner_nodes, rows), strict=True):
+            rows = self._ask(inner_nodes) if self._device.type == "cpu" else [known[node] for node in inner_nodes]
+            for node, (entropy, *log_p) in zip(inner_nodes, rows, strict=True):
                 self._keep(node, entropy, log_p)
 
     def best(self) -> int:
@@ -100,8 +104,9 @@ class _Search:
     def _device(self) -> torch.device:
         return self.target.logits.device
 
-    def _read(self, nodes: list[int], rows: Tensor) -> list[list[float]]:
+    def _ask(self, nodes: list[int]) -> list[list[float]]:
         """For each node the entropy of its distribution and log p of its children's tokens: one copy to the host."""
+        rows = self.context.warp.log_probabilities(self.target.logits.index_select(0, to_device(nodes, self._device)))
         children = [self.draft.tree.shape.children[node] for node in nodes]
         width = max(map(len, children))
         tokens = self.draft.tree.host_tokens

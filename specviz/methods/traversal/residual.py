@@ -6,16 +6,15 @@ but one common factor, so that 8 000 drafted tokens against a vocabulary of 50 0
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
 from torch import Tensor
 
-from specviz.engine.interfaces import Draft, Proposal, TargetPass
+from specviz.acceptance.residual import upload
+from specviz.acceptance.tree_probabilities import TreeProbabilities
+from specviz.engine.interfaces import Draft, TargetPass
 from specviz.engine.sampling import Warp
-from specviz.engine.to_device import to_device
 
 # A mass below this is what rounding left of a difference that is nothing.
 _NOTHING = 1e-300
@@ -103,71 +102,29 @@ class NodeResidual:
         """What is owed as a distribution over [vocab], not normalised; ``target`` is the target's own at this node."""
         if not self._failed or self.weight == 0:
             return target
+        mass = upload(self._mass, target.device)
         if self._ids is None:
-            return self._mass.to(target.device)
-        mass = self._mass.to(target.device)
-        return (target.double() * self._scale).index_copy(0, self._ids.to(target.device), mass)
+            return mass
+        return (target.double() * self._scale).index_copy(0, upload(self._ids, target.device), mass)
 
 
 class TreeResiduals:
-    """The distributions at the nodes of one scored tree. A GPU is asked once for all of them, a CPU only for those wanted."""
+    """What the nodes of one scored tree owe."""
 
     def __init__(self, draft: Draft, target: TargetPass, warp: Warp) -> None:
         self._draft = draft
-        self._logits = target.logits
-        self._warp = warp
-        self._rows: dict[int, Tensor] = {}
-        self._known: dict[int, NodeProbabilities] = {}
-        if target.logits.device.type != "cpu":
-            self._fetch([node for node, below in enumerate(draft.tree.shape.children) if below])
+        self._probabilities = TreeProbabilities(draft, target, warp, outside=True)
 
     def distribution(self, node: int) -> Tensor:
         """The target's warped distribution after ``node``, [vocab]."""
-        if node not in self._rows:
-            self._rows[node] = self._warp.probabilities(self._logits[node])
-        return self._rows[node]
+        return self._probabilities.row(node)
 
     def at(self, node: int, weight: float) -> NodeResidual:
         """What ``node``, entered with ``weight``, owes before any of its children is tried."""
-        if node not in self._known:
-            self._fetch([node])
-        return NodeResidual(weight, self._known[node])
-
-    def _fetch(self, nodes: Sequence[int]) -> None:
-        """Both distributions at ``nodes``, on the support of the drafter's: one copy for all that is on a device."""
-        if not nodes:
-            return
-        rows = self._warp.probabilities(self._logits[list(nodes)])
-        self._rows.update(zip(nodes, rows, strict=True))
-        proposals = [self._proposal(node) for node in nodes]
-        parts: list[Tensor] = []
-        for row, proposal in zip(rows, proposals, strict=True):
-            parts += _parts(row, proposal)
-        flat = torch.cat(parts).cpu().split([part.numel() for part in parts])
-        for place, node in enumerate(nodes):
-            p, rest, q = flat[3 * place : 3 * place + 3]
-            # A softmax in float32 adds up to one only nearly; an exact rule wants a distribution.
-            total, ids = p.sum() + rest[0], proposals[place].ids
-            drawn = node in self._draft.proposals
-            self._known[node] = NodeProbabilities(
-                p / total, float(rest / total), q if drawn else None, None if ids is None else ids.cpu()
-            )
-
-    def _proposal(self, node: int) -> Proposal:
-        """The distribution the children were drawn from; of children chosen deterministically, their tokens alone."""
-        proposal = self._draft.proposals.get(node)
-        device = self._logits.device
-        if proposal is None:
-            tree = self._draft.tree
-            offered = list(dict.fromkeys(tree.host_tokens[child] for child in tree.shape.children[node]))
-            return Proposal(torch.ones(len(offered), device=device), to_device(offered, device))
-        return Proposal(proposal.probability.to(device), None if proposal.ids is None else proposal.ids.to(device))
-
-
-def _parts(row: Tensor, proposal: Proposal) -> list[Tensor]:
-    """p on the drafter's support, the mass of p outside it, and q; float64."""
-    ids = proposal.ids
-    if ids is None:
-        return [row.double(), row.new_zeros(1, dtype=torch.float64), proposal.probability.double()]
-    outside = row.index_fill(0, ids, 0.0).sum(dtype=torch.float64)
-    return [row.index_select(0, ids).double(), outside[None], proposal.probability.double()]
+        table = self._probabilities.table(node)
+        p, q = table.p.double(), table.q.double()
+        assert table.outside is not None
+        # A softmax in float32 adds up to one only nearly; an exact rule wants a distribution.
+        total = p.sum() + table.outside
+        drawn = node in self._draft.proposals
+        return NodeResidual(weight, NodeProbabilities(p / total, float(table.outside / total), q if drawn else None, table.ids))

@@ -43,9 +43,9 @@ class SmallFuzzy:
         return self._cache.length
 
     @torch.inference_mode()
-    def extend(self, ids: Sequence[int], fuzzy: bool) -> Tensor:
+    def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool) -> Tensor:
         """Logits [support] after ``ids`` were appended."""
-        tokens = to_device(list(ids), self._model.draft_ids.device)
+        tokens = ids if isinstance(ids, Tensor) else to_device(list(ids), self._model.draft_ids.device)
         if fuzzy and len(tokens) <= self._model.config.window:
             return self._stepper(tokens, self._cache, True)[-1]
         return self._model(tokens, self._cache, last_only=True)[-1]
@@ -80,8 +80,13 @@ class LeanFuzzy:
         """Tokens in the cache."""
         return self._cache.length
 
-    def extend(self, ids: Sequence[int], fuzzy: bool) -> Tensor:
+    def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool) -> Tensor:
         """Logits [support] after ``ids`` were appended."""
+        if isinstance(ids, Tensor):
+            known = ids.to(self._decoder.device).clamp_max(self._decoder.shape.vocab_size - 1)
+            only = self._pass(DraftTree(chain(len(ids) - 1), known), fuzzy)
+            self._cache.length += len(ids)
+            return only[-1, : self._rows]
         logits = None
         for first in range(0, len(ids), PIECE):
             piece = [min(token, self._decoder.shape.vocab_size - 1) for token in ids[first : first + PIECE]]

@@ -52,7 +52,7 @@ def tiny_llama(
 def perturbed(model: LlamaForCausalLM, amount: float, seed: int = 1) -> LlamaForCausalLM:
     """A copy of ``model`` with noise on its weights: a draft model that is often but not always right."""
     torch.manual_seed(seed)
-    copy = LlamaForCausalLM(model.config).eval().to(model.dtype).requires_grad_(False)
+    copy = LlamaForCausalLM(model.config).eval().to(model.device, model.dtype).requires_grad_(False)
     copy.load_state_dict(model.state_dict())
     for weight in copy.parameters():
         weight += amount * torch.randn_like(weight)

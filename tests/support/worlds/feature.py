@@ -68,21 +68,61 @@ class Audited(FeatureDrafter):
         if found is None:
             self.silent += 1
             return None
-        net = self.net
-        if self._truth[0] != context.round:
-            self._truth = context.round, true_features(self.model, net.config.taps, context.ids)
-        features = self._truth[1]
         for row, node in zip(found, nodes, strict=True):
             path = []
             while node:
                 path.append(tokens[node])
                 node = parents[node]
-            text = torch.tensor([*context.ids, *reversed(path)])
-            starts = [torch.tensor([context.position - 1])] * (len(path) + 1)
-            wanted = net.logits(unroll(net, text, _padded(features, len(text)), starts)[-1])[0]
-            self.worst = max(self.worst, float((row - wanted).abs().max() / wanted.abs().max()))
-            self.checked += 1
+            self.compare(context, row, path[::-1])
         return found
+
+    def levels(self, context: Context) -> Any:
+        found = super().levels(context)
+        if found is None:
+            self.silent += 1
+        return None if found is None else AuditedLevels(self, context, found)
+
+    def compare(self, context: Context, row: Tensor, path: list[int]) -> None:
+        """An answer after ``path``, the tokens below the root."""
+        net = self.net
+        if self._truth[0] != context.round:
+            self._truth = context.round, true_features(self.model, net.config.taps, context.ids)
+        features = self._truth[1]
+        text = torch.tensor([*context.ids, *path])
+        starts = [torch.tensor([context.position - 1])] * (len(path) + 1)
+        wanted = net.logits(unroll(net, text, _padded(features, len(text)), starts)[-1])[0]
+        self.worst = max(self.worst, float((row - wanted).abs().max() / wanted.abs().max()))
+        self.checked += 1
+
+
+class AuditedLevels:
+    """A round's levels, each of whose rows is compared."""
+
+    def __init__(self, drafter: Audited, context: Context, levels: Any) -> None:
+        self._drafter, self._context, self._levels = drafter, context, levels
+        self.deepest = levels.deepest
+        self._paths: list[list[int]] = [[]]
+
+    def step(self, key: object, work: Any) -> Any:
+        return self._levels.step(key, work)
+
+    def output(self, level: int, row: int) -> Tensor:
+        return self._levels.output(level, row)
+
+    def first(self) -> Tensor:
+        return self._compared(self._levels.first())
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        self._paths = [[*self._paths[above], token] for token, above in zip(tokens.tolist(), parents.tolist(), strict=True)]
+        return self._compared(self._levels.below(tokens, parents))
+
+    def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
+        return self.first() if tokens is None or parents is None else self.below(tokens, parents)
+
+    def _compared(self, logits: Tensor) -> Tensor:
+        for row, path in zip(logits, self._paths, strict=True):
+            self._drafter.compare(self._context, row, path)
+        return logits
 
 
 def _padded(features: Tensor, length: int) -> Tensor:

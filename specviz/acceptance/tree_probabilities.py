@@ -1,0 +1,129 @@
+"""Probabilities at the inner nodes of a scored tree, for a rule that walks it on the host: a GPU is asked once for all of them, a
+CPU only for those that the walk comes to.
+
+Axis names: ``node``, ``vocab``, ``support`` (the tokens that a node's children are from).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specviz.engine.interfaces import Draft, Proposal, TargetPass
+from specviz.engine.sampling import Warp
+from specviz.engine.to_device import to_device
+
+
+@dataclass(frozen=True)
+class NodeTable:
+    """A node's target probabilities ``p`` at ``ids`` (None: the whole vocabulary) and the drafter's ``q`` there, both
+    [support] and on the host; ``outside`` is the target's mass elsewhere, float64, None where it was not wanted. ``q`` of
+    children chosen deterministically is 1 each."""
+
+    p: Tensor
+    q: Tensor
+    ids: Tensor | None
+    outside: Tensor | None
+
+
+class TreeProbabilities:
+    """Of one scored tree under ``warp``. ``outside`` says whether the mass outside of a node's support is wanted.
+
+    Drafters on the device have supports there, which many nodes share; drafters that look up have one for each node, on the host.
+    """
+
+    def __init__(self, draft: Draft, target: TargetPass, warp: Warp, outside: bool = False) -> None:
+        self._draft, self._logits, self._warp, self._outside = draft, target.logits, warp, outside
+        self._rows: dict[int, Tensor] = {}
+        self._tables: dict[int, NodeTable] = {}
+        self.remote = target.logits.device.type != "cpu"
+        """Whether what the host has is a copy."""
+
+    def row(self, node: int) -> Tensor:
+        """The target's warped distribution after ``node``, [vocab], where the target is."""
+        if self.remote and not self._rows:
+            children = self._draft.tree.shape.children
+            self._take([inner for inner in range(len(children)) if children[inner]])
+        if node not in self._rows:
+            self._rows[node] = self._warp.probabilities(self._logits[node])
+        return self._rows[node]
+
+    def table(self, node: int) -> NodeTable:
+        """Both distributions at ``node``, an inner one."""
+        if node not in self._tables:
+            children = self._draft.tree.shape.children
+            self._take([inner for inner in range(len(children)) if children[inner]] if self.remote else [node])
+        return self._tables[node]
+
+    def _take(self, nodes: Sequence[int]) -> None:
+        """The distributions at ``nodes``, those over one support together: one copy for all that is on a device."""
+        if not nodes:
+            return
+        rows = self._warp.probabilities(self._logits.index_select(0, to_device(nodes, self._logits.device)))
+        self._rows.update(zip(nodes, rows.unbind(), strict=True))
+        if not self.remote:
+            self._near(nodes, rows)
+            return
+        proposals = [self._proposal(node) for node in nodes]
+        on_host = [place for place, one in enumerate(proposals) if one.ids is not None and one.ids.device.type == "cpu"]
+        groups: dict[int, list[int]] = {}
+        for place in range(len(nodes)):
+            if place not in on_host:
+                groups.setdefault(id(proposals[place].ids), []).append(place)
+        parts: list[Tensor] = []
+        for places in groups.values():
+            same = rows if len(places) == len(nodes) else rows.index_select(0, to_device(places, rows.device))
+            q = torch.stack([proposals[place].probability for place in places])
+            parts += [*self._group(same, proposals[places[0]].ids), q]
+        supports = [proposals[place].ids for place in on_host]
+        wanted = [token + place * rows.shape[1] for place, ids in zip(on_host, supports, strict=True) for token in _listed(ids)]
+        parts.append(rows.flatten().index_select(0, to_device(wanted, rows.device)))
+        *told, found = _host(parts)
+        for start, places in zip(range(0, len(told), 4), groups.values(), strict=True):
+            self._keep([nodes[place] for place in places], told[start : start + 4], proposals[places[0]].ids is not None)
+        for place, ids, p in zip(on_host, supports, found.split([len(_listed(ids)) for ids in supports]), strict=True):
+            outside = (1.0 - p.sum(dtype=torch.float64)).clamp_min(0.0)
+            self._tables[nodes[place]] = NodeTable(p, proposals[place].probability, ids, outside)
+
+    def _near(self, nodes: Sequence[int], rows: Tensor) -> None:
+        """The same where target and host are one."""
+        for place, node in enumerate(nodes):
+            proposal = self._proposal(node)
+            row = rows[place : place + 1]
+            self._keep([node], [*self._group(row, proposal.ids), proposal.probability[None]], proposal.ids is not None)
+
+    def _keep(self, nodes: Sequence[int], told: Sequence[Tensor], listed: bool) -> None:
+        p, outside, ids, q = told
+        for row, node in enumerate(nodes):
+            self._tables[node] = NodeTable(p[row], q[row], ids if listed else None, outside[row] if self._outside else None)
+
+    def _group(self, rows: Tensor, ids: Tensor | None) -> list[Tensor]:
+        """p on a support [node, support], the mass outside of it [node] where that is wanted, and the support itself."""
+        nothing = rows.new_zeros(len(rows), dtype=torch.float64) if self._outside else rows.new_empty(0)
+        if ids is None:
+            return [rows, nothing, rows.new_empty(0)]
+        if self._outside:
+            nothing = rows.index_fill(1, ids, 0.0).sum(1, dtype=torch.float64)
+        return [rows.index_select(1, ids), nothing, ids]
+
+    def _proposal(self, node: int) -> Proposal:
+        """The distribution the children were drawn from; of children chosen deterministically, their tokens alone."""
+        proposal = self._draft.proposals.get(node)
+        if proposal is not None:
+            return proposal
+        tree = self._draft.tree
+        offered = list(dict.fromkeys(tree.host_tokens[child] for child in tree.shape.children[node]))
+        return Proposal(torch.ones(len(offered)), torch.tensor(offered, dtype=torch.long))
+
+
+def _listed(ids: Tensor | None) -> list[int]:
+    return [] if ids is None else [int(token) for token in ids.tolist()]
+
+
+def _host(parts: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors of different kinds on the host, copied at once: ids and float32 are exact in a double."""
+    flat = torch.cat([part.flatten().double() for part in parts]).cpu().split([part.numel() for part in parts])
+    return [copy.view(part.shape).to(part.dtype) for copy, part in zip(flat, parts, strict=True)]
