@@ -263,7 +263,13 @@ def test_a_server_killed_in_the_middle_leaves_what_it_did(tmp_path: Path) -> Non
                 _kill(running.process)
     assert answer.trace is not None and answer.trace.end is not None
     assert answer.trace.end.reason == "error" and "broke off" in answer.trace.end.message
-    (trace,) = [store.read(path) for path in running.traces.glob("*.spectrace.jsonl")]
+    # The process that writes outlives the server by as long as it takes to write what it was sent.
+    until, waiting = time.monotonic() + 120, threading.Event()
+    found: list[Trace] = []
+    while time.monotonic() < until and not (found and len(found[0].steps) >= 12):
+        waiting.wait(0.5)
+        found = [store.read(path) for path in running.traces.glob("*.spectrace.jsonl") if path.stat().st_size]
+    (trace,) = found
     assert trace.end is None and len(trace.steps) >= 12
     ours = [token for step in answer.trace.steps for token in step.emitted]
     assert [token for step in trace.steps for token in step.emitted][: len(ours)] == ours

@@ -53,6 +53,9 @@ class Runner:
         self.round = 0
         self.logits: list[torch.Tensor] = []
 
+    def initialize_kv_cache(self) -> None:
+        """vLLM's: the model is there, and room for its keys and values."""
+
     def execute_model(self, scheduler_output: Any) -> None:
         """vLLM's: the target's pass."""
 
@@ -124,7 +127,8 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 def around(folder: Path, script: Any, temperature: float = 0.0) -> type[Runner]:
     """A runner class of its own with the plugin around it."""
     kind = type("GPUModelRunner", (Runner,), {"script": script, "temperature": temperature})
-    for name in ("execute_model", "_sample", "propose_draft_token_ids", "sample_tokens", "_get_spec_decode_draft_probs"):
+    names = ("_sample", "propose_draft_token_ids", "sample_tokens", "_get_spec_decode_draft_probs", "initialize_kv_cache")
+    for name in ("execute_model", *names):
         setattr(kind, name, getattr(Runner, name))
     sys.modules["vllm.v1.worker.gpu_model_runner"].GPUModelRunner = kind  # type: ignore[attr-defined]
     return kind
@@ -137,6 +141,7 @@ def played(folder: Path, script: Any, monkeypatch: pytest.MonkeyPatch, temperatu
     plugin.register()
     plugin.register()  # vLLM may call it again
     runner = sys.modules["vllm.v1.worker.gpu_model_runner"].GPUModelRunner()  # type: ignore[attr-defined]
+    runner.initialize_kv_cache()
     for _ in script:
         runner.execute_model(SimpleNamespace(finished_req_ids=set(), total_num_scheduled_tokens=9))
         runner.sample_tokens(None)
@@ -247,6 +252,14 @@ def test_a_fault_of_ours_leaves_the_server_alone(
     runner, traces = played(tmp_path, SCRIPT, monkeypatch)
     assert runner.round == len(SCRIPT) and not traces
     assert caplog.text.count("the server goes on") == 1
+
+
+def test_a_folder_that_cannot_be_written_leaves_the_server_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    runner, traces = played(tmp_path / "file", SCRIPT, monkeypatch)
+    assert runner.round == len(SCRIPT) and not traces and caplog.text.count("the server goes on") == 1
 
 
 def test_files_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -73,6 +73,12 @@ def _around(runner: Any, folder: str) -> None:
         getattr(runner, name)
         for name in ("execute_model", "_sample", "propose_draft_token_ids", "sample_tokens", "_get_spec_decode_draft_probs")
     )
+    plain_initialize = runner.initialize_kv_cache
+
+    def initialize_kv_cache(self: Any, *given: Any, **named: Any) -> Any:
+        answer = plain_initialize(self, *given, **named)
+        _listener(self, folder)  # what writes the traces loads a tokenizer, while the server still warms up
+        return answer
 
     def execute_model(self: Any, scheduler_output: Any, *more: Any, **named: Any) -> Any:
         listener = _listener(self, folder)
@@ -106,6 +112,7 @@ def _around(runner: Any, folder: str) -> None:
         return answer
 
     runner.execute_model, runner._sample, runner.propose_draft_token_ids = execute_model, sample, propose
+    runner.initialize_kv_cache = initialize_kv_cache
     runner.sample_tokens, runner._get_spec_decode_draft_probs = sample_tokens, draft_probs
 
 
@@ -125,7 +132,8 @@ class Listener:
 
         self.runner = runner
         self.active = get_pp_group().is_last_rank and get_tp_group().is_first_rank
-        self._sender = Sender(folder, runner.vllm_config) if self.active else None
+        self._sender: Sender | None = None
+        self.guarded(self._open, folder)
         self._round: Round | None = None
         self._draft: tuple[Mark, Mark] | None = None
         self._drafting: Mark | None = None
@@ -141,6 +149,9 @@ class Listener:
         except Exception:  # a viewer must not stop a server
             self.active = False
             _LOG.exception("specviz stopped recording; the server goes on.")
+
+    def _open(self, folder: str) -> None:
+        self._sender = Sender(folder, self.runner.vllm_config)
 
     def _mark(self) -> Mark:
         if self.runner.device.type == "cuda":
