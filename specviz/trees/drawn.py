@@ -109,8 +109,7 @@ class Drawn:
             return {}, {}
         given = [proposal for proposal in proposals if proposal is not None]
         q = torch.stack([proposal.probability for proposal in given])
-        perturbed = q.double().log() + noise.each([beam[place] for place in places], q.shape[1], q.device)
-        order = perturbed.topk(min(self._width, q.shape[1])).indices
+        perturbed, order = _drawn(q, [beam[place] for place in places], min(self._width, q.shape[1]), noise)
         if all(proposal.ids is given[0].ids for proposal in given):
             tokens = order if given[0].ids is None else given[0].ids[order]
         else:
@@ -154,6 +153,12 @@ class Drawn:
 
 _Told = tuple[list[int], list[float], float, int]
 """Of a node's drawn children the tokens and probabilities, in draw order; its likeliest token's probability, and its support."""
+
+
+def _drawn(q: Tensor, nodes: Sequence[int], most: int, noise: NodeNoise) -> tuple[Tensor, Tensor]:
+    """log q [node, support] with Gumbel noise, and the places of its ``most`` largest, which are draws in their order."""
+    perturbed = q.double().log() + noise.each(nodes, q.shape[1], q.device)
+    return perturbed, perturbed.topk(most).indices
 
 
 class _Asking:

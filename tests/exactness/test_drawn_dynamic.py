@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
 
 from specviz.acceptance.rejection import Rejection
 from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Draft, Pick, Proposal
+from specviz.engine.interfaces import Draft
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.trees import drawn
@@ -41,14 +41,19 @@ def every_draft(world: World, builder: Drawn, monkeypatch: pytest.MonkeyPatch) -
         script = waiting.pop()
         chances: list[float] = []
 
-        def told(node: int, proposal: Proposal, count: int, noise: object) -> Pick:
-            found, at = orders(proposal.probability, count), len(chances)
-            if at == len(script):
-                waiting.extend([*script, other] for other in range(1, len(found)))
-                script.append(0)
-            probability, order = found[script[at]]
-            chances.append(probability)
-            return Pick(node, proposal, None, torch.tensor(order), count)
+        def told(q: torch.Tensor, nodes: Sequence[int], most: int, noise: object) -> tuple[torch.Tensor, torch.Tensor]:
+            rows = []
+            for row in q:
+                size = min(most, int((row > 0).sum()))
+                found, at = orders(row, size), len(chances)
+                if at == len(script):
+                    waiting.extend([*script, other] for other in range(1, len(found)))
+                    script.append(0)
+                probability, order = found[script[at]]
+                chances.append(probability)
+                # What has no probability comes last, as minus infinity does.
+                rows.append([*order, *(place for place in range(len(row)) if place not in order)][:most])
+            return q, torch.tensor(rows)
 
         with monkeypatch.context() as patched:
             patched.setattr(drawn, "_drawn", told)
