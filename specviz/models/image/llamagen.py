@@ -51,13 +51,13 @@ _LANTERN = {
 
 
 class GridRotary(nn.Module):
-    """Cosines and sines [row, place, size] of places, as transformers' Llama asks for them."""
+    """Cosines and sines [row, place, size] of places, as transformers' Llama asks for them; kept in float32 at least."""
 
     table: Tensor
 
-    def __init__(self, places: int, grid: int, first: int, size: int, theta: float) -> None:
+    def __init__(self, table: Tensor, dtype: torch.dtype) -> None:
         super().__init__()
-        self.register_buffer("table", grid_rotary(places, grid, first, size, theta), persistent=False)
+        self.register_buffer("table", table.to(torch.promote_types(dtype, torch.float32)), persistent=False)
 
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         # A node drafted behind the last cell is never kept: any place will do.
@@ -101,7 +101,8 @@ def load_llamagen(name: str, folder: Path, dtype: torch.dtype, device: torch.dev
     tensors = _authors_names(stored)
     config, grid, first = _config(stored, name, tensors)
     model = _model(name, config, tensors).to(dtype)
-    model.model.rotary_emb = GridRotary(first + grid * grid, grid, first, config.head_dim, config.rope_parameters["rope_theta"])
+    turns = grid_rotary(first + grid * grid, grid, first, config.head_dim, config.rope_parameters["rope_theta"])
+    model.model.rotary_emb = GridRotary(turns, dtype)
     model = model.to(device).eval().requires_grad_(False)
     vq = sorted((folder / "vq").glob("*.safetensors"))
     if not vq:
