@@ -1,5 +1,5 @@
-"""Autoregressive image target: a transformer over picture codes (Janus, Anole), with classifier-free guidance as two rows that
-share one draft tree.
+"""Autoregressive image target: a transformer over picture codes (Janus, Anole, LlamaGen), with classifier-free guidance as two
+rows that share one draft tree.
 
 Token ids of a run: picture codes come first, 0 to ``codes`` - 1, then the prompt's tokens. So logits are over codes alone,
 [node, code], and a prompt token can never be drawn. With guidance s every pass has two rows, one that read the prompt and
@@ -30,6 +30,8 @@ class ImageTarget:
 
     ``unconditional`` is the row that says nothing, as long as the prompt; ``guidance`` 1 needs no second row. ``stack`` are the
     model's layers, called with embeddings, and ``head`` gives logits [.., code] of what they return; those of Janus unless told.
+    ``opening`` [row, place, hidden] stands for the prompt where its embeddings are more than its tokens' own; the first
+    ``unseen`` places of both rows are seen by themselves alone.
     """
 
     def __init__(
@@ -44,6 +46,8 @@ class ImageTarget:
         tier: str = "auto",
         stack: Any = None,
         head: Callable[[Tensor], Tensor] | None = None,
+        opening: Tensor | None = None,
+        unseen: int = 0,
     ) -> None:
         self.model, self.name, self.table = model, name, table
         self.stack = model.model.language_model if stack is None else stack
@@ -51,6 +55,7 @@ class ImageTarget:
         self.padding = 0 if guidance == 1.0 else sum(token < 0 for token in unconditional)
         self.vocab_size, self.unconditional = codes, tuple(unconditional)
         self.guidance, self.rows = guidance, 1 if guidance == 1.0 else 2
+        self.opening, self.unseen = None if opening is None else opening[: self.rows], unseen
         self.eos_ids: frozenset[int] = frozenset()
         self.context_length = len(self.unconditional) + cells
         self.config = model.config.get_text_config()
@@ -68,9 +73,17 @@ class ImageTarget:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length} of {self.name}'s picture.")
         return ImageSession(self, capacity, tuple(taps))
 
+    @property
+    def hides(self) -> bool:
+        """Whether places of the prompt are hidden from those behind."""
+        return self.padding > 0 or self.unseen > 0
+
     def mask(self, mask: Tensor, places: Tensor) -> Tensor:
         """A bool mask [node, kv] of nodes at ``places`` [node] as the attention wants it, [1 or row, 1, node, kv]: the eager
         kernel adds what it is given."""
+        if self.unseen:
+            seen = torch.arange(mask.shape[1], device=mask.device)[None]
+            mask = mask & ((seen >= self.unseen) | (seen == places[:, None]))
         rows = mask[None, None]
         if self.padding:
             column = torch.arange(mask.shape[1], device=mask.device)
@@ -91,6 +104,10 @@ class ImageTarget:
 
         The second row reads the empty prompt where the first reads the prompt.
         """
+        if self.opening is not None and start < self.opening.shape[1]:
+            opening = self.opening[:, start : start + len(ids)]
+            behind = ids[opening.shape[1] :]
+            return torch.cat((opening, self.table[behind].expand(self.rows, -1, -1)), dim=1)
         if self.rows == 1:
             return self.table[ids][None]
         other = ids
@@ -144,7 +161,7 @@ class ImageSession:
         tokens = to_device(list(ids), target.device)
         places = torch.arange(start, start + len(ids), device=target.device)
         mask = None
-        if start or target.padding:
+        if start or target.hides:
             mask = target.mask(torch.arange(start + len(ids), device=target.device)[None] <= places[:, None], places)
         embedded = target.embedded(tokens, start)
         logits, hidden = target.run(embedded, target.positions(places), mask, self._cache.cache, self.taps, last=1)
@@ -156,7 +173,7 @@ class ImageSession:
         target, nodes, start = self.target, len(tree), self.length
         places = to_device([start + depth for depth in tree.shape.depths], target.device)
         mask = None
-        if nodes > 1 or target.padding:
+        if nodes > 1 or target.hides:
             mask = target.mask(tree_attention_mask(tree, start, start + nodes, nodes, target.device), places)
         embedded = target.embedded(tree.tokens, start)
         return TargetPass(*target.run(embedded, target.positions(places), mask, self._cache.cache, self.taps))
