@@ -9,20 +9,19 @@ shorter, padding (-1) stands before it: no token sees it, and positions of that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
+from specviz.engine.cache import CACHE_ARGUMENT, FixedCache, GrowingCache
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
+from specviz.engine.tiers import LEASES, TREE_ROOM, GraphRunner, Lease, choose_tier, padded_width, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
-
-ROWS = "its two guided rows share one cache, which the graph tier has no room for yet"
+from specviz.targets.text import rope_obstacle
 
 
 class ImageTarget:
@@ -60,7 +59,9 @@ class ImageTarget:
         self.layers = int(self.config.num_hidden_layers)
         self.device, self.dtype = table.device, table.dtype
         self.attention = str(self.config._attn_implementation or "sdpa")
-        self.tier, self.warning = choose_tier(tier, self.device, ROWS)
+        # Caches of one and of two rows are of different shapes.
+        self.alike = (("rows", self.rows),) * self.layers
+        self.tier, self.warning = choose_tier(tier, self.device, rope_obstacle(self.config))
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> ImageSession:
         """A fresh session with room for ``capacity`` committed tokens; the nodes of a tree come on top of them."""
@@ -68,23 +69,25 @@ class ImageTarget:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length} of {self.name}'s picture.")
         return ImageSession(self, capacity, tuple(taps))
 
-    def mask(self, mask: Tensor, places: Tensor) -> Tensor:
+    def mask(self, mask: Tensor, places: Tensor, padding: int | Tensor | None = None) -> Tensor:
         """A bool mask [node, kv] of nodes at ``places`` [node] as the attention wants it, [1 or row, 1, node, kv]: the eager
-        kernel adds what it is given."""
+        kernel adds what it is given. ``padding`` is the target's own, or a tensor [1] of it where a graph is not to freeze it."""
         rows = mask[None, None]
         if self.padding:
+            padding = self.padding if padding is None else padding
             column = torch.arange(mask.shape[1], device=mask.device)
             # What is padding itself sees itself: a softmax over nothing is no number.
-            second = mask & (column >= self.padding)[None] | (column[None] == places[:, None]) & (places < self.padding)[:, None]
+            second = mask & (column >= padding)[None] | (column[None] == places[:, None]) & (places < padding)[:, None]
             rows = torch.stack((mask, second))[:, None]
         if self.attention != "eager":
             return rows
         additive = torch.full(rows.shape, torch.finfo(self.dtype).min, dtype=self.dtype, device=mask.device)
         return additive.masked_fill_(rows, 0)
 
-    def positions(self, places: Tensor) -> Tensor:
-        """Positions [1 or row, node] of nodes at ``places`` [node]."""
-        return torch.stack((places, (places - self.padding).clamp_min(0))) if self.padding else places[None]
+    def positions(self, places: Tensor, padding: int | Tensor | None = None) -> Tensor:
+        """Positions [1 or row, node] of nodes at ``places`` [node]; ``padding`` as of :meth:`mask`."""
+        padding = self.padding if padding is None else padding
+        return torch.stack((places, (places - padding).clamp_min(0))) if self.padding else places[None]
 
     def embedded(self, ids: Tensor, start: int) -> Tensor:
         """Embeddings [row, node, hidden] of ``ids`` [node]; the first stands at position ``start``.
@@ -127,7 +130,25 @@ class ImageSession:
     def __init__(self, target: ImageTarget, capacity: int, taps: tuple[int, ...]) -> None:
         self.target = target
         self.taps = taps
-        self._cache = GrowingCache(target.layers, capacity + TREE_ROOM)
+        self._cache: GrowingCache | FixedCache
+        self._graph: GraphRunner | None = None
+        if target.tier == "graph":
+            self._graph = self._runner(LEASES.take(target.model, target.alike, capacity + TREE_ROOM))
+            self._cache = self._graph.lease.cache
+        else:
+            self._cache = GrowingCache(target.alike, capacity + TREE_ROOM)
+
+    def _runner(self, lease: Lease) -> GraphRunner:
+        """Padded passes over what was lent: both rows and their guidance in one graph."""
+        target, taps = self.target, self.taps
+
+        def forward(tokens: Tensor, places: Tensor, mask: Tensor, numbers: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+            positions, mask = target.positions(places, numbers), target.mask(mask, places, numbers)
+            return target.run(target.table[tokens], positions, mask, lease.cache.cache, taps)
+
+        others = ([max(0, token) for token in target.unconditional],) if target.rows == 2 else ()
+        variant = ("guidance", target.guidance, bool(target.padding))
+        return GraphRunner(forward, lease, taps, target.device, variant, others, (target.padding,))
 
     @property
     def length(self) -> int:
@@ -135,8 +156,8 @@ class ImageSession:
         return self._cache.length
 
     def padded(self, nodes: int) -> int:
-        """Rows of a pass over ``nodes``: no padding."""
-        return nodes
+        """Rows a pass over ``nodes`` really has in this tier."""
+        return padded_width(nodes) if self._graph else nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Put ``ids`` behind what is cached; logits [1, code] of the last one, hidden [position, row * hidden]."""
@@ -153,13 +174,18 @@ class ImageSession:
 
     def score(self, tree: DraftTree) -> TargetPass:
         """One pass over the tree; the committed length stays until :meth:`keep`."""
+        return TargetPass(*self._scored(tree))
+
+    def _scored(self, tree: DraftTree) -> tuple[Tensor, Mapping[int, Tensor]]:
+        if self._graph is not None:
+            return self._graph(tree, self.length)
         target, nodes, start = self.target, len(tree), self.length
         places = to_device([start + depth for depth in tree.shape.depths], target.device)
         mask = None
         if nodes > 1 or target.padding:
             mask = target.mask(tree_attention_mask(tree, start, start + nodes, nodes, target.device), places)
         embedded = target.embedded(tree.tokens, start)
-        return TargetPass(*target.run(embedded, target.positions(places), mask, self._cache.cache, self.taps))
+        return target.run(embedded, target.positions(places), mask, self._cache.cache, self.taps)
 
     def rewrite(self, tokens: Sequence[int], nodes: Sequence[int]) -> TargetPass:
         """Run nodes of the chain that was scored last again, with the chain's ``tokens`` as they are now.
@@ -167,6 +193,9 @@ class ImageSession:
         ``nodes`` ascend; each sees the chain up to itself, in its slot the new entry. Logits [node, code] of these nodes.
         """
         target, start = self.target, self.length
+        if self._graph is not None:
+            anew, slots = [tokens[node] for node in nodes], [start + node for node in nodes]
+            return TargetPass(self._graph.rewrite(anew, slots, start + len(tokens)), {})
         first, last = nodes[0], nodes[-1]
         places = to_device([start + node for node in nodes], target.device)
         embedded = target.embedded(to_device([tokens[node] for node in nodes], target.device), start + first)
@@ -198,5 +227,8 @@ class ImageSession:
         return self._cache.tensors()
 
     def close(self) -> None:
-        """Drop the cache."""
-        self._cache = GrowingCache(self.target.layers, 1)
+        """Drop the cache; in the graph tier it goes back to the model, with its graphs."""
+        graph, self._graph = self._graph, None
+        if graph is not None:
+            LEASES.give(self.target.model, graph.lease)
+        self._cache = GrowingCache(self.target.alike, 1)
