@@ -33,3 +33,7 @@ class ChainLevels:
     def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
         """The next level: :meth:`first` without arguments, else :meth:`below`."""
         return self._after(tokens)[None]
+
+    def given(self, name: Hashable, values: Tensor) -> Tensor:
+        """``values`` themselves, as nothing is recorded."""
+        return values

@@ -49,6 +49,10 @@ class EagerLevels:
         """The next level in a step of its own: :meth:`first`, or :meth:`below` these rows."""
         return self.first() if tokens is None or parents is None else self.below(tokens, parents)
 
+    def given(self, name: Hashable, values: Tensor) -> Tensor:
+        """``values`` themselves, as nothing is recorded."""
+        return values
+
     def output(self, level: int, row: int) -> Tensor:
         """The network's output [1, hidden] after this row of this level, the root's being 0."""
         return self._outputs[level][row : row + 1]
@@ -101,6 +105,7 @@ class FixedLevels:
         self._features: dict[int, Tensor] = {}
         self._asked: dict[tuple[int, int], Tensor] = {}
         """Tokens and parents of a level that is asked in a step of its own, int64 [2, row], by level and number of rows."""
+        self._given: dict[Hashable, Tensor] = {}
         self._captured: dict[Hashable, tuple[Captured[Any], _Level]] = {}
         self._rows = 0
         self._trail: list[_Level] = []
@@ -146,6 +151,13 @@ class FixedLevels:
         self._asked[place][0] = tokens
         self._asked[place][1] = parents
         return self.step(("ask", *place), partial(self.below, *self._asked[place]))
+
+    def given(self, name: Hashable, values: Tensor) -> Tensor:
+        """``values`` at the address that those of this name and shape always have."""
+        place = (name, values.shape)
+        if place not in self._given:
+            self._given[place] = torch.empty_like(values)
+        return self._given[place].copy_(values)
 
     def output(self, level: int, row: int) -> Tensor:
         """As :meth:`EagerLevels.output`, until the next round is taken."""

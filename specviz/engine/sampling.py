@@ -68,6 +68,16 @@ def _weyl(size: int, device: str) -> Tensor:
         return torch.arange(1, size + 1, dtype=torch.long, device=device) * _GOLDEN
 
 
+def counters(size: int, device: torch.device | str) -> Tensor:
+    """What tells a place's numbers [size] apart; read only. A captured graph has to hold it for as long as it is used."""
+    return _weyl(size, str(device))
+
+
+def exponentials_of(keys: Tensor, counts: Tensor) -> Tensor:
+    """float64 [place, size] of standard exponential noise from the places' ``keys`` and :func:`counters`."""
+    return _uniform(counts + keys[:, None]).log_().neg_()
+
+
 @dataclass(frozen=True)
 class Noise:
     """Random numbers keyed by place.
@@ -120,9 +130,12 @@ class Noise:
         self, size: int, stream: int, places: Sequence[tuple[int, ...]], device: torch.device | str = "cpu"
     ) -> Tensor:
         """float64 [place, size]: what :meth:`exponential` gives at each of ``places``, all with as many operations as one."""
+        return exponentials_of(self.keys(stream, places, device), counters(size, device))
+
+    def keys(self, stream: int, places: Sequence[tuple[int, ...]], device: torch.device | str = "cpu") -> Tensor:
+        """int64 [place]: the number that each place's noise starts from."""
         keys = [self._key(stream, *place) for place in places]
-        signed = to_device([key - (1 << 64) if key >= (1 << 63) else key for key in keys], device)
-        return _uniform(_weyl(size, str(device)) + signed[:, None]).log_().neg_()
+        return to_device([key - (1 << 64) if key >= (1 << 63) else key for key in keys], device)
 
     def gumbel(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
         """float64 [size] of standard Gumbel noise, one for each token id."""

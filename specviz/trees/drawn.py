@@ -22,6 +22,8 @@ from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.trace.notes.drafts import GrowthNote
 from specviz.trace.schema import Note
+from specviz.trees.drawn_on_device import DrawnOnDevice
+from specviz.trees.gains import UNSEEN, gain_of, gains
 from specviz.trees.levels import AskedLevels
 from specviz.trees.sampled import Growing, Levelled, NodeNoise, Rows
 
@@ -30,29 +32,6 @@ if TYPE_CHECKING:
 
 MOST = 64
 """Nodes of a tree whose size nobody stated."""
-_UNSEEN = 0.3
-"""The likeliest token's probability where the drafter was not asked yet."""
-
-
-def gains(likeliest: float, width: int) -> list[float]:
-    """Probability that the first, second, ... of ``width`` children drawn is the one accepted, where the drafter gives its
-    likeliest token this probability.
-
-    A straight line through what the heads of EAGLE and EAGLE-3 had at temperature 1 on sixty held-out answers, where both have
-    the same: the first is accepted with 0.30 below a likeliest probability of 0.1 and with 0.94 above 0.9, the second, once the
-    first was rejected, with 0.08 and 0.37. They decide how large trees get, not what is accepted.
-    """
-    shares, left = [], 1.0
-    for rank in range(width):
-        accepted = 0.26 + 0.66 * likeliest if rank == 0 else (0.09 + 0.33 * likeliest) * 0.62 ** (rank - 1)
-        shares.append(left * accepted)
-        left *= 1 - accepted
-    return shares
-
-
-def gain_of(probability: float) -> float:
-    """Probability that a first child is accepted which the drafter gives this probability; measured as :func:`gains`."""
-    return min(1.0, 0.22 + 0.72 * math.sqrt(probability))
 
 
 class Drawn:
@@ -63,8 +42,18 @@ class Drawn:
         if not nodes and pays is None:
             raise ValueError("a tree without a given size needs a size policy")
         self._depth, self._width, self._nodes, self._pays = depth, width, nodes, pays
+        self._on_device = DrawnOnDevice(depth, width, nodes or MOST, None if nodes else pays)
 
     def build(self, drafter: Rows, context: Context) -> Draft:
+        own = getattr(drafter, "levels", None)
+        if own is not None and context.device.type != "cpu":
+            # A level more costs an accelerator less than the host's asking whether it is wanted.
+            support = cast("Levelled", drafter).support
+            return _draft(drafter, context, *self._on_device.grow(own(context), support, context))
+        return self._asked(drafter, context)
+
+    def _asked(self, drafter: Rows, context: Context) -> Draft:
+        """The host knows each level before the next one is drafted."""
         growing, reach, depths = Growing([context.ids[-1]]), [1.0], [0]
         noise = NodeNoise(context, 1 + (self._nodes or MOST))
         beams, limit = [[0]], min(self._depth, context.max_depth - 1)
@@ -92,10 +81,7 @@ class Drawn:
             if not deeper or not below:
                 break
             beams.append(sorted(sorted(below, key=lambda node: -reach[node])[: self._width]))
-        tree = DraftTree.of(growing.tokens, growing.parents, context.device)
-        calls = drafter.calls()
-        notes = context.notes(lambda: (_growth(beams, reach), *drafter.draft_notes(growing.picks)))
-        return Draft(tree, growing.proposals, growing.confidence, calls, notes=notes)
+        return _draft(drafter, context, growing, beams, reach)
 
     def _drawn(
         self, proposals: Sequence[Proposal | None], beam: Sequence[int], noise: NodeNoise
@@ -133,7 +119,7 @@ class Drawn:
         Offers, and what may be expected below each, compete for the places of a tree; ``kept`` are the probabilities that the
         nodes so far are reached, and their depths.
         """
-        typical = gains(_UNSEEN, self._width)
+        typical = gains(UNSEEN, self._width)
         waiting: list[tuple[float, int, bool]] = []
         for value in offers:
             heappush(waiting, (-value, level, True))
@@ -203,6 +189,13 @@ def _offers(told: Mapping[int, _Told], reach: Sequence[float], width: int) -> li
         shares = gains(likeliest, min(width, support))
         found += [(reach[place] * share, place, rank) for rank, share in enumerate(shares)]
     return sorted(found, key=lambda offer: (-offer[0], offer[1], offer[2]))
+
+
+def _draft(drafter: Rows, context: Context, growing: Growing, beams: Sequence[Sequence[int]], reach: Sequence[float]) -> Draft:
+    tree = DraftTree.of(growing.tokens, growing.parents, context.device)
+    calls = drafter.calls()
+    notes = context.notes(lambda: (_growth(beams, reach), *drafter.draft_notes(growing.picks)))
+    return Draft(tree, growing.proposals, growing.confidence, calls, notes=notes)
 
 
 def _growth(beams: Sequence[Sequence[int]], reach: Sequence[float]) -> Note:

@@ -40,6 +40,9 @@ class AskedLevels(Levels, Protocol):
     def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
         """Raw logits of the next level, in a step of its own: :meth:`first` without arguments, else :meth:`below` these rows."""
 
+    def given(self, name: Hashable, values: Tensor) -> Tensor:
+        """``values``, which change from round to round, where a step finds them: always at the same place for one ``name``."""
+
 
 class RanksNodes(Protocol):
     """A drafter that is asked by tokens which the host knows."""

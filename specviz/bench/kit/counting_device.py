@@ -37,6 +37,7 @@ _READS = {
 }  # fmt: skip
 _GUARDED = {
     Tensor.nonzero: torch.ops.aten.nonzero.default, torch.nonzero: torch.ops.aten.nonzero.default,
+    Tensor.__invert__: torch.ops.aten.bitwise_not.default,
 }  # fmt: skip
 """Python's own way to these asks for a CUDA guard, which a build without CUDA lacks."""
 _FUSED = {
@@ -316,6 +317,9 @@ class _Counter(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(isinstance(one, OnDevice) for one in _tensors([args, kwargs or {}])):
             return CountingDevice.current().dispatch(func, args, kwargs or {})
+        wanted = (kwargs or {}).get("device")
+        if wanted is not None and torch.device(wanted).type == DEVICE.type:  # an operation's own number, such as where's
+            return CountingDevice.current().call(func._schema.name, func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
 
