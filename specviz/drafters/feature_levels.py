@@ -187,7 +187,7 @@ class FixedLevels:
         if place not in self._asked:
             self._asked[place] = torch.zeros(2, 1, dtype=torch.long, device=self._device)
         self._asked[place].copy_(to_device([[token], [row]], self._device))
-        self.step(("below", level), partial(self.below, *self._asked[place], level))
+        self.step(("below", level), partial(self.below, self._asked[place][0], self._asked[place][1], level))
         return self.output(-1, 0)
 
     def output(self, level: int, row: int) -> Tensor:
