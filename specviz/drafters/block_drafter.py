@@ -7,7 +7,8 @@ and whose block was computed; the root is the first. See :mod:`specviz.drafters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ from specviz.trace.schema import Note
 
 PIECE = 512
 """Inputs of a prompt that are taken in at once."""
+
+Result = TypeVar("Result")
 
 
 class Memory:
@@ -80,6 +83,71 @@ class Branches:
         self.features = torch.cat((self.features, features))
 
 
+class BlockLevels:
+    """One round of a block drafter, level by level, its tokens on the device: a forward where blocks begin. There is room for any
+    depth."""
+
+    deepest = 1 << 30
+
+    def __init__(self, network: BlockNet, memory: Memory, state: State, features: Tensor) -> None:
+        """``features`` [1, k, hidden] are those after the committed text, ``state`` and ``memory`` its own."""
+        self.calls = 1
+        self._network, self._memory = network, memory
+        self._state, self._features = state, features
+        self._logits = network.logits(features)
+        """[seed, k, support] of the seeds of this block."""
+        self._seen = torch.ones(1, 0, dtype=torch.bool, device=features.device)
+        """[seed, slot but the root's]: whose blocks a seed looks at."""
+        self._seeds = torch.zeros(1, dtype=torch.long, device=features.device)
+        """Each row's seed [row], and the tokens from there down to it [row, token]."""
+        self._chains = self._seeds.new_zeros(1, 0)
+        self._depth = 0
+
+    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        """Do ``work``."""
+        return work()
+
+    def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
+        """The next level: :meth:`first` without arguments, else :meth:`below`."""
+        return self.first() if tokens is None or parents is None else self.below(tokens, parents)
+
+    def given(self, name: Hashable, values: Tensor) -> Tensor:
+        """``values`` themselves, as nothing is recorded."""
+        return values
+
+    def first(self) -> Tensor:
+        """Raw logits [1, support] after the root."""
+        return self._logits[:, 0]
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
+        self._depth += 1
+        self._seeds = self._seeds[parents]
+        self._chains = torch.cat((self._chains[parents], tokens[:, None]), dim=1)
+        if not self._depth % self._network.block:
+            self._begin()
+        return self._logits[self._seeds, self._depth % self._network.block]
+
+    def _begin(self) -> None:
+        """Make the rows of this level seeds."""
+        network, rows, block, device = self._network, len(self._chains), self._network.block, self._chains.device
+        state = (self._state[0][:, self._seeds], self._state[1][:, self._seeds])
+        x, self._state = network.recur(network.inputs(self._chains, self._features[self._seeds]), state)
+        wide = x.reshape(1, rows * block, -1)
+        start = self._memory.length + self._depth - block
+        network.reach(start + block)
+        places = torch.arange(start, start + block, device=device).repeat(rows)
+        query, key, value = network.layer.project(wide, network.turns(places))
+        self._memory.put(key, value, committed=False)
+        self._seen = torch.cat((self._seen[self._seeds], torch.eye(rows, dtype=torch.bool, device=device)), dim=1)
+        mask = self._seen[:, None, :, None].expand(-1, block, -1, block).reshape(rows * block, -1)
+        mask = torch.cat((mask.new_ones(len(mask), self._memory.length), mask), dim=1)
+        self._features = network.layer.finish(wide, query, *self._memory.all(), mask).view(rows, block, -1)
+        self._logits = network.logits(self._features)
+        self._seeds, self._chains = torch.arange(rows, device=device), self._chains[:, :0]
+        self.calls += 1
+
+
 class BlockDrafter(NullDrafter):
     """Asks ``network``, which wants the target's hidden state ``network.config.tap``."""
 
@@ -93,6 +161,7 @@ class BlockDrafter(NullDrafter):
         self._state = network.zero()
         self._recent = network.embedding.new_empty(0, network.config.hidden)
         self._branches: Branches | None = None
+        self._levels: BlockLevels | None = None
         self._block_logits: dict[int, Tensor] = {}
         self._calls = 0
 
@@ -101,7 +170,7 @@ class BlockDrafter(NullDrafter):
         self._memory = Memory(self.network, len(context.ids) + 256)
         self._state = self.network.zero()
         self._recent = self._recent[:0]
-        self._waiting, self._branches, self._block_logits, self._calls = [], None, {}, 0
+        self._waiting, self._branches, self._levels, self._block_logits, self._calls = [], None, None, {}, 0
         if prefill is not None:
             for start, end in pieces(len(context.ids) - 1, PIECE):
                 self._commit(list(context.ids[start + 1 : end + 1]), prefill.hidden[self._tap][start:end])
@@ -114,7 +183,7 @@ class BlockDrafter(NullDrafter):
 
     def close(self) -> None:
         self._memory = Memory(self.network, 1)
-        self._waiting, self._branches, self._block_logits = [], None, {}
+        self._waiting, self._branches, self._levels, self._block_logits = [], None, None, {}
 
     def _commit(self, tokens: list[int], features: Tensor) -> None:
         """The next inputs of the committed text: the target's ``features`` [input, hidden] and the tokens after them."""
@@ -126,6 +195,13 @@ class BlockDrafter(NullDrafter):
         _, key, value = network.layer.project(x, network.turns(places))
         self._memory.put(key, value, committed=True)
         self._recent = torch.cat((self._recent, x[0]))[-self.block :]
+
+    @torch.inference_mode()
+    def levels(self, context: Context) -> BlockLevels | None:
+        """This round's levels, from the root down; None while less than a block is committed."""
+        features = self._root()
+        self._levels = None if features is None else BlockLevels(self.network, self._memory, self._state, features)
+        return self._levels
 
     @torch.inference_mode()
     def blocks(self, context: Context, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]) -> Tensor | None:
@@ -208,6 +284,8 @@ class BlockDrafter(NullDrafter):
     def calls(self) -> int:
         """Forwards since the last call of this."""
         count, self._calls = self._calls, 0
+        if self._levels is not None:
+            count, self._levels.calls = count + self._levels.calls, 0
         return count
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:

@@ -21,6 +21,7 @@ from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
 from specviz.engine.stop import pieces
 from specviz.engine.to_device import to_device
+from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Note
 
 # Rows of a prompt that go through the network at once: the mask grows with their number times the prompt's length.
@@ -162,14 +163,23 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         """Where a pass came without states, the network's own outputs stand for them, as they do while it drafts."""
         tree, outputs = finished.draft.tree, []
         for node in path:
-            if node in self._rows and self._levels is not None:
-                self._outputs[node] = self._levels.output(*self._rows[node])
+            if self._levels is not None and self._rows:
+                outputs.append(self._told(self._levels, node, tree))
+                continue
             if node not in self._outputs:
                 self.logits(finished.context, tree.host_tokens, tree.shape.parents, [node])
             if node not in self._outputs:
                 break
             outputs.append(self._outputs[node])
         return outputs
+
+    def _told(self, levels: EagerLevels | FixedLevels, node: int, tree: DraftTree) -> Tensor:
+        """The output after a node of a tree that was grown by levels; a node below which nothing was drafted is asked about
+        now, as the last one of its path."""
+        level, row = self._rows.get(node, (levels.asked, 0))
+        if level < levels.asked:
+            return levels.output(level, row)
+        return levels.output_below(*self._rows[tree.shape.parents[node]], tree.host_tokens[node])
 
     def bookmark(self) -> tuple[int, list[Tensor]]:
         """Where the drafter stands between two rounds, to come :meth:`back` to when what follows was provisional."""

@@ -38,7 +38,8 @@ class EagerLevels:
 
     def __init__(self, drafter: FeatureDrafter[Any], context: Context, root: Tensor, committed: int, deepest: int) -> None:
         self._drafter, self._context, self._committed, self.deepest = drafter, context, committed, deepest
-        self._seen = torch.ones(1, 0, dtype=torch.bool, device=root.device)
+        self._seen = [torch.ones(1, 0, dtype=torch.bool, device=root.device)]
+        """Which drafted columns each level's rows see [row, drafted], as many as there were then."""
         self._outputs = [root]
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
@@ -53,9 +54,24 @@ class EagerLevels:
         """``values`` themselves, as nothing is recorded."""
         return values
 
+    @property
+    def asked(self) -> int:
+        """How many levels have an output, the root's included."""
+        return len(self._outputs)
+
     def output(self, level: int, row: int) -> Tensor:
         """The network's output [1, hidden] after this row of this level, the root's being 0."""
         return self._outputs[level][row : row + 1]
+
+    def output_below(self, level: int, row: int, token: int) -> Tensor:
+        """The output [1, hidden] after a token below this row that no level had: the last thing that is asked in a round."""
+        drafted, above = self._seen[-1].shape[1], self._seen[level][row : row + 1]
+        mask = above.new_zeros(1, self._committed + drafted + 1)
+        mask[:, : self._committed] = True
+        mask[:, self._committed : self._committed + above.shape[1]] = above
+        mask[:, -1] = True
+        words = to_device([token], above.device)
+        return self._drafter.extend(self._context, words, self.output(level, row), level + 1, self._committed + drafted, mask)
 
     def first(self) -> Tensor:
         """Raw logits [1, support] after the root."""
@@ -65,9 +81,10 @@ class EagerLevels:
         """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
         rows, depth = len(tokens), len(self._outputs)
         own = torch.eye(rows, dtype=torch.bool, device=tokens.device)
-        self._seen = torch.cat((self._seen[parents], own), dim=1)
-        mask = torch.cat((self._seen.new_ones(rows, self._committed), self._seen), dim=1)
-        start = self._committed + self._seen.shape[1] - rows
+        above = self._seen[-1][parents]
+        self._seen.append(torch.cat((above, own), dim=1))
+        mask = torch.cat((above.new_ones(rows, self._committed), self._seen[-1]), dim=1)
+        start = self._committed + above.shape[1]
         features = self._outputs[-1][parents]
         self._outputs.append(self._drafter.extend(self._context, tokens, features, depth, start, mask))
         return self._drafter.stepper.logits(self._outputs[-1])
@@ -159,6 +176,20 @@ class FixedLevels:
             self._given[place] = torch.empty_like(values)
         return self._given[place].copy_(values)
 
+    @property
+    def asked(self) -> int:
+        """As :meth:`EagerLevels.asked`."""
+        return len(self._trail)
+
+    def output_below(self, level: int, row: int, token: int) -> Tensor:
+        """As :meth:`EagerLevels.output_below`."""
+        place = (level, 0)
+        if place not in self._asked:
+            self._asked[place] = torch.zeros(2, 1, dtype=torch.long, device=self._device)
+        self._asked[place].copy_(to_device([[token], [row]], self._device))
+        self.step(("below", level), partial(self.below, *self._asked[place], level))
+        return self.output(-1, 0)
+
     def output(self, level: int, row: int) -> Tensor:
         """As :meth:`EagerLevels.output`, until the next round is taken."""
         return self._trail[level].outputs[row : row + 1]
@@ -176,19 +207,19 @@ class FixedLevels:
         self._here = _Level(root, seen, start + count, 0, 0)
         return self._stepper.logits(root)
 
-    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """As :meth:`EagerLevels.below`."""
-        above, rows = self._trail[-1], len(tokens)
+    def below(self, tokens: Tensor, parents: Tensor, level: int = -1) -> Tensor:
+        """As :meth:`EagerLevels.below`; parents are of the last level or of another one."""
+        above, drafted, rows = self._trail[level], self._trail[-1].drafted, len(tokens)
         depth, committed = above.depth + 1, above.committed
         seen = above.seen[parents]
-        seen.diagonal(above.drafted)[:rows].fill_(True)
+        seen.diagonal(drafted)[:rows].fill_(True)
         # Behind the committed columns the drafted ones, of which a row sees its ancestors and itself.
         mask = (self._column < committed).repeat(rows, 1)
         mask.scatter_(1, (committed + self._column[:ROOM]).expand(rows, -1), seen)
-        columns = committed + (above.drafted + self._column[:rows])
+        columns = committed + (drafted + self._column[:rows])
         places = (committed + (depth - 1)).expand(rows)
         outputs = self._stepper(tokens, above.outputs[parents], places, self.cache, columns, mask)
-        self._here = _Level(outputs, seen, committed, above.drafted + rows, depth)
+        self._here = _Level(outputs, seen, committed, drafted + rows, depth)
         return self._stepper.logits(outputs)
 
 

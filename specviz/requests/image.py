@@ -251,7 +251,7 @@ def _partner(request: Request, loaded: LoadedImage, scale: float, progress: Prog
     small = load_image_model(PARTNERS[loaded.name], request.dtype, request.device, progress)
     if small.codebook_digest != loaded.codebook_digest:
         raise ModelUnavailable(f"{small.name} and {loaded.name} were trained on different codes; train one of them again.")
-    target, prompt, _ = image_target(small, request.prompt, scale, "eager")
+    target, prompt, _ = image_target(small, request.prompt, scale, request.tier)
     samplers = _cached(loaded, "samplers", lambda: image_samplers(loaded))
     return coarse_partner(target, prompt, small.grid, samplers)
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
+from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Composition, Context, Draft
-from specviz.engine.sampling import Warp
+from specviz.engine.interfaces import Composition, Context, Draft, Round, TargetPass, Verdict
+from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, shape_from_counts
 from specviz.targets.text import TextTarget
+from specviz.trees.dynamic import Dynamic
 from specviz.trees.root import RootOnly
 from specviz.trees.sampled import Sampled
 from tests.support.tiny.text import VOCAB, Decoded, decode, tiny_target
@@ -167,3 +170,38 @@ def test_rows_are_warped_distributions_over_its_vocabulary() -> None:
         assert torch.equal(distribution.probability.nonzero()[:, 0].sort().values, best.indices.sort().values)
         assert torch.allclose(distribution.probability[best.indices], (best.values / 0.5).softmax(-1))
         assert torch.equal(distribution.ids, drafter.support)
+
+
+class ByTokens(FeatureDrafter[Any]):
+    """The same drafter, asked by tokens that the host knows."""
+
+    levels = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("right", range(5))
+def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_was_grown(fixed: bool, right: int) -> None:
+    """Paths of every length, to the last level too, which the network was not asked about while it drafted."""
+    target = tiny_target()
+    net, width = tiny_net(target.model, False, None), 3
+    after = []
+    for drafter in (ByTokens(net, fixed=False), FeatureDrafter[Any](net, fixed=fixed)):
+        session = target.open(64, drafter.taps)
+        prefill = session.prefill(PROMPT[:-1])
+        context = Context(PROMPT, len(PROMPT), 0, Warp(), Noise(0), torch.device("cpu"), 50, False)
+        drafter.begin(context, prefill)
+        draft = Dynamic(4, width, 20).build(drafter, context)
+        shape = draft.tree.shape
+        # The last of the deepest nodes within reach; for the shallow ones a leaf that was in no beam.
+        node = next(node for node in reversed(range(len(shape))) if shape.depths[node] == right)
+        path: list[int] = []
+        while node:
+            path.insert(0, node)
+            node = shape.parents[node]
+        emitted = [*(draft.tree.host_tokens[one] for one in path), 7]
+        verdict = Verdict("greedy", tuple(path), 7, "target", ("root",) * len(shape), (0, *path))
+        drafter.observe(Round(context, draft, TargetPass(torch.zeros(len(shape), VOCAB)), verdict, emitted))
+        again = Context([*PROMPT, *emitted], len(PROMPT), 1, Warp(), Noise(0), torch.device("cpu"), 40, False)
+        after.append(Dynamic(3, width, 20).build(drafter, again))
+    assert after[0].tree.host_tokens == after[1].tree.host_tokens and len(after[0].tree) > 4
+    assert after[0].confidence[1:] == pytest.approx(after[1].confidence[1:], rel=1e-5)

@@ -9,20 +9,24 @@ from __future__ import annotations
 import statistics
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
 from specviz.bench.kit.counting_device import CountingDevice, Counts
-from specviz.bench.kit.measure import Bencher
+from specviz.bench.kit.measure import Bencher, PictureQuestion
 from specviz.bench.kit.report import Report, Row
+from specviz.bench.suites import image_prompts
+from specviz.bench.suites.table import STATE_SPACE_TARGET
+from specviz.bench.suites.vision import held_out
 from specviz.engine import loop
 from specviz.engine.clock import Stopwatch
 from specviz.engine.loop import Decoding
 from specviz.errors import SpecvizError
 from specviz.methods.registry import all_methods
+from specviz.models.hub.catalog import DEFAULT_IMAGE_TARGET, DEFAULT_VISION_TARGET
 
 PHASES = ("draft", "verify", "judge", "commit")
 TEMPERATURES = (0.0, 1.0)
@@ -107,28 +111,54 @@ def reasons(steps: Sequence[StepCounts]) -> Counter[str]:
     return sum((counts.reasons for step in steps for counts in step.phases.values()), Counter())
 
 
+@dataclass(frozen=True)
+class Subject:
+    """A target, what it is asked, and the methods that are counted on it."""
+
+    target: str
+    prompt: str | PictureQuestion
+    methods: tuple[str, ...]
+    note: str = ""
+
+
+def subjects(target: str, methods: Sequence[str]) -> Iterator[Subject]:
+    """Every method on a target of each kind that it drafts for, of ``methods`` where some are named."""
+    wanted = {name: method for name, method in all_methods().items() if not methods or name in methods}
+    kinds: dict[str, tuple[str, Callable[[], str | PictureQuestion]]] = {
+        "text": (target, lambda: PROMPT),
+        "state space": (STATE_SPACE_TARGET, lambda: PROMPT),
+        "vision_language": (DEFAULT_VISION_TARGET, lambda: held_out()[0]),
+        "image": (DEFAULT_IMAGE_TARGET, lambda: image_prompts.prompts(1)[0]),
+    }
+    for kind, (named, prompt) in kinds.items():
+        modality = "text" if kind == "state space" else kind
+        of_state_space = kind == "state space"
+        names = tuple(
+            name
+            for name, method in wanted.items()
+            if modality in method.modality and (named in method.targets if method.targets else not of_state_space)
+        )
+        if names:
+            yield Subject(named, prompt(), names, {"vision_language": " on a picture", "image": " of a picture"}.get(kind, ""))
+
+
 def run(report: Report, target: str, methods: Sequence[str]) -> None:
-    """Every method that runs on ``target``, at each temperature, then the goals of EAGLE-3 with five levels."""
+    """Every method on each kind of target, at each temperature, then the goals of EAGLE-3 with five levels."""
     device = CountingDevice()
     with device.present():
-        bench = Bencher(target, TOKENS, {"device": "cuda", "tier": "graph", "dtype": "float32"})
-        for name, method in all_methods().items():
-            if (
-                (methods and name not in methods)
-                or "text" not in method.modality
-                or (method.targets and target not in method.targets)
-            ):
-                continue
-            for temperature in TEMPERATURES:
-                _method(report, bench, device, name, temperature)
+        for subject in subjects(target, methods):
+            bench = Bencher(subject.target, TOKENS, {"device": "cuda", "tier": "graph", "dtype": "float32"})
+            for name in subject.methods:
+                for temperature in TEMPERATURES:
+                    _method(report, bench, device, subject, name, temperature)
         if not methods or "eagle3" in methods:
-            _goals(report, bench, device)
+            _goals(report, Bencher(target, TOKENS, {"device": "cuda", "tier": "graph", "dtype": "float32"}), device)
 
 
-def _method(report: Report, bench: Bencher, device: CountingDevice, name: str, temperature: float) -> None:
-    title = f"{name}, T = {temperature:g}"
+def _method(report: Report, bench: Bencher, device: CountingDevice, subject: Subject, name: str, temperature: float) -> None:
+    title = f"{name}{subject.note}, T = {temperature:g}"
     try:
-        steps = _steps(bench, device, name, temperature)
+        steps = _steps(bench, device, name, temperature, subject.prompt)
     except SpecvizError as problem:
         report.add(Row(title, None, "synchronisations a step", MOST_WAITS, detail=str(problem)))
         return
@@ -136,8 +166,10 @@ def _method(report: Report, bench: Bencher, device: CountingDevice, name: str, t
     report.say("    " + ", ".join(f"{reason} {times / len(steps):.1f}" for reason, times in reasons(steps).most_common(8)))
 
 
-def _steps(bench: Bencher, device: CountingDevice, name: str, temperature: float, **more: Any) -> list[StepCounts]:
-    ready = bench.prepared(name, PROMPT, temperature, **more)
+def _steps(
+    bench: Bencher, device: CountingDevice, name: str, temperature: float, prompt: str | PictureQuestion = PROMPT, **more: Any
+) -> list[StepCounts]:  # fmt: skip
+    ready = bench.prepared(name, prompt, temperature, **more)
     return count(device, ready.decoding(ready.compose(), 0, "off", threading.Event()))
 
 

@@ -19,6 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from specviz.engine.to_device import to_device
+
 
 class Ngrams(Protocol):
     """Says how well tokens go together."""
@@ -62,11 +64,16 @@ def columns(log_q: Tensor, support: Tensor, mass: float, cap: int, ends: frozens
     there are no columns.
     """
     best = log_q.topk(min(cap, log_q.shape[-1]), dim=-1)
-    ids, values = support[best.indices].cpu().numpy(), best.values.double().cpu().numpy()
+    wanted = to_device(sorted(ends), support.device)
+    places = (support == wanted[:, None]).long()
+    parts = [support[best.indices], best.values, places.amax(1), places.argmax(1), log_q[:, places.argmax(1)]]
+    # In one copy: ids and places are exact in a double.
+    flat = torch.cat([part.double().flatten() for part in parts]).cpu().split([part.numel() for part in parts])
+    told = [copy.view(part.shape).numpy() for copy, part in zip(flat, parts, strict=True)]
+    ids, values, at_all, end_places, end_q = told[0].astype(np.int64), told[1], told[2], told[3], told[4]
+    ending = [end for end in np.argsort(end_places, kind="stable") if at_all[end]]
     cumulative = np.exp(values).cumsum(-1)
-    ending = [place for place, token in enumerate(support.tolist()) if token in ends] if ends else []
-    end_q = log_q[:, ending].double().cpu().numpy()
-    end_ids = support[ending].cpu().numpy()
+    end_q, end_ids = end_q[:, ending], np.array(sorted(ends), dtype=np.int64)[ending]
     lattice: list[Column] = []
     for place in range(len(ids)):
         size = int((cumulative[place] < mass).sum()) + 1

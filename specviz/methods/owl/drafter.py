@@ -6,7 +6,8 @@ Lee et al., OWL (arXiv 2510.07535). With the root at position P, the network sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,38 @@ from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.methods.owl.spec_token import SpecTokenPass
 from specviz.trace.schema import Note
+
+Result = TypeVar("Result")
+
+
+class RecurrentLevels:
+    """One round of a recurrence, level by level: a level's state is all that the next one needs. There is room for any depth."""
+
+    deepest = 1 << 30
+
+    def __init__(self, stepper: RecurrentStepper, last: Tensor, root: Tensor) -> None:
+        """``last`` [1, 2 * hidden] is what is known of the last token, ``root`` [1] the token after it."""
+        self.calls = 0
+        self._stepper, self._last, self._root = stepper, last, root
+        self._state: State | None = None
+
+    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        """Do ``work``."""
+        return work()
+
+    def first(self) -> Tensor:
+        """Raw logits [1, support] after the root."""
+        return self._after(self._stepper.begin(self._last, self._root))
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
+        assert self._state is not None
+        return self._after(self._stepper.go_on((self._state[0][parents], self._state[1][parents]), tokens))
+
+    def _after(self, state: State) -> Tensor:
+        self._state = state
+        self.calls += 1
+        return self._stepper.logits(state[0])
 
 
 class RecurrentDrafter(NullDrafter):
@@ -31,11 +64,12 @@ class RecurrentDrafter(NullDrafter):
         self.taps = (stepper.config.tap,)
         self._stepper = stepper
         self._calls = 0
+        self._levels: RecurrentLevels | None = None
         self._last: Tensor | None = None
         self._states: dict[int, State] = {}
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        self._states, self._calls = {}, 0
+        self._states, self._levels, self._calls = {}, None, 0
         self._last = None if prefill is None else self._read(prefill, -1)
 
     def observe(self, finished: Round) -> None:
@@ -44,14 +78,24 @@ class RecurrentDrafter(NullDrafter):
         self._states = {}
 
     def close(self) -> None:
-        self._last, self._states = None, {}
+        self._last, self._levels, self._states = None, None, {}
 
     def calls(self) -> int:
         count, self._calls = self._calls, 0
+        if self._levels is not None:
+            count, self._levels.calls = count + self._levels.calls, 0
         return count
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()
+
+    @torch.inference_mode()
+    def levels(self, context: Context) -> RecurrentLevels | None:
+        """This round's levels; None where there is no token whose state is known."""
+        self._levels = None
+        if self._last is not None:
+            self._levels = RecurrentLevels(self._stepper, self._last, to_device([context.ids[-1]], context.device))
+        return self._levels
 
     @torch.inference_mode()
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:

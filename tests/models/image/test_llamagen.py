@@ -21,6 +21,7 @@ from specviz.models.image.llamagen import LoadedLlamaGen
 from specviz.requests.image import image_target
 from specviz.runner import run
 from tests.drafters.test_visual_context import Witness
+from tests.support.fakes.graphs import Graphs
 from tests.support.tiny import llamagen as tiny
 
 GRID = 5
@@ -107,6 +108,31 @@ def test_every_exact_method_draws_the_same_256_codes(tmp_path: Path, method: str
     drafted = run(method=method, parameters=values, **draft, **asked)
     assert drafted.end.output_ids == plain.end.output_ids or method == "speculative_jacobi" and temperature
     assert len(plain.end.output_ids) == 256 and any(step.path for step in drafted.steps)
+    captured = run(method=method, parameters=values, **draft, **asked, tier="graph")
+    assert captured.run.tier == "graph" and captured.end.output_ids == drafted.end.output_ids
+
+
+@pytest.mark.parametrize("captions", [False, True])
+def test_prompts_of_any_length_replay_the_same_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, captions: bool) -> None:
+    """What is hidden of a caption is read anew by every pass."""
+    from specviz.engine.tree import DraftTree
+
+    graphs, captures = Graphs(monkeypatch), list[int]()
+    loaded = loaded_from(tiny.folder(tmp_path / "target", GRID, captions))
+    for prompt in ("fox", "a fox", "fo") if captions else ("7", "3", "0"):
+        rows = []
+        for tier in ("eager", "graph"):
+            target, ids, _ = image_target(loaded, prompt, 3.0, tier)
+            session = target.open(target.context_length)
+            session.prefill(ids[:-1]) if ids[:-1] else None
+            first = session.score(DraftTree.of([ids[-1], 3, 5, 7], [-1, 0, 0, 1])).logits.clone()
+            session.keep([0, 2])
+            second = session.score(DraftTree.of([7, 2], [-1, 0])).logits.clone()
+            rows.append(torch.cat((first, second, session.rewrite([7, 4], [0, 1]).logits)))
+            session.close()
+        torch.testing.assert_close(*rows, rtol=1e-5, atol=1e-5)  # rotations are of float32
+        captures.append(graphs.captures)
+    assert captures[0] > 0 and captures == captures[:1] * 3
 
 
 @pytest.mark.parametrize("method", ["eagle", "eagle2", "lantern", "lantern_pp"])

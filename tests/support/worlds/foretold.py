@@ -33,7 +33,9 @@ class Foretold:
 
 
 class ForetoldBlocks(Foretold, BlockDrafter):
-    """Falcon's drafter."""
+    """Falcon's drafter, asked by tokens that the host knows."""
+
+    levels = None
 
     def blocks(self, context: Context, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]) -> Tensor | None:
         found = super().blocks(context, tokens, parents, seeds)
@@ -58,7 +60,9 @@ class ForetoldMasks(Foretold, MaskedBlock):
 
 
 class ForetoldStates(Foretold, RecurrentDrafter):
-    """The drafter of OWL."""
+    """The drafter of OWL, asked by tokens that the host knows."""
+
+    levels = None
 
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         found = super().logits(context, tokens, parents, nodes)
