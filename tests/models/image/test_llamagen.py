@@ -153,6 +153,7 @@ def test_the_relaxed_rules_take_the_codebooks_neighbours(tmp_path: Path, method:
     trace = run(method=method, target=str(target), draft=str(draft), prompt=CAPTION, dtype="float64", temperature=1.0)
     assert trace.end is not None and trace.end.reason == "budget", trace.end
     assert len(trace.end.output_ids) == 256 and any(step.path for step in trace.steps)
+    assert trace.run.draft == str(draft)
     loaded = loaded_from(target)
     codes = tiny.vq_tensors()["quantize.embedding.weight"]
     torch.testing.assert_close(loaded.codebook, codes / codes.norm(dim=-1, keepdim=True))
