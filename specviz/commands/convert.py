@@ -1,8 +1,8 @@
-"""``convert``: a torch zip with the weights of heads into a folder of safetensors, on one's own machine and nowhere else.
+"""``convert``: a torch zip with weights into a folder of safetensors, on one's own machine and nowhere else.
 
-Many heads are published as ``pytorch_model.bin``. Such a file is a pickle, which can run code when it is opened; here torch
-opens it with ``weights_only``, which builds tensors and plain containers and refuses everything else. Nothing that serves
-requests imports this file.
+Many heads are published as ``pytorch_model.bin``, and LlamaGen's models as ``.pt``. Such a file is a pickle, which can run code
+when it is opened; here torch opens it with ``weights_only``, which builds tensors and plain containers and refuses everything
+else. Nothing that serves requests imports this file.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ from specviz.errors import BadInput, ModelUnavailable
 if TYPE_CHECKING:
     from torch import Tensor
 
-HELP = "turn a torch zip with heads into safetensors, on your own machine"
-_WRAPPERS = ("state_dict", "model_state_dict", "model")
+HELP = "turn a torch zip with weights into safetensors, on your own machine"
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
 """Names under which trainers store the weights inside a checkpoint."""
+_LLAMAGEN, _PATCH = "tok_embeddings.weight", 16
+"""The tensor by which a LlamaGen is told, and pixels a side of a cell of its pictures."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the user may say."""
     parser.add_argument("file", metavar="FILE", help="a pytorch_model.bin, .pt or .pth with weights, which you trust")
+    parser.add_argument(
+        "--image-size", type=int, metavar="N", help="of a LlamaGen: pixels a side of its pictures, 256, 384 or 512"
+    )
     parser.add_argument("--out", metavar="DIR", help="the folder to write, FILE's folder with -safetensors unless told")
 
 
@@ -39,7 +44,7 @@ def execute(options: argparse.Namespace) -> int:
     if folder.exists() and any(folder.iterdir()):
         raise BadInput(f"{folder} is not empty; name another folder with --out.")
     tensors = read_zip(file)
-    config = _config_beside(file)
+    config = _config_beside(file) or _llamagen_config(tensors, options.image_size, file.name)
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -48,8 +53,19 @@ def execute(options: argparse.Namespace) -> int:
     if config is not None:
         (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     which = "with its config.json" if config is not None else "without a config.json, of which none lies beside the file"
-    tell(f"Wrote {len(tensors)} tensors to {folder}, {which}. Look: `python -m specviz inspect {folder} --target T`.")
+    heads = any(name.removeprefix("model.").startswith(("layers.0.self_attn.", "fc.")) for name in tensors)
+    look = f" Look: `python -m specviz inspect {folder} --target T`." if heads else ""
+    tell(f"Wrote {len(tensors)} tensors to {folder}, {which}.{look}")
     return 0
+
+
+def _llamagen_config(tensors: Mapping[str, Tensor], pixels: int | None, name: str) -> dict[str, Any] | None:
+    """What a LlamaGen's weights do not say of it; None for other weights. Raises BadInput where the size is not told."""
+    if _LLAMAGEN not in tensors:
+        return None
+    if pixels is None or pixels < _PATCH or pixels % _PATCH:
+        raise BadInput(f"{name} is a LlamaGen, which does not say how large it draws: add --image-size 256, 384 or 512.")
+    return {"model_type": "llamagen", "block_size": (pixels // _PATCH) ** 2}
 
 
 def read_zip(file: Path) -> dict[str, Tensor]:
@@ -61,7 +77,8 @@ def read_zip(file: Path) -> dict[str, Tensor]:
     if not zipfile.is_zipfile(file):
         raise ModelUnavailable(f"{file.name} is no torch zip, which torch writes since 1.6; older pickles are not opened.")
     try:
-        stored = torch.load(file, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([argparse.Namespace]):  # trainers' options beside the weights: plain fields
+            stored = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as problem:  # whatever torch's own unpickler refused: it is the file, and not us
         reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
         raise ModelUnavailable(

@@ -16,6 +16,7 @@ from torch import Tensor
 from specviz.drafters.expert_layer import ExpertLayer
 from specviz.drafters.feature_stepper import FeatureCache, Layout, Product, attend, plain
 from specviz.drafters.networks.feature_head import EACH, TOGETHER, FeatureHead, HeadConfig, axis_of_rates, rotary_rates
+from specviz.drafters.networks.grid_rotary import grid_rotary
 
 _FIRST_POSITIONS = 1024
 _LAYER_NORM_EPS = 1e-5
@@ -121,8 +122,12 @@ class HeadStepper:
     def reach(self, positions: int) -> None:
         """Make the rotary table, [2, position, rate], at least this long."""
         if self._rotary.ndim == 1 or self._rotary.shape[1] < positions:
-            angle = torch.arange(2 * positions, dtype=torch.float64)[:, None] * rotary_rates(self.config)
-            table = torch.stack((angle.cos(), angle.sin())) * self.config.how.rotary_scale
+            how = self.config.how
+            if how.grid:
+                table = grid_rotary(2 * positions, how.grid, how.grid_from, self.config.head_size, how.theta)
+            else:
+                angle = torch.arange(2 * positions, dtype=torch.float64)[:, None] * rotary_rates(self.config)
+                table = torch.stack((angle.cos(), angle.sin())) * how.rotary_scale
             self._rotary = table.to(self._embedding)
 
     def fuse(self, features: Tensor) -> Tensor:

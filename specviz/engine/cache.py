@@ -82,6 +82,11 @@ class KeyValueLayer(DynamicLayer):
         return self.length
 
 
+def layer_words(layers: int | Sequence[Hashable]) -> list[Hashable]:
+    """A word for each layer."""
+    return [None] * layers if isinstance(layers, int) else list(layers)
+
+
 class KeyValues:
     """Keys and values of a run. ``length`` counts committed tokens, ``capacity`` the columns there is memory for.
 
@@ -91,8 +96,8 @@ class KeyValues:
     """
 
     def __init__(self, layers: int | Sequence[Hashable], capacity: int, blank: bool = False) -> None:
-        words: list[Hashable] = [None] * layers if isinstance(layers, int) else list(layers)
-        self.layers = [KeyValueLayer(self, number) for number in range(len(words))]
+        self.words = layer_words(layers)
+        self.layers = [KeyValueLayer(self, number) for number in range(len(self.words))]
         self.cache = Cache(layers=list(self.layers))
         self.capacity = capacity
         self.length = 0
@@ -100,15 +105,14 @@ class KeyValues:
         self.slots: Tensor | None = None
         self.columns = 0
         self._blank = blank
-        self._words = words
         self._banks: dict[Hashable, _Bank] = {}
         self._homes: dict[int, tuple[tuple[Hashable, int], tuple[Hashable, int]]] = {}
 
     def admit(self, layer: KeyValueLayer, keys: Tensor, values: Tensor) -> None:
         """Give a layer its places, by what its first entries look like."""
-        word = self._words[layer.number]
-        place = self._words[: layer.number].count(word)
-        many = self._words.count(word)
+        word = self.words[layer.number]
+        place = self.words[: layer.number].count(word)
+        many = self.words.count(word)
         shapes = [(word, part.device, part.dtype, part.shape[:2], part.shape[3]) for part in (keys, values)]
         together = shapes[0] == shapes[1]
         names = [(*shape, 0 if together else part) for part, shape in enumerate(shapes)]

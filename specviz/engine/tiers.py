@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.engine.cache import FixedCache
+from specviz.engine.cache import FixedCache, layer_words
 from specviz.engine.captured import captured
 from specviz.engine.clock import capturing
-from specviz.engine.to_device import overwrite
+from specviz.engine.to_device import overwrite, to_device
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.errors import BadInput
 
@@ -81,9 +81,10 @@ def tree_attention_mask(tree: DraftTree, length: int, width: int, rows: int, dev
     return mask
 
 
-Forward = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Mapping[int, Tensor]]]
-"""tokens [1, row], positions [1, row], mask [1, 1, row, kv] to logits [row, vocab] and hidden states [row, hidden] by layer."""
 Outputs = tuple[Tensor, Mapping[int, Tensor]]
+Forward = Callable[[Tensor, Tensor, Tensor, Tensor], Outputs]
+"""tokens [batch, row], places in the text [row], bool mask [row, kv] and a session's own numbers [number] to logits [row, vocab]
+and hidden states [row, hidden] by layer."""
 
 
 def is_captured(device: torch.device) -> bool:
@@ -98,7 +99,8 @@ def new_pool() -> Any:
 
 @dataclass
 class Inputs:
-    """Static inputs of one width: token ids [1, row], (length, depth of each row) [1 + row], ancestors bool [row, row]."""
+    """Static inputs of one width: token ids [batch, row], (length, depth of each row, a session's own numbers)
+    [1 + row + number], ancestors bool [row, row]."""
 
     tokens: Tensor
     places: Tensor
@@ -106,18 +108,18 @@ class Inputs:
     shape: TreeShape | None = None
 
     @staticmethod
-    def of(width: int, device: torch.device) -> Inputs:
+    def of(width: int, device: torch.device, batch: int = 1, numbers: int = 0) -> Inputs:
         return Inputs(
-            torch.zeros(1, width, dtype=torch.long, device=device),
-            torch.zeros(1 + width, dtype=torch.long, device=device),
+            torch.zeros(batch, width, dtype=torch.long, device=device),
+            torch.zeros(1 + width + numbers, dtype=torch.long, device=device),
             torch.eye(width, dtype=torch.bool, device=device),
         )
 
-    def fill(self, tree: DraftTree, length: int) -> None:
+    def fill(self, tree: DraftTree, length: int, numbers: Sequence[int] = ()) -> None:
         """The rows behind the tree's nodes are padding: each sees the text and its own slot, and nobody sees it."""
         nodes, width = len(tree), self.tokens.shape[1]
-        self.tokens[0, :nodes] = tree.tokens
-        overwrite(self.places, [length, *tree.shape.depths, *([0] * (width - nodes))])
+        self.tokens[:, :nodes] = tree.tokens
+        overwrite(self.places, [length, *tree.shape.depths, *([0] * (width - nodes)), *numbers])
         if self.shape is not tree.shape:
             ancestors = torch.eye(width, dtype=torch.bool)
             ancestors[:nodes, :nodes] = tree.shape.ancestors
@@ -150,6 +152,12 @@ class Lease:
                 return self.graphs[key]
         return None
 
+    def keep(self, key: tuple[Hashable, tuple[int, ...], int, int], graph: tuple[Callable[[], None], Outputs]) -> None:
+        """Keep a captured pass; the one used longest ago makes way."""
+        self.graphs[key] = graph
+        if len(self.graphs) > GRAPHS:
+            self.graphs.popitem(last=False)
+
     def forget(self, variant: Hashable = None) -> None:
         """Drop the graphs of a ``variant``, or all of them."""
         for key in [key for key in self.graphs if variant is None or key[0] == variant]:
@@ -173,11 +181,12 @@ class Leases:
         self._lock = threading.Lock()
 
     def take(self, model: Any, layers: int | Sequence[Hashable], capacity: int) -> Lease:
-        """One with room for ``capacity`` columns: the smallest of those that are idle, else a new one."""
+        """One for such ``layers`` with room for ``capacity`` columns: the smallest of those that are idle, else a new one."""
         columns = max(2 * STRIDE, -(-capacity // STRIDE) * STRIDE)
         with self._lock:
             idle = self._idle.setdefault(model, [])
-            fitting = [lease for lease in idle if lease.cache.capacity >= columns]
+            words = layer_words(layers)
+            fitting = [lease for lease in idle if lease.cache.words == words and lease.cache.capacity >= columns]
             if fitting:
                 lease = min(fitting, key=lambda lease: lease.cache.capacity)
                 idle.remove(lease)
@@ -201,14 +210,19 @@ LEASES = Leases()
 
 @dataclass
 class GraphRunner:
-    """Padded passes of one session: ``forward`` over the cache of its ``lease``. ``taps`` are the hidden states it gives."""
+    """Padded passes of one session: ``forward`` over the cache of its ``lease``. ``taps`` are the hidden states it gives.
+
+    ``others`` are the beginnings of the texts that the further rows of a batch read, which go on as the first one does;
+    ``numbers`` what else differs between sessions and must not be frozen.
+    """
 
     forward: Forward
     lease: Lease
     taps: tuple[int, ...]
     device: torch.device
-    mask_dtype: torch.dtype
     variant: Hashable = ()
+    others: tuple[Sequence[int], ...] = ()
+    numbers: tuple[int, ...] = ()
 
     def __call__(self, tree: DraftTree, length: int) -> Outputs:
         """Logits [node, vocab] and hidden states [node, hidden] of the tree's own nodes, padding cut off.
@@ -216,50 +230,84 @@ class GraphRunner:
         The next call may overwrite them.
         """
         nodes, width = len(tree), padded_width(len(tree))
-        self.lease.grow(length + width)
-        columns = min(bucket(length + width), self.lease.cache.capacity)
-        name = (self.variant, width)
-        inputs = self.lease.inputs.get(name)
-        if inputs is None:
-            inputs = self.lease.inputs[name] = Inputs.of(width, self.device)
-        inputs.fill(tree, length)
-        logits, hidden = self._launch(inputs, columns, width)
+        inputs = self._inputs(self.variant, width)
+        inputs.fill(tree, length, self.numbers)
+        self._tell_others(inputs, length, tree.shape.depths)
+        logits, hidden = self._launch(self.variant, self._pass, inputs, length + width)
         return logits[:nodes], {layer: hidden[layer][:nodes] for layer in self.taps}
 
-    def _launch(self, inputs: Inputs, columns: int, width: int) -> Outputs:
+    def rewrite(self, tokens: Sequence[int], places: Sequence[int], end: int) -> Tensor:
+        """Logits [place, vocab] of ``tokens`` run again at their ``places``, ascending, in a chain that ends before ``end``.
+
+        Each sees the chain up to itself and takes its old slot; padding takes slots from ``end`` on. The next call may overwrite
+        the logits.
+        """
+        count, width = len(places), padded_width(len(places))
+        variant = ("rewrite", self.variant)
+        inputs = self._inputs(variant, width)
+        overwrite(inputs.places, [0, *places, *range(end, end + width - count), *self.numbers])
+        inputs.tokens[:, :count] = to_device(list(tokens), self.device)
+        self._tell_others(inputs, 0, places)
+        return self._launch(variant, self._rewriting_pass, inputs, end + width)[0][:count]
+
+    def _inputs(self, variant: Hashable, width: int) -> Inputs:
+        inputs = self.lease.inputs.get((variant, width))
+        if inputs is None:
+            inputs = Inputs.of(width, self.device, 1 + len(self.others), len(self.numbers))
+            self.lease.inputs[variant, width] = inputs
+        return inputs
+
+    def _tell_others(self, inputs: Inputs, length: int, depths: Sequence[int]) -> None:
+        """Put what the further rows read where their texts are not yet the first one's: at the first root, as a rule."""
+        for row, other in enumerate(self.others, start=1):
+            if length < len(other):
+                for node, depth in enumerate(depths):
+                    if length + depth < len(other):
+                        inputs.tokens[row, node] = other[length + depth]
+
+    def _launch(self, variant: Hashable, work: Callable[[Inputs, int], Outputs], inputs: Inputs, needed: int) -> Outputs:
+        """``work`` over at least the columns that are ``needed``."""
+        lease, width = self.lease, inputs.tokens.shape[1]
+        lease.grow(needed)
+        columns = min(bucket(needed), lease.cache.capacity)
         if not is_captured(self.device):
-            return self._pass(inputs, columns)
-        graph = self.lease.find(self.variant, self.taps, columns, width)
+            return work(inputs, columns)
+        graph = lease.find(variant, self.taps, columns, width)
         if graph is None:
-            graph = self._capture(inputs, columns, width)
+            graph = self._capture(lambda: work(inputs, columns))
+            lease.keep((variant, self.taps, columns, width), graph)
         replay, outputs = graph
         replay()
         return outputs
 
-    def _capture(self, inputs: Inputs, columns: int, width: int) -> tuple[Callable[[], None], Outputs]:
+    def _capture(self, work: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
         """Capturing takes longer than many steps, and is done once: it is no part of any run's time."""
         lease = self.lease
         with capturing():
             if not lease.graphs:  # a pool goes with its last graph, and must not be asked again
                 lease.pool = new_pool()
-            graph = captured(lambda: self._pass(inputs, columns), self.device, lease.pool)
-        lease.graphs[self.variant, self.taps, columns, width] = graph
-        if len(lease.graphs) > GRAPHS:
-            lease.graphs.popitem(last=False)
-        return graph
+            return captured(work, self.device, lease.pool)
 
     @torch.inference_mode()
     def _pass(self, inputs: Inputs, columns: int) -> Outputs:
         """The whole pass from its static inputs, nothing of which the host has to know."""
-        length, depths = inputs.places[:1], inputs.places[1:]
-        slots = length + torch.arange(len(depths), device=self.device)
-        seen = (torch.arange(columns, device=self.device) < length).repeat(len(depths), 1)
-        mask = seen.index_copy_(1, slots, inputs.ancestors)
-        if self.mask_dtype != torch.bool:
-            mask = torch.zeros_like(mask, dtype=self.mask_dtype).masked_fill_(~mask, torch.finfo(self.mask_dtype).min)
+        width = inputs.tokens.shape[1]
+        length, depths = inputs.places[:1], inputs.places[1 : 1 + width]
+        slots = length + torch.arange(width, device=self.device)
+        seen = (torch.arange(columns, device=self.device) < length).repeat(width, 1)
+        return self._forward(inputs, length + depths, slots, seen.index_copy_(1, slots, inputs.ancestors), columns)
+
+    @torch.inference_mode()
+    def _rewriting_pass(self, inputs: Inputs, columns: int) -> Outputs:
+        """As :meth:`_pass`, in the slots of a chain that is there."""
+        places = inputs.places[1 : 1 + inputs.tokens.shape[1]]
+        seen = torch.arange(columns, device=self.device)[None] <= places[:, None]
+        return self._forward(inputs, places, places, seen, columns)
+
+    def _forward(self, inputs: Inputs, places: Tensor, slots: Tensor, seen: Tensor, columns: int) -> Outputs:
         cache = self.lease.cache
         cache.slots, cache.columns = slots, columns
         try:
-            return self.forward(inputs.tokens, (length + depths)[None], mask[None, None])
+            return self.forward(inputs.tokens, places, seen, inputs.places[1 + inputs.tokens.shape[1] :])
         finally:
             cache.slots = None

@@ -68,4 +68,4 @@ def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     builder = dynamic_tree(parameters, parts, network, "eagle", "eagle2", usual=4)
     rule = Relaxed(parts.neighbours(), Limit(delta=parameters.delta), parameters.k, parameters.residual)
     drafter = feature_drafter(network, parts.guidance)
-    return Composition(SingleDrafter(drafter, builder), rule, network.config.taps, draft_name="image_drafter")
+    return Composition(SingleDrafter(drafter, builder), rule, network.config.taps, draft_name=parts.draft_name or "image_drafter")

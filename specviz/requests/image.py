@@ -29,14 +29,15 @@ from specviz.methods.resources import ImageResources
 from specviz.models.cost_curves import measured_curve
 from specviz.models.device import choose_device, choose_dtype
 from specviz.models.drafters.heads import layout_for, packed
-from specviz.models.drafters.published_lantern import anole_head
+from specviz.models.drafters.published_lantern import anole_head, llamagen_head
 from specviz.models.hub.catalog import resolve
 from specviz.models.image.anole import COLOURS, LoadedAnole
-from specviz.models.image.codebook import codebook_map
+from specviz.models.image.codebook import codebook_map, coloured_by_direction
 from specviz.models.image.image import SHIPPED, LoadedImage, load_image_model
 from specviz.models.image.image_hub import load_hub_image
 from specviz.models.image.image_parts import code_patches, image_drafter, image_samplers
 from specviz.models.image.image_vocabulary import warning
+from specviz.models.image.llamagen import LoadedLlamaGen
 from specviz.models.image.prompts import checked
 from specviz.models.packing import packs
 from specviz.request import Memory, Request, refuse_unused
@@ -55,6 +56,11 @@ PARTNERS = {"emoji-64": "emoji-32"}
 LIVE_SIDE = 128
 """Pictures up to this many pixels a side travel with every step; larger ones are shown in colours of codes until the end."""
 MOST_GUIDANCE = 20.0
+
+BY_DIRECTION = (
+    "While it is drawn, the picture shows each code as a colour, which its three main directions in the codebook give: decoding "
+    "every code first would take a CPU minutes. The finished picture is decoded."
+)
 
 Kept = TypeVar("Kept")
 
@@ -142,11 +148,15 @@ class DrawingResources(ImageResources):
         return _cached(self.loaded, "drafter", self._drafter)
 
     def _published(self, kind: str) -> HeadStepper:
-        if not isinstance(self.loaded, LoadedAnole):
+        if isinstance(self.loaded, LoadedAnole):
+            head = anole_head(kind, self.draft_name, self.loaded, self.progress)
+        elif isinstance(self.loaded, LoadedLlamaGen):
+            head = llamagen_head(kind, self.draft_name, self.loaded, self.progress)
+        else:
             raise ModelUnavailable(
-                f"Published heads for models that draw are read for Anole, and {self.loaded.name} is none: leave the draft empty."
+                f"Published heads for models that draw are read for Anole and LlamaGen, and {self.loaded.name} is neither: leave "
+                "the draft empty."
             )
-        head = anole_head(kind, self.draft_name, self.loaded, self.progress)
         return HeadStepper(head, packed if packs(head.head) else plain)
 
     def _drafter(self) -> FeatureStepper:
@@ -194,6 +204,8 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
         warnings.append(warning(loaded.name, request.prompt))
     if isinstance(loaded, LoadedAnole):
         warnings.append(COLOURS)
+    elif loaded.name not in SHIPPED and coloured_by_direction(loaded):
+        warnings.append(BY_DIRECTION)
     run_fields["warnings"] = tuple(word for word in warnings if word)
     text = CodeText(loaded)
     about = (parts, "image", loaded.cells, run_fields, memory)
@@ -201,7 +213,7 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
 
 
 def _loaded(request: Request, progress: Progress) -> LoadedImage:
-    """One of the models that ship, or a Janus from the hub or a folder."""
+    """One of the models that ship, or another from the hub or a folder."""
     if resolve(request.target).name in SHIPPED:
         return load_image_model(request.target, request.dtype, request.device, progress)
     where = choose_device(request.device)
@@ -216,7 +228,7 @@ def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> t
     )
     target = ImageTarget(
         loaded.model, loaded.name, codes_first(loaded), loaded.codes, unconditional, loaded.cells, scale, tier, loaded.stack,
-        loaded.head,
+        loaded.head, rows.embedded, rows.unseen,
     )  # fmt: skip
     return target, conditional, rows.unread
 
@@ -239,7 +251,7 @@ def _partner(request: Request, loaded: LoadedImage, scale: float, progress: Prog
     small = load_image_model(PARTNERS[loaded.name], request.dtype, request.device, progress)
     if small.codebook_digest != loaded.codebook_digest:
         raise ModelUnavailable(f"{small.name} and {loaded.name} were trained on different codes; train one of them again.")
-    target, prompt, _ = image_target(small, request.prompt, scale, "eager")
+    target, prompt, _ = image_target(small, request.prompt, scale, request.tier)
     samplers = _cached(loaded, "samplers", lambda: image_samplers(loaded))
     return coarse_partner(target, prompt, small.grid, samplers)
 

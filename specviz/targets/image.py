@@ -1,5 +1,5 @@
-"""Autoregressive image target: a transformer over picture codes (Janus, Anole), with classifier-free guidance as two rows that
-share one draft tree.
+"""Autoregressive image target: a transformer over picture codes (Janus, Anole, LlamaGen), with classifier-free guidance as two
+rows that share one draft tree.
 
 Token ids of a run: picture codes come first, 0 to ``codes`` - 1, then the prompt's tokens. So logits are over codes alone,
 [node, code], and a prompt token can never be drawn. With guidance s every pass has two rows, one that read the prompt and
@@ -9,20 +9,19 @@ shorter, padding (-1) stands before it: no token sees it, and positions of that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
+from specviz.engine.cache import CACHE_ARGUMENT, FixedCache, GrowingCache
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
+from specviz.engine.tiers import LEASES, TREE_ROOM, GraphRunner, Lease, choose_tier, padded_width, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
-
-ROWS = "its two guided rows share one cache, which the graph tier has no room for yet"
+from specviz.targets.text import rope_obstacle
 
 
 class ImageTarget:
@@ -30,6 +29,8 @@ class ImageTarget:
 
     ``unconditional`` is the row that says nothing, as long as the prompt; ``guidance`` 1 needs no second row. ``stack`` are the
     model's layers, called with embeddings, and ``head`` gives logits [.., code] of what they return; those of Janus unless told.
+    ``opening`` [row, place, hidden] stands for the prompt where its embeddings are more than its tokens' own; the first
+    ``unseen`` places of both rows are seen by themselves alone.
     """
 
     def __init__(
@@ -44,6 +45,8 @@ class ImageTarget:
         tier: str = "auto",
         stack: Any = None,
         head: Callable[[Tensor], Tensor] | None = None,
+        opening: Tensor | None = None,
+        unseen: int = 0,
     ) -> None:
         self.model, self.name, self.table = model, name, table
         self.stack = model.model.language_model if stack is None else stack
@@ -51,6 +54,7 @@ class ImageTarget:
         self.padding = 0 if guidance == 1.0 else sum(token < 0 for token in unconditional)
         self.vocab_size, self.unconditional = codes, tuple(unconditional)
         self.guidance, self.rows = guidance, 1 if guidance == 1.0 else 2
+        self.opening, self.unseen = None if opening is None else opening[: self.rows], unseen
         self.eos_ids: frozenset[int] = frozenset()
         self.context_length = len(self.unconditional) + cells
         self.config = model.config.get_text_config()
@@ -60,7 +64,9 @@ class ImageTarget:
         self.layers = int(self.config.num_hidden_layers)
         self.device, self.dtype = table.device, table.dtype
         self.attention = str(self.config._attn_implementation or "sdpa")
-        self.tier, self.warning = choose_tier(tier, self.device, ROWS)
+        # Caches of one and of two rows are of different shapes.
+        self.alike = (("rows", self.rows),) * self.layers
+        self.tier, self.warning = choose_tier(tier, self.device, rope_obstacle(self.config))
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> ImageSession:
         """A fresh session with room for ``capacity`` committed tokens; the nodes of a tree come on top of them."""
@@ -68,29 +74,44 @@ class ImageTarget:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length} of {self.name}'s picture.")
         return ImageSession(self, capacity, tuple(taps))
 
-    def mask(self, mask: Tensor, places: Tensor) -> Tensor:
+    @property
+    def hides(self) -> bool:
+        """Whether places of the prompt are hidden from those behind."""
+        return self.padding > 0 or self.unseen > 0
+
+    def mask(self, mask: Tensor, places: Tensor, hidden: Tensor | None = None) -> Tensor:
         """A bool mask [node, kv] of nodes at ``places`` [node] as the attention wants it, [1 or row, 1, node, kv]: the eager
-        kernel adds what it is given."""
+        kernel adds what it is given. ``hidden`` is the target's own (padding, unseen), int64 [2], where a graph is not to freeze
+        them."""
+        padding, unseen = (self.padding, self.unseen) if hidden is None else (hidden[0], hidden[1])
+        if self.unseen:
+            seen = torch.arange(mask.shape[1], device=mask.device)[None]
+            mask = mask & ((seen >= unseen) | (seen == places[:, None]))
         rows = mask[None, None]
         if self.padding:
             column = torch.arange(mask.shape[1], device=mask.device)
             # What is padding itself sees itself: a softmax over nothing is no number.
-            second = mask & (column >= self.padding)[None] | (column[None] == places[:, None]) & (places < self.padding)[:, None]
+            second = mask & (column >= padding)[None] | (column[None] == places[:, None]) & (places < padding)[:, None]
             rows = torch.stack((mask, second))[:, None]
         if self.attention != "eager":
             return rows
         additive = torch.full(rows.shape, torch.finfo(self.dtype).min, dtype=self.dtype, device=mask.device)
         return additive.masked_fill_(rows, 0)
 
-    def positions(self, places: Tensor) -> Tensor:
-        """Positions [1 or row, node] of nodes at ``places`` [node]."""
-        return torch.stack((places, (places - self.padding).clamp_min(0))) if self.padding else places[None]
+    def positions(self, places: Tensor, hidden: Tensor | None = None) -> Tensor:
+        """Positions [1 or row, node] of nodes at ``places`` [node]; ``hidden`` as of :meth:`mask`."""
+        padding = self.padding if hidden is None else hidden[0]
+        return torch.stack((places, (places - padding).clamp_min(0))) if self.padding else places[None]
 
     def embedded(self, ids: Tensor, start: int) -> Tensor:
         """Embeddings [row, node, hidden] of ``ids`` [node]; the first stands at position ``start``.
 
         The second row reads the empty prompt where the first reads the prompt.
         """
+        if self.opening is not None and start < self.opening.shape[1]:
+            opening = self.opening[:, start : start + len(ids)]
+            behind = ids[opening.shape[1] :]
+            return torch.cat((opening, self.table[behind].expand(self.rows, -1, -1)), dim=1)
         if self.rows == 1:
             return self.table[ids][None]
         other = ids
@@ -127,7 +148,31 @@ class ImageSession:
     def __init__(self, target: ImageTarget, capacity: int, taps: tuple[int, ...]) -> None:
         self.target = target
         self.taps = taps
-        self._cache = GrowingCache(target.layers, capacity + TREE_ROOM)
+        self._cache: GrowingCache | FixedCache
+        self._graph: GraphRunner | None = None
+        if target.tier == "graph":
+            self._graph = self._runner(LEASES.take(target.model, target.alike, capacity + TREE_ROOM))
+            self._cache = self._graph.lease.cache
+        else:
+            self._cache = GrowingCache(target.alike, capacity + TREE_ROOM)
+
+    def _runner(self, lease: Lease) -> GraphRunner:
+        """Padded passes over what was lent: both rows and their guidance in one graph."""
+        target, taps = self.target, self.taps
+
+        def forward(tokens: Tensor, places: Tensor, mask: Tensor, hidden: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+            positions, mask = target.positions(places, hidden), target.mask(mask, places, hidden)
+            return target.run(target.table[tokens], positions, mask, lease.cache.cache, taps)
+
+        others = ([max(0, token) for token in target.unconditional],) if target.rows == 2 else ()
+        variant = ("guidance", target.guidance, bool(target.padding), bool(target.unseen))
+        return GraphRunner(forward, lease, taps, target.device, variant, others, (target.padding, target.unseen))
+
+    def _captured(self, start: int) -> GraphRunner | None:
+        """What replays passes from place ``start`` on, if anything does. A token of a prompt that has embeddings of its own is
+        read eagerly, as a prompt is."""
+        opening = self.target.opening
+        return None if opening is not None and start < opening.shape[1] else self._graph
 
     @property
     def length(self) -> int:
@@ -135,8 +180,8 @@ class ImageSession:
         return self._cache.length
 
     def padded(self, nodes: int) -> int:
-        """Rows of a pass over ``nodes``: no padding."""
-        return nodes
+        """Rows a pass over ``nodes`` really has in this tier."""
+        return padded_width(nodes) if self._graph else nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Put ``ids`` behind what is cached; logits [1, code] of the last one, hidden [position, row * hidden]."""
@@ -144,7 +189,7 @@ class ImageSession:
         tokens = to_device(list(ids), target.device)
         places = torch.arange(start, start + len(ids), device=target.device)
         mask = None
-        if start or target.padding:
+        if start or target.hides:
             mask = target.mask(torch.arange(start + len(ids), device=target.device)[None] <= places[:, None], places)
         embedded = target.embedded(tokens, start)
         logits, hidden = target.run(embedded, target.positions(places), mask, self._cache.cache, self.taps, last=1)
@@ -153,13 +198,24 @@ class ImageSession:
 
     def score(self, tree: DraftTree) -> TargetPass:
         """One pass over the tree; the committed length stays until :meth:`keep`."""
+        return TargetPass(*self._scored(tree))
+
+    def _scored(self, tree: DraftTree) -> tuple[Tensor, Mapping[int, Tensor]]:
         target, nodes, start = self.target, len(tree), self.length
+        if (graph := self._captured(start)) is not None:
+            return graph(tree, start)
+        self._reserve(start + nodes)
         places = to_device([start + depth for depth in tree.shape.depths], target.device)
         mask = None
-        if nodes > 1 or target.padding:
+        if nodes > 1 or target.hides:
             mask = target.mask(tree_attention_mask(tree, start, start + nodes, nodes, target.device), places)
         embedded = target.embedded(tree.tokens, start)
-        return TargetPass(*target.run(embedded, target.positions(places), mask, self._cache.cache, self.taps))
+        return target.run(embedded, target.positions(places), mask, self._cache.cache, self.taps)
+
+    def _reserve(self, columns: int) -> None:
+        """Room for an eager pass. Where graphs know the cache's address they go when it moves."""
+        if self._graph is not None:
+            self._graph.lease.grow(columns)
 
     def rewrite(self, tokens: Sequence[int], nodes: Sequence[int]) -> TargetPass:
         """Run nodes of the chain that was scored last again, with the chain's ``tokens`` as they are now.
@@ -168,6 +224,10 @@ class ImageSession:
         """
         target, start = self.target, self.length
         first, last = nodes[0], nodes[-1]
+        if (graph := self._captured(start + first)) is not None:
+            anew, slots = [tokens[node] for node in nodes], [start + node for node in nodes]
+            return TargetPass(graph.rewrite(anew, slots, start + len(tokens)), {})
+        self._reserve(start + len(tokens) + len(nodes))
         places = to_device([start + node for node in nodes], target.device)
         embedded = target.embedded(to_device([tokens[node] for node in nodes], target.device), start + first)
         together = last - first + 1 == len(nodes)
@@ -198,5 +258,8 @@ class ImageSession:
         return self._cache.tensors()
 
     def close(self) -> None:
-        """Drop the cache."""
-        self._cache = GrowingCache(self.target.layers, 1)
+        """Drop the cache; in the graph tier it goes back to the model, with its graphs."""
+        graph, self._graph = self._graph, None
+        if graph is not None:
+            LEASES.give(self.target.model, graph.lease)
+        self._cache = GrowingCache(self.target.alike, 1)

@@ -65,9 +65,11 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
     return ""
 
 
-def _rope_kind(config: Any) -> str:
+def rope_obstacle(config: Any) -> str:
+    """Why rotary positions of this kind cannot be captured in a graph, or nothing."""
     parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    return str(parameters.get("rope_type", "default")) if isinstance(parameters, Mapping) else "default"
+    kind = str(parameters.get("rope_type", "default")) if isinstance(parameters, Mapping) else "default"
+    return f"its {kind} rotary positions are computed on the host" if kind in HOST_ROPE else ""
 
 
 Embedding = Callable[[Tensor], Tensor]
@@ -111,8 +113,7 @@ class TextTarget:
             return f"its layers lie on several devices ({', '.join(self.spread)}), and a graph is captured on one"
         if SLIDING in self.kinds:
             return "its sliding-window layers need a mask of their own in each pass"
-        rope = _rope_kind(self.config)
-        return f"its {rope} rotary positions are computed on the host" if rope in HOST_ROPE else ""
+        return rope_obstacle(self.config)
 
     def piece_at(self, start: int) -> int:
         """Most tokens that one pass reads behind ``start``: every piece takes about as long as the others."""
@@ -134,9 +135,9 @@ class TextTarget:
     def mask(self, mask: Tensor, length: int, depths: Sequence[int]) -> Any:
         """What the model's attention wants for a bool mask [row, kv]: additive on eager, a dict where windows slide."""
         if SLIDING not in self.kinds:
-            return self._finish(mask)
-        near = self._finish(mask & self._window(mask, length, depths))
-        return near if self._one_mask else {FULL: self._finish(mask), SLIDING: near}
+            return self.finished(mask)
+        near = self.finished(mask & self._window(mask, length, depths))
+        return near if self._one_mask else {FULL: self.finished(mask), SLIDING: near}
 
     def _window(self, mask: Tensor, length: int, depths: Sequence[int]) -> Tensor:
         """Bool [row, kv]: columns whose position is within the sliding window of the row's position."""
@@ -144,8 +145,8 @@ class TextTarget:
         column = torch.cat([torch.arange(length, device=mask.device), row])
         return row[:, None] - column[None, :] < int(self.config.sliding_window)
 
-    def _finish(self, mask: Tensor) -> Tensor:
-        """A bool mask is silently *added* as 0/1 by the eager kernel, hence the additive form there."""
+    def finished(self, mask: Tensor) -> Tensor:
+        """A bool mask [row, kv] as attention wants it, [1, 1, row, kv]: the eager kernel silently *adds* a bool one as 0/1."""
         if self.attention == "eager":
             additive = torch.full(mask.shape, torch.finfo(self.dtype).min, dtype=self.dtype, device=mask.device)
             return additive.masked_fill_(mask, 0)[None, None]
@@ -203,12 +204,11 @@ class TextSession:
         target, taps, embed = self.target, self.taps, self._embed
         more: dict[str, Any] = {} if embed is None else {"embed": embed}
 
-        def forward(tokens: Tensor, positions: Tensor, mask: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
-            return target.run(tokens, positions, mask, lease.cache.cache, taps, **more)
+        def forward(tokens: Tensor, places: Tensor, mask: Tensor, _: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+            return target.run(tokens, places[None], target.finished(mask), lease.cache.cache, taps, **more)
 
-        mask_dtype = target.dtype if target.attention == "eager" else torch.bool
         variant = target.variant if embed is None else ("embeddings", id(embed))
-        return GraphRunner(forward, lease, taps, target.device, mask_dtype, variant)
+        return GraphRunner(forward, lease, taps, target.device, variant)
 
     @property
     def length(self) -> int:

@@ -92,7 +92,7 @@ def test_a_suite_pairs_each_method_with_the_targets_own_run(suite: str, name: st
     with device_named(name) as device:
         suites.suite(found, suite, replace(DRY, device=device, methods=("hivis", "speculative_jacobi")))
     (row,) = found.rows
-    assert row.value and row.cells["tier"] == ("graph" if suite == "vision" else "eager") and "2 pairs" in row.detail
+    assert row.value and row.cells["tier"] == "graph" and "2 pairs" in row.detail
 
 
 def test_a_method_that_cannot_run_leaves_why() -> None:

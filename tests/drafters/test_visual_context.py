@@ -38,7 +38,7 @@ class Witness:
 
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         found = self.drafter.logits(context, tokens, parents, nodes)
-        for row, node in zip(() if found is None else found, nodes, strict=True):
+        for row, node in zip([] if found is None else found, [] if found is None else nodes, strict=True):
             path: list[int] = []
             while node:
                 path.insert(0, tokens[node])

@@ -188,8 +188,9 @@ def test_a_kept_codes_mark_is_true_of_the_picture_as_it_is_when_its_block_is_don
         ("mulo_sd", {"tau": 0.3, "pool": 4}),
     ],
 )
-def test_after_every_step_the_cache_is_a_fresh_prefills(name: str, values: dict[str, object]) -> None:
-    small = World(2.0, 6)
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+def test_after_every_step_the_cache_is_a_fresh_prefills(name: str, values: dict[str, object], tier: str) -> None:
+    small = World(2.0, 6, tier=tier)
     seen = []
     keep, opened = small.target.open, []
 

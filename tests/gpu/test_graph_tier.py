@@ -131,11 +131,15 @@ def on_this_cpu(number: int) -> list[int]:
     return CASES[number].ids("eager")
 
 
-@cache
-def picture(method: str, device: str) -> list[int]:
-    """Codes of a whole tiny picture. Guidance has two rows, which share no graph, so the device's own tier is the eager one."""
+def picture(method: str, device: str, tier: str, guidance: float) -> list[int]:
+    """Codes of a whole tiny picture, of two guided rows or, with guidance 1, of one."""
     values = next(values for name, values, _ in IMAGE if name == method)
-    return World(device=device).draw(method, values).ids
+    return World(guidance, device=device, tier=tier).draw(method, values).ids
+
+
+@cache
+def picture_on_this_cpu(method: str, guidance: float) -> list[int]:
+    return picture(method, CPU, "eager", guidance)
 
 
 def where(name: str, quick: bool) -> pytest.MarkDecorator | tuple[()]:
@@ -177,7 +181,10 @@ def test_in_single_precision_the_greedy_text_is_this_cpus(case: Case, name: str)
         assert greedy.ids(tier, device, "float32") == greedy.baseline("float32")
 
 
+@pytest.mark.parametrize("guidance", [2.0, 1.0])
 @pytest.mark.parametrize(("method", "name"), crossed([(method, quick, method) for method, _, quick in IMAGE]))
-def test_a_picture_does_not_depend_on_the_device(method: str, name: str) -> None:
+def test_a_picture_depends_neither_on_the_tier_nor_on_the_device(method: str, name: str, guidance: float) -> None:
     with device_named(name) as device:
-        assert picture(method, device) == picture(method, CPU)
+        assert World(guidance, device=device).target.tier == ("eager" if device == CPU else "graph"), "what auto takes"
+        for tier in ("eager", "graph"):
+            assert picture(method, device, tier, guidance) == picture_on_this_cpu(method, guidance)

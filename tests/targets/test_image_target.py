@@ -10,12 +10,14 @@ from specviz.errors import ModelUnavailable
 from specviz.requests.image import image_target
 from tests.support.worlds.image import World, plain_rows
 
+TIERS = ("eager", "graph")
 PARENTS = [-1, 0, 0, 1, 1, 2, 3]
 
 
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("guidance", [1.0, 2.0, 5.0])
-def test_a_tree_gives_what_each_of_its_paths_would_alone(guidance: float) -> None:
-    world = World(guidance)
+def test_a_tree_gives_what_each_of_its_paths_would_alone(guidance: float, tier: str) -> None:
+    world = World(guidance, tier=tier)
     session = world.target.open(40)
     session.prefill(world.prompt[:-1])
     tree = DraftTree.of([world.prompt[-1], 3, 5, 7, 3, 9, 11], PARENTS)
@@ -26,8 +28,9 @@ def test_a_tree_gives_what_each_of_its_paths_would_alone(guidance: float) -> Non
         assert torch.allclose(rows[node], expected, atol=1e-9)
 
 
-def test_guidance_one_is_the_prompted_row_alone_and_changes_nothing_else() -> None:
-    one = World(1.0)
+@pytest.mark.parametrize("tier", TIERS)
+def test_guidance_one_is_the_prompted_row_alone_and_changes_nothing_else(tier: str) -> None:
+    one = World(1.0, tier=tier)
     assert one.target.rows == 1
     session = one.target.open(40)
     session.prefill(one.prompt[:-1])
@@ -37,8 +40,9 @@ def test_guidance_one_is_the_prompted_row_alone_and_changes_nothing_else() -> No
     )
 
 
-def test_after_a_path_is_kept_the_cache_is_that_of_a_fresh_run() -> None:
-    world = World()
+@pytest.mark.parametrize("tier", TIERS)
+def test_after_a_path_is_kept_the_cache_is_that_of_a_fresh_run(tier: str) -> None:
+    world = World(tier=tier)
     session = world.target.open(40)
     session.prefill(world.prompt[:-1])
     session.score(DraftTree.of([world.prompt[-1], 3, 5, 7, 3, 9, 11], PARENTS))
@@ -52,9 +56,10 @@ def test_after_a_path_is_kept_the_cache_is_that_of_a_fresh_run() -> None:
         assert torch.allclose(ours[0], theirs[0]) and torch.allclose(ours[1], theirs[1])
 
 
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("nodes", [[2, 3, 4, 5], [0, 1, 2, 3, 4, 5]])
-def test_entries_from_the_first_change_on_written_again_are_those_of_a_fresh_pass(nodes: list[int]) -> None:
-    world = World()
+def test_entries_from_the_first_change_on_written_again_are_those_of_a_fresh_pass(nodes: list[int], tier: str) -> None:
+    world = World(tier=tier)
     session = world.target.open(40)
     session.prefill(world.prompt[:-1])
     before, after = [world.prompt[-1], 3, 5, 7, 3, 9], [world.prompt[-1], 3, 6, 7, 1, 9]
@@ -67,8 +72,9 @@ def test_entries_from_the_first_change_on_written_again_are_those_of_a_fresh_pas
     assert torch.allclose(again[-1], plain_rows(world.loaded, world.target, world.prompt, [*after[1:], 2])[-1])
 
 
-def test_only_some_entries_written_again_leave_the_others_as_they_were() -> None:
-    world = World()
+@pytest.mark.parametrize("tier", TIERS)
+def test_only_some_entries_written_again_leave_the_others_as_they_were(tier: str) -> None:
+    world = World(tier=tier)
     session = world.target.open(40)
     session.prefill(world.prompt[:-1])
     before, after = [world.prompt[-1], 3, 5, 7, 3, 9], [world.prompt[-1], 3, 6, 7, 1, 9]

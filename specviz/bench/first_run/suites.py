@@ -25,7 +25,7 @@ ELSEWHERE = {"text": ("stree",)}
 def suite(report: Report, name: str, sizes: Sizes) -> None:
     """Every method of the modality: median speed-up over the prompts, the sign test, and τ."""
     target = sizes.targets[name]
-    bench = Bencher(target, sizes.tokens, {"device": sizes.device, "tier": _tier(name, target, sizes)})
+    bench = Bencher(target, sizes.tokens, {"device": sizes.device, "tier": _tier(target)})
     texts = prompts(name, sizes.prompts)
     for method, card in all_methods().items():
         wanted = MODALITIES[name] in card.modality and method not in ("autoregressive", *ELSEWHERE.get(name, ()))
@@ -33,11 +33,9 @@ def suite(report: Report, name: str, sizes: Sizes) -> None:
             report.add(compared(bench, name, method, texts))
 
 
-def _tier(name: str, target: str, sizes: Sizes) -> str:
+def _tier(target: str) -> str:
     """The graph tier where the target has one; which it was stands in the row."""
-    if name == "image" or target == "hybrid-small":
-        return "auto"
-    return "graph"
+    return "auto" if target == "hybrid-small" else "graph"
 
 
 def prompts(name: str, count: int) -> Sequence[str | PictureQuestion]:

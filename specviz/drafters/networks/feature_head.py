@@ -48,6 +48,10 @@ class HeadConventions:
     """How many rates follow the position in time, in height and in width, where tokens have three positions (mrope)."""
     sections_woven: bool = False
     """Whether those rates alternate, and do not lie in three blocks."""
+    grid: int = 0
+    """Cells a row of the picture whose rows and columns are its positions (LlamaGen); 0 counts places."""
+    grid_from: int = 0
+    """The place of the picture's first cell then; what precedes it has no position."""
     windows: tuple[int, ...] = ()
     """Positions that each layer sees, 0 for the whole text; () sees it in all layers."""
     pictured: bool = False

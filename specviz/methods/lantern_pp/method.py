@@ -70,4 +70,4 @@ def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     rule = Relaxed(parts.neighbours(), Limit(factor=parameters.factor), parameters.k, parameters.residual)
     builder = Sampled(static_tree(parameters.tree, parts, network))
     drafter = feature_drafter(network, parts.guidance)
-    return Composition(SingleDrafter(drafter, builder), rule, network.config.taps, draft_name="image_drafter")
+    return Composition(SingleDrafter(drafter, builder), rule, network.config.taps, draft_name=parts.draft_name or "image_drafter")

@@ -10,8 +10,8 @@ from typing import Any
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import resolve
 
-IMAGE_WRITERS = frozenset({"janus", "emu3", "chameleon"})
-"""transformers' model types that write images as codes."""
+IMAGE_WRITERS = frozenset({"janus", "emu3", "chameleon", "llamagen"})
+"""transformers' model types that write images as codes, and LlamaGen, which it has no class for."""
 
 PICTURE_READERS = frozenset(
     {"llava", "llava_next", "smolvlm", "idefics3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3", "paligemma"}
@@ -54,4 +54,7 @@ def type_in(folder: Path) -> str:
         config: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""
-    return str(config.get("model_type", "")) if isinstance(config, dict) else ""
+    if not isinstance(config, dict):
+        return ""
+    # LANTERN's conversion of LlamaGen calls itself a Llama, which it is over codes and with positions of its own.
+    return "llamagen" if {"block_size", "cls_token_num"} <= set(config) else str(config.get("model_type", ""))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specviz.models.hub.catalog import IMAGE, VISION, Entry, entries
+from specviz.models.hub.catalog import IMAGE, TARGET, VISION, Entry, HubRepository, entries
 
 FLAT, SPECULATORS, NARROW, MTP = "flat", "speculators", "EAGLE-1/2", "MTP"
-MSD, VISPEC, DREAM, LANTERN = "MSD", "ViSpec", "DREAM", "LANTERN"
+MSD, VISPEC, DREAM, LANTERN, LLAMAGEN = "MSD", "ViSpec", "DREAM", "LANTERN", "LANTERN for LlamaGen"
 PICTURE = "assets/images/scenes/donuts-tiger.png"
 """A picture that ships, for targets that read pictures."""
 _TAPS, _QUERIES = 3, 2
@@ -70,7 +70,8 @@ class HeadShape:
 @dataclass(frozen=True)
 class Pair:
     """A target of the catalogue and a repository with heads for it. ``pickled`` heads are a torch zip and want converting; an MTP
-    layer lies in the target's own repository and is fetched with it. ``number_bytes`` are those of a number as it is stored."""
+    layer lies in the target's own repository and is fetched with it. ``number_bytes`` are those of a number as it is stored.
+    A target that is put together of several repositories is a folder, ``own`` its card and ``gather`` what to type for it."""
 
     target: str
     heads: str
@@ -81,10 +82,14 @@ class Pair:
     number_bytes: int = 2
     run_on: str = ""
     note: str = ""
+    own: Entry | None = None
+    gather: tuple[str, ...] = ()
 
     @property
     def entry(self) -> Entry:
-        """The target as the catalogue has it."""
+        """The target as the catalogue has it, or its own card."""
+        if self.own is not None:
+            return self.own
         return next(entry for entry in entries() if entry.name == self.target)
 
     @property
@@ -107,7 +112,7 @@ class Pair:
         """What to type, in this order: fetch, look whether the heads are read right where that can be told, run beside the
         plain run."""
         folder = self.heads.split("/")[1]
-        fetch: tuple[str, ...] = (f"python -m specviz fetch {self.target}",)
+        fetch = self.gather or (f"python -m specviz fetch {self.target}",)
         draft = self.target if self.layout == MTP else self.heads
         if self.pickled:
             fetch += (f"hf download {self.heads} --local-dir {folder}", f"python -m specviz convert {folder}/pytorch_model.bin")
@@ -119,7 +124,7 @@ class Pair:
             asked = '--prompt "A red fox in the snow." --baseline'
         inspected = (
             ()
-            if self.layout in (VISPEC, DREAM, LANTERN)
+            if self.layout in (VISPEC, DREAM, LANTERN, LLAMAGEN)
             else (f"python -m specviz inspect {draft} --target {self.target}{shown}",)
         )
         if self.layout == MTP:
@@ -137,6 +142,29 @@ _QWEN_8B = {**_QWEN, "hidden": 4096, "inner": 12288}
 _VICUNA = {"hidden": 4096, "inner": 11008, "heads": 32, "kv_heads": 32, "head_size": 128, "draft_vocab": 0}
 _OWN = "Its own MTP layer, in the target's files: three of its tokens as a chain; leave the parameters out for a tree."
 _BASE = "rope_theta of its trainer is told by `inspect`, which tries base 10000 too."
+
+
+def _llamagen(stage: str, drafter: str, grid: int) -> Pair:
+    """A stage of LlamaGen's text-conditional XL with LANTERN's drafter; the VQ tokenizer is its authors' torch zip."""
+    folder, parts = f"./{stage}", 777_923_840 + 1_223_527_424 + 42_583_171  # decoder, T5's encoder, pixel decoder
+    note = f"{grid} x {grid} codes, {16 * grid} pixels; the decoder of 0.8, T5's encoder of 1.2 billion parameters."
+    card = Entry(
+        name=folder, title=stage, modality=IMAGE, roles=(TARGET,), source=HubRepository(f"jadohu/{stage}", 3_110_000_000),
+        family="llamagen", parameters=parts, licence="MIT", note=note,
+    )  # fmt: skip
+    gather = (
+        f"hf download jadohu/{stage} --local-dir {stage}",
+        f'hf download google/flan-t5-xl --include "*.json" "*.safetensors" --local-dir {stage}/t5',
+        "hf download peizesun/llamagen_t2i vq_ds16_t2i.pt --local-dir llamagen_t2i",
+        f"python -m specviz convert llamagen_t2i/vq_ds16_t2i.pt --out {stage}/vq",
+    )
+    said = "By LANTERN's authors; draws pictures asked for by captions. flan-t5-xl downloads another 11.4 GB, its decoder too."
+    shape = HeadShape(1280, 3584, 20, 20, 64, 0, 16384)
+    return Pair(
+        folder, f"jadohu/{drafter}", "lantern_pp", LLAMAGEN, shape, pickled=True, number_bytes=4, note=said, own=card,
+        gather=gather,
+    )  # fmt: skip
+
 
 PAIRS = (
     Pair("llama-3.1-8b-instruct", "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3", "eagle3", SPECULATORS,
@@ -165,6 +193,8 @@ PAIRS = (
          note="By MSD's authors; reads pictures."),
     Pair("anole-7b", "jadohu/anole_drafter", "lantern_pp", LANTERN,
          HeadShape(4096, 11008, 32, 32, 128, 0, 65536), number_bytes=4, note="By LANTERN's authors; draws pictures."),
+    _llamagen("LlamaGen-T2I", "llamagen_drafter", 16),
+    _llamagen("LlamaGen-T2I-2", "llamagen2_drafter", 32),
 )  # fmt: skip
 """Pairs in both layouts of EAGLE-3 and in EAGLE-1's, smallest downloads within a target first, and targets that draft for
 themselves."""

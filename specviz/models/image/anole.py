@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, ChameleonForConditionalGeneration
 
 from specviz.errors import ModelUnavailable
+from specviz.models.image.codebook import direction_colours
 from specviz.models.image.image import LoadedImage
 from specviz.models.image.prompts import PromptRows, checked
 from specviz.models.loading_lock import exclusive_loading
@@ -89,12 +90,7 @@ class LoadedAnole(LoadedImage):
 
     @cached_property
     def _colours(self) -> Tensor:
-        """Float [code, rgb] from -1 to 1: the three main directions of the codebook, each by rank."""
-        centred = self.codebook.double() - self.codebook.double().mean(0)
-        _, _, axes = torch.linalg.svd(centred, full_matrices=False)
-        signs = axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()
-        ranks = (centred @ (axes * signs)[:3].T).argsort(0).argsort(0)
-        return (ranks.double() / max(1, len(ranks) - 1) * 2 - 1).float()
+        return direction_colours(self.codebook)
 
 
 def load_anole(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedAnole:

@@ -24,6 +24,20 @@ def places(codebook: Tensor) -> np.ndarray:
     return np.round((flat - low) / np.maximum(high - low, 1e-12) * 65535).astype("<u2")
 
 
+def direction_colours(codebook: Tensor) -> Tensor:
+    """Float [code, rgb] from -1 to 1: the three main directions of ``codebook`` [code, dim], each by rank."""
+    centred = codebook.double() - codebook.double().mean(0)
+    _, _, axes = torch.linalg.svd(centred, full_matrices=False)
+    signs = axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()
+    ranks = (centred @ (axes * signs)[:3].T).argsort(0).argsort(0)
+    return (ranks.double() / max(1, len(ranks) - 1) * 2 - 1).float()
+
+
+def coloured_by_direction(loaded: LoadedImage) -> bool:
+    """Whether the map's colours are not those of decoded codes: a CPU would decode a large codebook for minutes."""
+    return loaded.codes > _FEW and loaded.device.type == "cpu"
+
+
 @torch.inference_mode()
 def tiles(loaded: LoadedImage) -> Tensor:
     """Cell of each code among cells of the same code, float [code, row, column, rgb] from -1 to 1.
@@ -53,6 +67,9 @@ def _bytes(colour: Tensor) -> bytes:
 
 def codebook_map(loaded: LoadedImage, patches: Tensor | None = None) -> Codebook:
     """Places, colours and, where they are known, ``patches`` [code, row, column, rgb] of all codes, as the trace carries them."""
-    colours = (tiles(loaded) if patches is None else patches).mean((1, 2))
+    if patches is None and coloured_by_direction(loaded):
+        colours = direction_colours(loaded.codebook)
+    else:
+        colours = (tiles(loaded) if patches is None else patches).mean((1, 2))
     parts = [places(loaded.codebook).tobytes(), _bytes(colours), b"" if patches is None else _bytes(patches)]
     return Codebook(loaded.codes, *(base64.b64encode(part).decode() for part in parts))

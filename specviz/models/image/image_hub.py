@@ -20,6 +20,7 @@ from specviz.models.hub.modality import type_in
 from specviz.models.hub.prepare import prepare
 from specviz.models.image.anole import load_anole
 from specviz.models.image.image import LoadedImage
+from specviz.models.image.llamagen import load_llamagen
 from specviz.models.image.prompts import PromptRows, checked
 from specviz.models.loading_lock import exclusive_loading
 
@@ -52,17 +53,19 @@ class ChatPrompts:
 
 
 def load_hub_image(name: str, dtype: torch.dtype, device: torch.device, progress: Progress = silent) -> LoadedImage:
-    """The Janus or Anole model called ``name``. Raises ModelUnavailable when it is none or cannot be had."""
+    """The Janus, Anole or LlamaGen model called ``name``. Raises ModelUnavailable when it is none or cannot be had."""
     return _SHELF.get((name, str(dtype), str(device)), lambda: _load(name, prepare(name, progress), dtype, device))
 
 
 def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedImage:
     if type_in(folder) == "chameleon":
         return load_anole(name, folder, dtype, device)
+    if type_in(folder) == "llamagen":
+        return load_llamagen(name, folder, dtype, device)
     if type_in(folder) == "emu3":
         raise ModelUnavailable(
             f"{name} is an Emu3: it ends each row of a picture, and the picture, with tokens of its own, which no method here "
-            "drafts or forces yet; choose a Janus model, or Anole."
+            "drafts or forces yet; choose a Janus model, Anole or LlamaGen."
         )
     try:
         with exclusive_loading():

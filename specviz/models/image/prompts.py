@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from specviz.errors import BadInput
 
@@ -23,11 +24,14 @@ LONGEST_PROMPT = 2000
 @dataclass(frozen=True)
 class PromptRows:
     """Equally long token rows of one prompt; -1 in the unconditional one is padding that no token sees. ``unread`` is what of
-    the prompt did not fit, for the screen; empty mostly."""
+    the prompt did not fit, for the screen; empty mostly. ``embedded`` [row, place, hidden] are the rows as the model reads
+    them, where that is more than a token's own embedding; nothing behind the first ``unseen`` places sees them."""
 
     conditional: tuple[int, ...]
     unconditional: tuple[int, ...]
     unread: str = ""
+    embedded: Tensor | None = None
+    unseen: int = 0
 
 
 class PromptReader(Protocol):

@@ -20,6 +20,8 @@ from transformers import (
     Qwen3_5TextConfig,
     Qwen3Config,
     Qwen3ForCausalLM,
+    T5Config,
+    T5EncoderModel,
 )
 
 from specviz.__main__ import main, parser
@@ -78,7 +80,22 @@ def test_every_command_can_be_typed(pair: Pair) -> None:
         if words[0] == "python":
             assert words[1:3] == ["-m", "specviz"]
             parser().parse_args(words[3:])
-    assert sum("convert" in command for command in pair.commands) == pair.pickled
+    assert sum("convert" in command for command in pair.commands) == pair.pickled + sum("convert" in one for one in pair.gather)
+
+
+def test_parameters_of_llamagen_are_those_of_all_its_parts() -> None:
+    decoder = LlamaConfig(
+        vocab_size=16384, hidden_size=1280, intermediate_size=3584, num_hidden_layers=36, num_attention_heads=20
+    )
+    reader = T5Config(
+        vocab_size=32128, d_model=2048, d_kv=64, num_heads=32, d_ff=5120, num_layers=24, feed_forward_proj="gated-gelu"
+    )
+    with torch.device("meta"):
+        parts = [*LlamaForCausalLM(decoder).parameters(), *T5EncoderModel(reader).parameters()]
+    caption = 120 * 2048 + 1280 * 2048 + 1280 * 1280
+    pixels = 42_583_171  # of the decoder's half of VQ-16, counted from its layout
+    (entry,) = {pair.own.parameters for pair in PAIRS if pair.own is not None}
+    assert entry == sum(parameter.numel() for parameter in parts) + caption + pixels
 
 
 SEEING: dict[str, Any] = {

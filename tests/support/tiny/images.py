@@ -56,11 +56,11 @@ def tiny_image(
 
 
 def tiny_pair(
-    seed: int = 0, grid: int = 6, codes: int = CODES, layers: int = 2, device: str = "cpu"
+    seed: int = 0, grid: int = 6, codes: int = CODES, layers: int = 2, device: str = "cpu", dtype: torch.dtype = torch.float64
 ) -> tuple[LoadedImage, LoadedImage]:
     """A model and its partner of half the grid; both mean the same by a code."""
-    large = tiny_image(seed, grid, codes, layers=layers, device=device)
-    small = tiny_image(seed + 1, grid // 2, codes, device=device)
+    large = tiny_image(seed, grid, codes, dtype, layers, device=device)
+    small = tiny_image(seed + 1, grid // 2, codes, dtype, device=device)
     small.model.model.vqmodel.load_state_dict(large.model.model.vqmodel.state_dict())
     return large, replace(small, codebook=large.codebook, codebook_digest=large.codebook_digest)
 

@@ -31,16 +31,16 @@ class World:
 
     def __init__(
         self, guidance: float = 2.0, grid: int = 6, codes: int = 24, seed: int = 0, layers: int = 2,
-        device: str = "cpu", tier: str = "auto",
+        device: str = "cpu", tier: str = "auto", dtype: torch.dtype = torch.float64,
     ) -> None:  # fmt: skip
-        self.loaded, self.small = tiny_pair(seed, grid, codes, layers, device)
-        self.guidance = guidance
+        self.loaded, self.small = tiny_pair(seed, grid, codes, layers, device, dtype)
+        self.guidance, self.tier = guidance, tier
         self.target, self.prompt, _ = image_target(self.loaded, PROMPT, guidance, tier)
 
     def parts(self, warp: Warp) -> MethodResources:
         network = tiny_image_drafter(self.loaded)
         network.embedding, network.draft_ids = codes_first(self.loaded), None
-        small, prompt, _ = image_target(self.small, PROMPT, self.guidance, "auto")
+        small, prompt, _ = image_target(self.small, PROMPT, self.guidance, self.tier)
         samplers = tiny_samplers(self.loaded)
         silent = None if self.target.rows == 1 else (self.guidance, self.target.unconditional)
         return parts_for(self.target, warp).using(

@@ -1,0 +1,219 @@
+"""LlamaGen (Sun et al. 2024, arXiv 2406.06525): a Llama decoder over VQ codes, asked by a class or by a caption.
+
+transformers has no such class. The decoder is its Llama with rotary positions in two dimensions (``grid_rotary``); a picture
+follows one embedding of its class, or 120 places of a caption that a T5 read, padded on the left with places which nothing
+behind sees. The empty prompt is a class of its own, or 120 learned features. A folder holds
+
+    config.json          {"model_type": "llamagen", "block_size": codes in a picture}, or that of LANTERN's conversion
+    *.safetensors        the decoder, named as its authors store it, or as LANTERN does
+    vq/*.safetensors     the VQ tokenizer
+    t5/                  flan-t5-xl, for captions alone
+
+Published files are torch zips: ``python -m specviz convert`` makes such folders of them, on one's own machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from specviz.drafters.networks.grid_rotary import grid_rotary
+from specviz.errors import ModelUnavailable
+from specviz.models.hub.published import Repository, open_repository
+from specviz.models.image.captions import CaptionPrompts, load_captions
+from specviz.models.image.image import LoadedImage
+from specviz.models.image.image_classes import ClassPrompts
+from specviz.models.image.vq_decoder import VQDecoder, load_vq_decoder
+from specviz.models.loading_lock import exclusive_loading
+
+HEADS = {768: 12, 1024: 16, 1280: 20, 1536: 24, 2048: 32, 2560: 40, 3200: 32, 4096: 32}
+"""By width: the heads of its authors' models, whose checkpoints do not say."""
+CLASS_GUIDANCE, CAPTION_GUIDANCE = 4.0, 7.5
+"""What its authors' samplers take unless told."""
+_LABELS, _EMPTY = "cls_embedding.embedding_table.weight", "cls_embedding.uncond_embedding"
+_DROPPED = ("freqs_cis", "causal_mask")
+_LANTERN = {
+    "self_attn.o_proj": "attention.wo",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.down_proj": "feed_forward.w2",
+    "mlp.up_proj": "feed_forward.w3",
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+"""LANTERN's and transformers' names in a layer, and its authors'."""
+
+
+class GridRotary(nn.Module):
+    """Cosines and sines [row, place, size] of places, as transformers' Llama asks for them; kept in float32 at least."""
+
+    table: Tensor
+
+    def __init__(self, table: Tensor, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.register_buffer("table", table.to(torch.promote_types(dtype, torch.float32)), persistent=False)
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        # A node drafted behind the last cell is never kept: any place will do.
+        cosine, sine = self.table[:, position_ids.clamp_max(self.table.shape[1] - 1)]
+        return torch.cat((cosine, cosine), dim=-1).to(x.dtype), torch.cat((sine, sine), dim=-1).to(x.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedLlamaGen(LoadedImage):
+    """A LlamaGen. ``labels`` [class, hidden] embed what may be asked for, the last one nothing; empty where captions are read.
+    ``first`` is how many places precede the picture."""
+
+    decoder: VQDecoder
+    labels: Tensor
+    first: int
+
+    @property
+    def stack(self) -> Any:
+        return self.model.model
+
+    @property
+    def head(self) -> Any:
+        return self.model.lm_head
+
+    @property
+    def table(self) -> Tensor:
+        codes = self.model.get_input_embeddings().weight
+        return torch.cat((codes, self.labels)) if len(self.labels) else codes
+
+    @property
+    def side(self) -> int:
+        return self.grid * self.decoder.scale
+
+    def pixels(self, codes: Tensor) -> Tensor:
+        return self.decoder(codes, self.grid)
+
+
+def load_llamagen(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedLlamaGen:
+    """The model in ``folder``. Raises ModelUnavailable where a part of it is missing, or does not fit the others."""
+    stored = open_repository(str(folder))
+    tensors = _authors_names(stored)
+    config, grid, first = _config(stored, name, tensors)
+    model = _model(name, config, tensors).to(dtype)
+    turns = grid_rotary(first + grid * grid, grid, first, config.head_dim, config.rope_parameters["rope_theta"])
+    model.model.rotary_emb = GridRotary(turns, dtype)
+    model = model.to(device).eval().requires_grad_(False)
+    vq = sorted((folder / "vq").glob("*.safetensors"))
+    if not vq:
+        raise ModelUnavailable(
+            f"{name} has no VQ tokenizer: convert its authors' vq_ds16_c2i.pt (for captions vq_ds16_t2i.pt) with `python -m "
+            f"specviz convert FILE --out {folder / 'vq'}`."
+        )
+    decoder = load_vq_decoder(vq[0], config.vocab_size, device)
+    labels = torch.empty(0)
+    prompts: ClassPrompts | CaptionPrompts
+    if _LABELS in tensors:
+        labels = tensors[_LABELS].to(device, dtype)
+        prompts = ClassPrompts(len(labels) - 1)
+    else:
+        projection = [tensors[f"cls_embedding.cap_proj.fc{number}.weight"].to(device, dtype) for number in (1, 2)]
+        prompts = load_captions(name, folder / "t5", tensors[_EMPTY].to(device, dtype), projection)
+    return LoadedLlamaGen(
+        name=name, model=model, prompts=prompts, grid=grid, codes=config.vocab_size, first_code=0, codebook=decoder.codebook,
+        guidance=CLASS_GUIDANCE if len(labels) else CAPTION_GUIDANCE, device=model.device, dtype=dtype,
+        tokenizer_hash=prompts.digest, digest=name, codebook_digest=name, decoder=decoder, labels=labels, first=first,
+    )  # fmt: skip
+
+
+def _authors_names(stored: Repository) -> dict[str, Tensor]:
+    """Every tensor by the name that LlamaGen's authors give it, queries, keys and values in one."""
+    if "tok_embeddings.weight" in stored.files:
+        return {name: stored.tensor(name) for name in stored.files if not name.endswith(_DROPPED)}
+    if "model.cls_embedding.cap_proj.fc1.weight" not in stored.files and f"model.{_LABELS}" not in stored.files:
+        raise ModelUnavailable(f"{stored.name} holds no LlamaGen: it lacks what embeds a class or a caption.")
+    tensors: dict[str, Tensor] = {}
+    for original in stored.files:
+        name = original.removeprefix("model.").replace("embed_tokens.", "tok_embeddings.").replace("lm_head.", "output.")
+        for theirs, authors in _LANTERN.items():
+            name = name.replace(f".{theirs}.", f".{authors}.")
+        if "self_attn.q_proj" in name:
+            parts = [stored.tensor(original.replace("q_proj", f"{part}_proj")) for part in "qkv"]
+            tensors[name.replace("self_attn.q_proj", "attention.wqkv")] = torch.cat(parts)
+        elif not name.endswith(_DROPPED) and "self_attn." not in name:
+            tensors[name] = stored.tensor(original)
+    return tensors
+
+
+def _config(stored: Repository, name: str, tensors: Mapping[str, Tensor]) -> tuple[LlamaConfig, int, int]:
+    """The decoder's configuration, cells a row, and places before the picture."""
+    said = stored.config
+    missing = [
+        part
+        for part in ("tok_embeddings.weight", "output.weight", "norm.weight", "layers.0.feed_forward.w1.weight")
+        if part not in tensors
+    ]
+    if missing or not ({_LABELS, _EMPTY} & set(tensors)):
+        raise ModelUnavailable(f"{name} lacks {(*missing, _LABELS)[0]}: it is no LlamaGen, or not a whole one.")
+    codes, hidden = tensors["tok_embeddings.weight"].shape
+    cells = said.get("block_size")
+    grid = math.isqrt(cells) if isinstance(cells, int) and cells > 0 else 0
+    if grid == 0 or grid * grid != cells:
+        raise ModelUnavailable(
+            f"The config.json of {name} has block_size {cells!r}; it is the number of codes in a picture: 256, 576 or 1024 for "
+            "256, 384 or 512 pixels a side."
+        )
+    heads = said.get("num_attention_heads") or said.get("n_head") or HEADS.get(hidden)
+    if not isinstance(heads, int) or hidden % heads or hidden // heads % 4:
+        raise ModelUnavailable(f"The config.json of {name} does not say how many heads (num_attention_heads) its {hidden} have.")
+    first = 1 if _LABELS in tensors else len(tensors[_EMPTY])
+    if said.get("cls_token_num", first) != first:
+        raise ModelUnavailable(f"The config.json of {name} has cls_token_num {said['cls_token_num']}, and its weights {first}.")
+    layers = len({part.split(".")[1] for part in tensors if part.startswith("layers.")})
+    size = hidden // heads
+    kv_heads = (tensors["layers.0.attention.wqkv.weight"].shape[0] // size - heads) // 2
+    config = LlamaConfig(
+        vocab_size=codes, hidden_size=hidden, intermediate_size=len(tensors["layers.0.feed_forward.w1.weight"]), head_dim=size,
+        num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=kv_heads,
+        max_position_embeddings=first + grid * grid, rms_norm_eps=float(said.get("rms_norm_eps") or 1e-5),
+        rope_parameters={"rope_type": "default", "rope_theta": float(said.get("rope_base") or 10000.0)},
+    )  # fmt: skip
+    return config, grid, first
+
+
+def _model(name: str, config: LlamaConfig, tensors: Mapping[str, Tensor]) -> LlamaForCausalLM:
+    """transformers' Llama with these weights. Neighbouring channels turn together here, and halves of a head there."""
+    heads, kv_heads, size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    state = {
+        "model.embed_tokens.weight": tensors["tok_embeddings.weight"],
+        "model.norm.weight": tensors["norm.weight"],
+        "lm_head.weight": tensors["output.weight"],
+    }
+    for number in range(config.num_hidden_layers):
+        ours, theirs = f"model.layers.{number}.", f"layers.{number}."
+        try:
+            queries, keys, values = tensors[f"{theirs}attention.wqkv.weight"].split(
+                [part * size for part in (heads, kv_heads, kv_heads)]
+            )
+            state |= {f"{ours}{new}.weight": tensors[f"{theirs}{old}.weight"] for new, old in _LANTERN.items()}
+        except (KeyError, RuntimeError) as problem:
+            raise ModelUnavailable(
+                f"{name} lacks weights of layer {number}, or its heads are another number ({problem})."
+            ) from problem
+        state |= {
+            f"{ours}self_attn.q_proj.weight": _by_halves(queries, size),
+            f"{ours}self_attn.k_proj.weight": _by_halves(keys, size),
+            f"{ours}self_attn.v_proj.weight": values,
+        }
+    with exclusive_loading(), torch.device("meta"):
+        model = LlamaForCausalLM(config)
+    try:
+        model.load_state_dict(state, strict=True, assign=True)
+    except RuntimeError as problem:
+        raise ModelUnavailable(f"The weights of {name} do not fit each other: {str(problem)[:300]}") from problem
+    return model
+
+
+def _by_halves(weight: Tensor, size: int) -> Tensor:
+    """Rows of a projection [head * size, hidden] with even channels of each head before odd ones."""
+    return weight.unflatten(0, (-1, size // 2, 2)).transpose(1, 2).flatten(0, 2)

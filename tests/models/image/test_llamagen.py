@@ -1,0 +1,333 @@
+"""LlamaGen in a folder, asked by class or by caption, with LANTERN's published drafter: passes against the paper's formulas, and
+whole runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import AutoTokenizer, T5EncoderModel
+
+from specviz.errors import BadInput, ModelUnavailable
+from specviz.models.image.image_classes import ClassPrompts
+from specviz.models.image.image_hub import load_hub_image
+from specviz.models.image.llamagen import LoadedLlamaGen
+from specviz.requests.image import image_target
+from specviz.runner import run
+from tests.drafters.test_visual_context import Witness
+from tests.support.fakes.graphs import Graphs
+from tests.support.tiny import llamagen as tiny
+
+GRID = 5
+CLASS, CAPTION = "7", "Fox "
+SCALE = {False: 4.0, True: 7.5}
+
+
+def loaded_from(path: Path) -> LoadedLlamaGen:
+    loaded = load_hub_image(str(path), torch.float64, torch.device("cpu"))
+    assert isinstance(loaded, LoadedLlamaGen)
+    return loaded
+
+
+def prompt_rows(path: Path, captions: bool) -> tuple[list[Tensor], int]:
+    """Embeddings [place, hidden] of both rows, worked out from the files, and how many places are padding."""
+    tensors = {name: value.double() for name, value in tiny.decoder_tensors(captions).items()}
+    if not captions:
+        labels = tensors["cls_embedding.embedding_table.weight"]
+        return [labels[[7]], labels[[tiny.CLASSES]]], 0
+    ids = AutoTokenizer.from_pretrained(path / "t5")("fox")["input_ids"]
+    assert len(ids) == 4
+    with torch.inference_mode():
+        read = T5EncoderModel.from_pretrained(path / "t5", dtype=torch.float64)(torch.tensor([ids])).last_hidden_state[0]
+    unseen = tiny.PLACES - len(ids)
+    padded = torch.cat((torch.zeros(unseen, tiny.FEATURES, dtype=torch.float64), read))
+    first, second = (tensors[f"cls_embedding.cap_proj.fc{number}.weight"] for number in (1, 2))
+    rows = [padded, tensors["cls_embedding.uncond_embedding"]]
+    return [F.gelu(row @ first.T, approximate="tanh") @ second.T for row in rows], unseen
+
+
+@pytest.mark.parametrize("lantern", [False, True])
+@pytest.mark.parametrize("captions", [False, True])
+def test_a_picture_is_the_published_formulas_greedy_one(tmp_path: Path, captions: bool, lantern: bool) -> None:
+    path = tiny.folder(tmp_path / "target", GRID, captions, lantern)
+    asked = {"prompt": CAPTION if captions else CLASS, "dtype": "float64", "temperature": 0.0, "target": str(path)}
+    trace = run(method="autoregressive", **asked)
+    assert trace.end is not None and trace.end.reason == "budget", trace.end
+    tensors = tiny.decoder_tensors(captions)
+    rows, unseen = prompt_rows(path, captions)
+    codes: list[int] = []
+    for _ in range(GRID * GRID):
+        both = tiny.picture_states(tensors, rows, codes, GRID, unseen)
+        logits = tiny.guided([row[-1] @ tensors["output.weight"].double().T for row in both], SCALE[captions])
+        codes.append(int(logits.argmax()))
+    assert list(trace.end.output_ids) == codes and len(set(codes)) > 4
+    assert trace.run.grid == (GRID, GRID) and trace.run.guidance == SCALE[captions] and not trace.run.warnings
+
+
+@pytest.mark.parametrize("captions", [False, True])
+def test_a_tree_is_scored_as_its_paths_are_one_by_one(tmp_path: Path, captions: bool) -> None:
+    from specviz.engine.tree import DraftTree, TreeShape
+
+    path = tiny.folder(tmp_path / "target", GRID, captions)
+    target, prompt, _ = image_target(loaded_from(path), CAPTION if captions else CLASS, SCALE[captions], "eager")
+    session = target.open(target.context_length)
+    session.prefill([*prompt, 3, 9, 4])
+    parents, tokens = (-1, 0, 0, 1, 1, 2, 3), (8, 1, 2, 3, 4, 5, 6)
+    logits = session.score(DraftTree(TreeShape(parents), torch.tensor(tokens))).logits
+    tensors = tiny.decoder_tensors(captions)
+    rows, unseen = prompt_rows(path, captions)
+    for node, row in enumerate(logits):
+        at, line = node, []
+        while at >= 0:
+            line, at = [tokens[at], *line], parents[at]
+        both = tiny.picture_states(tensors, rows, [3, 9, 4, *line], GRID, unseen)
+        wanted = tiny.guided([one[-1] @ tensors["output.weight"].double().T for one in both], SCALE[captions])
+        torch.testing.assert_close(row, wanted, rtol=1e-4, atol=1e-4)  # transformers' norms pass through float32
+
+
+EXACT = [
+    ("eagle2", {"depth": 3, "width": 4, "nodes": 12, "rule": "match"}),
+    ("eagle", {"rule": "match"}),
+    ("speculative_jacobi", {"window": 4}),
+]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(("method", "values"), EXACT)
+def test_every_exact_method_draws_the_same_256_codes(tmp_path: Path, method: str, values: Any, temperature: float) -> None:
+    target = str(tiny.folder(tmp_path / "target", 16, captions=True, lantern=True))
+    asked = {"prompt": CAPTION, "dtype": "float64", "target": target, "temperature": temperature, "seed": 5}
+    plain = run(method="autoregressive", **asked)
+    draft = {} if method == "speculative_jacobi" else {"draft": str(tiny.drafter(tmp_path / "drafter", "t2i"))}
+    drafted = run(method=method, parameters=values, **draft, **asked)
+    assert drafted.end.output_ids == plain.end.output_ids or method == "speculative_jacobi" and temperature
+    assert len(plain.end.output_ids) == 256 and any(step.path for step in drafted.steps)
+    captured = run(method=method, parameters=values, **draft, **asked, tier="graph")
+    assert captured.run.tier == "graph" and captured.end.output_ids == drafted.end.output_ids
+
+
+@pytest.mark.parametrize("captions", [False, True])
+def test_prompts_of_any_length_replay_the_same_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, captions: bool) -> None:
+    """What is hidden of a caption is read anew by every pass."""
+    from specviz.engine.tree import DraftTree
+
+    graphs, captures = Graphs(monkeypatch), list[int]()
+    loaded = loaded_from(tiny.folder(tmp_path / "target", GRID, captions))
+    for prompt in ("fox", "a fox", "fo") if captions else ("7", "3", "0"):
+        rows = []
+        for tier in ("eager", "graph"):
+            target, ids, _ = image_target(loaded, prompt, 3.0, tier)
+            session = target.open(target.context_length)
+            session.prefill(ids[:-1]) if ids[:-1] else None
+            first = session.score(DraftTree.of([ids[-1], 3, 5, 7], [-1, 0, 0, 1])).logits.clone()
+            session.keep([0, 2])
+            second = session.score(DraftTree.of([7, 2], [-1, 0])).logits.clone()
+            rows.append(torch.cat((first, second, session.rewrite([7, 4], [0, 1]).logits)))
+            session.close()
+        torch.testing.assert_close(*rows, rtol=1e-5, atol=1e-5)  # rotations are of float32
+        captures.append(graphs.captures)
+    assert captures[0] > 0 and captures == captures[:1] * 3
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle2", "lantern", "lantern_pp"])
+@pytest.mark.parametrize("guidance", [None, 1.0])
+def test_classes_are_drafted_for_as_captions_are(tmp_path: Path, method: str, guidance: float | None) -> None:
+    target, draft = tiny.folder(tmp_path / "target", GRID), tiny.drafter(tmp_path / "drafter", "c2i", block_size=GRID**2)
+    asked = {"prompt": CLASS, "dtype": "float64", "target": str(target), "guidance": guidance, "temperature": 0.0}
+    trace = run(method=method, draft=str(draft), **asked)
+    assert trace.end is not None and trace.end.reason == "budget", trace.end
+    assert len(trace.end.output_ids) == GRID**2 and any(step.path for step in trace.steps)
+    if method.startswith("eagle"):
+        assert trace.end.output_ids == run(method="autoregressive", **asked).end.output_ids
+
+
+@pytest.mark.parametrize("method", ["lantern", "lantern_pp"])
+def test_the_relaxed_rules_take_the_codebooks_neighbours(tmp_path: Path, method: str) -> None:
+    target, draft = tiny.folder(tmp_path / "target", 16, captions=True), tiny.drafter(tmp_path / "drafter", "t2i")
+    trace = run(method=method, target=str(target), draft=str(draft), prompt=CAPTION, dtype="float64", temperature=1.0)
+    assert trace.end is not None and trace.end.reason == "budget", trace.end
+    assert len(trace.end.output_ids) == 256 and any(step.path for step in trace.steps)
+    assert trace.run.draft == str(draft)
+    loaded = loaded_from(target)
+    codes = tiny.vq_tensors()["quantize.embedding.weight"]
+    torch.testing.assert_close(loaded.codebook, codes / codes.norm(dim=-1, keepdim=True))
+
+
+@pytest.mark.parametrize("captions", [False, True])
+def test_the_drafter_is_lanterns_on_both_rows(tmp_path: Path, captions: bool) -> None:
+    from specviz.acceptance.match import Match
+    from specviz.drafters.guided_drafter import GuidedDrafter
+    from specviz.drafters.head_stepper import HeadStepper
+    from specviz.engine.controller import SingleDrafter
+    from specviz.engine.interfaces import Composition
+    from specviz.engine.sampling import Warp
+    from specviz.models.drafters.published_lantern import llamagen_head
+    from specviz.trees.dynamic import Dynamic
+    from tests.support.tiny.text import decode
+
+    path, scale = tiny.folder(tmp_path / "target", GRID, captions), SCALE[captions]
+    draft = tiny.drafter(tmp_path / "drafter", "t2i" if captions else "c2i", block_size=GRID**2)
+    loaded = loaded_from(path)
+    head = llamagen_head("eagle", str(draft), loaded)
+    target, prompt, _ = image_target(loaded, CAPTION if captions else CLASS, scale, "eager")
+    witness = Witness(GuidedDrafter(HeadStepper(head), scale, target.unconditional))
+    composition = Composition(SingleDrafter(witness, Dynamic(3, 4, 10)), Match(), head.config.taps)  # type: ignore[arg-type]
+    decode(target, composition, prompt, 12, Warp())  # type: ignore[arg-type]
+    roots = [(ids, row) for ids, drawn, row in witness.answers if not drawn and len(ids) > len(prompt)]
+    assert len(roots) >= 4
+    tensors, own = tiny.decoder_tensors(captions), load_file(draft / "model.safetensors")
+    rows, unseen = prompt_rows(path, captions)
+    for ids, row in roots:
+        codes = list(ids[len(prompt) :])
+        both = tiny.picture_states(tensors, rows, codes[:-1], GRID, unseen)
+        outputs = [tiny.drafted(own, codes, states, GRID, len(prompt))[-1] for states in both]
+        wanted = tiny.guided([output @ tensors["output.weight"].double().T for output in outputs], scale)
+        torch.testing.assert_close(row, wanted, rtol=1e-4, atol=1e-4)
+
+
+class Reference(torch.nn.Module):
+    """The pixel decoder as its paper draws it, of torch's modules, reading the same names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn, wide, narrow = torch.nn, 2 * tiny.VQ_CHANNELS, tiny.VQ_CHANNELS
+        self.quantize = nn.Module()
+        self.quantize.embedding = nn.Embedding(tiny.CODES, tiny.VQ_DIM)
+        self.post_quant_conv = nn.Conv2d(tiny.VQ_DIM, 16, 1)
+        d = self.decoder = nn.Module()
+        d.conv_in = nn.Conv2d(16, wide, 3, padding=1)
+        d.mid = nn.ModuleList([Residual(wide, wide), Cells(wide), Residual(wide, wide)])
+        d.conv_blocks = nn.ModuleList([nn.Module(), nn.Module()])
+        deep, shallow = d.conv_blocks
+        deep.res, deep.attn = nn.ModuleList([Residual(wide, wide) for _ in "ab"]), nn.ModuleList([Cells(wide) for _ in "ab"])
+        deep.upsample = nn.Module()
+        deep.upsample.conv = nn.Conv2d(wide, wide, 3, padding=1)
+        shallow.res = nn.ModuleList([Residual(wide, narrow), Residual(narrow, narrow)])
+        d.norm_out, d.conv_out = nn.GroupNorm(32, narrow, eps=1e-6), nn.Conv2d(narrow, 3, 3, padding=1)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        vectors = self.quantize.embedding.weight[codes]
+        x = self.post_quant_conv((vectors / vectors.norm(dim=-1, keepdim=True)).permute(2, 0, 1)[None])
+        x = self.decoder.conv_in(x)
+        for part in self.decoder.mid:
+            x = part(x)
+        deep, shallow = self.decoder.conv_blocks
+        for residual, cells in zip(deep.res, deep.attn, strict=True):
+            x = cells(residual(x))
+        x = deep.upsample.conv(x.repeat_interleave(2, 2).repeat_interleave(2, 3))
+        for residual in shallow.res:
+            x = residual(x)
+        x = self.decoder.norm_out(x)
+        return self.decoder.conv_out(x * x.sigmoid())[0].permute(1, 2, 0)
+
+
+class Residual(torch.nn.Module):
+    def __init__(self, into: int, out: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = torch.nn.GroupNorm(32, into, eps=1e-6), torch.nn.GroupNorm(32, out, eps=1e-6)
+        self.conv1, self.conv2 = torch.nn.Conv2d(into, out, 3, padding=1), torch.nn.Conv2d(out, out, 3, padding=1)
+        if into != out:
+            self.nin_shortcut = torch.nn.Conv2d(into, out, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm1(x)
+        h = self.norm2(self.conv1(h * h.sigmoid()))
+        h = self.conv2(h * h.sigmoid())
+        return h + (self.nin_shortcut(x) if hasattr(self, "nin_shortcut") else x)
+
+
+class Cells(torch.nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = torch.nn.GroupNorm(32, channels, eps=1e-6)
+        self.q, self.k, self.v, self.proj_out = (torch.nn.Conv2d(channels, channels, 1) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(x)
+        weights = (torch.einsum("cij,ckl->ijkl", self.q(h)[0], self.k(h)[0]) / x.shape[1] ** 0.5).flatten(2).softmax(-1)
+        mixed = torch.einsum("ijm,cm->cij", weights, self.v(h)[0].flatten(1))
+        return x + self.proj_out(mixed[None])
+
+
+def test_codes_become_the_pixels_of_the_vq_decoder(tmp_path: Path) -> None:
+    reference = Reference()
+    stored = {name: value for name, value in tiny.vq_tensors().items() if not name.startswith("encoder")}
+    reference.load_state_dict(stored)
+    loaded = loaded_from(tiny.folder(tmp_path / "target", GRID))
+    codes = torch.arange(GRID * GRID) % tiny.CODES
+    with torch.inference_mode():
+        wanted = reference(codes.view(GRID, GRID))
+    assert loaded.side == 2 * GRID and wanted.std() > 0.05
+    torch.testing.assert_close(loaded.pixels(codes), wanted, rtol=1e-4, atol=1e-4)
+    picture = loaded.picture(codes.tolist())
+    assert picture.shape == (2 * GRID, 2 * GRID, 3) and np.abs(picture - ((wanted.clamp(-1, 1) + 1) * 127.5).numpy()).max() < 1
+
+
+def test_a_caption_longer_than_its_places_is_told(tmp_path: Path) -> None:
+    path = tiny.folder(tmp_path / "target", GRID, captions=True)
+    trace = run(method="autoregressive", target=str(path), prompt="a Red  fox", dtype="float64", temperature=0.0)
+    assert [word for word in trace.run.warnings if "it did not read: ox" in word], trace.run.warnings
+    loaded = loaded_from(path)
+    short, spaced = loaded.prompts.rows("A fox"), loaded.prompts.rows(" a  FOX ")
+    assert short.conditional == spaced.conditional and short.unseen == 2 and len(short.conditional) == tiny.PLACES
+    assert [loaded.prompts.of(token) for token in short.conditional[:3]] == ["<pad>", "<pad>", "a"]
+
+
+def test_a_class_is_named_or_numbered() -> None:
+    prompts = ClassPrompts(1000)
+    for said, number in {"207": 207, "Golden  retriever": 207, "tinca tinca": 0, "toilet tissue": 999, "tiger cat": 282}.items():
+        assert prompts.rows(said).conditional == (number,) and prompts.rows(said).unconditional == (1000,), said
+    assert prompts.of(207) == "golden retriever" and prompts.of(1000) == "<no class>"
+    for said, words in {
+        "1000": "draws classes 0 to 999", "crane": r"134 \(crane\) or 517 \(crane\)", "golden retreiver": "golden retriever",
+        "a red fox in snow": "no class of ImageNet",
+    }.items():  # fmt: skip
+        with pytest.raises(BadInput, match=words):
+            prompts.rows(said)
+    with pytest.raises(BadInput, match="ask for a number from 0 to 9"):
+        ClassPrompts(10).rows("fox")
+
+
+def test_what_is_missing_or_does_not_fit_is_told(tmp_path: Path) -> None:
+    def refused(path: Path, words: str) -> None:
+        with pytest.raises(ModelUnavailable, match=words):
+            loaded_from(path)
+
+    bare = tiny.folder(tmp_path / "bare", GRID)
+    (bare / "vq" / "model.safetensors").rename(tmp_path / "away.safetensors")
+    refused(bare, "has no VQ tokenizer: convert .*vq_ds16_c2i.pt")
+    (bare / "vq" / "model.safetensors").write_bytes((bare / "model.safetensors").read_bytes())
+    refused(bare, "is no VQ tokenizer of LlamaGen's")
+    silent = tiny.folder(tmp_path / "silent", GRID, captions=True)
+    (silent / "t5" / "config.json").unlink()
+    refused(silent, "put google/flan-t5-xl into")
+    refused(tiny.folder(tmp_path / "odd", GRID, block_size=24), "block_size 24; it is the number of codes")
+    refused(tiny.folder(tmp_path / "heads", GRID, num_attention_heads=7), "does not say how many heads")
+    refused(tiny.folder(tmp_path / "places", GRID, cls_token_num=3), "cls_token_num 3, and its weights 1")
+    target = tiny.folder(tmp_path / "target", GRID)
+    for kind, settings, words in (
+        ("t2i", {}, "256 codes asked for by captions, and .* draws 25 by classes"),
+        ("c2i", {}, "576 codes asked for by classes, and .* draws 25 by classes"),
+        ("none", {}, "input_type 'none'"),
+        ("c2i", {"block_size": 25, "rope_theta": 5000.0}, "has rope_theta 5000.0"),
+    ):
+        draft = tiny.drafter(tmp_path / f"{kind}{len(settings)}{len(words)}", kind, **settings)
+        with pytest.raises(ModelUnavailable, match=words):
+            run(method="eagle2", target=str(target), draft=str(draft), prompt=CLASS, dtype="float64")
+
+
+def test_a_large_codebook_on_a_cpu_is_mapped_by_its_directions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from specviz.models.image import codebook
+
+    monkeypatch.setattr(codebook, "_FEW", tiny.CODES - 1)
+    trace = run(method="autoregressive", target=str(tiny.folder(tmp_path / "target", GRID)), prompt=CLASS, temperature=0.0)
+    assert any("The finished picture is decoded" in word for word in trace.run.warnings)
+    colours = codebook.direction_colours(loaded_from(tmp_path / "target").codebook)
+    assert sorted(colours[:, 0].tolist()) == pytest.approx(np.linspace(-1, 1, tiny.CODES).tolist())
+    assert trace.run.codebook is not None and trace.end is not None and trace.end.picture

@@ -1,0 +1,182 @@
+"""Pictures in the graph tier: the same codes as eagerly, from passes captured once, whoever asks for them."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from specviz.engine import tiers
+from specviz.engine.run_state import RunState
+from specviz.engine.sampling import Warp
+from specviz.engine.tree import DraftTree
+from specviz.errors import BadInput
+from specviz.requests.image import image_target
+from specviz.targets.image import ImageSession, ImageTarget
+from tests.support.emulated_cuda import emulated_cuda
+from tests.support.fakes.graphs import SECONDS, Graphs
+from tests.support.worlds.image import PROMPT, WARM, World, plain_rows
+
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "alone": ("autoregressive", {}),
+    "fixed tree": ("eagle", {"tree": "published"}),
+    "matched": ("eagle2", {"nodes": 12, "rule": "match"}),
+    "dynamic tree": ("eagle2", {"nodes": 12}),
+    "lantern": ("lantern", {"delta": 0.3, "nodes": 20}),
+    "lantern++": ("lantern_pp", {"factor": 3.0, "tree": "57"}),
+    "window": ("speculative_jacobi", {"window": 8}),
+    "rewritten rows": ("mulo_sd", {"tau": 0.3, "pool": 4}),
+    "lone islands": ("mulo_sd", {"tau": 0.1, "pool": 4, "rows": 2, "radius": 0}),
+    "stale rows": ("mulo_sd", {"tau": 0.1, "pool": 4, "radius": 0, "cache": "stale"}),
+}
+WARPS = {"greedy": Warp(), "warm": WARM}
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> Graphs:
+    return Graphs(monkeypatch)
+
+
+@cache
+def eager(which: str, warped: str, guidance: float) -> list[int]:
+    return World(guidance, tier="eager").draw(*METHODS[which], WARPS[warped]).ids
+
+
+@pytest.mark.parametrize("guidance", [1.0, 3.0])
+@pytest.mark.parametrize("warped", list(WARPS))
+@pytest.mark.parametrize("which", list(METHODS))
+def test_the_graph_tier_draws_the_eager_tiers_picture(which: str, warped: str, guidance: float) -> None:
+    world = World(guidance, tier="graph")
+    assert world.target.tier == "graph"
+    assert world.draw(*METHODS[which], WARPS[warped]).ids == eager(which, warped, guidance)
+
+
+@pytest.mark.parametrize("guidance", [1.0, 3.0])
+@pytest.mark.parametrize("which", list(METHODS))
+def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
+    which: str, guidance: float, graphs: Graphs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = RunState.deferred_steps
+    monkeypatch.setattr(RunState, "deferred_steps", lambda run, deferred: plain(run, True))
+    assert World(guidance, tier="graph").draw(*METHODS[which]).ids == eager(which, "warm", guidance)
+    assert graphs.replays > 5
+
+
+def test_ten_runs_and_their_baselines_capture_each_shape_once(graphs: Graphs) -> None:
+    world, counts = World(tier="graph"), []
+    for seed in range(10):
+        for which in ("lantern", "alone"):
+            run = world.draw(*METHODS[which], WARM, seed)
+            counts.append(run.outcome.captures)
+            spent = run.outcome.prefill_ns + sum(step.time.total + step.time.aside for step in run.steps)
+            assert spent < SECONDS * 1e9, "capturing is on no run's clock"
+    (lease,) = tiers.LEASES._idle[world.loaded.model]
+    assert graphs.captures == sum(counts) == len({(columns, width) for _, _, columns, width in lease.graphs})
+    assert not any(counts[1::2]), "the last code of a picture leaves no tree, so a method's run has a baseline's pass"
+    assert counts[0] > 1 and not any(counts[6:]), "only a tree that is cut short by the end may come later"
+    assert graphs.pools == 1
+
+
+def test_a_block_is_repaired_from_graphs_that_the_next_picture_replays(graphs: Graphs) -> None:
+    world = World(tier="graph")
+    first, again = (world.draw(*METHODS["lone islands"]) for _ in range(2))
+    assert first.outcome.captures > 2 and again.outcome.captures == 0 and again.ids == first.ids
+    assert any(step.passes > 2 for step in again.steps)
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+def test_runs_of_other_guidances_take_turns_on_a_model_and_do_not_meet(tier: str, graphs: Graphs) -> None:
+    world = World(tier=tier)
+    for guidance in (2.0, 1.0, 5.0, 2.0, 1.0):
+        target, prompt, _ = image_target(world.loaded, PROMPT, guidance, tier)
+        session = target.open(40)
+        session.prefill(prompt[:-1])
+        session.score(DraftTree.of([prompt[-1], 3, 5], [-1, 0, 0]))
+        session.keep([0, 2])
+        row = session.score(DraftTree.of([7], [-1])).logits[0]
+        expected = plain_rows(world.loaded, target, prompt, [5, 7])[-1]
+        assert torch.allclose(row, expected, atol=1e-9)
+        session.close()
+
+
+def test_a_pass_says_how_wide_it_really_is() -> None:
+    assert World(tier="graph").target.open(40).padded(9) == 16 and World(tier="eager").target.open(40).padded(9) == 9
+
+
+def test_a_larger_tree_than_there_is_room_for_makes_the_cache_grow_and_drops_its_graphs(graphs: Graphs) -> None:
+    world = World(tier="graph")
+    session = world.target.open(world.target.context_length)
+    session.prefill(world.prompt[:-1])
+    small, wide = DraftTree.of([world.prompt[-1]], [-1]), DraftTree.of([world.prompt[-1], *([3] * 299)], [-1] + [0] * 299)
+    before = session.score(small).logits.clone()
+    assert session._graph is not None
+    lease = session._graph.lease
+    capacity = lease.cache.capacity
+    assert torch.allclose(before[0], session.score(wide).logits[0], atol=1e-9)
+    assert lease.cache.capacity > capacity and len(lease.graphs) == 1
+    assert torch.allclose(session.score(small).logits, before, atol=1e-9)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_captured_pass_needs_no_numbers_at_all(attention: str, padded: bool) -> None:
+    """On a device without memory, where whatever looks at a value fails, and so does a tensor from elsewhere."""
+    loaded = World(tier="eager").loaded
+    loaded.model.set_attn_implementation(attention)
+    model, table = loaded.model.to("meta"), torch.empty(40, 32, dtype=torch.float64, device="meta")
+    target = ImageTarget(model, "tiny", table, 24, (-1, 30, 31) if padded else (30, 30, 31), 36, 2.0, "graph")
+    session = target.open(36, taps=(1, 2))
+    assert session._graph is not None
+    for work in (session._graph._pass, session._graph._rewriting_pass):
+        logits, hidden = work(tiers.Inputs.of(8, torch.device("meta"), 2, 2), 256)
+        assert logits.shape == (8, 24) and logits.is_meta and hidden[1].shape == hidden[2].shape == (8, 64)
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+def test_a_pass_its_repair_and_its_commit_never_wait_for_the_device(tier: str) -> None:
+    with emulated_cuda() as device:
+        world = World(device="cuda", tier=tier)
+        session = world.target.open(world.target.context_length)
+        session.prefill(world.prompt[:-1])
+        before, after = [world.prompt[-1], 3, 5, 7], [world.prompt[-1], 4, 5, 8]
+
+        def round_of(session: ImageSession) -> None:
+            session.score(DraftTree.of(before, range(-1, 3), "cuda"))
+            session.rewrite(after, [1, 3])
+            session.rewind(session.length)
+            session.score(DraftTree.of([before[0], 3, 5], [-1, 0, 0], "cuda"))
+            session.keep([0, 2])
+            session.rewind(session.length - 2)
+
+        round_of(session)
+        waits, captures = device.waits, device.captures
+        round_of(session)
+        assert (device.waits - waits, device.captures - captures) == (0, 0)
+        assert (captures > 0) == (tier == "graph")
+
+
+def test_a_released_model_takes_its_graphs_along(graphs: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As on a GPU, where a graph knows addresses and no objects.
+    monkeypatch.setattr(tiers, "captured", lambda call, device, pool: (int, call()))
+    world = World(tier="graph")
+    session = world.target.open(40)
+    session.prefill(world.prompt[:-1])
+    session.score(DraftTree.of([world.prompt[-1]], [-1]))
+    session.close()
+    kept = weakref.ref(tiers.LEASES._idle[world.loaded.model][0].cache)
+    gone = weakref.ref(world.loaded.model)
+    del world, session
+    gc.collect()
+    assert gone() is None and kept() is None
+
+
+def test_a_model_whose_positions_the_host_computes_is_refused_with_the_reason() -> None:
+    loaded = World().loaded
+    loaded.model.config.text_config.rope_parameters = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    with pytest.raises(BadInput, match="dynamic rotary positions are computed on the host"):
+        image_target(loaded, PROMPT, 2.0, "graph")
+    assert image_target(loaded, PROMPT, 2.0, "eager")[0].tier == "eager"
