@@ -20,7 +20,7 @@ from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
 from specviz.engine.stop import pieces
-from specviz.engine.to_device import to_device
+from specviz.engine.to_device import moved, to_device
 from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Note
 
@@ -351,7 +351,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         mask[:, : self._committed] = True
         for row, node in enumerate(nodes):
             mask[row, list(self._ancestry[node])] = True
-        return mask.to(device)
+        return moved(mask, device)
 
     @staticmethod
     def _depth(parents: Sequence[int], node: int) -> int:

@@ -122,6 +122,8 @@ class FixedLevels:
         self._features: dict[int, Tensor] = {}
         self._asked: dict[tuple[int, int], Tensor] = {}
         """Tokens and parents of a level that is asked in a step of its own, int64 [2, row], by level and number of rows."""
+        self._below: Tensor | None = None
+        """Token and parent of a node that no level had, int64 [2, 1]."""
         self._given: dict[Hashable, Tensor] = {}
         self._captured: dict[Hashable, tuple[Captured[Any], _Level]] = {}
         self._rows = 0
@@ -183,11 +185,12 @@ class FixedLevels:
 
     def output_below(self, level: int, row: int, token: int) -> Tensor:
         """As :meth:`EagerLevels.output_below`."""
-        place = (level, 0)
-        if place not in self._asked:
-            self._asked[place] = torch.zeros(2, 1, dtype=torch.long, device=self._device)
-        self._asked[place].copy_(to_device([[token], [row]], self._device))
-        self.step(("below", level), partial(self.below, self._asked[place][0], self._asked[place][1], level))
+        if self._below is None:
+            self._below = torch.zeros(2, 1, dtype=torch.long, device=self._device)
+        self._below.copy_(to_device([[token], [row]], self._device))
+        # What it reads is where the levels of this round are, which those of another kind of tree are not.
+        key = ("below", id(self._trail[level]), id(self._trail[-1]))
+        self.step(key, partial(self.below, self._below[0], self._below[1], level))
         return self.output(-1, 0)
 
     def output(self, level: int, row: int) -> Tensor:

@@ -7,7 +7,7 @@ own embedding or with that of the prompt's placeholder, as feature drafters for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -107,7 +107,7 @@ class View:
 
     def places(self, places: Tensor) -> Tensor:
         """Places in the whole text of places [row] in the view."""
-        kept_places = self._places.to(places.device)
+        kept_places = self._places = self._places.to(places.device)
         inside = kept_places[places.clamp(max=len(kept_places) - 1)]
         return torch.where(places < len(kept_places), inside, places + (self._length - len(kept_places)))
 
@@ -135,6 +135,17 @@ class TextAlone:
 
     def calls(self) -> int:
         return self._drafter.calls()
+
+    @property
+    def levels(self) -> Callable[[Context], Any] | None:
+        """The drafter's own levels, None where it is asked by tokens that the host knows."""
+        own = getattr(self._drafter, "levels", None)
+        return None if own is None else lambda context: own(self._view.context(context))
+
+    @property
+    def placed(self) -> Callable[[Mapping[int, tuple[int, int]]], None] | None:
+        """As the drafter's own, where it wants to know."""
+        return getattr(self._drafter, "placed", None)
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]

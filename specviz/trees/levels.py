@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import Context
@@ -74,8 +75,9 @@ class HostLevels:
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         """As the drafter's own, its level's nodes numbered behind all above. Raises NoFurther where it cannot go on."""
         nodes = list(range(len(self._tokens), len(self._tokens) + len(tokens)))
-        self._tokens += tokens.tolist()
-        self._parents += [self._above[row] for row in parents.tolist()]
+        listed, rows = torch.stack((tokens, parents)).tolist()
+        self._tokens += listed
+        self._parents += [self._above[row] for row in rows]
         self._above = nodes
         logits = self._drafter.logits(self._context, self._tokens, self._parents, nodes)
         if logits is None:

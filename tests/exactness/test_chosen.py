@@ -91,6 +91,8 @@ def test_a_perfect_arm_is_accepted_whole_and_a_silent_one_not_at_all() -> None:
     target, text = tiny_target(), baseline("eager", torch.float64, GREEDY)
 
     class Told(JudgedModel):
+        levels = None
+
         def rows(
             self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
         ) -> list[Proposal | None]:
@@ -219,7 +221,7 @@ def test_copying_in_hindsight_is_what_copying_would_have_done() -> None:
     drafter, found = JudgedCopy(2, 1, 3), {}
     context = Context(text[:4], 4, 0, GREEDY, Noise(0), torch.device("cpu"), 100)
     drafter.begin(context, None)
-    judged = drafter.judged(context, text[4:], None)
+    judged = drafter.hindsight(context, text[4:], None).judged([])
     for start in range(4, 12):
         found[start] = [judged(start, place)[1] for place in range(start, min(12, start + 3))]
     assert found[4] == [0.0, 0.0, 0.0], "9 had not been seen before"

@@ -36,6 +36,8 @@ MOST_WAITS = 4
 """Synchronisations a step, of any method."""
 EAGLE3 = {"depth": 5, "rule": "match"}
 EAGLE3_CALLS, EAGLE3_WAITS = 60, 2
+DRAWN = {"depth": 5, "nodes": 24}
+"""A tree of drawn tokens of this size, as what pays is another one on every machine."""
 
 
 @dataclass
@@ -182,3 +184,4 @@ def _goals(report: Report, bench: Bencher, device: CountingDevice) -> None:
         report.add(Row(f"{named}: aten calls outside graphs, a step", calls, "calls", EAGLE3_CALLS, at_most=True))
         waits = max(step.total("waits") for step in steps)
         report.add(Row(f"{named}: synchronisations a step", waits, "", EAGLE3_WAITS, at_most=True))
+    report.add(row("eagle3, depth 5, 24 nodes drawn, T = 1", _steps(bench, device, "eagle3", 1.0, parameters=DRAWN)))

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from specviz.drafters.cross_stepper import CrossCache, CrossStepper
 from specviz.drafters.feature_drafter import FeatureDrafter
+from specviz.drafters.feature_levels import EagerLevels, FixedLevels
 from specviz.drafters.visual_context import EMBEDDINGS, Layout, View
 from specviz.engine.interfaces import Context, Pick, TargetPass
 from specviz.trace.notes.images import AttentionEntropyNote, AttentionLook
@@ -45,7 +46,6 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
     """``share`` of the visual tokens stays. ``taps`` are what the network and ``looking`` read of the target."""
 
     _stepper: CrossStepper
-    levels = None  # type: ignore[assignment]  # what its rows look at is told by tokens, so the host has to know them
 
     def __init__(self, network: CrossStepper, layout: Layout, looking: ReadsAttention, share: float) -> None:
         super().__init__(network)
@@ -76,6 +76,16 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         super().begin(view.context(context), prefill)
         self._embeddings = self._thoughts = None
         self._forget()
+
+    @property
+    def levels(self) -> Callable[[Context], EagerLevels | FixedLevels | None] | None:  # type: ignore[override]
+        """As the feature drafter's, on the shortened prompt. None while notes are recorded: what rows look at is told by tokens,
+        so the host has to know them."""
+        if self._stepper.watched is not None:
+            return None
+        assert self._view is not None
+        view = self._view
+        return lambda context: FeatureDrafter.levels(self, view.context(context))
 
     def _chosen(self, hidden: Hidden) -> tuple[int, ...]:
         """The visual places that stay, ascending."""

@@ -7,7 +7,7 @@ stands in, and for prompt lookup, whose chain from a start is one point mass aft
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
@@ -20,7 +20,17 @@ from specviz.engine.to_device import to_device
 
 Share = tuple[float, float]
 Judged = Callable[[int, int], Share]
+"""Start of a chain and place of a token to what the chain's distribution shares with the target's there."""
 NOTHING: Share = (0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Hindsight:
+    """What a drafter has to know of a round, float64 tensor or None, and what it makes of these numbers on the host: so all
+    drafters are told in one copy."""
+
+    asked: Tensor | None
+    judged: Callable[[Sequence[float]], Judged]
 
 
 class JudgedModel(LanguageModelDrafter):
@@ -37,17 +47,22 @@ class JudgedModel(LanguageModelDrafter):
         self._shares, self._hindsight_calls = {}, 0
 
     @torch.inference_mode()
-    def judged(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Judged:
+    def hindsight(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Hindsight:
         first = len(context.ids)
         for place in [place for place in self._shares if place < first - self._ahead]:
             del self._shares[place]
         text = [*context.ids, *emitted[:-1]]
+        asked = None
         if len(text) < self._context_length:
             rows = context.warp.probabilities(self._along(text, first - 1))
-            self._shares.update(
-                zip(range(first, first + len(emitted)), self._compared(rows, emitted, distributions), strict=True)
-            )
-        return lambda start, place: self._shares.get(place, NOTHING)
+            asked = self._compared(rows, emitted, distributions)
+
+        def judged(told: Sequence[float]) -> Judged:
+            shared, ratio = told[: len(told) // 2], told[len(told) // 2 :]
+            self._shares.update(zip(range(first, first + len(shared)), zip(shared, ratio, strict=True), strict=True))
+            return lambda start, place: self._shares.get(place, NOTHING)
+
+        return Hindsight(asked, judged)
 
     def _along(self, text: list[int], start: int) -> Tensor:
         """Logits [token, support] after each token from ``start`` on; the cache then holds all of ``text``."""
@@ -68,22 +83,21 @@ class JudgedModel(LanguageModelDrafter):
         count, self._hindsight_calls = self._hindsight_calls, 0
         return count
 
-    def _compared(self, rows: Tensor, emitted: Sequence[int], distributions: Tensor | None) -> list[Share]:
+    def _compared(self, rows: Tensor, emitted: Sequence[int], distributions: Tensor | None) -> Tensor:
+        """What both distributions share at each token, and the ratio that was realised, float64 [2, emitted]."""
         assert self._model is not None
         support = self._model.support
         if support is None:
             support = torch.arange(rows.shape[-1], device=rows.device)
         written = to_device(list(emitted), rows.device)
         if distributions is None:
-            right = (support[rows.argmax(-1)] == written).tolist()
-            return [(float(correct), float(correct)) for correct in right]
+            return (support[rows.argmax(-1)] == written).double().expand(2, -1)
         shared = torch.minimum(distributions[:, support], rows).sum(-1)
         inside = support[None] == written[:, None]
         draft_p = (rows * inside).sum(-1)
         target_p = distributions.gather(-1, written[:, None])[:, 0]
         ratio = (draft_p / target_p.clamp_min(1e-30)).clamp_max(1.0)
-        both = torch.stack((shared.clamp_max(1.0), ratio)).tolist()
-        return list(zip(*both, strict=True))
+        return torch.stack((shared.clamp_max(1.0), ratio)).double()
 
 
 class JudgedCopy(PromptCopy):
@@ -99,11 +113,12 @@ class JudgedCopy(PromptCopy):
         super().begin(context, prefill)
         self._chains, self._shares, self._hindsight_calls = {}, {}, 0
 
-    def judged(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Judged:
+    def hindsight(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Hindsight:
         first = len(context.ids)
         self._chains = {start: chain for start, chain in self._chains.items() if start > first - self.length}
         self._shares = {pair: share for pair, share in self._shares.items() if pair[0] in self._chains}
         text = [*context.ids, *emitted]
+        guesses: dict[tuple[int, int], int] = {}
         for place in range(first, first + len(emitted)):
             self._index(text[:place])
             known = replace(context, ids=text[:place], max_depth=context.max_depth - (place - first))
@@ -111,11 +126,20 @@ class JudgedCopy(PromptCopy):
             self._hindsight_calls += 1
             for start, chain in self._chains.items():
                 if place - start < len(chain):
-                    guess = chain[place - start]
-                    right = float(guess == text[place])
-                    shared = right if distributions is None else float(distributions[place - first, guess])
-                    self._shares[start, place] = shared, right
-        return lambda start, place: self._shares.get((start, place), NOTHING)
+                    guesses[start, place] = chain[place - start]
+        asked = None
+        if distributions is not None and guesses:
+            vocab = distributions.shape[1]
+            wanted = [(place - first) * vocab + guess for (_, place), guess in guesses.items()]
+            asked = distributions.flatten().index_select(0, to_device(wanted, distributions.device)).double()
+
+        def judged(told: Sequence[float]) -> Judged:
+            right = {pair: float(guess == text[pair[1]]) for pair, guess in guesses.items()}
+            shared = told or list(right.values())
+            self._shares.update({pair: (share, right[pair]) for pair, share in zip(guesses, shared, strict=True)})
+            return lambda start, place: self._shares.get((start, place), NOTHING)
+
+        return Hindsight(asked, judged)
 
     def hindsight_calls(self) -> int:
         """Look-ups in hindsight since the last call of this."""

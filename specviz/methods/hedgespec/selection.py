@@ -6,31 +6,30 @@ that did not draft, so the choice has full information. A chooser that is not in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, Generic, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import Context, Draft, Drafter, Round, TargetPass, TreeBuilder
 from specviz.engine.sampling import EXTRA
 from specviz.engine.to_device import to_device
-from specviz.methods.hedgespec.counterfactual import DelayQueue, Share, expected_length
+from specviz.methods.hedgespec.counterfactual import DelayQueue, expected_length
+from specviz.methods.hedgespec.evaluable import Hindsight, Judged
 from specviz.methods.hedgespec.online_learners import Chooser
 from specviz.trace.notes.base import plain
 from specviz.trace.notes.models import DrafterSelectionNote, Waiting
 from specviz.trace.schema import Note
 
-Judged = Callable[[int, int], Share]
-"""Start of a chain and place of a token to what the chain's distribution shares with the target's there."""
-
 
 class EvaluableDrafter(Drafter, Protocol):
     """A drafter that can say what it would have drafted along a text."""
 
-    def judged(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Judged:
+    def hindsight(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Hindsight:
         """Of the tokens ``emitted`` after ``context.ids``; ``distributions`` [emitted, vocab] are the target's warped
         distributions, None where it is greedy. Answers for any start not further back than a chain is long."""
 
@@ -103,7 +102,7 @@ class DrafterSelector:
         if self.chooser.full_information or context.record_notes:
             with nullcontext() if self.chooser.full_information else context.untimed:
                 distributions = self._distributions(finished)
-                judged = [arm.drafter.judged(context, emitted, distributions) for arm in self.arms]
+                judged = _told([arm.drafter.hindsight(context, emitted, distributions) for arm in self.arms])
                 settled = self._settle(context.position + 1, len(emitted), judged)
             forwards = sum(arm.drafter.hindsight_calls() for arm in self.arms)
             self._hindsight_calls = forwards if self.chooser.full_information else 0  # a bandit's are for the screen alone
@@ -153,6 +152,13 @@ class DrafterSelector:
     def close(self) -> None:
         for arm in self.arms:
             arm.drafter.close()
+
+
+def _told(hindsights: Sequence[Hindsight]) -> list[Judged]:
+    """What each drafter answers, from one copy of what all of them have to know."""
+    parts = [one.asked.flatten() for one in hindsights if one.asked is not None]
+    numbers = iter(torch.cat(parts).tolist() if parts else ())
+    return [one.judged(list(islice(numbers, 0 if one.asked is None else one.asked.numel()))) for one in hindsights]
 
 
 def _last(probabilities: Sequence[float]) -> int:
