@@ -48,13 +48,15 @@ class Ledger:
 class Checked(LanguageModelDrafter):
     """After every distribution it gives, what its model holds must be the very text that the distribution is about."""
 
-    def rows(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> list[object]:
-        found = super().rows(context, tokens, parents, nodes)
-        if found != [None]:
-            assert self._model is not None
-            assert self._model.text == [*context.ids, *tokens[1:]]
-            self.asked = getattr(self, "asked", 0) + 1
-        return found
+    asked = 0
+
+    def _after(self, context: Context, token: Tensor | None) -> Tensor:
+        self.chain = [] if token is None else [*self.chain, int(token)]
+        logits = super()._after(context, token)
+        assert self._model is not None
+        assert self._model.text == [*context.ids, *self.chain]
+        self.asked += 1
+        return logits
 
 
 @pytest.mark.parametrize("warp", [Warp(), Warp(0.9)], ids=["greedy", "warm"])

@@ -26,6 +26,7 @@ from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition, Context, Proposal, TargetPass
 from specviz.engine.sampling import ACCEPT, TARGET, Noise, Warp
 from specviz.engine.tree import DraftTree, chain
+from specviz.methods.hedgespec.evaluable import Hindsight
 from specviz.methods.hedgespec.method import recalled
 from specviz.methods.hedgespec.online_learners import ExponentialWeights, NormalHedge, UpperConfidence
 from specviz.methods.hedgespec.selection import Arm, DrafterSelector
@@ -85,7 +86,7 @@ class Table(NullDrafter):
     def calls(self) -> int:
         return 1
 
-    def judged(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Any:
+    def hindsight(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Hindsight:
         text = [*context.ids, *emitted]
 
         def shared(start: int, place: int) -> tuple[float, float]:
@@ -93,7 +94,7 @@ class Table(NullDrafter):
             overlap = float(torch.minimum(self.distributions[text[place - 1]], distributions[place - len(context.ids)]).sum())
             return overlap, overlap
 
-        return shared
+        return Hindsight(None, lambda numbers: shared)
 
     def hindsight_calls(self) -> int:
         return 0

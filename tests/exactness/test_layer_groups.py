@@ -128,20 +128,21 @@ class _Watched(GroupedDrafter):
 
     worst, checked, fuzziest = 0.0, 0, 0.0
 
-    def rows(self, context: Context, tokens: Any, parents: Any, nodes: Any) -> list[Proposal | None]:
-        found = super().rows(context, tokens, parents, nodes)
-        assert self._model is not None and found[0] is not None
+    def _after(self, context: Context, token: Tensor | None) -> Tensor:
+        self.chain = [] if token is None else [*self.chain, int(token)]
+        found = super()._after(context, token)
+        assert self._model is not None
         fresh = self._grouped.open(200)
         wanted = fresh.extend(context.ids, False)
-        if len(tokens) == 1:
+        if not self.chain:
             self._note(self._model.entries(0, len(context.ids)), fresh.entries(0, len(context.ids)))
-        for token in tokens[1:]:
-            wanted = fresh.extend([token], True)
-        self._note(found[0].probability, context.warp.log_probabilities(wanted).exp())
-        if len(tokens) > 1:
-            after = len(context.ids), len(context.ids) + len(tokens) - 1
+        for drafted in self.chain:
+            wanted = fresh.extend([drafted], True)
+        self._note(found.softmax(-1), wanted.softmax(-1))
+        if self.chain:
+            after = len(context.ids), len(context.ids) + len(self.chain)
             plain = self._grouped.open(200)
-            plain.extend([*context.ids, *tokens[1:]], False)
+            plain.extend([*context.ids, *self.chain], False)
             type(self).fuzziest = max(self.fuzziest, float((plain.entries(*after) - fresh.entries(*after)).abs().max()))
         return found
 

@@ -58,6 +58,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         self._map: AttentionEntropyNote | None = None
         self._noted: list[tuple[tuple[int, ...], Tensor]] = []
         self._aside: AbstractContextManager[None] = nullcontext()
+        self._far = False
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         if prefill is None:
@@ -65,7 +66,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         self._kept_places = self._chosen(prefill.hidden)
         kept_places = frozenset(self._kept_places)
         view = self._view = View(self._layout.length, [place for place in self._layout.visual if place not in kept_places])
-        self._aside, self._map = context.untimed, None
+        self._aside, self._map, self._far = context.untimed, None, context.device.type != "cpu"
         if context.record_notes:
             with context.untimed:
                 self._map = self._attention.entropy_note(prefill.hidden)
@@ -80,8 +81,8 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
     @property
     def levels(self) -> Callable[[Context], EagerLevels | FixedLevels | None] | None:  # type: ignore[override]
         """As the feature drafter's, on the shortened prompt. None while notes are recorded: what rows look at is told by tokens,
-        so the host has to know them."""
-        if self._stepper.watched is not None:
+        so the host has to know them; and None on a CPU, where it does anyway and recording is to change nothing."""
+        if self._stepper.watched is not None or not self._far:
             return None
         assert self._view is not None
         view = self._view
