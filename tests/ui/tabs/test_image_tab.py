@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
 
+from specviz.engine.interfaces import TargetPass
+from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.image import image_vocabulary as image_words
 from specviz.models.image.image import LoadedImage
 from specviz.requests import image
+from specviz.targets.image import ImageSession
 from specviz.trace import validate
 from specviz.training.image import emoji, image_codes
 from specviz.ui import settings, shared
@@ -110,7 +115,22 @@ def test_a_large_picture_is_decoded_only_when_it_is_done(page: AppState, monkeyp
     assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
 
 
-def test_a_stopped_run_keeps_its_partial_picture_and_trace(page: AppState) -> None:
+def test_a_stopped_run_keeps_its_partial_picture_and_trace(page: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped, passes = threading.Event(), count()
+    score, stop = ImageSession.score, text_run.stop
+
+    def waiting(session: ImageSession, tree: DraftTree) -> TargetPass:
+        """The picture is not drawn to its end before anybody can stop it."""
+        assert next(passes) < GRID or stopped.wait(60)
+        return score(session, tree)
+
+    def told(*given: Any) -> Any:
+        answer = stop(*given)
+        stopped.set()
+        return answer
+
+    monkeypatch.setattr(ImageSession, "score", waiting)
+    monkeypatch.setattr(text_run, "stop", told)
     with tiny_models():
         changes = run(page, asked(method="autoregressive"), stop_after=4)
     trace = [change.trace for change in changes if change.trace is not None][-1]
