@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import Tensor
 from transformers.integrations import sdpa_attention
 
+from specviz.engine import attention
 from specviz.engine.attention import GROUPED
 from tests.support.tiny.text import tiny_llama
 
@@ -35,3 +38,19 @@ def test_no_keys_and_values_are_copied_under_a_mask(monkeypatch: pytest.MonkeyPa
     logits(GROUPED, 9, torch.float32)
     with pytest.raises(AssertionError, match="copied"):
         logits("sdpa", 9, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_single_row_without_a_mask_attends_in_groups_too(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a session asks for a token behind a text: all there is may be seen."""
+    generator = torch.Generator().manual_seed(2)
+    query, key, value = (
+        torch.randn(1, heads, rows, 8, generator=generator).to(dtype) for heads, rows in ((6, 1), (2, 70), (2, 70))
+    )
+    module = SimpleNamespace(num_key_value_groups=3, is_causal=True)
+    wanted = sdpa_attention.sdpa_attention_forward(module, query, key, value, None)[0]
+    seen: list[tuple[int, ...]] = []
+    plain = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(attention.F, "scaled_dot_product_attention", lambda *a, **k: seen.append(a[0].shape) or plain(*a, **k))
+    torch.testing.assert_close(attention.grouped_attention(module, query, key, value, None)[0], wanted)
+    assert seen == [(1, 2, 3, 8)], "the heads that share keys are rows of one call"
