@@ -1,12 +1,32 @@
-"""Non-blocking host-to-device copies through pinned memory."""
+"""Non-blocking host-to-device copies through pinned memory, and what is worth keeping once it was copied."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import _lru_cache_wrapper, lru_cache
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+Result = TypeVar("Result")
+_KEPT: list[_lru_cache_wrapper[Any]] = []
+
+
+def kept(most: int) -> Callable[[Callable[..., Result]], _lru_cache_wrapper[Result]]:
+    """``functools.lru_cache`` for what holds tensors on a device, which :func:`forget` empties."""
+
+    def decorate(function: Callable[..., Result]) -> _lru_cache_wrapper[Result]:
+        _KEPT.append(lru_cache(maxsize=most)(function))
+        return _KEPT[-1]
+
+    return decorate
+
+
+def forget() -> None:
+    """Let go of all that is kept by the name of a device, because another one has that name from here on."""
+    for one in _KEPT:
+        one.cache_clear()
 
 
 def to_device(values: Sequence[Any], device: torch.device | str, dtype: torch.dtype = torch.long) -> Tensor:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from heapq import heappop, heappush
 
 import numpy
 import torch
 from torch import Tensor
 
-from specviz.engine.to_device import moved, to_device
+from specviz.engine.to_device import kept, moved, to_device
 from specviz.errors import BadInput
 
 
@@ -92,7 +92,7 @@ class TreeShape:
         return self._elsewhere[device]
 
 
-@lru_cache(maxsize=64)
+@kept(64)
 def shape_of(parents: tuple[int, ...]) -> TreeShape:
     """The shape with these parents. Trees of one run keep few shapes, so what a shape works out is worth keeping."""
     return TreeShape(parents)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Protocol, cast
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
 from specviz.engine.sampling import DRAFT
-from specviz.engine.to_device import to_device
+from specviz.engine.to_device import kept, to_device
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.trace.schema import Note
 from specviz.trees.levels import AskedLevels
@@ -166,7 +165,7 @@ def _host(levels: Sequence[_Level]) -> list[_Told]:
     return found
 
 
-@lru_cache(maxsize=256)
+@kept(256)
 def _slots(
     shape: TreeShape, above: tuple[int, ...], nodes: tuple[int, ...], children: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:  # fmt: skip

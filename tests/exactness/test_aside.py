@@ -13,12 +13,11 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specviz.engine import sampling, tree
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
-from specviz.methods.owl import spec_token
+from specviz.engine.to_device import forget
 from specviz.methods.registry import all_methods
 from specviz.trace.schema import Note
 from tests.support.tiny.text import Letters, tiny_target
@@ -166,8 +165,7 @@ def test_what_is_only_shown_is_made_aside(name: str, monkeypatch: pytest.MonkeyP
     written = []
     for level in ("off", "tree", "off"):  # the first one fills what is computed once a process
         watches.append(Watch())
-        for kept in (tree.shape_of, spec_token.with_leaves, sampling._weyl):  # or it hangs on what ran before
-            kept.cache_clear()
+        forget()  # or it hangs on what ran before
         torch.manual_seed(0)
         written.append(watches[-1].over(METHODS[name](), level))
     _, seen, unseen = watches

@@ -20,6 +20,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
+from specviz.engine.to_device import forget
+
 DEVICE = torch.device("cuda", 0)
 CAPTURING = "operation not permitted when stream is capturing"
 READS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "nonzero", "masked_select", "unique", "equal"}
@@ -249,6 +251,7 @@ class EmulatedCuda(TorchFunctionMode):
 def emulated_cuda() -> Iterator[EmulatedCuda]:
     """The device, for as long as the block lasts and in this thread."""
     device = EmulatedCuda()
+    forget()  # what is kept by this name lies elsewhere
 
     @contextlib.contextmanager
     def nothing(*args: Any, **options: Any) -> Iterator[None]:
@@ -283,4 +286,5 @@ def emulated_cuda() -> Iterator[EmulatedCuda]:
             patch.setattr(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
             yield device
     finally:
+        forget()
         torch.__future__.set_overwrite_module_params_on_conversion(before)

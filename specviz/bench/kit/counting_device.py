@@ -23,9 +23,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from specviz.engine import sampling, tree
+from specviz.engine.to_device import forget
 from specviz.errors import SpecvizError
-from specviz.methods.owl import spec_token
 
 DEVICE = torch.device("cuda", 0)
 _WAITS = {
@@ -424,8 +423,8 @@ class CountingDevice:
         """While this lasts ``cuda`` is this device, in this thread."""
         assert CountingDevice._present is None, "one such device at a time"
         with ExitStack() as stack:
-            _forget()
-            stack.callback(_forget)
+            forget()
+            stack.callback(forget)
             for name, stand_in in _stand_ins(self).items():
                 stack.enter_context(mock.patch.object(torch.cuda, name, stand_in))
             # Inference mode refuses views of tensors that only stand for others.
@@ -438,12 +437,6 @@ class CountingDevice:
             stack.enter_context(_Factories())
             stack.enter_context(_Counter())
             yield self
-
-
-def _forget() -> None:
-    """Let go of what is kept by the name of a device: another device had it before, or will have it after this one."""
-    for kept in (sampling._weyl, tree.shape_of, spec_token.with_leaves):
-        kept.cache_clear()
 
 
 def _without_gradients(mode: bool) -> torch.no_grad:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import Target, TargetPass
+from specviz.engine.to_device import kept
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.errors import ModelUnavailable
 from specviz.targets.text import TextSession, TextTarget, joined
@@ -84,7 +84,7 @@ class SpecTokenSession(TextSession):
         return _split(*self._scored(doubled), len(tree))
 
 
-@lru_cache(maxsize=64)
+@kept(64)
 def with_leaves(shape: TreeShape) -> TreeShape:
     """The shape with one more leaf below each of its nodes, all of them after the nodes, in their order."""
     return TreeShape((*shape.parents, *range(len(shape))))

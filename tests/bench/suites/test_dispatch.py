@@ -13,6 +13,7 @@ from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise
 from specviz.targets.text import TextTarget
+from tests.support.emulated_cuda import emulated_cuda
 from tests.support.tiny.text import Letters, decode, tiny_llama
 from tests.support.worlds.text import PROMPT, WARPS, compose
 
@@ -75,3 +76,13 @@ def test_a_tree_of_drawn_tokens_asks_once(values: dict[str, int]) -> None:
 def test_a_run_that_never_leaves_capturing_is_said_to_be_too_short() -> None:
     row = dispatch.row("x", [dispatch.StepCounts()])
     assert row.reached and row.cells["calls"] == "0"
+
+
+def test_another_device_that_had_the_name_before_changes_nothing() -> None:
+    """What is kept of one device's tensors by its name must not be taken for the next one's."""
+    warp, values = WARPS["warm"], {"tree": "published"}
+    before = [step.total("waits") for step in counted("eagle", values, "warm")]
+    with emulated_cuda():
+        target = _target("cuda")
+        decode(target, compose("eagle", values, target, warp), PROMPT, TOKENS, warp, 7)
+    assert [step.total("waits") for step in counted("eagle", values, "warm")] == before
