@@ -31,11 +31,10 @@ class TreeParameters(Protocol):
 
 def paying(parts: MethodResources, network: Any, rows: int) -> SpeedupMaximising:
     """Who weighs nodes and levels by the measured time of a target pass and of a forward of ``network`` over ``rows``."""
-    from specviz.drafters.networks.forward_cost import forward_cost
     from specviz.trees.dynamic import SpeedupMaximising
 
     cost = parts.cost_curve()
-    return SpeedupMaximising.on(cost, parts.target.tier, forward_cost(network, rows) / cost.at(1))
+    return SpeedupMaximising.on(cost, parts.target.tier, parts.forward_cost(network, rows) / cost.at(1))
 
 
 def dynamic_tree(

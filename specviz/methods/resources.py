@@ -64,6 +64,12 @@ class MethodResources(ABC):
         "masked_lm", "deer" …), or "ngrams", which tells how well three tokens go together. Raises ModelUnavailable where
         there is none."""
 
+    def forward_cost(self, network: Any, rows: int) -> float:
+        """Milliseconds of a forward of a drafter's network over ``rows`` nodes here, measured once per network."""
+        from specviz.drafters.networks.forward_cost import forward_cost
+
+        return forward_cost(network, rows)
+
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], Kept]) -> Kept:
         """What an earlier run of the same user left under ``key``, or what is made and left there now."""
         resource: Kept = self.memory.remember(key, make)

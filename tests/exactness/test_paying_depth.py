@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from specviz.drafters.feature_stepper import FeatureStepper
-from specviz.drafters.networks import forward_cost as measuring
 from specviz.engine.interfaces import Composition
 from specviz.methods import resources as methods_parts
 from specviz.methods.parameters import build, describe
@@ -42,9 +41,11 @@ def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         DepthProfile(kind, target.name, 6, SIZES, {0.0: COLD, 1.0: WARM_ROWS}).save(tmp_path / f"{name}.json")
 
     def made(name: str, values: dict[str, object], warp: Any = GREEDY, forward: float = CHEAP, **more: object) -> Composition:
-        monkeypatch.setattr(measuring, "forward_cost", lambda network, rows: forward * rows / 6)
         values = {"rule": "match", **values} if name in ("eagle2", "eagle3") else values
-        heads = {"drafter_weights": lambda kind: FeatureStepper(tiny_net(target.model, kind != "eagle", 40))}
+        heads = {
+            "drafter_weights": lambda kind: FeatureStepper(tiny_net(target.model, kind != "eagle", 40)),
+            "forward_cost": lambda network, rows: forward * rows / 6,
+        }
         parts = parts_for(target, warp).using(**{**heads, **more})
         method = all_methods()[name]
         return method.compose(build(method.parameters, values, name), parts)

@@ -68,7 +68,6 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
     from specviz.drafters.feature_drafter import FeatureDrafter
     from specviz.drafters.memory.prompt_copy import PromptCopy
-    from specviz.drafters.networks.forward_cost import forward_cost
     from specviz.engine.interfaces import Composition
     from specviz.methods.polybasic.cascade import Cascade
     from specviz.methods.polybasic.cost_model import as_note
@@ -78,7 +77,7 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
     below = _below(parameters, parts)
     network = None if below == "copy" else parts.drafter_weights(below)
     taps: tuple[int, ...] = () if network is None else tuple(network.config.taps)
-    forward = 0.0 if network is None else forward_cost(network, parameters.width)
+    forward = 0.0 if network is None else parts.forward_cost(network, parameters.width)
     best, warning = _best(parameters, parts, below, forward)
     facts = as_note(best.forecast) if best.forecast else None
     rest = (Match(), best.block, taps, facts, parts.target.eos_ids)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from specviz.drafters.networks import forward_cost
 from specviz.engine.cost import CostCurve
 from specviz.engine.tree import shape_from_paths
 from specviz.methods.lantern_pp.static_tree import ACCEPTED, TREES, static_tree
@@ -26,11 +25,11 @@ jadohu/LANTERN at 3a56e45: a digit a level, the rank among its siblings."""
 WIDTHS = (1, 13, 26, 58, 256)
 
 
-def _chosen(milliseconds: tuple[float, ...], forward: float, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(forward_cost, "forward_cost", lambda network, rows: forward)
+def _chosen(milliseconds: tuple[float, ...], forward: float) -> int:
     parts: Any = SimpleNamespace(
-        cost_curve=lambda: CostCurve(WIDTHS, milliseconds), target=SimpleNamespace(tier="eager"), guidance=(2.0, ())
-    )
+        cost_curve=lambda: CostCurve(WIDTHS, milliseconds), forward_cost=lambda network, rows: forward,
+        target=SimpleNamespace(tier="eager"), guidance=(2.0, ()),
+    )  # fmt: skip
     return len(static_tree("fitted", parts, None).parents) - 1
 
 
@@ -43,10 +42,8 @@ def _chosen(milliseconds: tuple[float, ...], forward: float, monkeypatch: pytest
         ((5.0, 15.0, 30.0, 70.0, 300.0), 0.35, 5),
     ],
 )
-def test_the_tree_that_pays_is_taken(
-    milliseconds: tuple[float, ...], forward: float, nodes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert _chosen(milliseconds, forward, monkeypatch) == nodes
+def test_the_tree_that_pays_is_taken(milliseconds: tuple[float, ...], forward: float, nodes: int) -> None:
+    assert _chosen(milliseconds, forward) == nodes
 
 
 def test_a_tree_by_name_needs_no_measurement() -> None:

@@ -90,6 +90,8 @@ class TinyResources(TextResources, ImageResources, VisionLanguageResources):
     """Of whatever kind is asked for; a test says what it draws on by ``using``."""
 
     curve: CostCurve = CURVE
+    forward: float = 0.4
+    """Milliseconds of a drafter's forward: measured ones would make trees, and with them drawn texts, depend on the hour."""
     drafting: TextTarget | None = None
 
     def cost_curve(self) -> CostCurve:
@@ -97,6 +99,9 @@ class TinyResources(TextResources, ImageResources, VisionLanguageResources):
 
     def cost_curve_of(self, draft: Target) -> CostCurve:
         return self.curve
+
+    def forward_cost(self, network: Any, rows: int) -> float:
+        return self.forward
 
     def draft_model(self) -> DraftModel:
         draft = self.drafting
