@@ -81,9 +81,8 @@ def dense(linear: Any) -> Tensor:
     """The weight [out, in] of a linear layer, also of one that keeps it in a layout of its own."""
     if getattr(linear, "weight", None) is not None:
         return linear.weight.detach()
-    identity = torch.eye(linear.in_features, device=linear.packed.device)
-    bias = 0 if linear.bias is None else linear.bias
-    return (linear(identity) - bias).T.contiguous()
+    packed: Tensor = linear.packed.to_dense()
+    return packed
 
 
 def _take_last_layer(net: FeatureNet, model: Any) -> None:

@@ -298,8 +298,9 @@ def test_the_start_is_better_than_probability(kind: str) -> None:
     assert started < 0.9 * mean_loss(one)
 
 
-def test_weights_kept_in_a_layout_of_their_own_are_read_exactly() -> None:
-    model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_kept_in_a_layout_of_their_own_are_read_exactly(dtype: torch.dtype) -> None:
+    model = tiny_llama(dtype=dtype, vocab=VOCAB)
     wanted = model.base_model.layers[-1].mlp.down_proj.weight.clone()
     if pack(model):
         assert isinstance(model.base_model.layers[-1].mlp.down_proj, PackedLinear)
