@@ -85,7 +85,7 @@ class RecurrentNet(nn.Module):
 
     def logits(self, output: Tensor) -> Tensor:
         """The cell's output [row, width] to logits [row, support]."""
-        ready = F.rms_norm(self.leave(output), (self.config.hidden,), self.norm, self.config.eps)
+        ready = F.rms_norm(self.leave(output).to(self.norm), (self.config.hidden,), self.norm, self.config.eps)
         return F.linear(ready, self.head)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,19 +16,20 @@ from specviz.training.common import parallel
 from specviz.training.common.card import card, dialogues_line, print_card
 from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, rate, train
 from specviz.training.common.optimizer import Optimizer
+from specviz.training.common.parallel import products
+from specviz.training.feature.acceptance_eval import by_kind, greedy_only
 from specviz.training.feature.recipes import TrainInputs, gather
 from specviz.training.owl import owl
 from specviz.training.owl.owl_start import start
 from specviz.training.registry import WEIGHTS, Job
 
 DEPTH = 5
-MEASURED = 40
+MEASURED = 60
+"""Held-out answers of the final figures."""
+SHOWN = 12
+"""The same of a milestone's."""
 FITTED = 240
 """Windows that the linear start is fitted on."""
-
-
-SHOWN = 6
-"""Held-out answers of a milestone's figures."""
 PROBED, PROBE_PLACES = 8, 16
 """Windows of an update that teaches the probe, and places in each."""
 PROBE_PEAK = 0.3
@@ -57,7 +60,7 @@ class OwlTraining(TrainState):
     settings: Settings
 
     def __init__(self, inputs: TrainInputs, settings: Settings) -> None:
-        """A fresh network whose probe starts as the mean word, and the held-out greedy answers."""
+        """A fresh network whose probe starts as the mean word, and the held-out greedy answers of the six kinds."""
         torch.manual_seed(settings.seed)
         self.inputs, self.model = inputs, inputs.assets.target.model.requires_grad_(False)
         embedding, layers = inputs.assets.embedding, int(self.model.config.get_text_config().num_hidden_layers)
@@ -69,15 +72,9 @@ class OwlTraining(TrainState):
         super().__init__(settings, Optimizer({"probe": self.net.probe}), self.net.state_dict())
         self.decay = 0.0  # of the probe
         self.known: deque[owl.WindowFeatures] = deque()
-        self.held_out = self._held_out()
-
-    def _held_out(self) -> list[tuple[Tensor, int]]:
-        store, prefix = self.inputs.store, len(self.inputs.assets.markers.prefix)
-        numbers = [number for number in self.inputs.held_out if store.dialogues.temperature[number] == 0][:MEASURED]
-        return [
-            (torch.from_numpy(store.ids(number)).to(self.inputs.device), prefix + int(store.dialogues.prompt[number]))
-            for number in numbers
-        ]
+        self.held_out = greedy_only(inputs.store, inputs.held_out)[:MEASURED]
+        self.visited: dict[int, None] = {}
+        """Numbers of the dialogues that were learned from in this sitting, in their order."""
 
     def begin(self) -> None:
         """Windows from where a resumed training stopped: another seed rather than skipping."""
@@ -89,7 +86,9 @@ class OwlTraining(TrainState):
         """An optimizer of its own, over all but the probe."""
         super().enter(stage)
         learned = {name: value for name, value in self.net.named_parameters() if name != "probe"}
-        self.optimizer, self.decay = Optimizer(learned, stacked={"first.weight": 4, "later.weight": 4}), self.settings.decay
+        stacked = {"first.weight": 4, "later.weight": 4}
+        self.optimizer = Optimizer(learned, stacked=stacked, rough=products(self.inputs.device))
+        self.decay = self.settings.decay
 
     def step(self, share: float) -> Step:
         """The probe's loss, or once it stays as it is the network's, and the gradients."""
@@ -107,10 +106,25 @@ class OwlTraining(TrainState):
         return rate(self.settings.peak, (share - probing) / (1 - probing), self.optimizer.updates, self.settings.warm)
 
     def measure(self) -> dict[str, float]:
-        """Acceptance on held-out answers, once the network drafts."""
-        return (
-            owl.acceptance_figures(self.model, self.net, self.held_out[:SHOWN], DEPTH) if self.progress.stage == DRAFTING else {}
-        )
+        """Acceptance on held-out answers and its gap to learned ones of the same kinds, once the network drafts."""
+        if self.progress.stage != DRAFTING:
+            return {}
+        figures = self.accepted(self.held_out[:SHOWN])
+        return {"read": float(len(self.visited)), "gap": self.gap(figures["tau"], SHOWN), **figures}
+
+    def gap(self, tau: float, count: int) -> float:
+        """How much more than ``tau`` the acceptance length is on as many learned answers of the kinds that are reported."""
+        known = greedy_only(self.inputs.store, list(self.visited))[:count]
+        return self.accepted(known)["tau"] - tau if known else float("nan")
+
+    def accepted(self, numbers: Sequence[int]) -> dict[str, float]:
+        """Chains along these greedy answers."""
+        store, prefix = self.inputs.store, len(self.inputs.assets.markers.prefix)
+        texts = [
+            (torch.from_numpy(store.ids(number)).to(self.inputs.device), prefix + int(store.dialogues.prompt[number]))
+            for number in numbers
+        ]
+        return owl.acceptance_figures(self.model, self.net, texts, DEPTH)
 
     def _probe(self) -> Step:
         tokens = self._windows(PROBED)
@@ -140,7 +154,9 @@ class OwlTraining(TrainState):
         return Step(value, batch[0].tokens.numel(), dict(zip(parameters, gradients, strict=True)))
 
     def _windows(self, count: int) -> Tensor:
-        return torch.from_numpy(np.stack([next(self.stream) for _ in range(count)])).to(self.inputs.device)
+        numbers, windows = zip(*(next(self.stream) for _ in range(count)), strict=True)
+        self.visited |= dict.fromkeys(numbers)
+        return torch.from_numpy(np.stack(windows)).to(self.inputs.device)
 
     def _read(self) -> owl.WindowFeatures:
         """Fresh windows, as the target sees them; kept in half precision."""
@@ -161,8 +177,8 @@ def make(job: Job) -> None:
 
 def finish(job: Job, state: OwlTraining, progress: Progress) -> None:
     """Measure on held-out answers, write the weights with their card, and print the card's line."""
-    inputs, figures = state.inputs, owl.acceptance_figures(state.model, state.net, state.held_out, DEPTH)
-    print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in figures.items()), flush=True)
+    inputs, figures = state.inputs, _figures(state, progress)
+    print("held-out:", "  ".join(f"{name} {value}" for name, value in figures.items()), flush=True)
     facts = card(
         job.recipe.name, state.settings, dialogues_line(inputs.files, f"windows of {owl.LENGTH} tokens"),
         progress.spent(inputs.device.type, "tokens read by the target"), figures,
@@ -171,3 +187,14 @@ def finish(job: Job, state: OwlTraining, progress: Progress) -> None:
     path = WEIGHTS / f"{job.recipe.name}.safetensors"
     save(state.net, path, facts)
     print_card(path, facts)
+
+
+def _figures(state: OwlTraining, progress: Progress) -> dict[str, Any]:
+    """What a card tells: acceptance on held-out answers, by kind too, the gap to learned ones, and how it came to that."""
+    figures: dict[str, Any] = state.accepted(state.held_out)
+    numbers_by_kind = by_kind(state.inputs.store, state.held_out)
+    figures |= {f"tau, {name}": state.accepted(numbers)["tau"] for name, numbers in numbers_by_kind.items()}
+    figures["gap"] = state.gap(figures["tau"], MEASURED)
+    named = ("tokens read", "read", "tau", "gap")
+    figures["curve"] = [{name: entry[name] for name in named} for entry in progress.history if "tau" in entry]
+    return figures

@@ -45,17 +45,18 @@ class WindowFeatures:
 
 def windows(
     dialogues: Dialogues, markers: Markers, chosen: Sequence[int], generator: np.random.Generator
-) -> Iterator[np.ndarray]:
-    """Endless windows of LENGTH tokens that reach into an answer, from dialogues that are long enough."""
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Endless windows of LENGTH tokens that reach into an answer, each with its dialogue's number: one of every dialogue that is
+    long enough before another of any."""
     prefix = np.asarray(markers.prefix, dtype=np.int64)
     while True:
-        for number in generator.permutation(np.asarray(chosen)):
-            text = np.concatenate((prefix, dialogues.of(int(number))))
+        for number in generator.permutation(np.asarray(chosen)).tolist():
+            text = np.concatenate((prefix, dialogues.of(number)))
             answer = len(prefix) + int(dialogues.prompt[number])
             low, high = max(0, answer - LENGTH + 16), len(text) - LENGTH
             if high >= low:
                 offset = 0 if low == 0 and generator.random() < 0.2 else int(generator.integers(low, high + 1))
-                yield text[offset : offset + LENGTH]
+                yield number, text[offset : offset + LENGTH]
 
 
 def some_places(count: int, generator: np.random.Generator, length: int = LENGTH) -> Tensor:

@@ -69,6 +69,29 @@ def test_the_probe_is_taught_alone_and_then_stays() -> None:
     assert state.measure().keys() >= {"tau", "tau_without_probe", "first1"}
 
 
+def test_every_dialogue_is_read_before_any_twice() -> None:
+    state = state_of()
+    state.begin()
+    count = len(state.inputs.training)
+    numbers = [next(state.stream)[0] for _ in range(3 * count)]
+    once = len(set(numbers))
+    assert once > 10, "of those that are long enough"
+    for start in range(0, len(numbers) - once, once):
+        assert len(set(numbers[start : start + once])) == once
+
+
+def test_a_milestone_tells_the_gap_to_learned_answers() -> None:
+    state = state_of()
+    state.begin()
+    state.update(0.0)
+    state.update(0.5)
+    assert set(state.visited) <= set(state.inputs.training) and not set(state.visited) & set(state.held_out)
+    known = [number for number in state.visited if state.inputs.store.dialogues.temperature[number] == 0]
+    figures = state.measure()
+    assert figures["read"] == len(state.visited)
+    assert figures["gap"] == pytest.approx(state.accepted(known[: make_owl.SHOWN])["tau"] - figures["tau"])
+
+
 def test_the_network_learns() -> None:
     state = state_of()
     state.begin()
