@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specviz.models.device import cpu_has_bfloat16
@@ -32,6 +33,8 @@ class PackedLinear(nn.Module):
         self.weight = linear.weight if keep_weight else None
 
     def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and x.requires_grad:  # oneDNN's operator has no backward pass
+            return F.linear(x, self.packed.to_dense(), self.bias)
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
 
 
