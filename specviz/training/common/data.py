@@ -9,6 +9,7 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch import Tensor
 from specviz.errors import BadInput
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.training.common.known import KnownTexts
-from specviz.training.common.turns import KINDS
+from specviz.training.common.turns import KINDS, REPORTED
 
 PREFIX = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\n"
 ANSWER = "<|im_end|>\n<|im_start|>assistant\n"
@@ -156,6 +157,25 @@ def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
     held_out, training = np.flatnonzero(kept_out).tolist(), np.flatnonzero(~kept_out).tolist()
     trained_questions = {questions[number] for number in training}
     return training, [number for number in held_out if questions[number] not in trained_questions]
+
+
+def greedy_only(dialogues: Dialogues, held_out: Sequence[int]) -> list[int]:
+    """Those of the held-out dialogues whose answers are the target's argmax. Where the file tells kinds, the kinds that
+    results are reported on take turns and others are left out, so that any first part of the list is even."""
+    greedy = [number for number in held_out if dialogues.temperature[number] == 0]
+    kind = dialogues.kind
+    if kind is None:
+        return greedy
+    piles = [[number for number in greedy if KINDS[int(kind[number])] == name] for name in REPORTED]
+    return [number for several in zip_longest(*piles) for number in several if number is not None]
+
+
+def by_kind(dialogues: Dialogues, numbers: Sequence[int]) -> dict[str, list[int]]:
+    """The same numbers by kind, none where the file does not tell."""
+    numbers_by_kind: dict[str, list[int]] = {}
+    for number in numbers if dialogues.kind is not None else ():
+        numbers_by_kind.setdefault(KINDS[int(dialogues.kind[number])], []).append(number)
+    return numbers_by_kind
 
 
 def set_apart(dialogues: Dialogues, training: Sequence[int]) -> tuple[list[int], list[int]]:

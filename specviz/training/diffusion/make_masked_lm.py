@@ -26,9 +26,9 @@ from specviz.training.diffusion.masking import Masked
 from specviz.training.registry import WEIGHTS, Job
 
 WINDOW = 384
-SHOWN = (3, 16)
+SHOWN = (12, 16)
 """Dialogues and places of the figures that are shown while training."""
-MEASURED = (240, 4000)
+MEASURED = (120, 4000)
 """Held-out greedy dialogues, and steps at most."""
 PLACES = 32
 SAMPLED = (12, 9)
@@ -73,7 +73,7 @@ def milestone_figures(
     model: MaskedLM, dialogues: data.Dialogues, held_out: Sequence[int], markers: data.Markers
 ) -> dict[str, float]:
     """Figures while training: blocks along a few held-out greedy answers."""
-    greedy = [number for number in held_out if dialogues.temperature[number] == 0][: SHOWN[0]]
+    greedy = data.greedy_only(dialogues, held_out)[: SHOWN[0]]
     agreement = block_agreement(model, dialogues, greedy, markers, SHOWN[1], 1000)
     return {
         "tau": agreement.tau,
@@ -118,15 +118,22 @@ def settings_for(assets: TargetAssets, job: Job) -> Settings:
 
 
 def measured(model: MaskedLM, dialogues: data.Dialogues, assets: TargetAssets) -> dict[str, object]:
-    """Blocks along held-out greedy answers, and the first place's probability at temperature 1."""
-    _, held_out = data.split(dialogues)
-    greedy = [number for number in held_out if dialogues.temperature[number] == 0][: MEASURED[0]]
+    """Blocks along held-out greedy answers of the kinds that are reported, what learned ones bring beyond that, and the first
+    place's probability at temperature 1."""
+    training, held_out = data.split(dialogues)
     sampled = [number for number in held_out if dialogues.temperature[number] == 1][: SAMPLED[0]]
-    agreement: Agreement = block_agreement(model, dialogues, greedy, assets.markers, PLACES, MEASURED[1])
+    greedy = data.greedy_only(dialogues, held_out)[: MEASURED[0]]
+
+    def blocks(numbers: Sequence[int]) -> Agreement:
+        return block_agreement(model, dialogues, numbers, assets.markers, PLACES, MEASURED[1])
+
+    agreement = blocks(greedy)
+    kinds = {f"tau, {name}": round(blocks(numbers).tau, 3) for name, numbers in data.by_kind(dialogues, greedy).items()}
+    gap = blocks(data.greedy_only(dialogues, training)[: MEASURED[0]]).tau - agreement.tau
     target = assets.target.model
 
     def logits(ids: torch.Tensor) -> torch.Tensor:
         return target(ids[None]).logits[0]
 
     overlap = first_overlap(model, logits, dialogues, sampled, assets.markers, PLACES, SAMPLED[1])
-    return {**agreement.figures(), "first_at_temperature_1": round(overlap, 3)}
+    return {**agreement.figures(), **kinds, "gap": round(gap, 3), "first_at_temperature_1": round(overlap, 3)}

@@ -26,7 +26,6 @@ from specviz.training.common.data import IGNORED
 from specviz.training.common.features import DialogueFeatures
 from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, train
 from specviz.training.common.optimizer import Optimizer
-from specviz.training.feature.acceptance_eval import greedy_only
 from specviz.training.feature.recipes import FeatureTraining, card_of, gather, learning, settings_for, visited
 from specviz.training.registry import WEIGHTS, Job
 
@@ -209,7 +208,7 @@ def make(job: Job) -> None:
     head = model.embedding[model.draft_ids]
     parallel.keep_cast(head)
     state = Distillation(
-        model, inputs.store, inputs.training, greedy_only(inputs.store, inputs.held_out), settings,
+        model, inputs.store, inputs.training, inputs.judged_on, settings,
         partial(distilled, model, head, data.places_in(model.draft_ids, model.config.vocab_size)),
         lambda numbers: _milestone(chain_agreement(model, dialogues, numbers, markers, DEPTHS[0], MEASURED_STEPS)),
     )  # fmt: skip

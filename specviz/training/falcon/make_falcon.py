@@ -14,7 +14,6 @@ from specviz.training.common.optimizer import Optimizer
 from specviz.training.falcon.acceptance_eval import chains, levels
 from specviz.training.falcon.block_start import block_shape, start
 from specviz.training.falcon.falcon import Supervision
-from specviz.training.feature.acceptance_eval import greedy_only
 from specviz.training.feature.recipes import (
     MEASURED_DIALOGUES,
     FeatureTraining,
@@ -70,14 +69,14 @@ def state_of(inputs: TrainInputs, supervision: Supervision, settings: Settings) 
     net = supervision.net
     stacked = {name: 4 for name, value in net.named_parameters() if name.startswith("recurrence.weight")} | _STACKED
     return FeatureTraining(
-        net, inputs.store, at_hand(inputs, ENOUGH), greedy_only(inputs.store, inputs.held_out), settings, supervision.loss,
+        net, inputs.store, at_hand(inputs, ENOUGH), inputs.judged_on, settings, supervision.loss,
         lambda numbers: levels(net, inputs.store, numbers), Optimizer(learned(net), stacked=stacked), supervision.pace,
     )  # fmt: skip
 
 
 def finish(job: Job, inputs: TrainInputs, net: BlockNet, settings: Settings, progress: Progress, told: Mapping[str, Any]) -> None:
     """Measure what the rounding leaves of the weights on held-out answers, then write them with their card and figures."""
-    chosen = greedy_only(inputs.store, inputs.held_out)[:MEASURED_DIALOGUES]
+    chosen = inputs.judged_on[:MEASURED_DIALOGUES]
     read_all(inputs.store, chosen, settings.workers)
     path = plain_file() if job.recipe.name == PLAIN else WEIGHTS / f"{job.recipe.name}.safetensors"
     aside = quantised_file(job.recipe.name)

@@ -7,7 +7,6 @@ drafting from every position of the answer; the target need not run again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
 
 import torch
 from torch import Tensor
@@ -17,29 +16,9 @@ from specviz.engine.tree import shape_from_counts
 from specviz.methods.eagle import PUBLISHED
 from specviz.methods.medusa.cartesian_tree import paths_of
 from specviz.training.common.features import FeatureStore
-from specviz.training.common.turns import KINDS, REPORTED
 from specviz.training.feature.unrolling import sampled_starts, unroll
 
 BREADTH = 5
-
-
-def greedy_only(store: FeatureStore, held_out: Sequence[int]) -> list[int]:
-    """Those of the held-out dialogues whose answers are the target's argmax. Where the file tells kinds, the kinds that
-    results are reported on take turns and others are left out, so that any first part of the list is even."""
-    greedy = [number for number in held_out if store.dialogues.temperature[number] == 0]
-    kind = store.dialogues.kind
-    if kind is None:
-        return greedy
-    piles = [[number for number in greedy if KINDS[int(kind[number])] == name] for name in REPORTED]
-    return [number for several in zip_longest(*piles) for number in several if number is not None]
-
-
-def by_kind(store: FeatureStore, numbers: Sequence[int]) -> dict[str, list[int]]:
-    """The same numbers by kind, none where the file does not tell."""
-    numbers_by_kind: dict[str, list[int]] = {}
-    for number in numbers if store.dialogues.kind is not None else ():
-        numbers_by_kind.setdefault(KINDS[int(store.dialogues.kind[number])], []).append(number)
-    return numbers_by_kind
 
 
 @torch.inference_mode()

@@ -22,7 +22,7 @@ from specviz.training.common.optimizer import Optimizer
 from specviz.training.common.parallel import cores
 from specviz.training.common.target_assets import TargetAssets, target_assets
 from specviz.training.feature import eagle3, gto
-from specviz.training.feature.acceptance_eval import acceptance_figures, greedy_only
+from specviz.training.feature.acceptance_eval import acceptance_figures
 from specviz.training.feature.gto import Arena, Groups, LowRank
 from specviz.training.feature.recipes import read_all
 from specviz.training.feature.tree_reward import Size, Tree, grown, worth
@@ -248,7 +248,7 @@ def prepare(assets: TargetAssets, dialogues: data.Dialogues, settings: Settings)
     ids = torch.arange(target.vocab_size, device=target.device) if net.draft_ids is None else net.draft_ids
     arena = Arena(net, before, target, data.places_in(ids, target.vocab_size))
     change = LowRank(net, settings.rank, settings.seed)
-    return GtoTraining(arena, change, store, unread, settings), greedy_only(store, held_out)[:MEASURED]
+    return GtoTraining(arena, change, store, unread, settings), data.greedy_only(store.dialogues, held_out)[:MEASURED]
 
 
 def control_of(state: GtoTraining) -> dict[str, Tensor]:

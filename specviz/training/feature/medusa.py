@@ -27,7 +27,6 @@ from specviz.training.common.data import IGNORED
 from specviz.training.common.features import DialogueFeatures, FeatureStore
 from specviz.training.common.loop import Progress, checkpoint_of, train
 from specviz.training.common.parallel import cores
-from specviz.training.feature.acceptance_eval import greedy_only
 from specviz.training.feature.recipes import (
     FITTED_DIALOGUES,
     MEASURED_DIALOGUES,
@@ -160,7 +159,7 @@ def make(job: Job) -> None:
     settings = settings_for(job, inputs, peak=PEAK)
     net = fresh_net(inputs, settings)
     state = FeatureTraining(
-        net, inputs.store, at_hand(inputs, ENOUGH), greedy_only(inputs.store, inputs.held_out), settings,
+        net, inputs.store, at_hand(inputs, ENOUGH), inputs.judged_on, settings,
         partial(loss, net, inputs.place), lambda numbers: _measure(net, inputs, numbers),
     )  # fmt: skip
     print(f"{len(state.training)} dialogues to learn from; {settings}", flush=True)
@@ -206,7 +205,7 @@ def fitted(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[Calibra
     Both come from greedy answers that were kept out of training, and not from the same ones: on what they learned from the
     heads are right far more often than anywhere else, so a tree fitted there believes in long paths, and is made too large.
     """
-    greedy = greedy_only(inputs.store, inputs.held_out)
+    greedy = inputs.judged_on
     cut = min(MEASURED_DIALOGUES, len(greedy) // 2)
     measured, chosen = greedy[:cut], greedy[cut:]
     read_all(inputs.store, greedy, workers)

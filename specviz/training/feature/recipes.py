@@ -26,7 +26,7 @@ from specviz.training.common.optimizer import Optimizer
 from specviz.training.common.parallel import cores, products
 from specviz.training.common.target_assets import TargetAssets, target_assets
 from specviz.training.feature import eagle, eagle3
-from specviz.training.feature.acceptance_eval import acceptance_figures, by_kind, greedy_only
+from specviz.training.feature.acceptance_eval import acceptance_figures
 from specviz.training.feature.feature_start import sample, shape_of, start
 from specviz.training.registry import WEIGHTS, Job
 
@@ -107,7 +107,7 @@ class FeatureTraining(TrainState):
         figures = self.measured(self.held_out[: self.settings.measured])
         visited_numbers = visited(self.training, self.settings, self.progress)
         # Of the same kinds, drawn as the held-out ones were: only such figures can be compared.
-        known = greedy_only(self.store, visited_numbers)[: self.settings.measured]
+        known = data.greedy_only(self.store.dialogues, visited_numbers)[: self.settings.measured]
         gap = self.measured(known)["tau"] - figures["tau"] if known else float("nan")
         distinct = sum(len(self.store.dialogues.answer(number)) for number in visited_numbers)
         return {"read": len(visited_numbers), "distinct": distinct, "gap": gap, **figures}
@@ -155,6 +155,11 @@ class TrainInputs:
         return self.assets.target.device
 
     @property
+    def judged_on(self) -> list[int]:
+        """The held-out answers that figures are taken on: greedy ones, of the kinds that results are reported on."""
+        return data.greedy_only(self.store.dialogues, self.held_out)
+
+    @property
     def place(self) -> Tensor:
         """[vocab]: a token's place in the draft vocabulary."""
         return data.places_in(self.draft_ids, self.assets.embedding.shape[0])
@@ -183,7 +188,7 @@ def make(job: Job) -> None:
     checkpoint = checkpoint_of(job.recipe.name)
     provenance = shipped(job, net) if settings.resume and not checkpoint.is_file() else ""
     state = FeatureTraining(
-        net, inputs.store, inputs.training, greedy_only(inputs.store, inputs.held_out), settings, kind.loss(net, inputs),
+        net, inputs.store, inputs.training, inputs.judged_on, settings, kind.loss(net, inputs),
         lambda numbers: acceptance_figures(net, inputs.store, kind.columns, numbers, DEPTH),
         Optimizer(learned(net), rough=products(inputs.device)),
     )  # fmt: skip
@@ -269,7 +274,7 @@ def finish(
     job: Job, inputs: TrainInputs, net: FeatureNet, kind: Kind, state: FeatureTraining, progress: Progress
 ) -> None:  # fmt: skip
     """Measure on held-out answers, write the weights with their card, and print the card's line."""
-    store, chosen = inputs.store, greedy_only(inputs.store, inputs.held_out)[:MEASURED_DIALOGUES]
+    store, chosen = inputs.store, inputs.judged_on[:MEASURED_DIALOGUES]
     read_all(store, chosen, state.settings.workers)
     figures = {**acceptance_figures(net, store, kind.columns, chosen, DEPTH), **learning(state, progress)}
     print("held-out:", "  ".join(f"{name} {value}" for name, value in figures.items()), flush=True)
@@ -287,9 +292,9 @@ def learning(state: FeatureTraining, progress: Progress) -> dict[str, Any]:
     of the same kinds, and the learning curve."""
     held_out = state.held_out[:MEASURED_DIALOGUES]
     facts: dict[str, Any] = {
-        f"tau, {name}": state.measured(numbers)["tau"] for name, numbers in by_kind(state.store, held_out).items()
+        f"tau, {name}": state.measured(numbers)["tau"] for name, numbers in data.by_kind(state.store.dialogues, held_out).items()
     }
-    known = greedy_only(state.store, visited(state.training, state.settings, progress))[:MEASURED_DIALOGUES]
+    known = data.greedy_only(state.store.dialogues, visited(state.training, state.settings, progress))[:MEASURED_DIALOGUES]
     if known:
         facts["gap"] = state.measured(known)["tau"] - state.measured(held_out)["tau"]
     curve = ", ".join(f"{entry['tokens']:.0f} tokens τ {entry['tau']:.3f}" for entry in progress.history)

@@ -14,10 +14,10 @@ from torch import Tensor
 from specviz.drafters.networks.recurrent_net import RecurrentConfig, RecurrentNet, save
 from specviz.training.common import parallel
 from specviz.training.common.card import card, dialogues_line, print_card
+from specviz.training.common.data import by_kind, greedy_only
 from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, rate, train
 from specviz.training.common.optimizer import Optimizer
 from specviz.training.common.parallel import products
-from specviz.training.feature.acceptance_eval import by_kind, greedy_only
 from specviz.training.feature.recipes import TrainInputs, gather
 from specviz.training.owl import owl
 from specviz.training.owl.owl_start import start
@@ -72,7 +72,7 @@ class OwlTraining(TrainState):
         super().__init__(settings, Optimizer({"probe": self.net.probe}), self.net.state_dict())
         self.decay = 0.0  # of the probe
         self.known: deque[owl.WindowFeatures] = deque()
-        self.held_out = greedy_only(inputs.store, inputs.held_out)[:MEASURED]
+        self.held_out = inputs.judged_on[:MEASURED]
         self.visited: dict[int, None] = {}
         """Numbers of the dialogues that were learned from in this sitting, in their order."""
 
@@ -114,7 +114,7 @@ class OwlTraining(TrainState):
 
     def gap(self, tau: float, count: int) -> float:
         """How much more than ``tau`` the acceptance length is on as many learned answers of the kinds that are reported."""
-        known = greedy_only(self.inputs.store, list(self.visited))[:count]
+        known = greedy_only(self.inputs.store.dialogues, list(self.visited))[:count]
         return self.accepted(known)["tau"] - tau if known else float("nan")
 
     def accepted(self, numbers: Sequence[int]) -> dict[str, float]:
@@ -192,7 +192,7 @@ def finish(job: Job, state: OwlTraining, progress: Progress) -> None:
 def _figures(state: OwlTraining, progress: Progress) -> dict[str, Any]:
     """What a card tells: acceptance on held-out answers, by kind too, the gap to learned ones, and how it came to that."""
     figures: dict[str, Any] = state.accepted(state.held_out)
-    numbers_by_kind = by_kind(state.inputs.store, state.held_out)
+    numbers_by_kind = by_kind(state.inputs.store.dialogues, state.held_out)
     figures |= {f"tau, {name}": state.accepted(numbers)["tau"] for name, numbers in numbers_by_kind.items()}
     figures["gap"] = state.gap(figures["tau"], MEASURED)
     named = ("tokens read", "read", "tau", "gap")

@@ -28,7 +28,7 @@ from specviz.training.common.features import DialogueFeatures, FeatureStore, fus
 from specviz.training.common.loop import Progress, train
 from specviz.training.common.turns import KINDS, REPORTED
 from specviz.training.feature import eagle, eagle3, feature_start, recipes
-from specviz.training.feature.acceptance_eval import acceptance_figures, by_kind, greedy_only
+from specviz.training.feature.acceptance_eval import acceptance_figures
 from specviz.training.feature.recipes import (
     FeatureTraining,
     Settings,
@@ -58,7 +58,7 @@ def state_of(kind: str, folder: Path | None, settings: Settings = SETTINGS) -> F
     net = FeatureNet(shape, embedding, head, IDS)
     feature_start.start(net, model, feature_start.sample(store, training[:8], embedding, columns))
     loss = partial(eagle3.loss, net, places_in(IDS, VOCAB)) if kind == "eagle3" else partial(eagle.loss, net)
-    held_out = greedy_only(store, held_out)
+    held_out = data.greedy_only(store.dialogues, held_out)
     return FeatureTraining(
         net, store, training, held_out, settings, loss, lambda numbers: acceptance_figures(net, store, columns, numbers, 3)
     )  # fmt: skip
@@ -145,7 +145,7 @@ def test_a_resumed_training_goes_on_in_the_same_round() -> None:
 def test_what_is_compared_with_held_out_answers_is_of_their_kinds_and_drawn_like_them(tmp_path: Path) -> None:
     one = state_of("eagle3", tmp_path, replace(SETTINGS, minutes=0.002, every=0.001))
     one.store.dialogues = replace(one.store.dialogues, kind=np.arange(len(one.store.dialogues)) % len(KINDS))
-    one.held_out = greedy_only(one.store, one.held_out)
+    one.held_out = data.greedy_only(one.store.dialogues, one.held_out)
     measured: list[int] = []
     one.measured = lambda numbers: measured.extend(numbers) or {"tau": 1.0}  # type: ignore[func-returns-value]
     train(one, tmp_path / "checkpoint")
@@ -277,14 +277,14 @@ def test_acceptance_is_what_drafting_from_each_place_alone_would_find(tmp_path: 
 def test_greedy_answers_of_the_reported_kinds_take_turns() -> None:
     made = dialogues()
     kind = np.array([number * 7 % len(KINDS) for number in range(len(made))])
-    store = FeatureStore(tiny_llama(vocab=VOCAB), replace(made, kind=kind), MARKERS, (0,))
-    found = greedy_only(store, range(60))
+    told = replace(made, kind=kind)
+    found = data.greedy_only(told, range(60))
     kinds = [KINDS[kind[number]] for number in found]
     assert kinds[:6] == kinds[6:12] == list(REPORTED) and set(kinds) == set(REPORTED)
     assert set(found) <= set(np.flatnonzero(made.temperature == 0)) and len(set(found)) == len(found)
-    assert by_kind(store, found[:7]).keys() == set(REPORTED) and by_kind(store, found[:7])["chat"] == [found[0], found[6]]
-    without = FeatureStore(tiny_llama(vocab=VOCAB), made, MARKERS, (0,))
-    assert greedy_only(without, range(9)) == [1, 2, 4, 5, 7, 8] and by_kind(without, [1]) == {}
+    numbers_by_kind = data.by_kind(told, found[:7])
+    assert numbers_by_kind.keys() == set(REPORTED) and numbers_by_kind["chat"] == [found[0], found[6]]
+    assert data.greedy_only(made, range(9)) == [1, 2, 4, 5, 7, 8] and data.by_kind(made, [1]) == {}
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
