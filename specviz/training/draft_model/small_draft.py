@@ -7,33 +7,38 @@ would by themselves (DistillSpec, Zhou et al. 2024, arXiv 2310.08461). Where a t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from specviz.drafters.networks.small_lm import SmallConfig, SmallLM, save
 from specviz.training.common import data, parallel
 from specviz.training.common.agreement import Agreement, chain_agreement, next_token_agreement, overlap
 from specviz.training.common.card import print_card
 from specviz.training.common.data import IGNORED
-from specviz.training.common.features import DialogueFeatures
+from specviz.training.common.features import DialogueFeatures, FeatureStore
 from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, train
 from specviz.training.common.optimizer import Optimizer
-from specviz.training.feature.recipes import FeatureTraining, card_of, gather, learning, settings_for, visited
+from specviz.training.feature.recipes import FeatureTraining, Measure, card_of, gather, learning, settings_for, visited
+from specviz.training.feature.recipes import Settings as FeatureSettings
 from specviz.training.registry import WEIGHTS, Job
 
 PEAK, DECAY = 0.004, 0.1
+BATCH, TOGETHER = 16, 4
+"""Dialogues of an update on a processor, and those of them that are read in one pass."""
 DEPTHS = (4, 6)
 MEASURED_DIALOGUES = 60
 MEASURED_STEPS = 4000
 OVERLAP_DIALOGUES = 20
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -81,30 +86,37 @@ class SmallDraftTraining(TrainState):
         return self.learn_from([next(self.stream) for _ in range(self.settings.batch)])
 
     def learn_from(self, batch: Sequence[data.Row]) -> Step:
-        """Mean cross-entropy (nats) over answer tokens of the draft vocabulary, and its gradients.
-
-        The head is folded once an update, and its gradient unfolded: it is the dearest product of all.
-        """
-        model = self.model
-        folded = model.head()
-        head = folded.detach().requires_grad_()
+        """Mean cross-entropy (nats) over answer tokens of the draft vocabulary, and its gradients."""
         ids, labels = examples(batch, self.place)
         scale = 1.0 / int((labels != IGNORED).sum())
-        named = {name: value for name, value in self.optimizer.parameters.items() if name != "leave.weight"}
 
-        def loss(start: int) -> Tensor:
+        def loss(start: int, head: Tensor) -> Tensor:
             part = slice(start, start + self.settings.part)
-            return summed_loss(model, head, ids[part], labels[part]) * scale
+            return summed_loss(self.model, head, ids[part], labels[part]) * scale
 
         starts = range(0, len(batch), self.settings.part)
-        leaf_gradients, value = parallel.gradients(starts, loss, [*named.values(), head], self.settings.workers)
-        gradients = dict(zip(named, leaf_gradients, strict=False))
-        gradients["leave.weight"] = torch.autograd.grad(folded, model.leave.weight, leaf_gradients[-1])[0]
+        gradients, value = folded_gradients(self.model, starts, loss, self.settings.workers)
         return Step(value, sum(int(row.counts.sum()) for row in batch), gradients)
 
     def measure(self) -> dict[str, float]:
         """Cross-entropy and agreement on held-out answers."""
         return next_token_agreement(self.model, self.dialogues, self.held_out[:100], self.markers, self.place)
+
+
+def folded_gradients(
+    model: SmallLM, parts: Sequence[Part], loss: Callable[[Part, Tensor], Tensor], workers: int
+) -> tuple[dict[str, Tensor], float]:
+    """Gradients by parameter and the summed loss of ``parts``, each told the head that is folded into the draft's width.
+
+    It is folded once an update, and its gradient unfolded: it would be the dearest product of all.
+    """
+    folded = model.head()
+    head = folded.detach().requires_grad_()
+    named = {name: value for name, value in model.named_parameters() if name != "leave.weight"}
+    leaf_gradients, value = parallel.gradients(parts, lambda part: loss(part, head), [*named.values(), head], workers)
+    gradients = dict(zip(named, leaf_gradients, strict=False))
+    gradients["leave.weight"] = torch.autograd.grad(folded, model.leave.weight, leaf_gradients[-1])[0]
+    return gradients, value
 
 
 def examples(batch: Sequence[data.Row], place: Tensor) -> tuple[Tensor, Tensor]:
@@ -176,40 +188,67 @@ def export(state: SmallDraftTraining, path: Path, card: Mapping[str, str]) -> No
 
 
 class Distillation(FeatureTraining):
-    """A draft model that learns the target's distributions, dialogue by dialogue."""
+    """A draft model that learns the target's distributions. Dialogues of like length are read together: at this width a
+    dialogue by itself is too little work for the products to be what takes the time."""
+
+    net: SmallLM
+
+    def __init__(
+        self, net: SmallLM, store: FeatureStore, training: Sequence[int], held_out: Sequence[int], settings: FeatureSettings,
+        measured: Measure,
+    ) -> None:  # fmt: skip
+        self.frozen = net.embedding[net.draft_ids]
+        parallel.keep_cast(self.frozen)
+        self.place = data.places_in(net.draft_ids, net.config.vocab_size)
+        super().__init__(net, store, training, held_out, settings, None, measured)
 
     def settle(self) -> None:
         """What the model folded from its old weights goes with these."""
         self.net.eval()
 
+    def learn_from(self, batch: Sequence[int]) -> Step:
+        """Loss and gradients of these dialogues, by answer token."""
+        answers = sum(len(self.store.dialogues.answer(number)) for number in batch)
+        by_length = sorted(batch, key=lambda number: len(self.store.dialogues.of(number)))
+        parts = [by_length[place : place + TOGETHER] for place in range(0, len(by_length), TOGETHER)]
+
+        def loss(numbers: Sequence[int], head: Tensor) -> Tensor:
+            return distilled(self.net, head, self.frozen, self.place, self.store.get(numbers)) / answers
+
+        gradients, value = folded_gradients(self.net, parts, loss, self.settings.workers)
+        return Step(value, answers, gradients)
+
 
 def distilled(
-    model: SmallLM, head: Tensor, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float
+    model: SmallLM, head: Tensor, frozen: Tensor, place: Tensor, dialogues: Sequence[DialogueFeatures]
 ) -> Tensor:  # fmt: skip
-    """Cross-entropy (nats) to the target's distribution over the draft vocabulary, summed over the answer's tokens that are in
-    it, times ``scale``. ``head`` [draft, hidden] gives the target's logits and, behind ``leave``, the draft's."""
-    tokens, first = dialogue.tokens, dialogue.first
-    ids = tokens[None, :-1]
-    inside = place[tokens[first:]] != IGNORED
+    """Cross-entropy (nats) to the target's distribution over the draft vocabulary, summed over the answers' tokens that are in
+    it. ``head`` [draft, width] gives the draft's logits, ``frozen`` [draft, hidden] the target's; ``place`` [vocab] is a token's
+    place in the draft vocabulary."""
+    ids = pad_sequence([dialogue.tokens[:-1] for dialogue in dialogues], batch_first=True)
+    inside = [place[dialogue.tokens[dialogue.first :]] != IGNORED for dialogue in dialogues]
     with torch.no_grad():
-        distribution = F.linear(dialogue.features[first - 1 : -1, -1][inside], head).softmax(-1)
-    features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)[0, first - 1 :][inside]
-    # Folding the head into the draft's width, as drafting does, pays for thousands of tokens and not for one answer.
-    logits = F.linear(model.leave(features), head) + model.bias
-    return F.cross_entropy(logits.float(), distribution.float(), reduction="sum") * scale
+        thoughts = [
+            dialogue.features[dialogue.first - 1 : -1, -1][mask] for dialogue, mask in zip(dialogues, inside, strict=True)
+        ]
+        distribution = F.linear(torch.cat(thoughts), frozen).softmax(-1)
+    features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)
+    rows = [
+        row[dialogue.first - 1 : len(dialogue.tokens) - 1][mask]
+        for row, dialogue, mask in zip(features, dialogues, inside, strict=True)
+    ]
+    logits = F.linear(torch.cat(rows), head, model.bias)
+    return F.cross_entropy(logits.float(), distribution.float(), reduction="sum")
 
 
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/small_draft.safetensors`` and print its card line."""
     inputs = gather(job)
-    settings = settings_for(job, inputs, peak=PEAK, decay=DECAY)
+    settings = settings_for(job, inputs, peak=PEAK, decay=DECAY, batch=BATCH)
     dialogues, markers = inputs.store.dialogues, inputs.assets.markers
     model = fresh(inputs.assets.embedding, markers, dialogues, inputs.training, {}, settings.seed)
-    head = model.embedding[model.draft_ids]
-    parallel.keep_cast(head)
     state = Distillation(
         model, inputs.store, inputs.training, inputs.judged_on, settings,
-        partial(distilled, model, head, data.places_in(model.draft_ids, model.config.vocab_size)),
         lambda numbers: _milestone(chain_agreement(model, dialogues, numbers, markers, DEPTHS[0], MEASURED_STEPS)),
     )  # fmt: skip
     print(f"{len(state.training)} dialogues to learn from, {len(inputs.held_out)} kept out; {settings}", flush=True)

@@ -63,9 +63,10 @@ class FeatureTraining(TrainState):
 
     def __init__(
         self, net: nn.Module, store: FeatureStore, training: Sequence[int], held_out: Sequence[int], settings: Settings,
-        loss: Loss, measured: Measure, optimizer: Optimizer | None = None, pace: Callable[[float], None] | None = None,
+        loss: Loss | None, measured: Measure, optimizer: Optimizer | None = None, pace: Callable[[float], None] | None = None,
     ) -> None:  # fmt: skip
-        """``pace`` is told how much of the time is gone before each update, for losses that change on the way."""
+        """``loss`` is None where a subclass learns from several dialogues at once. ``pace`` is told how much of the time is gone
+        before each update, for losses that change on the way."""
         super().__init__(settings, optimizer or Optimizer(learned(net)), net.state_dict())
         self.net, self.store, self.training, self.held_out = net, store, training, held_out
         self.loss, self.measured, self.pace = loss, measured, pace
@@ -86,10 +87,13 @@ class FeatureTraining(TrainState):
         """Loss and gradients of these dialogues, by answer token."""
         answers = sum(len(self.store.dialogues.answer(number)) for number in batch)
 
+        assert self.loss is not None
+        loss_of = self.loss
+
         def loss(part: tuple[int, int]) -> Tensor:
             place, number = part
             generator = torch.Generator().manual_seed(self.settings.seed + 1_000_003 * self.optimizer.updates + place)
-            return self.loss(self.store.get([number])[0], generator, 1.0 / answers)
+            return loss_of(self.store.get([number])[0], generator, 1.0 / answers)
 
         longest_first = sorted(batch, key=lambda number: -len(self.store.dialogues.of(number)))
         parts = list(enumerate(longest_first))
@@ -216,7 +220,7 @@ def settings_for(job: Job, inputs: TrainInputs, **own: float) -> Settings:
     """A GPU takes one dialogue after the other, many to an update; a processor one a core at a time."""
     common = {"minutes": job.minutes, "resume": job.resume, **own}
     if inputs.device.type == "cuda":
-        return Settings(batch=32, workers=1, **common)
+        return Settings(**{**common, "batch": 32, "workers": 1})
     return Settings(workers=cores(), **common)
 
 
