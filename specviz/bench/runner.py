@@ -40,6 +40,7 @@ SUITES: dict[str, Suite] = {
     "chain": chain.run,
     "batch": batch.run,
     "eagle": eagle.run,
+    "acceptance": eagle.acceptance,
     "diffusion": diffusion.run,
     "dispatch": dispatch.run,
     "image": image.run,
@@ -59,6 +60,7 @@ SUITES: dict[str, Suite] = {
 SHORT: dict[str, Suite] = {
     "chain": partial(chain.run, quick=True),
     "eagle": partial(eagle.run, quick=True),
+    "acceptance": partial(eagle.acceptance, quick=True),
     "diffusion": partial(diffusion.run, quick=True),
     "image": partial(image.run, quick=True),
     "image-sweeps": partial(image.run, quick=True, sweeps=True),

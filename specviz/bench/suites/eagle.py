@@ -5,7 +5,7 @@ Speed-ups are against the target's own runs just before and after; τ counts the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from specviz.bench.kit.measure import Bencher
@@ -60,6 +60,8 @@ LENGTHS = {
     "small draft model, chains of 4": 2.0,
 }  # fmt: skip
 """Least τ of each drafter at temperature 0."""
+OTHERS = tuple(Arm(name, name) for name in ("owl", "diffuspec", "deer"))
+"""Trained drafters that are no part of EAGLE's line."""
 EVERY_KIND = 1.7
 """Least τ of EAGLE's drafters on the kind they are worst at."""
 
@@ -78,6 +80,17 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     for name, proof in [*proofs, ("traversal", partial(traversal.run, temperature=1.0))]:  # at 0 both its rules are one
         if not methods or name in methods:
             _proof(report, bench, prompts, name, proof)
+
+
+def acceptance(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
+    """τ alone, of every trained drafter at temperature 0: it does not depend on the hour, so that all sixty prompts can be run
+    beside other work."""
+    prompts = {kind: texts[:QUICK] if quick else texts for kind, texts in KINDS.items()}
+    judged = [arm for arm in (*arms_at(0.0), *OTHERS) if arm.label in (*LENGTHS, "gto, 25 nodes", DDD) or arm in OTHERS]
+    arms = [arm for arm in judged if not methods or arm.method in methods]
+    samples = gather(Bencher(target), arms, prompts, 0.0, report.say, between=max(1, len(arms)))
+    for row in _lengths(samples, [arm.label for arm in arms]):
+        report.add(row)
 
 
 Proof = Callable[[Report, Bencher, Mapping[str, Sequence[str]]], None]
@@ -155,15 +168,15 @@ def relaxes(method: str, temperature: float) -> bool:
     return bool(temperature) and all_methods()[method].exactness == "relaxed"
 
 
-def _lengths(samples: Samples) -> list[Row]:
+def _lengths(samples: Samples, labels: Iterable[str] = LENGTHS) -> list[Row]:
     """τ of each drafter at temperature 0, and by kind."""
     rows = []
-    for label, goal in LENGTHS.items():
+    for label in labels:
         if not samples.of(label):
             continue
         tau_by_kind = samples.by_kind(label, _tau)
         kinds = ", ".join(f"{kind} {tau:.2f}" for kind, tau in tau_by_kind.items())
-        rows.append(Row(f"{label}: τ at T = 0", _mean(samples, label, _tau), "tokens", goal, detail=kinds))
+        rows.append(Row(f"{label}: τ at T = 0", _mean(samples, label, _tau), "tokens", LENGTHS.get(label), detail=kinds))
         if label in ("eagle", "eagle2, 25 nodes", "eagle3, 25 nodes"):
             worst = min(tau_by_kind, key=tau_by_kind.__getitem__)
             rows.append(Row(f"{label}: τ of the worst kind", tau_by_kind[worst], "tokens", EVERY_KIND, detail=worst))

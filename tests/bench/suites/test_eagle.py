@@ -178,6 +178,21 @@ def test_fixed_depth_is_the_dynamic_ones_own_tree() -> None:
     assert fixed.parameters == {"depth": own.depth, "width": own.width, "nodes": 25, "rule": "match"}
 
 
+def test_acceptance_is_told_of_every_trained_drafter_on_every_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    monkeypatch.setattr(eagle, "Bencher", lambda target: bench)
+    monkeypatch.setattr(eagle, "KINDS", {"chat": ["a", "b", "c"], "code": ["d", "e", "f"]})
+    report = Report("acceptance", {})
+    eagle.acceptance(report, "any", ())
+    found = {row.name: row for row in report.rows}
+    assert found["eagle: τ at T = 0"].goal == eagle.LENGTHS["eagle"] and found["deer: τ at T = 0"].goal is None
+    assert "gto, 25 nodes: τ at T = 0" in found and found["eagle: τ at T = 0"].detail == "chat 2.00, code 2.00"
+    assert bench.ran.count("owl") == 1 + 6, "a warm-up and six prompts"
+    bench.ran.clear()
+    eagle.acceptance(Report("acceptance", {}), "any", ("owl",), quick=True)
+    assert bench.ran.count("owl") == 1 + 4 and not {"eagle", "deer"} & set(bench.ran)
+
+
 def test_drafters_are_compared_on_one_tree() -> None:
     arms = {arm.label: arm.parameters for arm in eagle.arms_at(0.0)}
     assert arms["gto, 25 nodes"] == arms["eagle3, 25 nodes"] == arms["eagle2, 25 nodes"] == eagle.TREE
