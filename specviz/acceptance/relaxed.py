@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
+from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass, Verdict
 from specviz.engine.sampling import ACCEPT, draw
+from specviz.engine.to_device import to_host
 from specviz.engine.verdict import statuses
 from specviz.trace.notes.verdicts import RelaxedJudgement, RelaxedNote
 from specviz.trace.schema import RELAXED, Note
@@ -61,8 +62,8 @@ def region(distribution: Tensor, code: int, neighbours: Tensor, limit: Limit) ->
 
 @dataclass(frozen=True)
 class Relaxed:
-    """``neighbours`` int64 [code, rank], nearest first, at least ``k`` ranks. At temperature 0 a code is kept when it is
-    the likeliest once its nearest latent codes' mass is moved onto it."""
+    """``neighbours`` int64 [code, rank], nearest first, at least ``k`` ranks, on the target's device. At temperature 0 a code is
+    kept when it is the likeliest once its nearest latent codes' mass is moved onto it."""
 
     neighbours: Tensor
     limit: Limit
@@ -70,17 +71,35 @@ class Relaxed:
     form: str = "exact"
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
-        return _Walk(self, draft, target, context).verdict()
+        return _Walk(self, draft, context, *_on_host(draft, target.logits, self.neighbours[:, : self.k + 1])).verdict()
+
+
+def _on_host(draft: Draft, logits: Tensor, neighbours: Tensor) -> tuple[Tensor, Tensor, dict[int, Proposal]]:
+    """What a walk may ask for, in one copy from a device: the target's ``logits`` [node, code], the rows [child, rank] of
+    ``neighbours`` [code, rank] for all nodes but the root, and by node what its children were drawn from.
+
+    Rows are whole ones, a few megabytes a tree: each rejection changes all of a row, and the last one draws from what is left.
+    """
+    near, proposals = neighbours.index_select(0, draft.tree.tokens[1:]), dict(draft.proposals)
+    if logits.device.type == "cpu":
+        return logits, near, proposals
+    supports = {node: proposal.ids for node, proposal in proposals.items() if proposal.ids is not None}
+    parts = [logits, near, *(proposal.probability for proposal in proposals.values()), *supports.values()]
+    logits, near, *copies = to_host(parts)
+    ids = dict(zip(supports, copies[len(proposals) :], strict=True))
+    return logits, near, {node: Proposal(q, ids.get(node)) for node, q in zip(proposals, copies, strict=False)}
 
 
 @dataclass
 class _Walk:
-    """One walk from the root of a scored tree downwards."""
+    """One walk from the root of a scored tree downwards, with everything on the host: see :func:`_on_host`."""
 
     rule: Relaxed
     draft: Draft
-    target: TargetPass
     context: Context
+    logits: Tensor
+    neighbours: Tensor
+    proposals: dict[int, Proposal]
     path: list[int] = field(default_factory=list)
     visited: list[int] = field(default_factory=lambda: [0])
     judged: list[int] = field(default_factory=list)
@@ -92,7 +111,7 @@ class _Walk:
     def verdict(self) -> Verdict:
         shape, node = self.draft.tree.shape, 0
         while True:
-            logits = self.target.logits[node]
+            logits = self.logits[node]
             distribution = self.context.warp.log_probabilities(logits).double().exp()
             child, left = self._greedy(node, distribution) if self.context.warp.greedy else self._sampled(node, distribution)
             if child is None:
@@ -126,15 +145,16 @@ class _Walk:
         factor = limit.factor if limit.delta is None else None
         return (RelaxedNote(self.rule.k, self.rule.form, self.judgements, limit.delta, factor).to_note(),)
 
-    def _near(self, code: int) -> Tensor:
-        return self.rule.neighbours[code, : self.rule.k]
+    def _near(self, child: int) -> Tensor:
+        """The nearest latent codes of a child's, int64 [rank]."""
+        return self.neighbours[child - 1, : self.rule.k]
 
     def _greedy(self, node: int, distribution: Tensor) -> tuple[int | None, Tensor]:
         """The first child whose code is the likeliest once it has taken over its nearest latent codes."""
-        best = int(self.target.logits[node].argmax())
+        best = int(self.logits[node].argmax())
         for child in self.draft.tree.shape.children[node]:
             code = self.draft.tree.host_tokens[child]
-            region_codes, sums = region(distribution, code, self._near(code), self.rule.limit)
+            region_codes, sums = region(distribution, code, self._near(child), self.rule.limit)
             moved = distribution.index_fill(0, region_codes, 0.0)
             moved[code] = distribution[code] + distribution[region_codes].sum()
             self.judged.append(child)
@@ -146,12 +166,12 @@ class _Walk:
 
     def _sampled(self, node: int, distribution: Tensor) -> tuple[int | None, Tensor]:
         """The accepted child, if any, and what is left of the distribution: what replaces the children is drawn from it."""
-        proposal = self.draft.proposals.get(node)
+        proposal = self.proposals.get(node)
         q = None if proposal is None else _dense(proposal.probability, proposal.ids, distribution)
         left = distribution
         for child in self.draft.tree.shape.children[node]:
             code = self.draft.tree.host_tokens[child]
-            region_codes, sums = region(left, code, self._near(code), self.rule.limit)
+            region_codes, sums = region(left, code, self._near(child), self.rule.limit)
             mass = float(left[region_codes].sum())
             p, share = float(left[code]), 1.0 if q is None else float(q[code])
             threshold, strict = min(1.0, (p + mass) / share), min(1.0, p / share)
@@ -162,22 +182,22 @@ class _Walk:
             if u < threshold:
                 self._note_if_relaxed(child, u >= strict)
                 return child, left
-            left = self._residual(left, q, code, region_codes)
+            left = self._residual(left, q, child, region_codes)
             left = left / left.sum() if float(left.sum()) > _ROUNDING else distribution
             if q is not None:
-                q = q.index_fill(0, torch.tensor([code], device=q.device), 0.0)
+                q = q.index_fill(0, torch.tensor([code]), 0.0)
                 q = q / q.sum().clamp_min(1e-300)
         return None, left
 
-    def _residual(self, distribution: Tensor, q: Tensor | None, code: int, region_codes: Tensor) -> Tensor:
+    def _residual(self, distribution: Tensor, q: Tensor | None, child: int, region_codes: Tensor) -> Tensor:
         """What a rejection leaves of ``distribution``, not normalised."""
-        form, code_index = self.rule.form, torch.tensor([code], device=distribution.device)
-        struck_codes = self._near(code)
+        form, code = self.rule.form, self.draft.tree.host_tokens[child]
+        struck_codes = self._near(child)
         if len(region_codes):  # the published code strikes one neighbour more than k, whatever A holds
-            struck_codes = self.rule.neighbours[code, : self.rule.k + 1]
+            struck_codes = self.neighbours[child - 1]
         if q is None:
             zeroed_codes = struck_codes if form == "repository" and len(region_codes) else region_codes
-            return distribution.index_fill(0, torch.cat((code_index, zeroed_codes)), 0.0)
+            return distribution.index_fill(0, torch.cat((torch.tensor([code]), zeroed_codes)), 0.0)
         if form == "repository":
             return (distribution - (q.index_fill(0, struck_codes, 0.0) if len(region_codes) else q)).clamp_min(0.0)
         if form == "aggregated":
@@ -208,8 +228,8 @@ class _Walk:
             limit=self.rule.limit.of(p),
             count=len(region_codes),
             moved=float(distribution[region_codes].sum()),
-            near=packed(self._near(code).tolist()),
-            mass=distribution[self._near(code)[:SHOWN]].tolist(),
+            near=packed(self._near(child).tolist()),
+            mass=distribution[self._near(child)[:SHOWN]].tolist(),
             sums=list(zip(steps, _at(sums, steps), strict=True)),
         )
 

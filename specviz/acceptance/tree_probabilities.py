@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specviz.engine.interfaces import Draft, Proposal, TargetPass
 from specviz.engine.sampling import Warp
-from specviz.engine.to_device import to_device
+from specviz.engine.to_device import to_device, to_host
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class TreeProbabilities:
         supports = [proposals[place].ids for place in on_host]
         wanted = [token + place * rows.shape[1] for place, ids in zip(on_host, supports, strict=True) for token in _listed(ids)]
         parts.append(rows.flatten().index_select(0, to_device(wanted, rows.device)))
-        *told, found = _host(parts)
+        *told, found = to_host(parts)
         for start, places in zip(range(0, len(told), 4), groups.values(), strict=True):
             self._keep([nodes[place] for place in places], told[start : start + 4], proposals[places[0]].ids is not None)
         for place, ids, p in zip(on_host, supports, found.split([len(_listed(ids)) for ids in supports]), strict=True):
@@ -121,9 +121,3 @@ class TreeProbabilities:
 
 def _listed(ids: Tensor | None) -> list[int]:
     return [] if ids is None else [int(token) for token in ids.tolist()]
-
-
-def _host(parts: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors of different kinds on the host, copied at once: ids and float32 are exact in a double."""
-    flat = torch.cat([part.flatten().double() for part in parts]).cpu().split([part.numel() for part in parts])
-    return [copy.view(part.shape).to(part.dtype) for copy, part in zip(flat, parts, strict=True)]

@@ -134,11 +134,15 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         """A cache for this run."""
         columns = max(_FIRST_COLUMNS, 2 * len(context.ids))
         fixed = context.device.type == "cuda" if self._wants_fixed is None else self._wants_fixed
-        if fixed and type(self) is FeatureDrafter and isinstance(self._stepper, FeatureStepper):
+        if fixed and self._fixable():
             self._fixed = lent(self._stepper, columns)
             self._cache = cast("Cache", self._fixed.cache)
         else:
             self._cache = self._stepper.open(columns)
+
+    def _fixable(self) -> bool:
+        """Whether its levels may have fixed shapes and addresses."""
+        return type(self) is FeatureDrafter and isinstance(self._stepper, FeatureStepper)
 
     def _room(self, columns: int) -> None:
         """Make the cache reach so far."""
@@ -248,7 +252,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting)
         count = until - start
         own, rest = (features, []) if len(features) == count else (features[:count], [features[count:]])
-        fixed.take(context.ids[start + 1 : until + 1], own, start, deepest)
+        fixed.take(self._words(context.ids, start, until), own, start, deepest)
         self._committed, self._waiting = until, rest
         self._levels = fixed
         return fixed
@@ -293,7 +297,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
             rows = features[done : done + end - start]
             places = torch.arange(start, end, device=device)
             mask = None if end - start == 1 else torch.arange(end, device=device)[None] <= places[:, None]
-            tokens = to_device(list(ids[start + 1 : end + 1]), device)
+            tokens = to_device(self._words(ids, start, end), device)
             more = self._beside(tokens, start + 1)
             last = self._stepper(tokens, rows, self._places(places), self._cache, start, mask, **more)[-1:]
             done, self._committed = done + end - start, end
@@ -335,6 +339,10 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
     def _places(self, places: Tensor) -> Tensor:
         """Positions of rows, from their numbers in the cache [row]."""
         return places
+
+    def _words(self, ids: Sequence[int], start: int, until: int) -> Sequence[int]:
+        """Tokens of the inputs from ``start`` up to ``until``, each of which the network takes with the feature before it."""
+        return list(ids[start + 1 : until + 1])
 
     def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
         """What the network takes beside committed tokens from place ``first`` on: ``embedded`` [row, hidden] where some of them

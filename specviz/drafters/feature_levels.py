@@ -118,7 +118,7 @@ class FixedLevels:
         self._device = stepper.embedding.device
         self._column = torch.arange(columns, device=self._device)
         self._numbers: dict[int, Tensor] = {}
-        """By padded rows: their tokens, the committed inputs before them, and how many of them count."""
+        """By padded rows: their tokens, the committed inputs before them, and how many of the rows count."""
         self._features: dict[int, Tensor] = {}
         self._asked: dict[tuple[int, int], Tensor] = {}
         """Tokens and parents of a level that is asked in a step of its own, int64 [2, row], by level and number of rows."""
@@ -131,15 +131,17 @@ class FixedLevels:
         self._here: _Level | None = None
 
     def take(self, tokens: Sequence[int], features: Tensor, start: int, deepest: int) -> None:
-        """The committed inputs of this round, the root last: they go through the network with the first level."""
-        rows = self._rows = max(_LEAST, padded_width(len(tokens)))
-        self._trail, self.deepest = [], deepest
+        """The committed inputs of this round, the root last: they go through the network with the first level. Inputs of a
+        network of several rows have as many tokens each."""
+        count = len(features)
+        rows, each = max(_LEAST, padded_width(count)), len(tokens) // count
+        self._rows, self._trail, self.deepest = rows, [], deepest
         if rows not in self._numbers:
-            self._numbers[rows] = torch.zeros(rows + 2, dtype=torch.long, device=self._device)
-            self._features[rows] = features.new_zeros(rows, features.shape[-1])
-        padding = [0] * (rows - len(tokens))
-        self._numbers[rows].copy_(to_device([*tokens, *padding, start, len(tokens)], self._device))
-        self._features[rows][: len(tokens)] = features
+            self._numbers[rows] = torch.zeros(each * rows + 2, dtype=torch.long, device=self._device)
+            self._features[rows] = features.new_zeros(rows, *features.shape[1:])
+        padding = [0] * (each * (rows - count))
+        self._numbers[rows].copy_(to_device([*tokens, *padding, start, count], self._device))
+        self._features[rows][:count] = features
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """Do ``work``, which asks for a level: on CUDA from its graph. ``key`` tells it from every other, and from those that
@@ -201,10 +203,10 @@ class FixedLevels:
         """Raw logits [1, support] after the root; takes in the round's committed inputs."""
         rows = self._rows
         numbers = self._numbers[rows]
-        start, count = numbers[rows : rows + 1], numbers[rows + 1 :]
+        start, count = numbers[-2:-1], numbers[-1:]
         places = start + self._column[:rows]
         mask = self._column <= places[:, None]
-        outputs = self._stepper(numbers[:rows], self._features[rows], places, self.cache, places, mask)
+        outputs = self._stepper(numbers[:-2], self._features[rows], places, self.cache, places, mask)
         root = outputs.index_select(0, count - 1)
         seen = torch.zeros(1, ROOM, dtype=torch.bool, device=self._device)
         self._here = _Level(root, seen, start + count, 0, 0)

@@ -4,174 +4,159 @@ Each input stands twice, in two neighbouring columns, once on the features of th
 those of the row that read an empty one, and sees only its own kind; logits are mixed as the target mixes its own. So one
 tree serves both rows, and a level of it is one forward. Otherwise as :mod:`specviz.drafters.feature_drafter`.
 Where the empty prompt is shorter, PADDING stands before it, which no row sees; positions then count from its first token.
+Axis names: ``input``, ``row`` (conditional, unconditional), ``column`` (of inputs in the cache), ``hidden``, ``support``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from specviz.drafters.feature_drafter import FeatureDrafter
+from specviz.drafters.feature_drafter import FeatureDrafter, TapsLayers
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.networks.feature_net import FeatureNet
-from specviz.drafters.null import NullDrafter
-from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
-from specviz.engine.to_device import to_device
-from specviz.trace.schema import Note
+from specviz.engine.interfaces import TargetPass
 
 TWO = 2
 PADDING = -1
 """Stands in the empty prompt for a token that is not there."""
+_LAST = "_guided"
+"""A network's own attribute: the two rows that a run has drafted with last."""
 
 
-class GuidedDrafter(NullDrafter):
-    """``unconditional`` is the prompt of the second row, ``scale`` the guidance: logits are u + scale (c - u)."""
+@dataclass
+class GuidedCache:
+    """A network's cache whose inputs take two columns each."""
+
+    columns: Any
+
+    def reserve(self, inputs: int) -> None:
+        """Make room for this many inputs."""
+        self.columns.reserve(TWO * inputs)
+
+    def copy(self, other: GuidedCache, inputs: int) -> None:
+        """Take over the first inputs of another cache."""
+        self.columns.copy(other.columns, TWO * inputs)
+
+    def clear(self) -> None:
+        """As the network's own cache."""
+        self.columns.clear()
+
+
+class GuidedStepper:
+    """A network over inputs of two rows. ``scale`` is the guidance: logits are u + scale (c - u). ``padding`` inputs at the
+    start of the unconditional row are not there."""
+
+    def __init__(self, network: FeatureStepper | HeadStepper, scale: float, padding: int) -> None:
+        self.network: Any = network
+        self.scale, self.padding = scale, padding
+        self.draft_ids: Tensor | None = network.draft_ids
+
+    @property
+    def config(self) -> TapsLayers:
+        """What the network was trained with."""
+        config: TapsLayers = self.network.config
+        return config
+
+    @property
+    def embedding(self) -> Tensor:
+        """The network's, [vocab, hidden]: every state has its device and its kind of numbers."""
+        embedding: Tensor = self.network.embedding
+        return embedding
+
+    @property
+    def rotary(self) -> Tensor:
+        """The network's table as far as it reaches now."""
+        table: Tensor = self.network.rotary
+        return table
+
+    def open(self, capacity: int) -> GuidedCache:
+        """An empty cache with room for ``capacity`` inputs at first."""
+        return GuidedCache(self.network.open(TWO * capacity))
+
+    def reach(self, positions: int) -> None:
+        """Make the rotary table at least this long."""
+        self.network.reach(positions)
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """The target's hidden states [input, row, tap * hidden] to what the network takes, [input, row, hidden]."""
+        fused: Tensor = self.network.fuse(features)
+        return fused
+
+    def logits(self, output: Tensor) -> Tensor:
+        """Outputs [input, row, hidden] to guided logits [input, support]."""
+        logits = self.network.logits(output.flatten(0, 1)).view(len(output), TWO, -1)
+        guided: Tensor = logits[:, 1] + self.scale * (logits[:, 0] - logits[:, 1])
+        return guided
+
+    def __call__(
+        self, tokens: Tensor, features: Tensor, positions: Tensor, cache: GuidedCache, start: int | Tensor, mask: Tensor | None
+    ) -> Tensor:  # fmt: skip
+        """Outputs [input, row, hidden] of ``tokens`` [input], or [input * row] where those of the two rows differ, over
+        ``features`` [input, row, hidden].
+
+        Keys and values go into the cache from input ``start`` on, or to these inputs [input] of it; ``mask`` is bool [input,
+        column], None where every input sees them all.
+        """
+        count, device = len(features), features.device
+        words = tokens if len(tokens) == TWO * count else tokens.repeat_interleave(TWO)
+        if mask is None:
+            assert isinstance(start, int)
+            mask = torch.ones(count, start + count, dtype=torch.bool, device=device)
+        seen, places = mask[:, None], positions.repeat_interleave(TWO)
+        if self.padding:
+            column = torch.arange(mask.shape[1], device=device)
+            own = column == column[start:, None]  # an input that is padding itself has to see something
+            seen = torch.stack((mask, mask & (column >= self.padding) | own), dim=1)
+            places = torch.stack((positions, (positions - self.padding).clamp_min(0)), dim=1).flatten()
+        # A row of one kind sees the columns of its own kind only.
+        kind = torch.eye(TWO, dtype=torch.bool, device=device)[:, None]
+        both = (seen[..., None] & kind).reshape(TWO * count, -1)
+        at = TWO * start
+        if isinstance(at, Tensor):
+            at = torch.stack((at, at + 1), dim=1).flatten()
+        outputs = self.network(words, features.flatten(0, 1), places, cache.columns, at, both)
+        rows: Tensor = outputs.view(count, TWO, -1)
+        return rows
+
+
+def _guided(network: FeatureStepper | HeadStepper, scale: float, padding: int) -> GuidedStepper:
+    """The two rows of ``network``, those of the last run where they were alike: what was captured over them serves again."""
+    last: GuidedStepper | None = vars(network).get(_LAST)
+    if last is None or (last.scale, last.padding) != (scale, padding):
+        last = GuidedStepper(network, scale, padding)
+        setattr(network, _LAST, last)
+    return last
+
+
+class GuidedDrafter(FeatureDrafter[GuidedCache]):
+    """``unconditional`` is the prompt of the second row, ``scale`` the guidance."""
 
     def __init__(self, network: FeatureStepper | FeatureNet | HeadStepper, scale: float, unconditional: Sequence[int]) -> None:
-        stepper: Any = FeatureStepper(network) if isinstance(network, FeatureNet) else network
-        self.support: Tensor | None = stepper.draft_ids
-        self.taps = stepper.config.taps
-        self._stepper, self._scale, self._silent = stepper, scale, tuple(unconditional)
-        self._padding = padding(unconditional)
-        self._cache: Any = None
-        self._calls = 0
-        self._restart()
+        plain = FeatureStepper(network) if isinstance(network, FeatureNet) else network
+        stepper: Any = _guided(plain, scale, padding(unconditional))
+        super().__init__(stepper)
+        self._unconditional = tuple(unconditional)
 
-    def _restart(self) -> None:
-        self._committed = 0
-        self._waiting: list[Tensor] = []
-        """The target's features [input, row, hidden] of the tokens from ``_committed`` on."""
-        self._end_round()
+    def _fixable(self) -> bool:
+        stepper: Any = self._stepper
+        return isinstance(stepper.network, FeatureStepper) and not stepper.padding
 
-    def _end_round(self) -> None:
-        self._outputs: dict[int, Tensor] = {}
-        """By node: [row, hidden]."""
-        self._ancestry: dict[int, tuple[int, ...]] = {}
-        """By node: which of the inputs behind the committed ones are its drafted ancestors and itself."""
-        self._drafted = 0
-        self._root_logits: Tensor | None = None
+    def _words(self, ids: Sequence[int], start: int, until: int) -> Sequence[int]:
+        """Two tokens an input: the second row reads the empty prompt where the first reads the prompt."""
+        other = [max(0, token) for token in self._unconditional[start + 1 : until + 1]]
+        pairs = zip(ids[start + 1 : until + 1], [*other, *ids[start + 1 + len(other) : until + 1]], strict=True)
+        return [token for pair in pairs for token in pair]
 
-    @torch.inference_mode()
-    def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        self._restart()
-        self._cache = self._stepper.open(TWO * (len(context.ids) + max(1, context.max_depth)))
-        if prefill is not None:
-            self._waiting.append(self._features(prefill))
-            self._commit(context.ids, context.position - 1)
-        self._calls = 0  # taking in the prompt is part of the prefill
-
-    def observe(self, finished: Round) -> None:
-        path = (0, *finished.verdict.path)[: len(finished.emitted)]
-        self._waiting.append(self._features(finished.target)[to_device(list(path), finished.context.device)])
-        self._end_round()
-
-    def close(self) -> None:
-        self._cache = None
-        self._restart()
-
-    def calls(self) -> int:
-        count, self._calls = self._calls, 0
-        return count
-
-    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        return ()
-
-    def rows(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> list[Proposal | None]:
-        """The warped distribution after each of ``nodes``; the plain softmax at temperature 0."""
-        logits = self.logits(context, tokens, parents, nodes)
-        if logits is None:
-            return [None] * len(nodes)
-        return [Proposal(distribution, self.support) for distribution in context.warp.log_probabilities(logits).exp()]
-
-    @torch.inference_mode()
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        """Guided logits [node, support] after each of ``nodes``, whose parents were asked before; None without features."""
-        if self._root_logits is None and self._waiting:
-            last = self._commit(context.ids, context.position)
-            self._outputs[0], self._ancestry[0] = last, ()
-            self._root_logits = self._mixed(last[None])
-        if list(nodes) == [0] or self._root_logits is None:
-            return self._root_logits
-        outputs = self._grow(context, tokens, parents, nodes)
-        return self._mixed(outputs)
-
-    def _mixed(self, outputs: Tensor) -> Tensor:
-        """Outputs [node, row, hidden] to guided logits [node, support]."""
-        logits = self._stepper.logits(outputs.flatten(0, 1)).view(len(outputs), TWO, -1)
-        return logits[:, 1] + self._scale * (logits[:, 0] - logits[:, 1])
-
-    def _commit(self, ids: Sequence[int], until: int) -> Tensor:
-        """Run the inputs from ``_committed`` up to ``until`` over their true features. The last outputs [row, hidden]."""
-        assert self._cache is not None
-        features, start = torch.cat(self._waiting), self._committed
-        count, device = until - start, features.device
-        if not count:
-            return features[:0]
-        conditional = list(ids[start + 1 : until + 1])
-        unconditional = [*self._silent[start + 1 : until + 1], *conditional[len(self._silent[start + 1 : until + 1]) :]]
-        tokens = to_device([max(0, token) for pair in zip(conditional, unconditional, strict=True) for token in pair], device)
-        places = torch.arange(start, until, device=device)
-        column = torch.arange(until, device=device)
-        mask = (column[None] <= places[:, None]).repeat_interleave(TWO, 0)
-        outputs = self._pass(tokens, features[:count], places, start, mask)
-        self._committed, self._waiting = until, [features[count:]]
-        return outputs[-1]
-
-    def _grow(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor:
-        """One forward over drafted nodes, outputs [node, row, hidden], kept for their children."""
-        start, device = self._committed + self._drafted, context.device
-        depths = []
-        for place, node in enumerate(nodes):
-            self._ancestry[node] = (*self._ancestry[parents[node]], start + place)
-            depths.append(len(self._ancestry[node]))
-        mask = torch.zeros(len(nodes), start + len(nodes), dtype=torch.bool)
-        mask[:, : self._committed] = True
-        for row, node in enumerate(nodes):
-            mask[row, list(self._ancestry[node])] = True
-        features = torch.stack([self._outputs[parents[node]] for node in nodes])
-        twice = to_device([tokens[node] for node in nodes for _ in range(TWO)], device)
-        places = to_device([context.position - 1 + depth for depth in depths], device)
-        outputs = self._pass(twice, features, places, start, mask.to(device).repeat_interleave(TWO, 0))
-        self._drafted += len(nodes)
-        for place, node in enumerate(nodes):
-            self._outputs[node] = outputs[place]
-        return outputs
-
-    def _pass(self, tokens: Tensor, features: Tensor, places: Tensor, start: int, mask: Tensor) -> Tensor:
-        """The network over inputs [input, row, hidden]; ``mask`` is bool [input * row, input of the cache]."""
-        assert self._cache is not None
-        count, columns = len(features), mask.shape[1]
-        self._cache.reserve(TWO * columns)
-        self._stepper.reach(int(places.max()) + 1)
-        # A row of one kind sees the columns of its own kind only.
-        kind = torch.arange(TWO, device=mask.device)
-        own = kind.repeat(count)[:, None] == kind.repeat(columns)[None]
-        row_mask = mask.repeat_interleave(TWO, 1) & own
-        flat, twice = features.flatten(0, 1), places.repeat_interleave(TWO)
-        if self._padding:
-            second = twice - self._padding
-            absent = (torch.arange(TWO * columns, device=mask.device) // TWO < self._padding)[None] & (kind.repeat(count) > 0)[
-                :, None
-            ]
-            alone = (
-                torch.arange(TWO * columns, device=mask.device)[None]
-                == TWO * start + torch.arange(TWO * count, device=mask.device)[:, None]
-            )
-            row_mask = row_mask & ~absent | alone  # a row that is padding itself has to see something
-            twice = torch.where(kind.repeat(count) > 0, second.clamp_min(0), twice)
-        self._calls += 1
-        return self._stepper(tokens, flat, twice, self._cache, TWO * start, row_mask).view(count, TWO, -1)
-
-    def _features(self, passed: TargetPass) -> Tensor:
-        """What the network reads of the target's pass, [node, row, tap * hidden]."""
-        taps = [passed.hidden[tap].unflatten(-1, (TWO, -1)) for tap in self.taps]
-        return torch.cat(taps, dim=-1)
+    def _features(self, passed: TargetPass, rows: Tensor | None) -> Tensor:
+        """What the network reads of the target's pass, of these nodes or of all: [node, row, hidden]."""
+        states = [passed.hidden[tap] if rows is None else passed.hidden[tap][rows] for tap in self.taps]
+        return self._true(torch.cat([state.unflatten(-1, (TWO, -1)) for state in states], dim=-1))
 
 
 def padding(unconditional: Sequence[int]) -> int:
@@ -181,6 +166,6 @@ def padding(unconditional: Sequence[int]) -> int:
 
 def feature_drafter(
     network: FeatureStepper | FeatureNet | HeadStepper, guidance: tuple[float, Sequence[int]] | None
-) -> FeatureDrafter | GuidedDrafter:
+) -> FeatureDrafter[Any]:
     """The drafter that suits a target: one row, or two that are guided, (scale, the empty prompt)."""
     return FeatureDrafter(network) if guidance is None else GuidedDrafter(network, *guidance)

@@ -1,4 +1,4 @@
-"""Non-blocking host-to-device copies through pinned memory, and what is worth keeping once it was copied."""
+"""Non-blocking host-to-device copies through pinned memory, what is worth keeping once it was copied, and one copy back."""
 
 from __future__ import annotations
 
@@ -51,3 +51,13 @@ def overwrite(destination: Tensor, values: Sequence[Any] | Tensor) -> None:
     else:
         source = torch.tensor(values, dtype=destination.dtype, pin_memory=pinned)
     destination.copy_(source, non_blocking=pinned)
+
+
+def to_host(parts: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors of a device on the host, each of its own shape and kind, in one copy, which is waited for.
+
+    They travel as float32, as float64 where one of them is that: so integers may be below 2 ** 24.
+    """
+    kind = torch.float64 if any(part.dtype == torch.float64 for part in parts) else torch.float32
+    flat = torch.cat([part.flatten().to(kind) for part in parts]).cpu().split([part.numel() for part in parts])
+    return [copy.view(part.shape).to(part.dtype) for copy, part in zip(flat, parts, strict=True)]

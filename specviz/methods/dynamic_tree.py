@@ -9,7 +9,6 @@ from specviz.trace.notes.drafts import TreeDepth
 
 if TYPE_CHECKING:
     from specviz.drafters.feature_drafter import FeatureDrafter
-    from specviz.drafters.guided_drafter import GuidedDrafter
     from specviz.engine.interfaces import TreeBuilder
     from specviz.methods.resources import MethodResources
     from specviz.trees.depth_profile import DepthProfile
@@ -39,7 +38,7 @@ def paying(parts: MethodResources, network: Any, rows: int) -> SpeedupMaximising
 
 def dynamic_tree(
     parameters: TreeParameters, parts: MethodResources, network: Any, kind: str, profile: str, usual: int, drawn: bool = False
-) -> TreeBuilder[FeatureDrafter[Any] | GuidedDrafter]:
+) -> TreeBuilder[FeatureDrafter[Any]]:
     """The tree that ``network``, heads of this ``kind``, drafts. A depth of 0 is chosen by the measured ``profile`` where
     one was made with these heads and this width on this target, and is ``usual`` for others. With ``drawn`` a sampling target
     gets a tree of drawn tokens, which weighs levels and nodes anew in each round.

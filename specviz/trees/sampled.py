@@ -204,7 +204,8 @@ class Sampled:
         shape = self._shape if isinstance(self._shape, TreeShape) else self._shape(context)
         if getattr(drafter, "levels", None) is not None:
             levelled = cast("Levelled", drafter)
-            growing = self._by_levels(levelled.levels(context), shape, context, levelled.support)
+            levels = levelled.levels(context) if context.max_depth > 1 else None
+            growing = self._by_levels(levels, shape, context, levelled.support)
             return self._draft(growing, drafter, context)
         drafter = cast("Rows", drafter)
         growing, place, noise = Growing([context.ids[-1]]), {0: 0}, NodeNoise(context, len(shape))

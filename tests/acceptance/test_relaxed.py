@@ -23,6 +23,7 @@ from specviz.acceptance.relaxed import Limit, Relaxed, look_alikes, region
 from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
+from tests.support.emulated_cuda import emulated_cuda
 
 CODES, NEAR, DELTA = 32, 8, 0.2
 STRICT = {"delta": Limit(delta=0.0), "lambda": Limit(factor=1.0), "nobody": Limit(delta=0.5)}
@@ -293,3 +294,35 @@ def test_the_note_names_every_look_alike_that_was_considered_not_only_the_neares
     assert list(ids) == near[5, :60].tolist() and len(one["near"]) == 160
     assert one["count"] > relaxed.SHOWN
     assert p[list(ids[: one["count"]])].sum() == pytest.approx(one["moved"])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("drawn", ["certain", "whole", "support"])
+@pytest.mark.parametrize("form", relaxed.FORMS)
+def test_a_device_is_asked_once_and_its_tree_judged_as_on_this_cpu(form: str, drawn: str, temperature: float) -> None:
+    near, p, q = next(worlds(1, 16))
+    parents, tokens = [-1, 0, 0, 0, 1, 1, 2, 2, 4], [90, 3, 5, 7, 2, 9, 11, 1, 3]
+    rolled = [numpy.roll(p, 3 * node) for node in range(len(tokens))]
+    support = [1, 2, 3, 5, 7, 9, 11]
+
+    def prepared(device: str, seed: int) -> tuple[Relaxed, Draft, TargetPass, Context]:
+        there = torch.device(device)
+        proposals = {}
+        if drawn != "certain":
+            ids = torch.tensor(support, device=there) if drawn == "support" else None
+            shares = torch.from_numpy(q if ids is None else q[support] / q[support].sum())
+            proposals = {node: Proposal(shares.roll(node).to(there), ids) for node in set(parents[1:])}
+        logits = torch.from_numpy(numpy.log(rolled)).to(there)
+        context = Context([0], 1, seed, Warp(temperature), Noise(seed), there, 9)
+        rule = Relaxed(near.to(there), Limit(factor=1.5 if temperature else 12.0), 4, form)
+        return rule, Draft(DraftTree.of(tokens, parents, there), proposals), TargetPass(logits), context
+
+    for seed in range(8):
+        rule, *given = prepared("cpu", seed)
+        here = rule.judge(*given)
+        with emulated_cuda() as device:
+            rule, *given = prepared("cuda", seed)
+            before = device.waits
+            there = rule.judge(*given)
+            assert device.waits == before + 1
+        assert there == here and here.notes

@@ -131,14 +131,19 @@ def on_this_cpu(number: int) -> list[int]:
     return CASES[number].ids("eager")
 
 
-def picture(method: str, device: str, tier: str, guidance: float) -> list[int]:
-    """Codes of a whole tiny picture, of two guided rows or, with guidance 1, of one."""
+Drawn = tuple[list[int], list[list[tuple[int, str]]]]
+
+
+def picture(method: str, device: str, tier: str, guidance: float) -> Drawn:
+    """Codes of a whole tiny picture, of two guided rows or, with guidance 1, of one; and by step the drafted codes with their
+    statuses."""
     values = next(values for name, values, _ in IMAGE if name == method)
-    return World(guidance, device=device, tier=tier).draw(method, values).ids
+    run = World(guidance, device=device, tier=tier).draw(method, values)
+    return run.ids, [[(node.token, node.status) for node in step.nodes] for step in run.steps]
 
 
 @cache
-def picture_on_this_cpu(method: str, guidance: float) -> list[int]:
+def picture_on_this_cpu(method: str, guidance: float) -> Drawn:
     return picture(method, CPU, "eager", guidance)
 
 

@@ -11,10 +11,12 @@ from specviz.bench.kit.counting_device import CountingDevice
 from specviz.bench.suites import dispatch
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
-from specviz.engine.sampling import Noise
+from specviz.engine.sampling import Noise, Warp
+from specviz.requests.image import CodeText
 from specviz.targets.text import TextTarget
 from tests.support.emulated_cuda import emulated_cuda
 from tests.support.tiny.text import Letters, decode, tiny_llama
+from tests.support.worlds.image import World
 from tests.support.worlds.text import PROMPT, WARPS, compose
 
 TOKENS = 50
@@ -71,6 +73,32 @@ def test_a_step_waits_for_the_device_a_few_times_however_large_its_tree(
 def test_a_tree_of_drawn_tokens_asks_once(values: dict[str, int]) -> None:
     for step in counted("eagle3", values, "warm"):
         assert step.phases["draft"].waits <= 1 and step.phases["judge"].waits <= 2
+
+
+@pytest.mark.parametrize("guidance", [1.0, 2.0])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("name", "values", "most"),
+    [
+        ("eagle", {"tree": "published"}, 3),
+        ("eagle2", {"nodes": 12}, 3),
+        ("lantern", {"delta": 0.3, "nodes": 20}, 2),
+        ("lantern_pp", {"factor": 3.0, "tree": "57"}, 2),
+    ],
+)
+def test_a_step_of_a_picture_waits_for_the_device_a_few_times(
+    name: str, values: dict[str, Any], most: int, temperature: float, guidance: float
+) -> None:  # fmt: skip
+    warp, device = Warp(temperature), CountingDevice()
+    expected = World(guidance).draw(name, values, warp).ids
+    with device.present():
+        world = World(guidance, device="cuda", tier="graph")
+        recorder = Recorder(CodeText(world.loaded), "off")
+        composition = world.compose(name, values, warp)
+        run = Decoding(world.target, composition, world.prompt, warp, Noise(7), world.loaded.cells, recorder)
+        steps = dispatch.count(device, run)
+    assert run.outcome.output_ids == expected
+    assert max(step.total("waits") for step in steps) <= most <= dispatch.MOST_WAITS
 
 
 def test_a_run_that_never_leaves_capturing_is_said_to_be_too_short() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -37,14 +38,19 @@ class World:
         self.guidance, self.tier = guidance, tier
         self.target, self.prompt, _ = image_target(self.loaded, PROMPT, guidance, tier)
 
-    def parts(self, warp: Warp) -> MethodResources:
+    @cached_property
+    def drafter(self) -> FeatureStepper:
+        """Made once, as a user's is: what runs capture over it is kept with it."""
         network = tiny_image_drafter(self.loaded)
         network.embedding, network.draft_ids = codes_first(self.loaded), None
+        return FeatureStepper(network)
+
+    def parts(self, warp: Warp) -> MethodResources:
         small, prompt, _ = image_target(self.small, PROMPT, self.guidance, self.tier)
         samplers = tiny_samplers(self.loaded)
         silent = None if self.target.rows == 1 else (self.guidance, self.target.unconditional)
         return parts_for(self.target, warp).using(
-            drafter_weights=lambda kind: FeatureStepper(network),
+            drafter_weights=lambda kind: self.drafter,
             guidance=silent,
             grid=(self.loaded.grid, self.loaded.grid),
             neighbours=lambda: look_alikes(self.loaded.codebook),
