@@ -12,9 +12,11 @@ from specviz.bench.suites import dispatch
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise
+from specviz.requests.image import CodeText
 from specviz.targets.text import TextTarget
 from tests.support.emulated_cuda import emulated_cuda
 from tests.support.tiny.text import Letters, decode, tiny_llama
+from tests.support.worlds import image as images
 from tests.support.worlds.text import PROMPT, WARPS, compose
 
 TOKENS = 50
@@ -71,6 +73,34 @@ def test_a_step_waits_for_the_device_a_few_times_however_large_its_tree(
 def test_a_tree_of_drawn_tokens_asks_once(values: dict[str, int]) -> None:
     for step in counted("eagle3", values, "warm"):
         assert step.phases["draft"].waits <= 1 and step.phases["judge"].waits <= 2
+
+
+def counted_picture(name: str, values: dict[str, Any], warped: str, guidance: float) -> list[dispatch.StepCounts]:
+    """The same of a whole picture that is drawn for the second time, with the graphs of the first."""
+    warp, expected = WARPS[warped], images.World(guidance, 8).draw(name, values, WARPS[warped])
+    device = CountingDevice()
+    with device.present():
+        world = images.World(guidance, 8, device="cuda", tier="graph")
+        assert world.draw(name, values, warp).ids == expected.ids
+        recorder = Recorder(CodeText(world.loaded), "off")
+        composition, cells = world.compose(name, values, warp), world.loaded.cells
+        return dispatch.count(device, Decoding(world.target, composition, world.prompt, warp, Noise(7), cells, recorder))
+
+
+@pytest.mark.parametrize("guidance", [1.0, 2.0])
+@pytest.mark.parametrize("warped", ["greedy", "warm", "nucleus"])
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("mulo_sd", {"tau": 0.3, "pool": 4}),
+        ("mulo_sd", {"tau": 0.1, "pool": 4, "rows": 2, "radius": 0, "cache": "stale"}),
+        ("speculative_jacobi", {"window": 8}),
+        ("speculative_jacobi", {"fill": "random"}),
+    ],
+)
+def test_a_step_of_a_picture_waits_as_rarely(name: str, values: dict[str, Any], warped: str, guidance: float) -> None:
+    for step in counted_picture(name, values, warped, guidance):
+        assert step.total("waits") <= dispatch.MOST_WAITS
 
 
 def test_a_run_that_never_leaves_capturing_is_said_to_be_too_short() -> None:
