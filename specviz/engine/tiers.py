@@ -21,7 +21,7 @@ from specviz.engine.cache import FixedCache, layer_words
 from specviz.engine.captured import captured
 from specviz.engine.clock import capturing
 from specviz.engine.to_device import overwrite
-from specviz.engine.tree import DraftTree, TreeShape
+from specviz.engine.tree import DraftTree, GrownShape, TreeShape
 from specviz.errors import BadInput
 
 TIERS = ("auto", "eager", "graph")
@@ -120,7 +120,11 @@ class Inputs:
         nodes, width = len(tree), self.tokens.shape[1]
         self.tokens[:, :nodes] = tree.tokens
         overwrite(self.places, [length, *tree.shape.depths, *([0] * (width - nodes)), *numbers])
-        if self.shape is not tree.shape:
+        if isinstance(tree.shape, GrownShape):
+            self.ancestors.zero_().fill_diagonal_(True)
+            self.ancestors[:nodes, :nodes] = tree.shape.ancestors_there
+            self.shape = tree.shape
+        elif self.shape is not tree.shape:
             ancestors = torch.eye(width, dtype=torch.bool)
             ancestors[:nodes, :nodes] = tree.shape.ancestors
             overwrite(self.ancestors, ancestors)
