@@ -52,6 +52,8 @@ def test_a_pass_over_it_gives_the_same_rows(tier: str) -> None:
     session = tiny_target(tier, torch.float64).open(64)
     session.prefill([5, 9, 2])
     plain = session.score(DraftTree.of(TOKENS, PARENTS)).logits.clone()
+    session.rewind(session.length)
     other = session.score(DraftTree(GrownShape.root("cpu"), torch.tensor(TOKENS[:1]))).logits.clone()
+    session.rewind(session.length)
     again = session.score(DraftTree(grown(), torch.tensor(TOKENS))).logits
     assert torch.allclose(again, plain, atol=1e-12) and torch.allclose(other, plain[:1], atol=1e-12)

@@ -41,6 +41,13 @@ def test_a_drafter_that_is_always_wrong_costs_no_token() -> None:
     assert all(not step.path for step in kept.steps)
 
 
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+def test_a_drafter_all_of_whose_layers_attend_will_do(tier: str) -> None:
+    """Its cache is written behind the committed text, so each level's pass has to write over the one before it."""
+    kept = run(BEAM, (models("hybrid")[0], tiny_target(tier)), GREEDY, 40)  # type: ignore[arg-type]
+    assert tuple(kept.ids) == alone("hybrid", torch.float64, "greedy")[:40]
+
+
 @pytest.mark.parametrize("budget", range(1, 8))
 def test_the_budget_may_end_anywhere(budget: int) -> None:
     assert tuple(run(BEAM, models("hybrid"), WARM, budget).ids) == alone("hybrid", torch.float64, "warm")[:budget]

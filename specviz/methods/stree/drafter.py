@@ -88,6 +88,7 @@ class TreeModelDrafter:
         def score(tree: DraftTree) -> Tensor:
             self._tree = tree
             self._calls += 1
+            session.rewind(session.length)  # the pass before held the same tree without this level
             return session.score(tree).logits[:, : self._vocab]
 
         return TreeLevels(root, score, to_device(context.ids[-1:], self._model.device), deepest)
