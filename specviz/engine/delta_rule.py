@@ -78,7 +78,7 @@ def tree_delta(
     ``inputs`` [node, channel] are the convolution's, ``log_decay`` (g) and ``rate`` (b) [node, head]. What was written are keys
     [node, head * key size] and corrections [node, head * size].
     """
-    queries, keys, values = layer.split(convolved(layer, inputs, window, shape.parents))
+    queries, keys, values = layer.split(convolved(layer, inputs, window, shape))
     ancestors = shape.ancestors_on(inputs.device)
     fade = ancestors.to(log_decay.dtype) @ log_decay
     left = decays(fade, ancestors)

@@ -22,7 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.engine.tree import TreeShape
+from specviz.engine.to_device import moved
+from specviz.engine.tree import GrownShape, TreeShape, chain
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,27 @@ def convolution_sources(parents: tuple[int, ...], taps: int) -> Tensor:
     return torch.tensor(rows)
 
 
-def convolved(layer: Convolution, inputs: Tensor, window: Tensor, parents: tuple[int, ...]) -> Tensor:
+def sources_of(shape: TreeShape, taps: int, device: torch.device) -> Tensor:
+    """:func:`convolution_sources` of a shape on ``device``."""
+
+    def copied() -> Tensor:
+        return moved(convolution_sources(shape.parents, taps), device)
+
+    def grown() -> Tensor:
+        assert isinstance(shape, GrownShape)
+        at, rows = torch.arange(len(shape), device=device), []
+        for _ in range(taps):
+            rows.append(at + (taps - 1))
+            # Above the root come -1, -2, …: the window's inputs, newest first.
+            at = torch.where(at < 0, at - 1, shape.parents_there.index_select(0, at.clamp_min(0)))
+        return torch.stack(rows, 1)
+
+    return shape.keeping((device, taps), grown if isinstance(shape, GrownShape) else copied)
+
+
+def convolved(layer: Convolution, inputs: Tensor, window: Tensor, shape: TreeShape) -> Tensor:
     """The convolution along each node's own path, behind its activation: [node, channel]."""
-    sources = convolution_sources(parents, layer.taps).to(inputs.device)
+    sources = sources_of(shape, layer.taps, inputs.device)
     everything = torch.cat((window, inputs), -2)
     windows = everything.index_select(-2, sources.flatten()).unflatten(-2, sources.shape)
     return F.silu((windows * layer.kernel.unsqueeze(-3)).sum(-2) + layer.bias.unsqueeze(-2))
@@ -185,7 +204,7 @@ def decays(fade: Tensor, ancestors: Tensor) -> Tensor:
 
 def tree_scan(layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, state: Tensor, shape: TreeShape) -> Tensor:
     """y [node, head, size] of every node of a tree behind one layer's carried window and state, in one pass."""
-    x, b, c = layer.split(convolved(layer, inputs, window, shape.parents))
+    x, b, c = layer.split(convolved(layer, inputs, window, shape))
     ancestors = shape.ancestors_on(inputs.device)
     fade = path_sums(steps, layer.rate, ancestors)
     group_shape = (layer.groups, -1)
@@ -200,7 +219,7 @@ def tree_scan(layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, 
 def replayed(layers: Recurrence, activations: Activations, carried: Carried) -> Carried:
     """What all layers carry on after the tokens of ``activations``, one path: the closed form, with no state in between."""
     length = len(activations)
-    x, b, _ = layers.split(convolved(layers, activations.inputs, carried.window, tuple(range(-1, length - 1))))
+    x, b, _ = layers.split(convolved(layers, activations.inputs, carried.window, chain(length - 1)))
     fade = (activations.steps * layers.rate.unsqueeze(-2)).cumsum(-2)
     last = fade[..., -1:, :]
     weight = (last - fade).exp() * activations.steps

@@ -20,8 +20,8 @@ from torch import Tensor
 from specviz.engine.cache import FixedCache, layer_words
 from specviz.engine.captured import captured
 from specviz.engine.clock import capturing
-from specviz.engine.to_device import overwrite, to_device
-from specviz.engine.tree import DraftTree, TreeShape
+from specviz.engine.to_device import overwrite
+from specviz.engine.tree import DraftTree, GrownShape, TreeShape
 from specviz.errors import BadInput
 
 TIERS = ("auto", "eager", "graph")
@@ -120,7 +120,11 @@ class Inputs:
         nodes, width = len(tree), self.tokens.shape[1]
         self.tokens[:, :nodes] = tree.tokens
         overwrite(self.places, [length, *tree.shape.depths, *([0] * (width - nodes)), *numbers])
-        if self.shape is not tree.shape:
+        if isinstance(tree.shape, GrownShape):
+            self.ancestors.zero_().fill_diagonal_(True)
+            self.ancestors[:nodes, :nodes] = tree.shape.ancestors_there
+            self.shape = tree.shape
+        elif self.shape is not tree.shape:
             ancestors = torch.eye(width, dtype=torch.bool)
             ancestors[:nodes, :nodes] = tree.shape.ancestors
             overwrite(self.ancestors, ancestors)
@@ -236,17 +240,21 @@ class GraphRunner:
         logits, hidden = self._launch(self.variant, self._pass, inputs, length + width)
         return logits[:nodes], {layer: hidden[layer][:nodes] for layer in self.taps}
 
-    def rewrite(self, tokens: Sequence[int], places: Sequence[int], end: int) -> Tensor:
-        """Logits [place, vocab] of ``tokens`` run again at their ``places``, ascending, in a chain that ends before ``end``.
+    def rewrite(self, tokens: Tensor, places: Sequence[int], end: int, wanted: Tensor | None = None) -> Tensor:
+        """Logits [place, vocab] of ``tokens`` int64 [place] run again at their ``places``, ascending, in a chain that ends before
+        ``end``.
 
-        Each sees the chain up to itself and takes its old slot; padding takes slots from ``end`` on. The next call may overwrite
-        the logits.
+        Each sees the chain up to itself and takes its old slot; padding takes slots from ``end`` on, and so do places that are
+        not ``wanted``, bool [place]. The next call may overwrite the logits.
         """
         count, width = len(places), padded_width(len(places))
         variant = ("rewrite", self.variant)
         inputs = self._inputs(variant, width)
         overwrite(inputs.places, [0, *places, *range(end, end + width - count), *self.numbers])
-        inputs.tokens[:, :count] = to_device(list(tokens), self.device)
+        if wanted is not None:
+            spare = torch.arange(end + width - count, end + width, device=self.device)
+            inputs.places[1 : 1 + count] = torch.where(wanted, inputs.places[1 : 1 + count], spare)
+        inputs.tokens[:, :count] = tokens
         self._tell_others(inputs, 0, places)
         return self._launch(variant, self._rewriting_pass, inputs, end + width)[0][:count]
 

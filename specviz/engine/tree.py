@@ -7,7 +7,7 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
@@ -80,16 +80,71 @@ class TreeShape:
         return torch.from_numpy(ancestry)
 
     @cached_property
-    def _elsewhere(self) -> dict[torch.device, Tensor]:
+    def _kept(self) -> dict[Hashable, Tensor]:
         return {}
+
+    def keeping(self, name: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """What ``make`` gives, which follows from this shape; made once for a ``name``."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
 
     def ancestors_on(self, device: torch.device) -> Tensor:
         """:attr:`ancestors` on ``device``, copied there once."""
         if device.type == "cpu":
             return self.ancestors
-        if device not in self._elsewhere:
-            self._elsewhere[device] = moved(self.ancestors, device)
-        return self._elsewhere[device]
+        return self.keeping(device, lambda: moved(self.ancestors, device))
+
+
+class GrownShape(TreeShape):
+    """A shape that grew level by level on a device, where ``parents_there`` int64 [node] (the root's is -1) and
+    ``ancestors_there`` bool [node, node] are. The host knows the depths, and copies the parents when they are asked for."""
+
+    parents_there: Tensor
+    ancestors_there: Tensor
+
+    def __init__(self, depths: tuple[int, ...], parents_there: Tensor, ancestors_there: Tensor) -> None:
+        known = {"depths": depths, "parents_there": parents_there, "ancestors_there": ancestors_there}
+        vars(self).update(known)  # past what a frozen class refuses
+
+    @staticmethod
+    def root(device: torch.device | str) -> GrownShape:
+        """The root alone."""
+        lone = torch.ones(1, 1, dtype=torch.bool, device=device)
+        return GrownShape((0,), torch.full((1,), -1, device=device), lone)
+
+    def below(self, parents: Tensor) -> GrownShape:
+        """This shape with one more level, whose nodes hang from these rows (int64 [row]) of the last one."""
+        deepest, nodes, rows = self.depths[-1], len(self), len(parents)
+        above = parents + self.depths.index(deepest)
+        own = torch.eye(rows, dtype=torch.bool, device=parents.device)
+        older = torch.nn.functional.pad(self.ancestors_there, (0, rows))
+        ancestors = torch.cat((older, torch.cat((self.ancestors_there.index_select(0, above), own), 1)))
+        assert len(ancestors) == nodes + rows
+        return GrownShape((*self.depths, *[deepest + 1] * rows), torch.cat((self.parents_there, above)), ancestors)
+
+    def __len__(self) -> int:
+        return len(self.depths)
+
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @cached_property
+    def parents(self) -> tuple[int, ...]:  # type: ignore[override]
+        """As of any shape: at most one copy from the device."""
+        return tuple(self.parents_there.tolist())
+
+    def tell(self, tokens: Tensor) -> tuple[int, ...]:
+        """``tokens`` [node] as Python integers, and with them the parents: one copy from the device for both."""
+        listed, parents = torch.stack((tokens, self.parents_there)).tolist()
+        vars(self)["parents"] = tuple(parents)
+        return tuple(listed)
+
+    def ancestors_on(self, device: torch.device) -> Tensor:
+        """:attr:`ancestors` where it grew."""
+        return self.ancestors_there
 
 
 @kept(64)
@@ -173,4 +228,6 @@ class DraftTree:
     @cached_property
     def host_tokens(self) -> tuple[int, ...]:
         """The tokens as Python integers: at most one copy from the device."""
-        return self.known if self.known is not None else tuple(self.tokens.tolist())
+        if self.known is not None:
+            return self.known
+        return self.shape.tell(self.tokens) if isinstance(self.shape, GrownShape) else tuple(self.tokens.tolist())

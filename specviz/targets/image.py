@@ -217,21 +217,24 @@ class ImageSession:
         if self._graph is not None:
             self._graph.lease.grow(columns)
 
-    def rewrite(self, tokens: Sequence[int], nodes: Sequence[int]) -> TargetPass:
-        """Run nodes of the chain that was scored last again, with the chain's ``tokens`` as they are now.
+    def rewrite(self, tokens: Tensor, nodes: Sequence[int], wanted: Tensor | None = None) -> TargetPass:
+        """Run nodes of the chain that was scored last again, with the chain's ``tokens`` int64 [node] as they are now.
 
-        ``nodes`` ascend; each sees the chain up to itself, in its slot the new entry. Logits [node, code] of these nodes.
+        ``nodes`` ascend; each sees the chain up to itself, in its slot the new entry. Logits [asked, code] of these nodes. Where
+        some of them are not ``wanted``, bool [asked], their entries stay and their logits mean nothing; the host need not know.
         """
         target, start = self.target, self.length
-        first, last = nodes[0], nodes[-1]
-        if (graph := self._captured(start + first)) is not None:
-            anew, slots = [tokens[node] for node in nodes], [start + node for node in nodes]
-            return TargetPass(graph.rewrite(anew, slots, start + len(tokens)), {})
-        self._reserve(start + len(tokens) + len(nodes))
+        first, last, end = nodes[0], nodes[-1], start + len(tokens)
         places = to_device([start + node for node in nodes], target.device)
-        embedded = target.embedded(to_device([tokens[node] for node in nodes], target.device), start + first)
-        together = last - first + 1 == len(nodes)
-        base = start + (first if together else len(tokens))
+        anew = tokens.index_select(0, places - start)
+        if (graph := self._captured(start + first)) is not None:
+            return TargetPass(graph.rewrite(anew, [start + node for node in nodes], end, wanted), {})
+        self._reserve(end + len(nodes))
+        embedded = target.embedded(anew, start + first)
+        together = wanted is None and last - first + 1 == len(nodes)
+        base = start + first if together else end
+        if wanted is not None:
+            places = torch.where(wanted, places, torch.arange(base, base + len(nodes), device=target.device))
         for layer in self._cache.layers:
             layer.length = base
         column = torch.arange(base, device=target.device)

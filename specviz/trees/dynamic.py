@@ -40,14 +40,11 @@ MAX_NODES = 255
 
 
 class RanksChildren(Protocol):
-    """A drafter that can be asked about several nodes of a tree at once."""
+    """A drafter with levels of its own, or one that is asked as :class:`~specviz.trees.levels.RanksNodes`."""
 
     @property
     def support(self) -> Tensor | None:
         """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
-
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        """As :meth:`RanksNodes.logits`; a drafter with ``levels`` of its own is not asked in this way."""
 
     def calls(self) -> int:
         """Drafter forwards since the last call of this."""

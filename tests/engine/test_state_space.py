@@ -153,7 +153,7 @@ class TestTraps:
 
     def split(self, parents: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
         one = self.one
-        return one.layer.split(convolved(one.layer, one.inputs, one.window, parents))
+        return one.layer.split(convolved(one.layer, one.inputs, one.window, TreeShape(tuple(parents))))
 
     def test_the_formula_itself_is_right(self) -> None:
         one, seen = self.one, self.one.shape.ancestors

@@ -60,6 +60,9 @@ class Fate:
     def draw(self, distribution: Tensor, *place: object, stream: int = 0) -> int:
         return self.branch((distribution / distribution.sum()).tolist())
 
+    def draws(self, distributions: Tensor, *place: object, stream: int = 0) -> Tensor:
+        return torch.tensor([self.draw(distribution) for distribution in distributions], dtype=torch.long)
+
     def uniform(self, stream: int, *place: int) -> float:
         if stream == EXTRA:
             return (self.branch([1 / self.vocab] * self.vocab) + 0.5) / self.vocab
@@ -92,8 +95,8 @@ def distribution_of(tables: Tables, made: type[JacobiWindow], size: int, fill: s
     found, ways, total = numpy.zeros((tables.vocab,) * tables.length), [[]], 0.0
     while ways:
         fate = Fate(ways.pop(), tables.vocab)
-        for module in (rejection, jacobi_window):
-            patch.setattr(module, "draw", fate.draw)
+        patch.setattr(rejection, "draw", fate.draw)
+        patch.setattr(jacobi_window, "draws", fate.draws)
         text = decoded(tables, made(size, fill, tables.vocab), fate)
         found[text] += fate.weight
         total += fate.weight
@@ -124,19 +127,17 @@ def test_whole_runs_keep_the_targets_distribution(
 class Likeliest(JacobiWindow):
     """Wrong: guesses the likeliest code where it says that it drew one."""
 
-    def window(self, context: Context, most: int) -> tuple[list[int], dict[int, Tensor]]:
+    def window(self, context: Context, most: int) -> tuple[Tensor, Tensor]:
         codes, distributions = super().window(context, most)
-        return [
-            int(distributions[place].argmax()) if place in distributions else code for place, code in enumerate(codes)
-        ], distributions
+        return torch.cat((distributions.argmax(-1), codes[len(distributions) :])), distributions
 
 
 class Mistaken(JacobiWindow):
     """Wrong: tells another distribution than the one it drew from."""
 
-    def window(self, context: Context, most: int) -> tuple[list[int], dict[int, Tensor]]:
+    def window(self, context: Context, most: int) -> tuple[Tensor, Tensor]:
         codes, distributions = super().window(context, most)
-        return codes, {place: distribution.flip(0) for place, distribution in distributions.items()}
+        return codes, distributions.flip(1)
 
 
 @pytest.mark.parametrize("wrong", [Likeliest, Mistaken])

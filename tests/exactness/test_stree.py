@@ -41,6 +41,13 @@ def test_a_drafter_that_is_always_wrong_costs_no_token() -> None:
     assert all(not step.path for step in kept.steps)
 
 
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+def test_a_drafter_all_of_whose_layers_attend_will_do(tier: str) -> None:
+    """Its cache is written behind the committed text, so each level's pass has to write over the one before it."""
+    kept = run(BEAM, (models("hybrid")[0], tiny_target(tier)), GREEDY, 40)  # type: ignore[arg-type]
+    assert tuple(kept.ids) == alone("hybrid", torch.float64, "greedy")[:40]
+
+
 @pytest.mark.parametrize("budget", range(1, 8))
 def test_the_budget_may_end_anywhere(budget: int) -> None:
     assert tuple(run(BEAM, models("hybrid"), WARM, budget).ids) == alone("hybrid", torch.float64, "warm")[:budget]
@@ -150,10 +157,9 @@ def world_of(found: HybridTarget, drafter: TreeModelDrafter, warp: Warp) -> Worl
         rows.append(logits.view(*[VOCAB] * depth, VOCAB))
     world.target = tuple(rows)
     world.p0, world.p1, world.p2 = (warp.probabilities(table) for table in world.target)
-    tokens, parents = [SHORT[-1], *range(VOCAB)], [-1] + [0] * VOCAB
-    first = drafter.logits(context(warp), tokens, parents, [0])
-    second = drafter.logits(context(warp), tokens, parents, range(1, 1 + VOCAB))
-    assert first is not None and second is not None
+    levels = drafter.levels(context(warp))
+    assert levels is not None
+    first, second = levels.ask(), levels.ask(torch.arange(VOCAB), torch.zeros(VOCAB, dtype=torch.long))
     world.drafter = (first[0], second, torch.zeros(VOCAB, VOCAB, VOCAB, dtype=torch.float64))
     return world
 

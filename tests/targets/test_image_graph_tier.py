@@ -13,6 +13,7 @@ import torch
 from specviz.engine import tiers
 from specviz.engine.run_state import RunState
 from specviz.engine.sampling import Warp
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
 from specviz.requests.image import image_target
@@ -146,7 +147,7 @@ def test_a_pass_its_repair_and_its_commit_never_wait_for_the_device(tier: str) -
 
         def round_of(session: ImageSession) -> None:
             session.score(DraftTree.of(before, range(-1, 3), "cuda"))
-            session.rewrite(after, [1, 3])
+            session.rewrite(to_device(after, "cuda"), [1, 3])
             session.rewind(session.length)
             session.score(DraftTree.of([before[0], 3, 5], [-1, 0, 0], "cuda"))
             session.keep([0, 2])

@@ -64,7 +64,7 @@ def test_entries_from_the_first_change_on_written_again_are_those_of_a_fresh_pas
     session.prefill(world.prompt[:-1])
     before, after = [world.prompt[-1], 3, 5, 7, 3, 9], [world.prompt[-1], 3, 6, 7, 1, 9]
     session.score(DraftTree.of(before, range(-1, 5)))
-    rows = session.rewrite(after, nodes).logits
+    rows = session.rewrite(torch.tensor(after), nodes).logits
     expected = plain_rows(world.loaded, world.target, world.prompt, after[1:])
     assert torch.allclose(rows, expected[nodes], atol=1e-9)
     session.keep([0, 1, 2, 3, 4])
@@ -79,7 +79,7 @@ def test_only_some_entries_written_again_leave_the_others_as_they_were(tier: str
     session.prefill(world.prompt[:-1])
     before, after = [world.prompt[-1], 3, 5, 7, 3, 9], [world.prompt[-1], 3, 6, 7, 1, 9]
     session.score(DraftTree.of(before, range(-1, 5)))
-    rows = session.rewrite(after, [2, 4]).logits
+    rows = session.rewrite(torch.tensor(after), [2, 4]).logits
     expected = plain_rows(world.loaded, world.target, world.prompt, after[1:])
     assert torch.allclose(rows[0], expected[2], atol=1e-9)  # nothing in front of it is stale
     assert not torch.allclose(rows[1], expected[4], atol=1e-3)  # it saw the stale entry of place 3

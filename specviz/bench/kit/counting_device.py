@@ -38,7 +38,7 @@ _READS = {
 }  # fmt: skip
 _GUARDED = {
     Tensor.nonzero: torch.ops.aten.nonzero.default, torch.nonzero: torch.ops.aten.nonzero.default,
-    Tensor.__invert__: torch.ops.aten.bitwise_not.default,
+    Tensor.__invert__: torch.ops.aten.bitwise_not.default, Tensor.contiguous: torch.ops.aten.contiguous.default,
 }  # fmt: skip
 """Python's own way to these asks for a CUDA guard, which a build without CUDA lacks."""
 _FUSED = {

@@ -121,6 +121,7 @@ class Subject:
     prompt: str | PictureQuestion
     methods: tuple[str, ...]
     note: str = ""
+    tier: str = "graph"
 
 
 def subjects(target: str, methods: Sequence[str]) -> Iterator[Subject]:
@@ -141,7 +142,9 @@ def subjects(target: str, methods: Sequence[str]) -> Iterator[Subject]:
             if modality in method.modality and (named in method.targets if method.targets else not of_state_space)
         )
         if names:
-            yield Subject(named, prompt(), names, {"vision_language": " on a picture", "image": " of a picture"}.get(kind, ""))
+            note = {"vision_language": " on a picture", "image": " of a picture"}.get(kind, "")
+            # Recurrent layers have no captured pass.
+            yield Subject(named, prompt(), names, note, "eager" if of_state_space else "graph")
 
 
 def run(report: Report, target: str, methods: Sequence[str]) -> None:
@@ -149,7 +152,7 @@ def run(report: Report, target: str, methods: Sequence[str]) -> None:
     device = CountingDevice()
     with device.present():
         for subject in subjects(target, methods):
-            bench = Bencher(subject.target, TOKENS, {"device": "cuda", "tier": "graph", "dtype": "float32"})
+            bench = Bencher(subject.target, TOKENS, {"device": "cuda", "tier": subject.tier, "dtype": "float32"})
             for name in subject.methods:
                 for temperature in TEMPERATURES:
                     _method(report, bench, device, subject, name, temperature)

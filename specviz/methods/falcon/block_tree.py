@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from specviz.engine.tree import DraftTree, TreeShape
 from specviz.trace.notes.drafts import Block, BlocksNote
 from specviz.trace.schema import Note
 from specviz.trees.dynamic import RanksChildren, SizePolicy
+from specviz.trees.levels import RanksNodes
 
 
 def by_forwards(pays: SizePolicy, block: int) -> SizePolicy:
@@ -60,6 +61,10 @@ class Blocks(Generic[AnyDrafter]):
         return BlocksNote(blocks, self.block).to_note()
 
 
+class RankedByTokens(RanksChildren, RanksNodes, Protocol):
+    """A drafter that is asked by tokens, over a vocabulary of its own."""
+
+
 class Ranked:
     """Fills ``shape`` level by level: the r-th child of a node carries the drafter's r-th best token after it.
 
@@ -69,7 +74,7 @@ class Ranked:
     def __init__(self, shape: TreeShape) -> None:
         self.shape = shape
 
-    def build(self, drafter: RanksChildren, context: Context) -> Draft:
+    def build(self, drafter: RankedByTokens, context: Context) -> Draft:
         tokens, parents, place = [context.ids[-1]], [-1], {0: 0}
         confidence: list[float | None] = [None]
         for depth, level in enumerate(self.shape.levels):

@@ -16,7 +16,8 @@ from torch import Tensor
 from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Draft, Round, Session, TargetPass
 from specviz.engine.sampling import DRAFT
-from specviz.engine.tree import DraftTree
+from specviz.engine.to_device import to_device
+from specviz.engine.tree import DraftTree, chain
 from specviz.trace.notes.images import CoarseCodesNote
 
 
@@ -36,17 +37,17 @@ class CoarsePartner:
 
 
 class CoarseRows(NullDrafter):
-    """``rows`` coarse rows a round; the draft is twice as many fine ones."""
+    """``rows`` coarse rows a round; the draft is twice as many fine ones. All codes stay on the device."""
 
     def __init__(self, partner: CoarsePartner, rows: int) -> None:
         self._partner, self._most = partner, rows
         self._session: Session | None = None
-        self._drawn: list[int] = []
-        """The partner's picture so far, as it follows from the target's."""
+        self._drawn = torch.empty(0, dtype=torch.long)
+        """The partner's last prompt token, then its picture so far as it follows from the target's, int64 [1 + code]."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         partner = self._partner
-        self._drawn = []
+        self._drawn = to_device(partner.prompt[-1:], context.device)
         self._session = partner.open()
         self._session.prefill(partner.prompt[:-1])
 
@@ -55,37 +56,36 @@ class CoarseRows(NullDrafter):
             self._session.close()
         self._session = None
 
-    def block(self, context: Context) -> tuple[list[int], list[int]]:
-        """Fine codes of the next rows, and the coarse ones they were made of, which also count as the drafter's forwards."""
+    def block(self, context: Context) -> tuple[Tensor, Tensor]:
+        """Fine codes of the next rows, and the coarse ones they were made of, which also count as the drafter's forwards; both
+        int64 [code], in reading order."""
         assert self._session is not None
-        columns = self._partner.columns
-        rows = min(self._most, columns - len(self._drawn) // columns)
-        coarse: list[int] = []
-        for _ in range(rows * columns):
-            codes = [*self._drawn, *coarse]
-            root = codes[-1] if codes else self._partner.prompt[-1]
-            target_pass = self._session.score(DraftTree.of([root], [-1], context.device))
+        columns, known = self._partner.columns, len(self._drawn) - 1
+        rows = min(self._most, columns - known // columns)
+        codes = self._drawn
+        for place in range(known, known + rows * columns):
+            logits = self._session.score(DraftTree(chain(0), codes[-1:])).logits
             self._session.keep([0])
-            place = (context.round << 16) + len(codes)
-            coarse.append(int(context.warp.choose(target_pass.logits, [place], context.noise, DRAFT)[0]))
-        picture = torch.tensor([*self._drawn, *coarse], device=context.device).view(-1, columns)
-        fine = self._partner.up(picture)[-2 * rows :]
-        return [int(code) for code in fine.flatten().tolist()], coarse
+            code = context.warp.choose(logits, [(context.round << 16) + place], context.noise, DRAFT)
+            codes = torch.cat((codes, code))
+        fine = self._partner.up(codes[1:].view(-1, columns))[-2 * rows :]
+        return fine.flatten(), codes[1 + known :]
 
     def observe(self, finished: Round) -> None:
         """Bring the partner's picture in line with the target's, and its cache with that."""
         assert self._session is not None
         context, columns = finished.context, self._partner.columns
         codes = [*context.ids[context.prompt_length :], *finished.emitted]
-        rows = len(codes) // (4 * columns)
-        fine = torch.tensor(codes[: 4 * columns * rows], device=context.device).view(-1, 2 * columns)
-        settled = [int(code) for code in self._partner.down(fine).flatten().tolist()] if rows else []
-        start, before = len(self._partner.prompt) - 1, len(self._drawn)
-        sequence = [self._partner.prompt[-1], *self._drawn, *settled[before:]]
-        self._session.rewind(start + before)
-        if len(settled) > before:
-            self._session.prefill(sequence[before : len(settled)])
-        self._drawn = [*self._drawn, *settled[before:]]
+        rows, before = len(codes) // (4 * columns), len(self._drawn)
+        self._session.rewind(len(self._partner.prompt) - 2 + before)
+        if rows * columns < before:
+            return
+        fine = to_device(codes[: 4 * columns * rows], context.device).view(-1, 2 * columns)
+        settled = self._partner.down(fine).flatten()
+        self._drawn = torch.cat((self._drawn, settled[before - 1 :]))
+        fresh = self._drawn[before - 1 : -1]
+        self._session.score(DraftTree(chain(len(fresh) - 1), fresh))
+        self._session.keep(range(len(fresh)))
 
 
 class BlockRows:
@@ -94,6 +94,6 @@ class BlockRows:
     def build(self, drafter: CoarseRows, context: Context) -> Draft:
         fine, coarse = drafter.block(context)
         fine = fine[: max(0, context.max_depth)]
-        tree = DraftTree.of([context.ids[-1], *fine], range(-1, len(fine)), context.device)
-        notes = context.notes(lambda: [CoarseCodesNote(coarse, fine).to_note()])
+        tree = DraftTree(chain(len(fine)), torch.cat((to_device(context.ids[-1:], context.device), fine)))
+        notes = context.notes(lambda: [CoarseCodesNote(coarse.tolist(), fine.tolist()).to_note()])
         return Draft(tree, confidence=(None,) * len(tree), calls=len(coarse), notes=notes)

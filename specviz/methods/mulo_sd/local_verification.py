@@ -11,16 +11,17 @@ entries rewritten the block is autoregressive sampling, token for token.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import Context, Draft, Target, TargetPass, Verdict
+from specviz.engine.to_device import to_device
 from specviz.errors import ModelUnavailable
 from specviz.targets.image import ImageSession
 from specviz.trace.notes.verdicts import LocalVerificationNote
-from specviz.trace.schema import ACCEPTED, REJECTED, RELAXED, RESAMPLED, ROOT, Note
+from specviz.trace.schema import ACCEPTED, RELAXED, RESAMPLED, ROOT
 
 Cell = tuple[int, int]
 
@@ -72,6 +73,35 @@ def connected_components(cells: Sequence[int], columns: int) -> list[list[int]]:
     return components
 
 
+@dataclass(frozen=True)
+class Wave:
+    """Nodes drawn at once, ``heads``, after a pass over those of ``again``, ascending, that have to be run again by then."""
+
+    heads: tuple[int, ...]
+    again: tuple[int, ...]
+
+
+def schedule(islands: Sequence[Sequence[int]], last: int, rewrite: bool) -> list[Wave]:
+    """Waves over islands of nodes, each taking the first node that is left of every island; the last one draws nothing.
+
+    Which codes change, and so what a pass has to run, is known where they are drawn; ``again`` is all that it may be, whatever
+    they are: the nodes that a wave draws after and the changes in front of them that no pass has run since; and in the end, if
+    entries are rewritten, all from the first change to the node before ``last``, which has no entry yet.
+    """
+    waves: list[Wave] = []
+    left, unrun = [tuple(island) for island in islands], set[int]()
+    first = min((island[0] for island in left), default=last)
+    while left:
+        heads = [island[0] for island in left]
+        behind = max(heads) - 1
+        again = {head - 1 for head in heads} | {node for node in unrun if node < behind} if waves else set[int]()
+        waves.append(Wave(tuple(heads), tuple(sorted(node for node in again if node >= first))))
+        # What changed is outdated itself and outdates all behind it: so a pass for a node behind it has run it.
+        unrun = {node for node in unrun if node > behind} | set(heads)
+        left = [island[1:] for island in left if len(island) > 1]
+    return [*waves, Wave((), tuple(range(first, last) if rewrite else sorted(unrun - {last})))] if waves else []
+
+
 @dataclass
 class LocalVerification:
     """Accept rule of one run, whose session it opens, as it runs the target again within a round.
@@ -99,142 +129,135 @@ class LocalVerification:
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         """Which codes of the block fail, and what the target draws in their places. The path is the whole block.
 
-        The target's further passes count as verification.
+        The host is told twice, which codes fail and how the block ends up. The target's further passes count as verification.
         """
-        verdict = self._failures(draft, target, context)
-        context.mark("judge")
-        verdict = _Waves(self, self._session, draft, target, verdict, context).verdict()
-        context.mark("verify")
-        return verdict
-
-    def _failures(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
-        """Which codes fail. What stays is *accepted* where it is the very code that the target would have drawn there, else
-        *relaxed*; the repair changes what stands before it, so it is said anew then."""
         nodes = len(draft.tree)
         distribution = context.warp.log_probabilities(target.logits[: nodes - 1]).exp()
-        codes = draft.tree.tokens[1:]
-        mass = neighbour_mass(distribution, codes, self.neighbours[:, : self.pool]).tolist()
-        with context.untimed:  # the rule itself does not ask what the target would have drawn
-            code_marks = kept_marks(codes.tolist(), target.logits[: nodes - 1], context)
-        marks = [ROOT, *(REJECTED if code_mass < self.tau else mark for code_mass, mark in zip(mass, code_marks, strict=True))]
-        return Verdict(
-            rule="local",
-            path=tuple(range(1, nodes)),
-            bonus=None,
-            source="target",
-            statuses=tuple(marks),
-            visited=(*range(nodes - 1),),
-            thresholds=dict.fromkeys(range(1, nodes), self.tau),
-            notes=context.notes(lambda: [self._judged(mass, marks)]),
-        )
-
-    def _judged(self, mass: Sequence[float], marks: Sequence[str]) -> Note:
-        """The note before anything is drawn again."""
-        return LocalVerificationNote(
+        mass = neighbour_mass(distribution, draft.tree.tokens[1:], self.neighbours[:, : self.pool]).tolist()
+        context.mark("judge")
+        failed = [node for node, code_mass in enumerate(mass, start=1) if code_mass < self.tau]
+        islands = self._islands(failed, nodes - 1, context.position - context.prompt_length)
+        repair = _Repair(self._session, draft, target, context, self.rewrite)
+        wave_of = repair.run(islands)
+        tokens, marks, outdated, passes = repair.told()
+        context.mark("verify")
+        note = LocalVerificationNote(
             mass=mass,
             tau=self.tau,
             pool=self.pool,
             radius=self.radius,
             rewritten=self.rewrite,
-            failed=[node for node, mark in enumerate(marks) if mark == REJECTED],
-            islands=(),
-            waves=[0] * len(mass),
-            passes=1,
-            stale=(),
-        ).to_note()
-
-
-def kept_marks(codes: Sequence[int], logits: Tensor, context: Context) -> list[str]:
-    """For each of a block's ``codes``, given the target's ``logits`` [place, code] there: is it the one it would have drawn?"""
-    places = [context.position + place for place in range(1, len(codes) + 1)]
-    own = context.warp.choose(logits, places, context.noise).tolist()
-    return [ACCEPTED if code == target_code else RELAXED for code, target_code in zip(codes, own, strict=True)]
-
-
-class _Waves:
-    """One block's repair. A node of the chain and a cell of the picture differ by ``shift``."""
-
-    def __init__(
-        self, rule: LocalVerification, session: ImageSession, draft: Draft, scored: TargetPass, verdict: Verdict, context: Context
-    ) -> None:
-        self.rule, self.session, self.judged, self.context = rule, session, verdict, context
-        self.logits = scored.logits.clone()
-        self.tokens = list(draft.tree.host_tokens)
-        self.last = len(self.tokens) - 1
-        self.shift = context.position - context.prompt_length
-        self.wave_of: dict[int, int] = {}
-        self.passes = 1
-        self.changed: set[int] = set()
-        """Nodes whose cache entries are still those of another code."""
-        self.outdated: set[int] = set()
-        """Nodes whose cache entries were made before something at or in front of them changed, or over such entries."""
-
-    def verdict(self) -> Verdict:
-        failed = [node for node, mark in enumerate(self.judged.statuses) if mark == REJECTED]
-        cells = [node + self.shift for node in failed]
-        again = dilate(cells, 1 + self.shift, self.last + self.shift, self.rule.columns, self.rule.radius)
-        components = connected_components(again, self.rule.columns)
-        self._run([[cell - self.shift for cell in island] for island in components])
-        with self.context.untimed:
-            # By the logits of the last pass that read each place: with entries rewritten, those of the block as it is now.
-            code_marks = kept_marks(self.tokens[1:], self.logits[: self.last], self.context)
-        marks = [RESAMPLED if node in self.wave_of else mark for node, mark in enumerate(code_marks, start=1)]
-        return replace(
-            self.judged,
-            statuses=(ROOT, *marks),
-            replaced={node: self.tokens[node] for node in self.wave_of},
-            passes=self.passes,
-            notes=self.context.notes(lambda: [self._note(components)]),
+            failed=failed,
+            islands=islands,
+            waves=[wave_of.get(node, 0) for node in range(1, nodes)],
+            passes=passes,
+            stale=outdated,
+        )
+        return Verdict(
+            rule="local",
+            path=tuple(range(1, nodes)),
+            bonus=None,
+            source="target",
+            statuses=(ROOT, *(RESAMPLED if node in wave_of else mark for node, mark in enumerate(marks, start=1))),
+            visited=(*range(nodes - 1),),
+            thresholds=dict.fromkeys(range(1, nodes), self.tau),
+            notes=context.notes(lambda: [note.to_note()]),
+            replaced={node: tokens[node - 1] for node in wave_of},
+            passes=passes,
         )
 
-    def _note(self, components: list[list[int]]) -> Note:
-        return replace(
-            LocalVerificationNote.of(self.judged.notes[0]),
-            islands=[[cell - self.shift for cell in island] for island in components],
-            waves=[self.wave_of.get(node, 0) for node in range(1, len(self.tokens))],
-            passes=self.passes,
-            # The last code has no entry yet: it is the next round's root.
-            stale=sorted(self.outdated - {self.last}),
-        ).to_note()
+    def _islands(self, failed: Sequence[int], last: int, shift: int) -> list[list[int]]:
+        """Nodes that are drawn again by island, as failures take their neighbours with them. A node of the chain and a cell of
+        the picture differ by ``shift``."""
+        again = dilate([node + shift for node in failed], 1 + shift, last + shift, self.columns, self.radius)
+        return [[cell - shift for cell in island] for island in connected_components(again, self.columns)]
 
-    def _run(self, left: list[list[int]]) -> None:
-        """Wave by wave the first cell that is left of every island; the first wave needs no pass of its own.
 
-        A wave runs the cells it draws after, and those that it changed before. Entries of kept cells in between are renewed
-        once, when the last wave is over: until then the distributions of later waves are approximations, but for a block that is
-        drawn again without a gap, as above tau 1.
+class _Repair:
+    """One block's repair, on the target's device: which codes changed, and what that outdates, the host learns in the end."""
+
+    def __init__(self, session: ImageSession, draft: Draft, scored: TargetPass, context: Context, rewrite: bool) -> None:
+        self._session, self._context, self._rewrite = session, context, rewrite
+        self._logits, self._tokens = scored.logits.clone(), draft.tree.tokens.clone()
+        self._last = len(self._tokens) - 1
+        self._changed = torch.zeros_like(self._tokens, dtype=torch.bool)
+        """Nodes [node] whose cache entries are still those of another code."""
+        self._outdated = torch.zeros_like(self._changed)
+        """Nodes [node] whose cache entries were made before something at or in front of them changed, or over such entries."""
+        self._passes = torch.ones_like(self._tokens[:1])
+
+    def run(self, islands: Sequence[Sequence[int]]) -> dict[int, int]:
+        """Draw the islands again, and say which wave drew each node.
+
+        The first wave needs no pass of its own. A wave runs the nodes it draws after, and those that changed before. Entries of
+        kept cells in between are renewed once, when the last wave is over: until then the distributions of later waves are
+        approximations, but for a block that is drawn again without a gap, as above tau 1.
         """
-        wave = 0
-        while left:
-            wave += 1
-            heads = [island[0] for island in left]
-            rows = self._distributions([head - 1 for head in heads])
-            places = [self.context.position + head for head in heads]
-            chosen = self.context.warp.choose(rows, places, self.context.noise).tolist()
-            for head, code in zip(heads, chosen, strict=True):
-                self._change(head, int(code), wave)
-            left = [island[1:] for island in left if len(island) > 1]
-        pending = sorted((self.outdated if self.rule.rewrite else self.changed) - {self.last})
-        if pending:
-            self._pass(range(pending[0], self.last) if self.rule.rewrite else pending)
+        waves, last, device = schedule(islands, self._last, self._rewrite), self._last, self._tokens.device
+        parts = [part for wave in waves for part in (wave.heads, [head - 1 for head in wave.heads], wave.again)]
+        indices = to_device([node for part in parts for node in part], device).split([len(part) for part in parts])
+        asked = to_device([[node + 1 in wave.heads for node in range(last + 1)] for wave in waves], device, torch.bool)
+        for number, wave in enumerate(waves):
+            at, before, again = indices[3 * number : 3 * number + 3]
+            if wave.again:
+                self._pass(wave.again, again, self._needed(asked[number] if wave.heads else None))
+            if wave.heads:
+                self._draw(wave.heads, at, before)
+        return {head: number for number, wave in enumerate(waves, start=1) for head in wave.heads}
 
-    def _change(self, node: int, code: int, wave: int) -> None:
-        self.wave_of[node] = wave
-        if code != self.tokens[node]:
-            self.tokens[node] = code
-            self.changed.add(node)
-            self.outdated |= set(range(node, self.last + 1))
+    def told(self) -> tuple[list[int], list[str], list[int], int]:
+        """Codes and marks of all but the root, nodes with outdated entries, and how often the target ran, in one copy.
 
-    def _distributions(self, nodes: list[int]) -> Tensor:
-        """Logits after each of these nodes, [asked, code]: as they are known while nothing before them has changed."""
-        if again := self.outdated.intersection(nodes):
-            self._pass(sorted(again | {node for node in self.changed if node < max(again)}))
-        return self.logits[nodes]
+        A code is *accepted* where it is the very one that the target would have drawn there, else *relaxed*, by the logits of
+        the last pass that read each place: with entries rewritten, those of the block as it is now.
+        """
+        last, position = self._last, self._context.position
+        places = range(position + 1, position + 1 + last)
+        own = self._context.warp.choose(self._logits[:last], places, self._context.noise)
+        codes = self._tokens[1:]
+        numbers = torch.cat((codes, own == codes, self._outdated, self._passes)).tolist()
+        marks = [ACCEPTED if same else RELAXED for same in numbers[last : 2 * last]]
+        # The last code has no entry yet: it is the next round's root.
+        outdated = [node for node, stale in enumerate(numbers[2 * last : 3 * last]) if stale]
+        return numbers[:last], marks, outdated, numbers[-1]
 
-    def _pass(self, nodes: Sequence[int]) -> None:
-        self.passes += 1
-        self.changed -= set(nodes)
-        left = self.outdated - set(nodes)
-        behind = min(left, default=self.last)
-        self.outdated = left | {node for node in self.outdated.intersection(nodes) if node > behind}
-        self.logits[list(nodes)] = self.session.rewrite(self.tokens, list(nodes)).logits
+    def _needed(self, asked: Tensor | None) -> Tensor:
+        """Nodes [node] that a pass has to run before what follows those ``asked`` [node] is drawn; None: once all is drawn."""
+        if asked is None:
+            pending = self._outdated.cumsum(0) > 0 if self._rewrite else self._changed.clone()
+            pending[self._last :].fill_(False)
+            return pending
+        again = asked & self._outdated
+        # A changed node goes along where one behind it runs.
+        return again | self._changed & (again.cumsum(0) < again.sum())
+
+    def _draw(self, nodes: Sequence[int], at: Tensor, before: Tensor) -> None:
+        """Draw these nodes from the logits of those ``before`` them; ``at`` and ``before`` int64 on the device."""
+        places = [self._context.position + node for node in nodes]
+        codes = self._context.warp.choose(self._logits.index_select(0, before), places, self._context.noise)
+        tokens = self._tokens.index_copy(0, at, codes)
+        differs, self._tokens = tokens != self._tokens, tokens
+        self._changed |= differs
+        self._outdated |= differs.cumsum(0) > 0
+
+    def _pass(self, nodes: Sequence[int], at: Tensor, needed: Tensor) -> None:
+        """Run those of ``nodes`` (``at`` on the device) that are ``needed`` [node] again.
+
+        A CPU runs those alone. For a GPU the others are padding, as the host would have to wait to know which are which: a pass
+        in which none is needed takes its time there all the same, though it is not counted.
+        """
+        wanted: Tensor | None = needed.index_select(0, at)
+        if at.device.type == "cpu":
+            nodes = [node for node, wish in enumerate(needed.tolist()) if wish]
+            if not nodes:
+                return
+            at, wanted = to_device(nodes, at.device), None
+        logits = self._session.rewrite(self._tokens, nodes, wanted).logits
+        if wanted is not None:
+            logits = torch.where(wanted[:, None], logits, self._logits.index_select(0, at))
+        self._logits.index_copy_(0, at, logits)
+        self._passes += needed.any()
+        others = ~needed
+        self._changed &= others
+        # What was run over entries that are outdated still, is so itself.
+        self._outdated &= (self._outdated & others).cumsum(0) > 0

@@ -9,11 +9,13 @@ guesses. The draft tree is a chain of the window's tokens, each from a distribut
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Draft, Proposal, Round, TargetPass
-from specviz.engine.sampling import DRAFT, EXTRA, draw
+from specviz.engine.sampling import DRAFT, EXTRA, draws
+from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.trace.notes.images import JacobiWindowNote
 
@@ -25,46 +27,49 @@ class JacobiWindow(NullDrafter):
 
     def __init__(self, size: int, fill: str, codes: int) -> None:
         self._size, self._fill, self._codes = size, fill, codes
-        self._distributions: list[Tensor] = []
-        """Logits of the places behind the last one settled, as the last pass saw them."""
+        self._logits: Tensor | None = None
+        """Logits [place, code] behind the last place settled, as the last pass saw them."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        self._distributions = []
+        self._logits = None
 
-    def window(self, context: Context, most: int) -> tuple[list[int], dict[int, Tensor]]:
-        """Guesses for at most so many next places, and by place the distribution a guess was drawn from; none where it is
-        certain."""
-        count, codes, distributions = min(self._size, most), [], {}
-        for place in range(count):
-            if place < len(self._distributions):
-                distribution = context.warp.probabilities(self._distributions[place])
-                codes.append(draw(distribution, context.noise, context.round, place, stream=DRAFT))
-                distributions[place] = distribution
-            elif self._fill == "random":
-                codes.append(int(context.noise.uniform(EXTRA, context.round, place) * self._codes))
-            else:
-                root = context.ids[-1] if context.ids[-1] < self._codes else 0
-                codes.append(codes[-1] if codes else root)
-        return codes, distributions
+    def window(self, context: Context, most: int) -> tuple[Tensor, Tensor]:
+        """Guesses int64 [place] for at most so many next places, and the distributions [drawn, code] of the first of them; the
+        others are certain. The host need not know any of them."""
+        count = min(self._size, most)
+        logits = torch.empty(0, self._codes, device=context.device) if self._logits is None else self._logits[:count]
+        distributions = context.warp.probabilities(logits)
+        places = [(context.round, place) for place in range(len(logits))]
+        drawn = draws(distributions, context.noise, places, stream=DRAFT)
+        return torch.cat((drawn, self._filled(context, drawn, count))), distributions
+
+    def _filled(self, context: Context, drawn: Tensor, count: int) -> Tensor:
+        """What stands at the places behind those ``drawn``, int64 [place]."""
+        fresh = range(len(drawn), count)
+        if self._fill == "random":
+            codes = [int(context.noise.uniform(EXTRA, context.round, place) * self._codes) for place in fresh]
+            return to_device(codes, context.device)
+        if len(drawn):
+            return drawn[-1:].expand(len(fresh))
+        root = context.ids[-1] if context.ids[-1] < self._codes else 0
+        return to_device([root] * len(fresh), context.device)
 
     def observe(self, finished: Round) -> None:
         """Keep the distributions of the places that come next: row i of the pass is the distribution at place i, after the
         window's guesses."""
-        settled = len(finished.emitted)
-        self._distributions = list(finished.target.logits[settled:])
+        self._logits = finished.target.logits[len(finished.emitted) :]
 
 
 class WindowChain:
-    """Tree builder: the window as a chain."""
+    """Tree builder: the window as a chain, which the host is told in one copy."""
 
     def build(self, drafter: JacobiWindow, context: Context) -> Draft:
-        codes, distributions = drafter.window(context, max(0, context.max_depth - 1))
-        tree = DraftTree.of([context.ids[-1], *codes], range(-1, len(codes)), context.device)
-        greedy = context.warp.greedy
-        proposals = {} if greedy else {place: Proposal(distribution) for place, distribution in distributions.items()}
-        shares = [
-            None,
-            *(float(distributions[place][code]) if place in distributions else None for place, code in enumerate(codes)),
-        ]
-        notes = context.notes(lambda: [JacobiWindowNote(codes, len(distributions)).to_note()])
-        return Draft(tree, proposals, shares, 0, notes=notes)
+        guesses, distributions = drafter.window(context, max(0, context.max_depth - 1))
+        count, drawn = len(guesses), len(distributions)
+        # Codes are exact in a double.
+        numbers = torch.cat((guesses, distributions.gather(1, guesses[:drawn, None])[:, 0].double())).tolist()
+        codes, shares = [int(code) for code in numbers[:count]], numbers[count:]
+        tree = DraftTree.of([context.ids[-1], *codes], range(-1, count), context.device)
+        proposals = {} if context.warp.greedy else {place: Proposal(row) for place, row in enumerate(distributions.unbind())}
+        notes = context.notes(lambda: [JacobiWindowNote(codes, drawn).to_note()])
+        return Draft(tree, proposals, [None, *shares, *[None] * (count - drawn)], 0, notes=notes)

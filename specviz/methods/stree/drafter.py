@@ -6,14 +6,52 @@ Its session follows the committed text like a target's own. What the last drafti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from specviz.engine.interfaces import Context, Pick, Proposal, Round, Session, Target, TargetPass
-from specviz.engine.tree import DraftTree
+from specviz.engine.interfaces import Context, Pick, Round, Session, Target, TargetPass
+from specviz.engine.to_device import to_device
+from specviz.engine.tree import DraftTree, GrownShape
 from specviz.trace.schema import Note
+
+Result = TypeVar("Result")
+
+
+class TreeLevels:
+    """One round, level by level: ``root`` gives raw logits [1, support] after the root, ``score`` those [node, support] of a
+    tree, in one pass, which holds all rows asked for so far, on the device. ``deepest`` is how many levels there is room for."""
+
+    def __init__(
+        self, root: Callable[[], Tensor], score: Callable[[DraftTree], Tensor], token: Tensor, deepest: int
+    ) -> None:  # fmt: skip
+        self._root, self._score, self.deepest = root, score, deepest
+        self._tree = DraftTree(GrownShape.root(token.device), token)
+
+    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
+        """Do ``work``."""
+        return work()
+
+    def first(self) -> Tensor:
+        """Raw logits [1, support] after the root."""
+        return self._root()
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
+        shape = self._tree.shape
+        assert isinstance(shape, GrownShape)
+        self._tree = DraftTree(shape.below(parents), torch.cat((self._tree.tokens, tokens)))
+        return self._score(self._tree)[-len(tokens) :]
+
+    def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
+        """The next level: :meth:`first` without arguments, else :meth:`below`."""
+        return self.first() if tokens is None or parents is None else self.below(tokens, parents)
+
+    def given(self, name: Hashable, values: Tensor) -> Tensor:
+        """``values`` themselves, as nothing is recorded."""
+        return values
 
 
 class TreeModelDrafter:
@@ -27,67 +65,44 @@ class TreeModelDrafter:
             self.support = torch.arange(self._vocab, device=model.device)
         self._session: Session | None = None
         self._calls = 0
-        self._end_round()
-
-    def _end_round(self) -> None:
-        self._places: dict[int, int] = {}
-        """By node of the growing tree: its row in the last pass."""
         self._tree: DraftTree | None = None
+        """What the session's last pass holds."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         capacity = min(self._model.context_length, len(context.ids) + context.max_depth)
-        self._session = self._model.open(capacity)
-        self._end_round()
+        self._session, self._tree = self._model.open(capacity), None
         if len(context.ids) > 1:
             self._session.prefill(context.ids[:-1])
         self._calls = 0  # taking in the prompt is part of the prefill
 
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        """Raw logits [node, support] after each of ``nodes``, in one pass over them and all that was asked before."""
-        session = self._session
+    def levels(self, context: Context) -> TreeLevels | None:
+        """This round's levels; None where the context is full."""
+        session, deepest = self._session, self._model.context_length - len(context.ids) + 1
         assert session is not None
-        if len(context.ids) + max(self._depth(node, parents) for node in nodes) > self._model.context_length:
+        if deepest <= 0:
             return None
-        if list(nodes) == [0]:
-            return self._after_root(session, context)
-        for node in nodes:
-            self._places.setdefault(node, len(self._places))
-        rows = sorted(self._places, key=self._places.__getitem__)
-        above = [-1 if node == 0 else self._places[parents[node]] for node in rows]
-        self._tree = DraftTree.of([tokens[node] for node in rows], above, self._model.device)
-        logits = session.score(self._tree).logits
-        self._calls += 1
-        return logits[[self._places[node] for node in nodes], : self._vocab]
 
-    @staticmethod
-    def _depth(node: int, parents: Sequence[int]) -> int:
-        depth = 0
-        while node > 0:
-            node, depth = parents[node], depth + 1
-        return depth
+        def root() -> Tensor:
+            return self._after_root(session, context)
+
+        def score(tree: DraftTree) -> Tensor:
+            self._tree = tree
+            self._calls += 1
+            session.rewind(session.length)  # the pass before held the same tree without this level
+            return session.score(tree).logits[:, : self._vocab]
+
+        return TreeLevels(root, score, to_device(context.ids[-1:], self._model.device), deepest)
 
     def _after_root(self, session: Session, context: Context) -> Tensor:
         """The root's own pass, behind the committed tokens that the session has not seen yet."""
         missing = list(context.ids[session.length :])
-        self._places = {0: 0}
-        chain = DraftTree.of(missing, range(-1, len(missing) - 1), self._model.device)
-        row = session.score(chain).logits[-1:, : self._vocab]
+        tree = DraftTree.of(missing, range(-1, len(missing) - 1), self._model.device)
+        row = session.score(tree).logits[-1:, : self._vocab]
         self._calls += 1
         if len(missing) > 1:
             session.keep(range(len(missing) - 1))
-            self._tree = None
-        else:
-            self._tree = chain
+        self._tree = tree if len(missing) == 1 else None
         return row
-
-    def rows(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> list[Proposal | None]:
-        """The warped distribution after each of ``nodes``; the plain softmax at temperature 0."""
-        logits = self.logits(context, tokens, parents, nodes)
-        if logits is None:
-            return [None] * len(nodes)
-        return [Proposal(distribution, self.support) for distribution in context.warp.log_probabilities(logits).exp()]
 
     def observe(self, finished: Round) -> None:
         """Keep what the last pass holds of the committed path. The last emitted token is the next root."""
@@ -100,7 +115,7 @@ class TreeModelDrafter:
                 path.append(below)
                 at = below
             self._session.keep(path)
-        self._end_round()
+        self._tree = None
 
     def calls(self) -> int:
         count, self._calls = self._calls, 0
@@ -112,5 +127,4 @@ class TreeModelDrafter:
     def close(self) -> None:
         if self._session is not None:
             self._session.close()
-            self._session = None
-        self._end_round()
+        self._session = self._tree = None

@@ -128,7 +128,7 @@ def test_prompts_of_any_length_replay_the_same_graphs(tmp_path: Path, monkeypatc
             first = session.score(DraftTree.of([ids[-1], 3, 5, 7], [-1, 0, 0, 1])).logits.clone()
             session.keep([0, 2])
             second = session.score(DraftTree.of([7, 2], [-1, 0])).logits.clone()
-            rows.append(torch.cat((first, second, session.rewrite([7, 4], [0, 1]).logits)))
+            rows.append(torch.cat((first, second, session.rewrite(torch.tensor([7, 4]), [0, 1]).logits)))
             session.close()
         torch.testing.assert_close(*rows, rtol=1e-5, atol=1e-5)  # rotations are of float32
         captures.append(graphs.captures)

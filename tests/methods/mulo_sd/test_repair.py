@@ -1,0 +1,102 @@
+"""A block repaired on the device: what deciding wave by wave on the host gives, on every device, note for note."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from specviz.bench.kit.counting_device import CountingDevice
+from specviz.engine.sampling import Warp
+from specviz.methods.mulo_sd import local_verification
+from specviz.methods.mulo_sd.local_verification import schedule
+from tests.support.tiny.text import Decoded
+from tests.support.worlds.image import WARM, World
+
+WARPS = {"greedy": Warp(), "warm": WARM, "nucleus": Warp(1.1, top_p=0.9)}
+VALUES: dict[str, dict[str, Any]] = {
+    "wide islands": {"tau": 0.3, "pool": 4},
+    "lone islands": {"tau": 0.1, "pool": 4, "rows": 2, "radius": 0},
+    "stale": {"tau": 0.1, "pool": 4, "rows": 2, "radius": 0, "cache": "stale"},
+    "all again": {"tau": 1.1, "rows": 2},
+    "all kept": {"tau": 0.0},
+}
+
+
+def recorded(run: Decoded) -> list[dict[str, Any]]:
+    """All that a trace says of the steps but their times."""
+    return [{**asdict(step), "time": None} for step in run.steps]
+
+
+class NodeByNode(local_verification._Repair):
+    """The same repair with the host asking after every wave: sets of nodes, and passes over just those that are needed."""
+
+    def run(self, islands: Sequence[Sequence[int]]) -> dict[int, int]:
+        self.fresh, self.stale, self.ran, last = set[int](), set[int](), 1, self._last
+        left, wave, drawn = [list(island) for island in islands], 0, dict[int, int]()
+        while left:
+            wave += 1
+            heads = [island.pop(0) for island in left]
+            left = [island for island in left if island]
+            if again := self.stale & {head - 1 for head in heads}:
+                self.passed(sorted(again | {node for node in self.fresh if node < max(again)}))
+            for head in heads:
+                place = self._context.position + head
+                code = int(self._context.warp.choose(self._logits[head - 1][None], [place], self._context.noise))
+                drawn[head] = wave
+                if code != int(self._tokens[head]):
+                    self._tokens[head] = code
+                    self.fresh.add(head)
+                    self.stale |= set(range(head, last + 1))
+        if pending := sorted((self.stale if self._rewrite else self.fresh) - {last}):
+            self.passed(range(pending[0], last) if self._rewrite else pending)
+        self._outdated[sorted(self.stale)] = True
+        self._passes[:] = self.ran
+        return drawn
+
+    def passed(self, nodes: Sequence[int]) -> None:
+        self.ran += 1
+        self.fresh -= set(nodes)
+        left = self.stale - set(nodes)
+        behind = min(left, default=self._last)
+        self.stale = left | {node for node in self.stale & set(nodes) if node > behind}
+        self._logits[list(nodes)] = self._session.rewrite(self._tokens, list(nodes)).logits
+
+
+@pytest.mark.parametrize("guidance", [1.0, 2.0])
+@pytest.mark.parametrize("warped", list(WARPS))
+@pytest.mark.parametrize("which", list(VALUES))
+def test_a_repair_is_what_asking_after_every_wave_gives(
+    which: str, warped: str, guidance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = World(guidance, 8, layers=3).draw("mulo_sd", VALUES[which], WARPS[warped])
+    monkeypatch.setattr(local_verification, "_Repair", NodeByNode)
+    other = World(guidance, 8, layers=3).draw("mulo_sd", VALUES[which], WARPS[warped])
+    assert recorded(run) == recorded(other)
+
+
+@pytest.mark.parametrize("tier", ["eager", "graph"])
+@pytest.mark.parametrize("warped", ["greedy", "warm"])
+@pytest.mark.parametrize("which", list(VALUES))
+def test_a_device_whose_host_is_not_asked_records_the_same_steps(which: str, warped: str, tier: str) -> None:
+    here = World(2.0, 8, layers=3, tier="eager").draw("mulo_sd", VALUES[which], WARPS[warped])
+    with CountingDevice().present():
+        there = World(2.0, 8, layers=3, device="cuda", tier=tier).draw("mulo_sd", VALUES[which], WARPS[warped])
+    assert there.ids == here.ids
+    for one, other in zip(there.steps, here.steps, strict=True):
+        assert (one.passes, [node.status for node in one.nodes]) == (other.passes, [node.status for node in other.nodes])
+        told, expected = ({note.type: note.data for note in step.notes} for step in (one, other))
+        assert told["coarse"] == expected["coarse"]
+        assert told["islands"] == {**expected["islands"], "mass": pytest.approx(expected["islands"]["mass"])}
+
+
+@pytest.mark.parametrize("rewrite", [True, False])
+def test_a_schedule_draws_each_node_once_and_runs_what_may_have_changed(rewrite: bool) -> None:
+    waves = schedule([[2, 3, 9], [5]], 10, rewrite)
+    assert [wave.heads for wave in waves] == [(2, 5), (3,), (9,), ()]
+    # Before node 3 is drawn node 2 is run; node 5, behind it, waits for a wave behind itself.
+    assert [wave.again for wave in waves[:3]] == [(), (2,), (3, 5, 8)]
+    assert waves[3].again == (tuple(range(2, 10)) if rewrite else (9,))
+    assert schedule([], 10, rewrite) == [] and schedule([[10]], 10, rewrite)[1].again == ()
