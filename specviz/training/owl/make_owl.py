@@ -195,6 +195,10 @@ def _figures(state: OwlTraining, progress: Progress) -> dict[str, Any]:
     numbers_by_kind = by_kind(state.inputs.store.dialogues, state.held_out)
     figures |= {f"tau, {name}": state.accepted(numbers)["tau"] for name, numbers in numbers_by_kind.items()}
     figures["gap"] = state.gap(figures["tau"], MEASURED)
-    named = ("tokens read", "read", "tau", "gap")
-    figures["curve"] = [{name: entry[name] for name in named} for entry in progress.history if "tau" in entry]
+    # No window is read twice by the target, so that all its tokens are distinct ones.
+    figures["curve"] = [
+        {"tokens": entry["tokens read"], "distinct": entry["tokens read"], "tau": entry["tau"], "gap": entry["gap"]}
+        for entry in progress.history
+        if "tau" in entry
+    ]
     return figures
