@@ -95,6 +95,6 @@ def loss(model: MaskedLM, place: Tensor, masked: Masked, half: bool) -> tuple[Te
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
         is_text = None if masked.is_text is None else masked.is_text.to(device)
         features = model.features(ids, blank, is_text)[:, :-1][mask]
-        logits = F.linear(features, model.head(), model.bias)
+        logits = F.linear(parallel.evened(features), model.head(), model.bias)[: len(features)]
     losses = F.cross_entropy(logits.float(), label[mask], reduction="none")
     return (losses * weight[:, 1:][mask]).sum(), int(mask.sum())

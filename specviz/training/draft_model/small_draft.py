@@ -226,18 +226,20 @@ def distilled(
     it. ``head`` [draft, width] gives the draft's logits, ``frozen`` [draft, hidden] the target's; ``place`` [vocab] is a token's
     place in the draft vocabulary."""
     ids = pad_sequence([dialogue.tokens[:-1] for dialogue in dialogues], batch_first=True)
+    ids = F.pad(ids, (0, -ids.shape[1] % 32))
     inside = [place[dialogue.tokens[dialogue.first :]] != IGNORED for dialogue in dialogues]
     with torch.no_grad():
         thoughts = [
             dialogue.features[dialogue.first - 1 : -1, -1][mask] for dialogue, mask in zip(dialogues, inside, strict=True)
         ]
-        distribution = F.linear(torch.cat(thoughts), frozen).softmax(-1)
+        thought = torch.cat(thoughts)
+        distribution = F.linear(parallel.evened(thought), frozen)[: len(thought)].softmax(-1)
     features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)
     rows = [
         row[dialogue.first - 1 : len(dialogue.tokens) - 1][mask]
         for row, dialogue, mask in zip(features, dialogues, inside, strict=True)
     ]
-    logits = F.linear(torch.cat(rows), head, model.bias)
+    logits = F.linear(parallel.evened(torch.cat(rows)), head, model.bias)[: len(thought)]
     return F.cross_entropy(logits.float(), distribution.float(), reduction="sum")
 
 
