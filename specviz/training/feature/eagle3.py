@@ -13,6 +13,7 @@ from torch import Tensor
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.training.common.data import IGNORED
 from specviz.training.common.features import DialogueFeatures
+from specviz.training.common.parallel import evened
 from specviz.training.feature.unrolling import sampled_starts, unroll
 
 DEPTH_WEIGHT = 0.8
@@ -47,7 +48,8 @@ def loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, generator: 
     ]
     weight = [torch.full((int(mask.sum()),), DEPTH_WEIGHT**step / SHARES[step]) for step, mask in enumerate(inside)]
     # All steps through the head at once: on a processor casting its rows costs as much as a step.
-    logits = net.logits(torch.cat([output[mask] for output, mask in zip(outputs, inside, strict=True)]))
+    judged = torch.cat([output[mask] for output, mask in zip(outputs, inside, strict=True)])
+    logits = net.logits(evened(judged))[: len(judged)]
     losses = F.cross_entropy(logits, torch.cat(target_distributions), reduction="none")
     return (losses * torch.cat(weight).to(losses.device)).sum() * scale
 
@@ -64,4 +66,5 @@ def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
 @torch.no_grad()
 def target_distribution(net: FeatureNet, dialogue: DialogueFeatures) -> Tensor:
     """The target's distribution of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
-    return F.linear(dialogue.features[dialogue.first - 1 : -1, -1], net.head).softmax(-1)
+    thought = dialogue.features[dialogue.first - 1 : -1, -1]
+    return F.linear(evened(thought), net.head)[: len(thought)].softmax(-1)

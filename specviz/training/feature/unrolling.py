@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.networks.feature_net import FeatureNet, attend
+from specviz.training.common.parallel import evened
 
 
 def unroll(
@@ -26,11 +27,16 @@ def unroll(
     Start i reads the feature of token i and token i + 1; its output of step j stands for token i + 1 + j, so its logits
     are the distribution of token i + 2 + j. ``tokens`` [token]; ``features`` [token, tap * hidden], those of a last token unused.
     ``embedded`` [token, hidden] stands for the tokens where some of them are no words.
+
+    Inside, texts and rows are rounded up to few lengths, as :func:`specviz.training.common.parallel.evened` explains: behind a
+    text stand tokens that no start sees, and behind the starts the last of them again.
     """
-    count = len(tokens) - 1
-    net.reach(len(tokens) + len(rows))
-    places = torch.arange(count, device=tokens.device)
     words = F.embedding(tokens, net.embedding) if embedded is None else embedded
+    features, wanted = evened(features[: len(tokens) - 1]), [len(chosen) for chosen in rows]
+    words, rows = F.pad(words, (0, 0, 0, len(features) + 1 - len(words))), [_repeated(chosen) for chosen in rows]
+    count = len(features)
+    net.reach(count + 1 + len(rows))
+    places = torch.arange(count, device=tokens.device)
     first, residual = net.mix(words[1:], net.stepped(net.fuse(features[:count]), 0))
     keys, values = net.keys_values(first, places)
     chosen = rows[0]
@@ -45,7 +51,12 @@ def unroll(
         own.append(net.keys_values(x, chosen + step))
         attention = attend(net.queries(x, chosen + step), keys, values, places[None] > chosen[:, None], own)
         outputs.append(net.finish(residual, attention))
-    return outputs
+    return [output[:number] for output, number in zip(outputs, wanted, strict=True)]
+
+
+def _repeated(chosen: Tensor, step: int = 16) -> Tensor:
+    """``chosen`` [start] with the last one repeated up to a multiple of ``step``."""
+    return torch.cat((chosen, chosen[-1:].expand(-len(chosen) % step)))
 
 
 def sampled_starts(

@@ -350,3 +350,21 @@ def test_the_card_tells_the_learning_curve_and_the_gap(
     assert distinct == [entry["distinct"] for entry in progress.history] and distinct == sorted(distinct)
     assert np.isfinite(metrics["gap"]) and all({"tau", "gap"} <= set(entry) for entry in metrics["curve"])
     assert f"learning curve: {distinct[0]:.0f} tokens" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_products_meet_few_shapes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel for every length of text and every number of starts would take a quarter of the time."""
+    one, shapes = state_of(kind, None), set()
+    linear = torch.nn.functional.linear
+    one.store.get(one.training[:6])  # the target's own products are not the matter here
+
+    def watched(x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+        if x.ndim == 2:
+            shapes.add(len(x))
+        return linear(x, *more)
+
+    monkeypatch.setattr(torch.nn.functional, "linear", watched)
+    for number in one.training[:6]:
+        one.learn_from([number])
+    assert shapes and all(rows % 16 == 0 for rows in shapes), sorted(shapes)
