@@ -76,6 +76,11 @@ def evened(rows: Tensor, step: int = 64) -> Tensor:
     return F.pad(rows, (0, 0, 0, -len(rows) % step))
 
 
+def evenly(products: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """``products`` of ``rows`` [row, width], row by row, over as many rows as :func:`evened` makes them."""
+    return products(evened(rows))[: len(rows)]
+
+
 class _Sums:
     """Parts that wait, and what those that are done add up to."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -95,6 +96,6 @@ def loss(model: MaskedLM, place: Tensor, masked: Masked, half: bool) -> tuple[Te
     with torch.autocast(device.type, torch.bfloat16, enabled=half):
         is_text = None if masked.is_text is None else masked.is_text.to(device)
         features = model.features(ids, blank, is_text)[:, :-1][mask]
-        logits = F.linear(parallel.evened(features), model.head(), model.bias)[: len(features)]
+        logits = parallel.evenly(partial(F.linear, weight=model.head(), bias=model.bias), features)
     losses = F.cross_entropy(logits.float(), label[mask], reduction="none")
     return (losses * weight[:, 1:][mask]).sum(), int(mask.sum())

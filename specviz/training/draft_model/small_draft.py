@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +27,7 @@ from specviz.training.common.data import IGNORED
 from specviz.training.common.features import DialogueFeatures, FeatureStore
 from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, train
 from specviz.training.common.optimizer import Optimizer
-from specviz.training.feature.recipes import FeatureTraining, Measure, card_of, gather, learning, settings_for, visited
+from specviz.training.feature.recipes import DialogueTraining, Measure, card_of, gather, learning, settings_for, visited
 from specviz.training.feature.recipes import Settings as FeatureSettings
 from specviz.training.registry import WEIGHTS, Job
 
@@ -187,7 +188,7 @@ def export(state: SmallDraftTraining, path: Path, card: Mapping[str, str]) -> No
     save(state.model, path, dict(card))
 
 
-class Distillation(FeatureTraining):
+class Distillation(DialogueTraining):
     """A draft model that learns the target's distributions. Dialogues of like length are read together: at this width a
     dialogue by itself is too little work for the products to be what takes the time."""
 
@@ -200,7 +201,7 @@ class Distillation(FeatureTraining):
         self.frozen = net.embedding[net.draft_ids]
         parallel.keep_cast(self.frozen)
         self.place = data.places_in(net.draft_ids, net.config.vocab_size)
-        super().__init__(net, store, training, held_out, settings, None, measured)
+        super().__init__(net, store, training, held_out, settings, measured)
 
     def settle(self) -> None:
         """What the model folded from its old weights goes with these."""
@@ -232,14 +233,13 @@ def distilled(
         thoughts = [
             dialogue.features[dialogue.first - 1 : -1, -1][mask] for dialogue, mask in zip(dialogues, inside, strict=True)
         ]
-        thought = torch.cat(thoughts)
-        distribution = F.linear(parallel.evened(thought), frozen)[: len(thought)].softmax(-1)
+        distribution = parallel.evenly(partial(F.linear, weight=frozen), torch.cat(thoughts)).softmax(-1)
     features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)
     rows = [
         row[dialogue.first - 1 : len(dialogue.tokens) - 1][mask]
         for row, dialogue, mask in zip(features, dialogues, inside, strict=True)
     ]
-    logits = F.linear(parallel.evened(torch.cat(rows)), head, model.bias)[: len(thought)]
+    logits = parallel.evenly(partial(F.linear, weight=head, bias=model.bias), torch.cat(rows))
     return F.cross_entropy(logits.float(), distribution.float(), reduction="sum")
 
 

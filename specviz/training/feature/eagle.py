@@ -6,13 +6,15 @@ Features come in with uniform noise, since while drafting they are the network's
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.training.common.features import DialogueFeatures
-from specviz.training.common.parallel import evened
+from specviz.training.common.parallel import evenly
 from specviz.training.feature.eagle3 import DROPOUT, dropped
 from specviz.training.feature.unrolling import sampled_starts, unroll
 
@@ -33,6 +35,6 @@ def loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator
     target_features = features[rows[0] + 1]
     regression = F.smooth_l1_loss(output, target_features, reduction="sum") / output.shape[1]
     with torch.no_grad():
-        distribution = F.linear(evened(target_features), net.head)[: len(output)].softmax(-1)
-    logits = net.logits(evened(output))[: len(output)]
-    return (regression + TOKEN_WEIGHT * F.cross_entropy(logits, distribution, reduction="sum")) * scale
+        distribution = evenly(partial(F.linear, weight=net.head), target_features).softmax(-1)
+    tokens = F.cross_entropy(evenly(net.logits, output), distribution, reduction="sum")
+    return (regression + TOKEN_WEIGHT * tokens) * scale

@@ -6,6 +6,8 @@ the draft vocabulary, summed over self-fed steps with weights 0.8^j.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,7 +15,7 @@ from torch import Tensor
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.training.common.data import IGNORED
 from specviz.training.common.features import DialogueFeatures
-from specviz.training.common.parallel import evened
+from specviz.training.common.parallel import evenly
 from specviz.training.feature.unrolling import sampled_starts, unroll
 
 DEPTH_WEIGHT = 0.8
@@ -48,8 +50,7 @@ def loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, generator: 
     ]
     weight = [torch.full((int(mask.sum()),), DEPTH_WEIGHT**step / SHARES[step]) for step, mask in enumerate(inside)]
     # All steps through the head at once: on a processor casting its rows costs as much as a step.
-    judged = torch.cat([output[mask] for output, mask in zip(outputs, inside, strict=True)])
-    logits = net.logits(evened(judged))[: len(judged)]
+    logits = evenly(net.logits, torch.cat([output[mask] for output, mask in zip(outputs, inside, strict=True)]))
     losses = F.cross_entropy(logits, torch.cat(target_distributions), reduction="none")
     return (losses * torch.cat(weight).to(losses.device)).sum() * scale
 
@@ -66,5 +67,4 @@ def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
 @torch.no_grad()
 def target_distribution(net: FeatureNet, dialogue: DialogueFeatures) -> Tensor:
     """The target's distribution of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
-    thought = dialogue.features[dialogue.first - 1 : -1, -1]
-    return F.linear(evened(thought), net.head)[: len(thought)].softmax(-1)
+    return evenly(partial(F.linear, weight=net.head), dialogue.features[dialogue.first - 1 : -1, -1]).softmax(-1)

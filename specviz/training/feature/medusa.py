@@ -26,7 +26,7 @@ from specviz.training.common.card import print_card
 from specviz.training.common.data import IGNORED
 from specviz.training.common.features import DialogueFeatures, FeatureStore
 from specviz.training.common.loop import Progress, checkpoint_of, train
-from specviz.training.common.parallel import cores
+from specviz.training.common.parallel import cores, evenly
 from specviz.training.feature.recipes import (
     FITTED_DIALOGUES,
     MEASURED_DIALOGUES,
@@ -69,11 +69,11 @@ def loss(net: ParallelNet, place: Tensor, dialogue: DialogueFeatures, generator:
     inside = place[dialogue.tokens[dialogue.first :]] != IGNORED
     first = max(0, dialogue.first - 2)
     total = torch.zeros((), device=distribution.device)
-    shared = net.trunk(dialogue.features[first : len(dialogue.tokens) - 2, -1])
+    shared = evenly(net.trunk, dialogue.features[first : len(dialogue.tokens) - 2, -1])
     for ahead, head in enumerate(net.heads):
         predicted = slice(first + 2 + ahead - dialogue.first, None)
         counted = inside[predicted] & (torch.rand(len(shared) - ahead, generator=generator) < SHARES[ahead]).to(inside.device)
-        logits = F.linear(head(shared[: len(shared) - ahead][counted]), net.outputs)
+        logits = evenly(partial(F.linear, weight=net.outputs), evenly(head, shared[: len(shared) - ahead][counted]))
         cross_entropy = F.cross_entropy(logits, distribution[predicted][counted], reduction="sum")
         total = total + cross_entropy * (DEPTH_WEIGHT**ahead / SHARES[ahead])
     return total * scale
@@ -101,7 +101,7 @@ def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None
 @torch.no_grad()
 def target_distribution(net: ParallelNet, dialogue: DialogueFeatures) -> Tensor:
     """The target's distribution of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
-    return F.linear(dialogue.features[dialogue.first - 1 : -1, -1], net.outputs).softmax(-1)
+    return evenly(partial(F.linear, weight=net.outputs), dialogue.features[dialogue.first - 1 : -1, -1]).softmax(-1)
 
 
 @torch.inference_mode()

@@ -56,20 +56,19 @@ Measure = Callable[[Sequence[int]], dict[str, float]]
 """Dialogues to figures, ``tau`` among them: the acceptance length, by which the best weights are told."""
 
 
-class FeatureTraining(TrainState):
-    """A drafter on the target's features, the dialogues it learns from and those kept out."""
+class DialogueTraining(TrainState):
+    """A drafter, the dialogues it learns from and those kept out; a subclass says what is learned from some of them."""
 
     settings: Settings
+    learn_from: Callable[[Sequence[int]], Step]
+    """Loss and gradients of the dialogues with these numbers, by answer token."""
 
     def __init__(
         self, net: nn.Module, store: FeatureStore, training: Sequence[int], held_out: Sequence[int], settings: Settings,
-        loss: Loss | None, measured: Measure, optimizer: Optimizer | None = None, pace: Callable[[float], None] | None = None,
+        measured: Measure, optimizer: Optimizer | None = None,
     ) -> None:  # fmt: skip
-        """``loss`` is None where a subclass learns from several dialogues at once. ``pace`` is told how much of the time is gone
-        before each update, for losses that change on the way."""
         super().__init__(settings, optimizer or Optimizer(learned(net)), net.state_dict())
-        self.net, self.store, self.training, self.held_out = net, store, training, held_out
-        self.loss, self.measured, self.pace = loss, measured, pace
+        self.net, self.store, self.training, self.held_out, self.measured = net, store, training, held_out, measured
         self.begin()
 
     def begin(self) -> None:
@@ -79,21 +78,44 @@ class FeatureTraining(TrainState):
 
     def step(self, share: float) -> Step:
         """The next dialogues' loss and gradients."""
+        return self.learn_from(next(self.stream))
+
+    def measure(self) -> dict[str, float]:
+        """Held-out figures, the gap of the acceptance length to learned dialogues, and how many of those there are."""
+        figures = self.measured(self.held_out[: self.settings.measured])
+        visited_numbers = visited(self.training, self.settings, self.progress)
+        # Of the same kinds, drawn as the held-out ones were: only such figures can be compared.
+        known = data.greedy_only(self.store.dialogues, visited_numbers)[: self.settings.measured]
+        gap = self.measured(known)["tau"] - figures["tau"] if known else float("nan")
+        distinct = sum(len(self.store.dialogues.answer(number)) for number in visited_numbers)
+        return {"read": len(visited_numbers), "distinct": distinct, "gap": gap, **figures}
+
+
+class FeatureTraining(DialogueTraining):
+    """A drafter on the target's features, which learns dialogue by dialogue."""
+
+    def __init__(
+        self, net: nn.Module, store: FeatureStore, training: Sequence[int], held_out: Sequence[int], settings: Settings,
+        loss: Loss, measured: Measure, optimizer: Optimizer | None = None, pace: Callable[[float], None] | None = None,
+    ) -> None:  # fmt: skip
+        """``pace`` is told how much of the time is gone before each update, for losses that change on the way."""
+        self.loss, self.pace = loss, pace
+        super().__init__(net, store, training, held_out, settings, measured, optimizer)
+
+    def step(self, share: float) -> Step:
+        """The next dialogues' loss and gradients."""
         if self.pace is not None:
             self.pace(share)
-        return self.learn_from(next(self.stream))
+        return super().step(share)
 
     def learn_from(self, batch: Sequence[int]) -> Step:
         """Loss and gradients of these dialogues, by answer token."""
         answers = sum(len(self.store.dialogues.answer(number)) for number in batch)
 
-        assert self.loss is not None
-        loss_of = self.loss
-
         def loss(part: tuple[int, int]) -> Tensor:
             place, number = part
             generator = torch.Generator().manual_seed(self.settings.seed + 1_000_003 * self.optimizer.updates + place)
-            return loss_of(self.store.get([number])[0], generator, 1.0 / answers)
+            return self.loss(self.store.get([number])[0], generator, 1.0 / answers)
 
         longest_first = sorted(batch, key=lambda number: -len(self.store.dialogues.of(number)))
         parts = list(enumerate(longest_first))
@@ -105,16 +127,6 @@ class FeatureTraining(TrainState):
             pairs, lambda pair: torch.stack([*map(loss, pair)]).sum(), list(parameters.values()), self.settings.workers
         )
         return Step(value, answers, dict(zip(parameters, gradients, strict=True)))
-
-    def measure(self) -> dict[str, float]:
-        """Held-out figures, the gap of the acceptance length to learned dialogues, and how many of those there are."""
-        figures = self.measured(self.held_out[: self.settings.measured])
-        visited_numbers = visited(self.training, self.settings, self.progress)
-        # Of the same kinds, drawn as the held-out ones were: only such figures can be compared.
-        known = data.greedy_only(self.store.dialogues, visited_numbers)[: self.settings.measured]
-        gap = self.measured(known)["tau"] - figures["tau"] if known else float("nan")
-        distinct = sum(len(self.store.dialogues.answer(number)) for number in visited_numbers)
-        return {"read": len(visited_numbers), "distinct": distinct, "gap": gap, **figures}
 
 
 def learned(net: nn.Module) -> dict[str, Tensor]:
@@ -291,7 +303,7 @@ def finish(
     print_card(path, facts)
 
 
-def learning(state: FeatureTraining, progress: Progress) -> dict[str, Any]:
+def learning(state: DialogueTraining, progress: Progress) -> dict[str, Any]:
     """What a card tells of a training beside its last figures: the acceptance length of each kind, its gap to learned dialogues
     of the same kinds, and the learning curve."""
     held_out = state.held_out[:MEASURED_DIALOGUES]

@@ -359,10 +359,10 @@ def test_products_meet_few_shapes(kind: str, monkeypatch: pytest.MonkeyPatch) ->
     linear = torch.nn.functional.linear
     one.store.get(one.training[:6])  # the target's own products are not the matter here
 
-    def watched(x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+    def watched(x: torch.Tensor, *more: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
         if x.ndim == 2:
             shapes.add(len(x))
-        return linear(x, *more)
+        return linear(x, *more, **named)
 
     monkeypatch.setattr(torch.nn.functional, "linear", watched)
     for number in one.training[:6]:
