@@ -284,6 +284,8 @@ def emulated_cuda() -> Iterator[EmulatedCuda]:
             for name, stand_in in stand_ins.items():
                 patch.setattr(torch.cuda, name, stand_in)
             patch.setattr(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
+            generator = torch.Generator
+            patch.setattr(torch, "Generator", lambda place="cpu": generator())
             yield device
     finally:
         forget()

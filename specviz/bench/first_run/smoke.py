@@ -114,8 +114,8 @@ def drafter_training(sizes: Sizes, shape: Shape, folder: Path) -> FeatureTrainin
     feature_start.start(net, model, feature_start.sample(store, everyone[:8], embedding, eagle3.TAPS))
     place = data.places_in(ids, shape.vocab)
     return FeatureTraining(
-        net, store, everyone, [], Settings(batch=4, workers=1, peak=0.01, warm=4), partial(eagle3.loss, net, place),
-        lambda numbers: {}, Optimizer(learned(net), rough=products(model.device)),
+        net, store, everyone, [], Settings(batch=4, together=4 if sizes.device == "cuda" else 1, workers=1, peak=0.01, warm=4),
+        partial(eagle3.loss, net, place), lambda numbers: {}, Optimizer(learned(net), rough=products(model.device)),
     )  # fmt: skip
 
 

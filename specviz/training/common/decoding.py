@@ -68,7 +68,7 @@ class _Slots:
     """Keys and values of all rows, [layer][row, kv head, place, size].
 
     The rows of a pass come in groups, so that a short text need not be padded to the longest of all. On a GPU they are one:
-    there the padding costs less than the many small products.
+    there the padding costs less than the many small products, and where a pass is about all rows they are not even copied.
     """
 
     def __init__(self, config: Any, rows: int, places: int, like: Tensor) -> None:
@@ -79,11 +79,15 @@ class _Slots:
         self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
         self.rows = torch.zeros(1, dtype=torch.long, device=like.device)
         self.places = torch.zeros(1, 1, dtype=torch.long, device=like.device)
-        self._groups: list[tuple[Tensor, int]] = []
+        self._groups: list[tuple[Tensor | None, int]] = []
 
-    def at(self, rows: Tensor, places: Tensor) -> None:
-        """The next pass is about these rows and places [row, token]: best sorted by length."""
+    def at(self, rows: Tensor, places: Tensor, width: int, everyone: bool) -> None:
+        """The next pass is about these rows and places [row, token], all below ``width``: best sorted by length. ``everyone``:
+        they are all rows in their order."""
         self.rows, self.places = rows, places
+        if len(rows) <= self._group:
+            self._groups = [(None if everyone else rows, width)]
+            return
         parts = zip(rows.split(self._group), places.split(self._group), strict=True)
         self._groups = [(part, int(where.max()) + 1) for part, where in parts]
 
@@ -94,7 +98,8 @@ class _Slots:
         for cache, fresh in ((self.keys[layer], keys), (self.values[layer], values)):
             cache[self.rows[:, None], :, self.places] = fresh.transpose(1, 2)
             # Without a copy in one piece each product makes its own, transposed, which takes five times as long.
-            states.append([cache[:, :, :width].index_select(0, rows) for rows, width in self._groups])
+            shown = [(cache[:, :, :width], rows) for rows, width in self._groups]
+            states.append([visible if rows is None else visible.index_select(0, rows) for visible, rows in shown])
         return states[0], states[1]
 
     def get_seq_length(self, layer: int = 0) -> int:
@@ -123,7 +128,8 @@ AttentionInterface.register(_ATTENTION, _attend)
 
 
 class Decoder:
-    """Goes on from many texts at once. ``taps`` are the hidden states to keep (transformers' numbering)."""
+    """Goes on from many texts at once. ``taps`` are the hidden states to keep (transformers' numbering), none where nobody
+    wants them."""
 
     def __init__(
         self, model: Any, end: int, prefix: Sequence[int], taps: Sequence[int], rows: int = 64, places: int = 768
@@ -137,7 +143,7 @@ class Decoder:
         shape = (rows, places, len(self._taps), int(config.hidden_size))
         self._features = torch.zeros(shape, dtype=torch.float16, device=self._device)
         self._rows: list[_Row | None] = [None] * rows
-        self._next = [int(end)] * rows
+        self._order = list(range(rows))
         if prefix:
             self._read_prefix(torch.tensor([list(prefix)], device=self._device))
 
@@ -159,7 +165,7 @@ class Decoder:
         """The prefix once, for every row."""
         first = torch.zeros(1, dtype=torch.long, device=self._device)
         with torch.inference_mode():
-            self._pass(ids, torch.arange(ids.shape[1], device=self._device)[None], first)
+            self._pass(ids, torch.arange(ids.shape[1], device=self._device)[None], first, self._prefix)
         for cache in (self._slots.keys, self._slots.values):
             cache[:, 1:, :, : self._prefix] = cache[:, :1, :, : self._prefix]
         self._features[1:, : self._prefix] = self._features[:1, : self._prefix]
@@ -178,11 +184,12 @@ class Decoder:
     def _read(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
         """One pass over new requests, and the first token of each answer."""
         lengths = [len(request.ids) for request in requests]
-        ids = torch.full((len(requests), max(lengths)), self._end, device=self._device)
+        ids = torch.full((len(requests), max(lengths)), self._end)
         for place, request in enumerate(requests):
-            ids[place, : lengths[place]] = torch.tensor(request.ids, device=self._device)
+            ids[place, : lengths[place]] = torch.tensor(request.ids)
+        ids = ids.to(self._device)
         places = self._prefix + torch.arange(ids.shape[1], device=self._device).expand(len(requests), -1)
-        hidden = self._pass(ids, places, torch.tensor(free, device=self._device))
+        hidden = self._pass(ids, places, torch.tensor(free, device=self._device), self._prefix + max(lengths))
         last = hidden[torch.arange(len(requests)), torch.tensor(lengths) - 1]
         for row, request in zip(free, requests, strict=True):
             self._rows[row] = _Row(request)
@@ -192,10 +199,10 @@ class Decoder:
         """Every row's last token through the model, and the next one where there is to be one."""
         rows = {place: row for place, row in enumerate(self._rows) if row is not None}
         length = {place: self._prefix + len(row.request.ids) + len(row.answer) for place, row in rows.items()}
-        busy = sorted(rows, key=length.__getitem__)
+        busy = sorted(rows, key=length.__getitem__) if self._device.type == "cpu" else list(rows)
         ids = torch.tensor([[rows[place].answer[-1]] for place in busy], device=self._device)
         at = torch.tensor([[length[place] - 1] for place in busy], device=self._device)
-        hidden = self._pass(ids, at, torch.tensor(busy, device=self._device))[:, 0]
+        hidden = self._pass(ids, at, torch.tensor(busy, device=self._device), max(length.values()), busy == self._order)[:, 0]
         on: list[int] = []
         for number, place in enumerate(busy):
             row = rows[place]
@@ -222,10 +229,9 @@ class Decoder:
         for row, token in zip(rows, torch.where(temperature > 0, drawn, greedy).tolist(), strict=True):
             row.answer.append(token)
 
-    def _pass(self, ids: Tensor, places: Tensor, rows: Tensor) -> Tensor:
-        """The model over tokens [row, token] at these places, [row, token, hidden]; the taps are kept."""
-        width = int(places.max()) + 1
-        self._slots.at(rows, places)
+    def _pass(self, ids: Tensor, places: Tensor, rows: Tensor, width: int, everyone: bool = False) -> Tensor:
+        """The model over tokens [row, token] at these places, all below ``width``, [row, token, hidden]; the taps are kept."""
+        self._slots.at(rows, places, width, everyone)
         visible = torch.arange(width, device=self._device) <= places[:, None, :, None]
         mask = torch.zeros(visible.shape, dtype=self._dtype, device=self._device).masked_fill(~visible, float("-inf"))
         base, config = self._model.base_model, self._model.config
@@ -233,10 +239,11 @@ class Decoder:
         try:
             passed = base(
                 input_ids=ids, attention_mask=mask, position_ids=places, use_cache=True, **{CACHE_ARGUMENT: self._slots},
-                output_hidden_states=sorted(set(self._taps)),
+                output_hidden_states=sorted(set(self._taps)) or False,
             )  # fmt: skip
         finally:
             config._attn_implementation = usual
-        stacked = torch.stack([passed.hidden_states[tap] for tap in self._taps], dim=2)
-        self._features[rows[:, None], places] = stacked.clamp(-_LARGEST, _LARGEST).half()
+        if self._taps:
+            stacked = torch.stack([passed.hidden_states[tap] for tap in self._taps], dim=2)
+            self._features[rows[:, None], places] = stacked.clamp(-_LARGEST, _LARGEST).half()
         return passed.last_hidden_state

@@ -32,6 +32,9 @@ from specviz.training.registry import Job
 TEMPERATURES = (0.0, 0.3, 0.7, 1.0)
 HELD_OUT_TEMPERATURES = (0.0, 0.0, 0.0, 1.0)
 """A greedy answer tells what drafting along it would bring; of held-out ones there should be more."""
+WARM = (0.7, 1.0)
+ASKED_AGAIN = 3
+"""How often a turn is asked again, warmer than the first time, for another answer: templates of some kinds are soon used up."""
 LONGEST_TURN = 320
 LONGEST_OWN_TURN = 80
 SHORTEST_OWN_TURN = 3
@@ -79,13 +82,14 @@ def make(job: Job) -> None:
     seed = zlib.crc32(f"{path.name} {len(dialogues)}".encode())
     author = Author(assets, dialogues, Reserved(job.reserved), seed)
     store = store_for(assets.target.model, assets.target.name, packed(dialogues), assets.markers)
-    rows = 256 if assets.target.device.type == "cuda" else 192
+    rows = 1024 if assets.target.device.type == "cuda" else 192
     longest = len(assets.markers.prefix) + LONGEST_TURN + LONGEST_ANSWER + 1
-    decoder = Decoder(assets.target.model, assets.markers.end, assets.markers.prefix, store.taps, rows, longest)
+    taps = store.taps if store.keeps else ()
+    decoder = Decoder(assets.target.model, assets.markers.end, assets.markers.prefix, taps, rows, longest)
     generator = torch.Generator(assets.target.device).manual_seed(seed)
     until, saved = time.monotonic() + 60 * job.minutes, time.monotonic()
     for finished in decoder.run(author.requests(until), generator):
-        if author.take(finished):
+        if author.take(finished) and store.keeps:
             store.put((*author.dialogues[-1].question, *author.dialogues[-1].answer), finished.features.cpu())
         if time.monotonic() - saved > SAVED_EVERY:
             _save(path, author)
@@ -156,12 +160,12 @@ class Author:
             reason = "long"
         elif self._reserved.near(self._text(turn)):
             reason = "reserved"
-        elif self._known.has_turn(self._text(question)):
+        elif (asked := self._known.has_turn(self._text(question))) > (0 if plan.held_out else ASKED_AGAIN):
             reason = "asked before"
         if reason:
             self.dropped[reason] += 1
             return None
-        temperatures = HELD_OUT_TEMPERATURES if plan.held_out else TEMPERATURES
+        temperatures = HELD_OUT_TEMPERATURES if plan.held_out else WARM if asked else TEMPERATURES
         return Request(question, self._generator.choice(temperatures), LONGEST_ANSWER, plan)
 
     def take(self, finished: Finished) -> bool:

@@ -11,19 +11,24 @@ import hashlib
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.models.hub.cache_dir import cache_folder, ensure_folder
 from specviz.training.common.data import Dialogues, Markers
+from specviz.training.common.parallel import evenly
 
 CHUNK_TOKENS = 1 << 16
-BATCH_TOKENS = 2048
+BATCH_TOKENS, PADDED = 2048, 1.25
+"""Tokens that a processor reads in one pass, padding included, and how much longer than another a text beside it may be."""
+BATCH_TOKENS_GPU, PADDED_GPU = 16384, 2.0
 _LARGEST = 65504.0
 
 
@@ -35,11 +40,48 @@ def fused_taps(layers: int) -> tuple[int, int, int]:
 @dataclass(frozen=True)
 class DialogueFeatures:
     """One dialogue, the fixed prefix included: ``tokens`` [token], ``features`` [token, tap, hidden] (float32), and the
-    index of the answer's first token."""
+    index of the answer's first token.
+
+    :func:`joined` sets several behind each other: ``others`` are then where the dialogues after the first begin, and where
+    their answers do.
+    """
 
     tokens: Tensor
     features: Tensor
     first: int
+    others: tuple[tuple[int, int], ...] = field(default=(), kw_only=True)
+
+    @property
+    def spans(self) -> list[tuple[int, int, int]]:
+        """Of each dialogue where it begins, where its answer does, and where it ends."""
+        begins = [0, *(begin for begin, _ in self.others)]
+        firsts = [self.first, *(first for _, first in self.others)]
+        return list(zip(begins, firsts, [*begins[1:], len(self.tokens)], strict=True))
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each dialogue."""
+        return [end - begin for begin, _, end in self.spans]
+
+
+def joined(dialogues: Sequence[DialogueFeatures]) -> DialogueFeatures:
+    """Several dialogues behind each other, for losses that read them in one pass."""
+    if len(dialogues) == 1:
+        return dialogues[0]
+    begins = np.cumsum([0, *(len(dialogue.tokens) for dialogue in dialogues)]).tolist()
+    others = [(begin, begin + dialogue.first) for begin, dialogue in zip(begins[1:], dialogues[1:], strict=False)]
+    tokens, features = (torch.cat([getattr(one, name) for one in dialogues]) for name in ("tokens", "features"))
+    return DialogueFeatures(tokens, features, dialogues[0].first, others=tuple(others))
+
+
+@torch.no_grad()
+def target_distribution(head: Tensor, dialogue: DialogueFeatures) -> tuple[Tensor, Tensor]:
+    """The target's distribution of each answer token, [answer, support], and which row is whose, int64 [token]. ``head``
+    [support, hidden] has the rows of the draft vocabulary, to which the distribution is restricted and renormalised."""
+    answers = torch.cat([torch.arange(first, end) for _, first, end in dialogue.spans])
+    at = torch.zeros(len(dialogue.tokens), dtype=torch.long).index_copy(0, answers, torch.arange(len(answers)))
+    before = dialogue.features[answers.to(head.device) - 1, -1]
+    return evenly(partial(F.linear, weight=head), before).softmax(-1), at.to(head.device)
 
 
 @dataclass(frozen=True)
@@ -86,7 +128,8 @@ class FeatureStore:
         """The dialogues with their features, on the target's device; what is missing is computed first."""
         computed: dict[int, Tensor] = {}
         missing = sorted({number for number in numbers if not self.has(number)}, key=lambda number: len(self.ids(number)))
-        for bucket in _buckets(missing, [len(self.ids(number)) for number in missing]):
+        lengths = [len(self.ids(number)) for number in missing]
+        for bucket in _buckets(missing, lengths, self.device.type == "cpu"):
             computed |= self._compute(bucket)
         self._given.update(numbers)
         prefix = len(self.markers.prefix)
@@ -217,12 +260,13 @@ def _key(ids: np.ndarray) -> str:
     return hashlib.blake2b(np.ascontiguousarray(ids, dtype=np.int64).tobytes(), digest_size=10).hexdigest()
 
 
-def _buckets(numbers: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
-    """Numbers sorted by length in groups of at most BATCH_TOKENS, padding included, none padded by over a quarter."""
+def _buckets(numbers: Sequence[int], lengths: Sequence[int], on_cpu: bool = True) -> list[list[int]]:
+    """Numbers sorted by length in groups of so many tokens, padding included, as the device reads best in one pass."""
+    most, padded = (BATCH_TOKENS, PADDED) if on_cpu else (BATCH_TOKENS_GPU, PADDED_GPU)
     groups: list[list[int]] = []
     shortest = 0
     for number, length in zip(numbers, lengths, strict=True):
-        fits = groups and (len(groups[-1]) + 1) * length <= BATCH_TOKENS and length <= 1.25 * shortest
+        fits = groups and (len(groups[-1]) + 1) * length <= most and length <= padded * shortest
         if fits:
             groups[-1].append(number)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 _COMMON = frozenset(
@@ -50,15 +51,14 @@ class KnownTexts:
     """All turns and answers so far."""
 
     def __init__(self) -> None:
-        self._turns: set[str] = set()
+        self._turns: Counter[str] = Counter()
         self._grams: set[int] = set()
 
-    def has_turn(self, turn: str) -> bool:
-        """Whether this turn was asked before, up to case and signs; it counts as asked from now on."""
+    def has_turn(self, turn: str) -> int:
+        """How often this turn was asked before, up to case and signs; it counts as asked once more from now on."""
         key = plain(turn)
-        known = key in self._turns
-        self._turns.add(key)
-        return known
+        self._turns[key] += 1
+        return self._turns[key] - 1
 
     def has_answer(self, question: Sequence[int], answer: Sequence[int]) -> bool:
         """Whether more than half of an answer's 8-grams were written in earlier answers; what it copies from its own question

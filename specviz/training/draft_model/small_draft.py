@@ -8,6 +8,7 @@ would by themselves (DistillSpec, Zhou et al. 2024, arXiv 2310.08461). Where a t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -211,7 +212,8 @@ class Distillation(DialogueTraining):
         """Loss and gradients of these dialogues, by answer token."""
         answers = sum(len(self.store.dialogues.answer(number)) for number in batch)
         by_length = sorted(batch, key=lambda number: len(self.store.dialogues.of(number)))
-        parts = [by_length[place : place + TOGETHER] for place in range(0, len(by_length), TOGETHER)]
+        together = max(TOGETHER, self.settings.together)
+        parts = [by_length[place : place + together] for place in range(0, len(by_length), together)]
 
         def loss(numbers: Sequence[int], head: Tensor) -> Tensor:
             return distilled(self.net, head, self.frozen, self.place, self.store.get(numbers)) / answers
@@ -251,14 +253,15 @@ def make(job: Job) -> None:
     model = fresh(inputs.assets.embedding, markers, dialogues, inputs.training, {}, settings.seed)
     state = Distillation(
         model, inputs.store, inputs.training, inputs.judged_on, settings,
-        lambda numbers: _milestone(chain_agreement(model, dialogues, numbers, markers, DEPTHS[0], MEASURED_STEPS)),
+        lambda numbers: _milestone(chain_agreement(on_host(model), dialogues, numbers, markers, DEPTHS[0], MEASURED_STEPS)),
     )  # fmt: skip
     print(f"{len(state.training)} dialogues to learn from, {len(inputs.held_out)} kept out; {settings}", flush=True)
     progress = train(state, checkpoint_of(job.recipe.name))
     agreements = {depth: _agreement(state, depth) for depth in DEPTHS}
     sampled = [number for number in inputs.held_out if dialogues.temperature[number] == 1][:OVERLAP_DIALOGUES]
     target = inputs.assets.target.model
-    accepted = overlap(model, lambda ids: target(ids[None]).logits[0], dialogues, sampled, markers)
+    target_logits = lambda ids: target(ids[None].to(inputs.device)).logits[0].cpu()  # noqa: E731
+    accepted = overlap(on_host(model), target_logits, dialogues, sampled, markers)
     print(f"temperature 1: {accepted:.3f} of single drafts accepted", flush=True)
     named = figures(progress, agreements, accepted) | learning(state, progress)
     read = visited(state.training, settings, progress)
@@ -269,6 +272,11 @@ def make(job: Job) -> None:
     print_card(path, facts)
 
 
+def on_host(model: SmallLM) -> SmallLM:
+    """The model where its chains are drafted fastest: of one token after the other a GPU would mostly wait."""
+    return model if model.embedding.device.type == "cpu" else deepcopy(model).cpu()
+
+
 def _milestone(agreement: Agreement) -> dict[str, float]:
     return {"tau": agreement.tau, "first": agreement.top1[0]}
 
@@ -276,7 +284,7 @@ def _milestone(agreement: Agreement) -> dict[str, float]:
 def _agreement(state: Distillation, depth: int) -> Agreement:
     """Chain drafting on held-out greedy answers of the kinds that are reported."""
     chosen = state.held_out[:MEASURED_DIALOGUES]
-    agreement = chain_agreement(state.net, state.store.dialogues, chosen, state.store.markers, depth, MEASURED_STEPS)
+    agreement = chain_agreement(on_host(state.net), state.store.dialogues, chosen, state.store.markers, depth, MEASURED_STEPS)
     _say(depth, agreement)
     return agreement
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.training.common.features import DialogueFeatures
 from specviz.training.common.parallel import evenly
-from specviz.training.feature.eagle3 import DROPOUT, dropped
-from specviz.training.feature.unrolling import sampled_starts, unroll
+from specviz.training.feature.eagle3 import DROPOUT, dropped, fitting
+from specviz.training.feature.unrolling import starts_of, unroll
 
 TAPS = slice(3, 4)
 TOKEN_WEIGHT = 0.1
@@ -25,14 +25,16 @@ NOISE = 0.2 * 512
 
 
 def loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-    """Sum over the answer's tokens of the loss, times ``scale``; the regression is a mean over the feature's entries."""
-    features = dialogue.features[:, TAPS].flatten(1)
-    noise = torch.rand(features.shape, generator=generator).to(features.device) - 0.5
-    rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0], generator, dialogue.tokens.device)
+    """Sum over the answer's tokens of the loss, times ``scale``; the regression is a mean over the feature's entries.
+    ``dialogue`` may be several joined."""
+    features, lengths = dialogue.features[:, TAPS].flatten(1), dialogue.lengths
+    noise = torch.rand(features.shape, generator=fitting(generator, features.device), device=features.device) - 0.5
+    width = torch.cat([torch.full((length, 1), NOISE / length) for length in lengths]).to(features.device)
+    rows = starts_of(dialogue, [1.0], generator)
     words = dropped(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
-    noisy = dropped(features + noise * (NOISE / len(features)), DROPOUT, generator)
-    output = unroll(net, dialogue.tokens, noisy, rows, words)[0]
-    target_features = features[rows[0] + 1]
+    noisy = dropped(features + noise * width, DROPOUT, generator)
+    output = unroll(net, dialogue.tokens, noisy, rows, words, lengths)[0]
+    target_features = features[rows[0].to(features.device) + 1]
     regression = F.smooth_l1_loss(output, target_features, reduction="sum") / output.shape[1]
     with torch.no_grad():
         distribution = evenly(partial(F.linear, weight=net.head), target_features).softmax(-1)

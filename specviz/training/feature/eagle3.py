@@ -6,17 +6,15 @@ the draft vocabulary, summed over self-fed steps with weights 0.8^j.
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.training.common.data import IGNORED
-from specviz.training.common.features import DialogueFeatures
+from specviz.training.common.features import DialogueFeatures, target_distribution
 from specviz.training.common.parallel import evenly
-from specviz.training.feature.unrolling import sampled_starts, unroll
+from specviz.training.feature.unrolling import starts_of, unroll
 
 DEPTH_WEIGHT = 0.8
 # Shares of the starts that go on to each self-fed step. Every start counts as much as it would if all did: the fewer,
@@ -34,25 +32,20 @@ def loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, generator: 
     """Weighted sum over steps and starts of the cross-entropy (nats), times ``scale``.
 
     ``place`` [vocab] is a token's place in the draft vocabulary. Only answer tokens count, and of them those the draft
-    vocabulary has a place for.
+    vocabulary has a place for. ``dialogue`` may be several joined.
     """
-    rows = sampled_starts(dialogue.first, len(dialogue.tokens), SHARES, generator, dialogue.tokens.device)
+    rows = starts_of(dialogue, SHARES, generator)
     features = dialogue.features[:, TAPS].flatten(1)
     features = features + (2 * _uniform(features, generator) - 1) * NOISE / net.fc.scale
     words = dropped(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
-    outputs = unroll(net, dialogue.tokens, dropped(features, DROPOUT, generator), rows, words)
-    distribution = target_distribution(net, dialogue)
-    in_vocabulary = place[dialogue.tokens] != IGNORED
-    inside = [in_vocabulary[chosen + 2 + step] for step, chosen in enumerate(rows)]
-    target_distributions = [
-        distribution[chosen[mask] + 2 + step - dialogue.first]
-        for step, (chosen, mask) in enumerate(zip(rows, inside, strict=True))
-    ]
-    weight = [torch.full((int(mask.sum()),), DEPTH_WEIGHT**step / SHARES[step]) for step, mask in enumerate(inside)]
+    outputs = unroll(net, dialogue.tokens, dropped(features, DROPOUT, generator), rows, words, dialogue.lengths)
     # All steps through the head at once: on a processor casting its rows costs as much as a step.
-    logits = evenly(net.logits, torch.cat([output[mask] for output, mask in zip(outputs, inside, strict=True)]))
-    losses = F.cross_entropy(logits, torch.cat(target_distributions), reduction="none")
-    return (losses * torch.cat(weight).to(losses.device)).sum() * scale
+    drafted = torch.cat([chosen + 2 + step for step, chosen in enumerate(rows)]).to(place.device)
+    weight = torch.cat([torch.full((len(chosen),), DEPTH_WEIGHT**step / SHARES[step]) for step, chosen in enumerate(rows)])
+    weight = weight.to(place.device) * (place[dialogue.tokens[drafted]] != IGNORED)
+    distribution, at = target_distribution(net.head, dialogue)
+    losses = F.cross_entropy(evenly(net.logits, torch.cat(outputs)), distribution[at[drafted]], reduction="none")
+    return (losses * weight).sum() * scale
 
 
 def dropped(values: Tensor, share: float, generator: torch.Generator) -> Tensor:
@@ -61,10 +54,11 @@ def dropped(values: Tensor, share: float, generator: torch.Generator) -> Tensor:
 
 
 def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.rand(like.shape, generator=generator).to(like.device)
+    return torch.rand(like.shape, generator=fitting(generator, like.device), device=like.device)
 
 
-@torch.no_grad()
-def target_distribution(net: FeatureNet, dialogue: DialogueFeatures) -> Tensor:
-    """The target's distribution of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
-    return evenly(partial(F.linear, weight=net.head), dialogue.features[dialogue.first - 1 : -1, -1]).softmax(-1)
+def fitting(generator: torch.Generator, device: torch.device) -> torch.Generator:
+    """A generator for tensors of ``device``: where the given one is of another, one that it seeds."""
+    if generator.device.type == device.type:
+        return generator
+    return torch.Generator(device).manual_seed(int(torch.randint(1 << 62, (), generator=generator)))

@@ -24,7 +24,7 @@ from specviz.methods.medusa.method import PUBLISHED
 from specviz.methods.resources import TREES
 from specviz.training.common.card import print_card
 from specviz.training.common.data import IGNORED
-from specviz.training.common.features import DialogueFeatures, FeatureStore
+from specviz.training.common.features import DialogueFeatures, FeatureStore, target_distribution
 from specviz.training.common.loop import Progress, checkpoint_of, train
 from specviz.training.common.parallel import cores, evenly
 from specviz.training.feature.recipes import (
@@ -63,18 +63,23 @@ def loss(net: ParallelNet, place: Tensor, dialogue: DialogueFeatures, generator:
     """Sum over heads (weighted 0.8^k) and answer tokens of the cross-entropy to the target's distribution, times ``scale``.
 
     ``place`` [vocab] is a token's place in the draft vocabulary; only answer tokens that have one count. A head reads
-    positions from the one before the question's last token on, as it will when drafting; each a share of them.
+    positions from the one before the question's last token on, as it will when drafting; each a share of them. ``dialogue``
+    may be several joined.
     """
-    distribution = target_distribution(net, dialogue)
-    inside = place[dialogue.tokens[dialogue.first :]] != IGNORED
-    first = max(0, dialogue.first - 2)
-    total = torch.zeros((), device=distribution.device)
-    shared = evenly(net.trunk, dialogue.features[first : len(dialogue.tokens) - 2, -1])
+    distribution, at = target_distribution(net.outputs, dialogue)
+    device, spans = distribution.device, dialogue.spans
+    inside = (place[dialogue.tokens] != IGNORED).cpu()
+    read = torch.cat([torch.arange(max(begin, first - 2), end - 2) for begin, first, end in spans])
+    left = torch.cat([end - 2 - torch.arange(max(begin, first - 2), end - 2) for begin, first, end in spans])
+    total = torch.zeros((), device=device)
+    shared = evenly(net.trunk, dialogue.features[read.to(device), -1])
     for ahead, head in enumerate(net.heads):
-        predicted = slice(first + 2 + ahead - dialogue.first, None)
-        counted = inside[predicted] & (torch.rand(len(shared) - ahead, generator=generator) < SHARES[ahead]).to(inside.device)
-        logits = evenly(partial(F.linear, weight=net.outputs), evenly(head, shared[: len(shared) - ahead][counted]))
-        cross_entropy = F.cross_entropy(logits, distribution[predicted][counted], reduction="sum")
+        drawn = (left > ahead) & (torch.rand(len(read), generator=generator) < SHARES[ahead])
+        counted = drawn.nonzero()[:, 0]
+        counted = counted[inside[read[counted] + 2 + ahead]].to(device)
+        logits = evenly(partial(F.linear, weight=net.outputs), evenly(head, shared[counted]))
+        predicted = at[read.to(device)[counted] + 2 + ahead]
+        cross_entropy = F.cross_entropy(logits, distribution[predicted], reduction="sum")
         total = total + cross_entropy * (DEPTH_WEIGHT**ahead / SHARES[ahead])
     return total * scale
 
@@ -96,12 +101,6 @@ def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None
         solution = torch.linalg.solve(gram + RIDGE * torch.diag(gram.diagonal()), cross_gram)
         head[-1].weight.copy_(solution[:-1].T)
         head[-1].bias.copy_(solution[-1])
-
-
-@torch.no_grad()
-def target_distribution(net: ParallelNet, dialogue: DialogueFeatures) -> Tensor:
-    """The target's distribution of each answer token, restricted to the draft vocabulary and renormalised, [answer, support]."""
-    return evenly(partial(F.linear, weight=net.outputs), dialogue.features[dialogue.first - 1 : -1, -1]).softmax(-1)
 
 
 @torch.inference_mode()

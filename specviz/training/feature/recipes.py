@@ -20,7 +20,7 @@ from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.networks.weights import read_weights
 from specviz.training.common import data, parallel
 from specviz.training.common.card import card, dialogues_line, print_card
-from specviz.training.common.features import DialogueFeatures, FeatureStore, store_for
+from specviz.training.common.features import DialogueFeatures, FeatureStore, joined, store_for
 from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, train
 from specviz.training.common.optimizer import Optimizer
 from specviz.training.common.parallel import cores, products
@@ -34,12 +34,14 @@ SUPPORT = 8192
 FITTED_DIALOGUES = 96
 MEASURED_DIALOGUES = 60
 DEPTH = 5
+GPU_BATCH, GPU_PEAK = 64, 2.0
+"""Dialogues of an update on a GPU, and how much higher the rate is than where an update has eight."""
 
 
 @dataclass(frozen=True)
 class Settings(Schedule):
-    """An update reads ``batch`` dialogues, one at a time on each of ``workers`` cores. A milestone measures ``measured``
-    held-out dialogues and as many learned ones, by acceptance length."""
+    """An update reads ``batch`` dialogues, ``together`` of them in one pass, which where it is one are shared out among
+    ``workers`` cores. A milestone measures ``measured`` held-out dialogues and as many learned ones, by acceptance length."""
 
     peak: float = 0.0015
     decay: float = 0.5
@@ -47,11 +49,13 @@ class Settings(Schedule):
     patience: int = 8
     workers: int = 2
     batch: int = 8
+    together: int = 1
     measured: int = 24
 
 
 Loss = Callable[[DialogueFeatures, torch.Generator, float], Tensor]
-"""A dialogue, a generator, and what to scale by (one over the answer tokens of the update)."""
+"""A dialogue (or several joined, where ``Settings.together`` asks for it), a generator, and what to scale by (one over the answer
+tokens of the update)."""
 Measure = Callable[[Sequence[int]], dict[str, float]]
 """Dialogues to figures, ``tau`` among them: the acceptance length, by which the best weights are told."""
 
@@ -112,13 +116,13 @@ class FeatureTraining(DialogueTraining):
         """Loss and gradients of these dialogues, by answer token."""
         answers = sum(len(self.store.dialogues.answer(number)) for number in batch)
 
-        def loss(part: tuple[int, int]) -> Tensor:
-            place, number = part
+        def loss(part: tuple[int, Sequence[int]]) -> Tensor:
+            place, numbers = part
             generator = torch.Generator().manual_seed(self.settings.seed + 1_000_003 * self.optimizer.updates + place)
-            return self.loss(self.store.get([number])[0], generator, 1.0 / answers)
+            return self.loss(joined(self.store.get(numbers)), generator, 1.0 / answers)
 
-        longest_first = sorted(batch, key=lambda number: -len(self.store.dialogues.of(number)))
-        parts = list(enumerate(longest_first))
+        longest_first, together = sorted(batch, key=lambda number: -len(self.store.dialogues.of(number))), self.settings.together
+        parts = list(enumerate(longest_first[place : place + together] for place in range(0, len(batch), together)))
         # A long and a short one together: gradients leave bfloat16 once for both, and the parts take equally long.
         half = (len(parts) + 1) // 2
         pairs = [[part for part in pair if part] for pair in zip_longest(parts[:half], reversed(parts[half:]))]
@@ -229,11 +233,12 @@ def gather(job: Job) -> TrainInputs:
 
 
 def settings_for(job: Job, inputs: TrainInputs, **own: float) -> Settings:
-    """A GPU takes one dialogue after the other, many to an update; a processor one a core at a time."""
+    """A GPU reads the many dialogues of an update in one pass, at a rate that fits them; a processor one a core at a time."""
     common = {"minutes": job.minutes, "resume": job.resume, **own}
     if inputs.device.type == "cuda":
-        return Settings(**{**common, "batch": 32, "workers": 1})
-    return Settings(workers=cores(), **common)
+        peak = GPU_PEAK * common.get("peak", Settings.peak)
+        return Settings(**{"together": GPU_BATCH, **common, "batch": GPU_BATCH, "workers": 1, "peak": peak})
+    return Settings(workers=cores(), **{**common, "together": 1})
 
 
 def fresh_net(inputs: TrainInputs, kind: Kind, settings: Settings) -> FeatureNet:

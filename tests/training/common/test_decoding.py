@@ -9,6 +9,7 @@ import torch
 
 from specviz.training.common import decoding
 from specviz.training.common.decoding import GRAM, REPEATS, Decoder, Finished, Request
+from tests.support.emulated_cuda import emulated_cuda
 from tests.support.tiny.text import tiny_llama
 
 END, VOCAB, TAPS, LONGEST = 2, 40, (1, 0, 2), 14
@@ -95,3 +96,16 @@ def test_an_answer_that_goes_round_in_circles_is_stopped_at_the_second_repeat(pe
     one._say = say  # type: ignore[method-assign]
     found = next(islice(one.run([Request((7, 8), 0.0, 60)]), 1))
     assert found.looped and len(found.answer) == REPEATS * period + GRAM
+
+
+@pytest.mark.parametrize("taps", [TAPS, ()])
+def test_a_gpu_writes_the_same_with_its_rows_in_one_group(taps: tuple[int, ...]) -> None:
+    """All rows busy are read where they lie, some of them gathered."""
+    on_cpu = answers(decoder(), 0.0)
+    with emulated_cuda():
+        model = tiny_llama(dtype=torch.float32, vocab=VOCAB).to("cuda")
+        requests = [Request(ids, 0.0, LONGEST) for ids in ASKED]
+        found = {one.request.ids: one for one in Decoder(model, END, PREFIX, taps, 3, 64).run(requests)}
+        assert {ids: one.answer for ids, one in found.items()} == {ids: one.answer for ids, one in on_cpu.items()}
+        if taps:
+            assert all(torch.allclose(one.features.cpu(), on_cpu[ids].features) for ids, one in found.items())

@@ -22,9 +22,9 @@ from specviz.engine.tree import shape_from_counts
 from specviz.methods.eagle import PUBLISHED
 from specviz.methods.medusa.cartesian_tree import paths_of
 from specviz.models.packing import PackedLinear, pack
-from specviz.training.common import data
+from specviz.training.common import data, parallel
 from specviz.training.common.data import places_in
-from specviz.training.common.features import DialogueFeatures, FeatureStore, fused_taps
+from specviz.training.common.features import DialogueFeatures, FeatureStore, fused_taps, joined, target_distribution
 from specviz.training.common.loop import Progress, train
 from specviz.training.common.turns import KINDS, REPORTED
 from specviz.training.feature import eagle, eagle3, feature_start, recipes
@@ -79,6 +79,29 @@ def test_the_loss_falls(kind: str, tmp_path: Path) -> None:
     for _ in range(40):
         one.apply(one.learn_from(next(stream)), 0.01)
     assert mean_loss(one) < 0.9 * before
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_dialogues_read_in_one_pass_give_the_loss_and_the_gradients_of_each_by_itself(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eagle3, "SHARES", (1.0, 1.0, 1.0))
+    monkeypatch.setattr(eagle3, "NOISE", 0.0)
+    monkeypatch.setattr(eagle, "NOISE", 0.0)
+    monkeypatch.setattr(parallel, "cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr({"eagle": eagle, "eagle3": eagle3}[kind], "dropped", lambda values, *_: values)
+    one, batch = state_of(kind, None, replace(SETTINGS, workers=1)), [3, 40, 7, 21, 11]
+    torch.manual_seed(0)
+    for value in one.optimizer.parameters.values():
+        value.data.add_(0.1 * torch.randn_like(value))
+    alone = one.learn_from(batch)
+    several = joined(one.store.get(batch))
+    assert [end - begin for begin, _, end in several.spans] == [len(one.store.ids(number)) for number in batch]
+    one.settings = replace(one.settings, together=3)
+    together = one.learn_from(batch)
+    assert together.loss == pytest.approx(alone.loss, rel=1e-5)
+    for name, gradient in alone.gradients.items():
+        assert torch.allclose(together.gradients[name], gradient, rtol=1e-3, atol=1e-5), name
 
 
 def test_nobody_learns_from_a_dialogue_that_is_kept_out(tmp_path: Path) -> None:
@@ -230,7 +253,9 @@ def test_wanted_distributions_are_the_targets_own_after_each_answer_token() -> N
     model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
     with torch.no_grad():
         logits = model(seen.tokens[None]).logits[0, seen.first - 1 : -1, IDS]
-    assert torch.allclose(eagle3.target_distribution(one.net, seen), logits.softmax(-1), atol=1e-3)
+    distribution, at = target_distribution(one.net.head, seen)
+    assert torch.allclose(distribution, logits.softmax(-1), atol=1e-3)
+    assert at[seen.first :].tolist() == list(range(len(seen.tokens) - seen.first))
 
 
 def test_starts_stay_inside_the_answer_and_thin_out() -> None:

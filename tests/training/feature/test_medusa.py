@@ -16,7 +16,7 @@ from specviz.drafters.networks.weights import read_weights
 from specviz.methods.resources import TREES
 from specviz.training.common import data
 from specviz.training.common.data import places_in
-from specviz.training.common.features import FeatureStore
+from specviz.training.common.features import DialogueFeatures, FeatureStore, joined, target_distribution
 from specviz.training.common.loop import Progress
 from specviz.training.feature import medusa
 from specviz.training.feature.recipes import FeatureTraining, Settings, TrainInputs
@@ -37,11 +37,12 @@ def network(draft_ids: torch.Tensor | None = None) -> ParallelNet:
     return ParallelNet(ParallelConfig(32, HEADS, 2, blocks=0, trunk=1, turned=True), head, draft_ids)
 
 
-def counting_distribution(net: ParallelNet, seen: object) -> torch.Tensor:
+def counting_distribution(head: torch.Tensor, seen: DialogueFeatures) -> tuple[torch.Tensor, torch.Tensor]:
     """What a target that had learned to count would say: the answers themselves."""
-    tokens = seen.tokens[seen.first :]  # type: ignore[attr-defined]
-    places = tokens if net.draft_ids is None else (net.draft_ids[None] == tokens[:, None]).int().argmax(1)
-    return torch.nn.functional.one_hot(places, len(net.outputs)).float()
+    whole = tiny_llama(dtype=torch.float32).get_output_embeddings().weight
+    ids = (whole[None] == head[:, None]).all(-1).int().argmax(1)
+    places = (ids[None] == seen.tokens[seen.first :, None]).int().argmax(1)
+    return torch.nn.functional.one_hot(places, len(head)).float(), target_distribution(head, seen)[1]
 
 
 @pytest.fixture
@@ -112,6 +113,14 @@ def test_the_loss_is_the_cross_entropy_to_the_distribution_at_the_token_ahead(mo
             said = net.logits(seen.features[at, -1][None])[ahead, 0].log_softmax(-1)
             expected -= 0.8**ahead * float((distribution @ said).detach())
     assert float(found.detach()) == pytest.approx(0.5 * expected, rel=1e-4)
+
+
+def test_dialogues_read_in_one_pass_give_the_loss_of_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(medusa, "SHARES", (1.0,) * HEADS)
+    net, kept = network(), store()
+    place, several = places_in(torch.arange(40), 48), kept.get([7, 30, 12])
+    alone = sum(float(medusa.loss(net, place, seen, torch.Generator(), 1.0).detach()) for seen in several)
+    assert float(medusa.loss(net, place, joined(several), torch.Generator(), 1.0).detach()) == pytest.approx(alone, rel=1e-5)
 
 
 def test_a_share_of_the_positions_stands_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
