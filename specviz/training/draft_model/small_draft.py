@@ -8,7 +8,6 @@ would by themselves (DistillSpec, Zhou et al. 2024, arXiv 2310.08461). Where a t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -250,7 +249,8 @@ def make(job: Job) -> None:
     inputs = gather(job)
     settings = settings_for(job, inputs, peak=PEAK, decay=DECAY, batch=BATCH)
     dialogues, markers = inputs.store.dialogues, inputs.assets.markers
-    model = fresh(inputs.assets.embedding, markers, dialogues, inputs.training, {}, settings.seed)
+    shape = {"draft_vocab": len(inputs.draft_ids)}
+    model = fresh(inputs.assets.embedding, markers, dialogues, inputs.training, shape, settings.seed)
     state = Distillation(
         model, inputs.store, inputs.training, inputs.judged_on, settings,
         lambda numbers: _milestone(chain_agreement(on_host(model), dialogues, numbers, markers, DEPTHS[0], MEASURED_STEPS)),
@@ -274,7 +274,11 @@ def make(job: Job) -> None:
 
 def on_host(model: SmallLM) -> SmallLM:
     """The model where its chains are drafted fastest: of one token after the other a GPU would mostly wait."""
-    return model if model.embedding.device.type == "cpu" else deepcopy(model).cpu()
+    if model.embedding.device.type == "cpu":
+        return model
+    copied = SmallLM(model.config, model.embedding.cpu(), model.draft_ids.cpu())
+    copied.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
+    return copied.eval()
 
 
 def _milestone(agreement: Agreement) -> dict[str, float]:

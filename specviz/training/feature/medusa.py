@@ -57,6 +57,7 @@ PEAK = 0.003
 # read already, while they were written or by another recipe, no more are.
 ENOUGH = 800
 LINEAR_DIALOGUES = 400
+TREE_DIALOGUES = 600
 
 
 def loss(net: ParallelNet, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
@@ -204,7 +205,7 @@ def fitted(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[Calibra
     Both come from greedy answers that were kept out of training, and not from the same ones: on what they learned from the
     heads are right far more often than anywhere else, so a tree fitted there believes in long paths, and is made too large.
     """
-    greedy = inputs.judged_on
+    greedy = inputs.judged_on[: MEASURED_DIALOGUES + TREE_DIALOGUES]
     cut = min(MEASURED_DIALOGUES, len(greedy) // 2)
     measured, chosen = greedy[:cut], greedy[cut:]
     read_all(inputs.store, greedy, workers)

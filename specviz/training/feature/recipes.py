@@ -34,8 +34,8 @@ SUPPORT = 8192
 FITTED_DIALOGUES = 96
 MEASURED_DIALOGUES = 60
 DEPTH = 5
-GPU_BATCH, GPU_PEAK = 64, 2.0
-"""Dialogues of an update on a GPU, and how much higher the rate is than where an update has eight."""
+GPU_BATCH, GPU_GROWTH = 64, 0.25
+"""Dialogues of an update on a GPU, and the power of their number with which the learning rate grows."""
 
 
 @dataclass(frozen=True)
@@ -233,12 +233,16 @@ def gather(job: Job) -> TrainInputs:
 
 
 def settings_for(job: Job, inputs: TrainInputs, **own: float) -> Settings:
-    """A GPU reads the many dialogues of an update in one pass, at a rate that fits them; a processor one a core at a time."""
+    """A GPU reads the many dialogues of an update in one pass, unless ``together`` is one, at a rate that fits them; a processor
+    one a core at a time."""
     common = {"minutes": job.minutes, "resume": job.resume, **own}
-    if inputs.device.type == "cuda":
-        peak = GPU_PEAK * common.get("peak", Settings.peak)
-        return Settings(**{"together": GPU_BATCH, **common, "batch": GPU_BATCH, "workers": 1, "peak": peak})
-    return Settings(workers=cores(), **{**common, "together": 1})
+    if inputs.device.type != "cuda":
+        return Settings(workers=cores(), **{**common, "together": 1})
+    common |= {"workers": 1, "every": min(Settings.every, job.minutes / 10)}
+    if common.get("together") != 1:
+        peak, batch = common.get("peak", Settings.peak), common.get("batch", Settings.batch)
+        common |= {"together": GPU_BATCH, "batch": GPU_BATCH, "peak": peak * (GPU_BATCH / batch) ** GPU_GROWTH}
+    return Settings(**common)
 
 
 def fresh_net(inputs: TrainInputs, kind: Kind, settings: Settings) -> FeatureNet:
