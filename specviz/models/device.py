@@ -32,6 +32,10 @@ def choose_device(name: str = "auto") -> torch.device:
         raise ModelUnavailable(
             "CUDA was asked for, but this PyTorch sees no CUDA device. Choose cpu, or install a PyTorch built for CUDA."
         )
+    if kind == "cuda":
+        # cuDNN plans its attention anew for each new shape, and every text has another: on an H200 that took the host 2.3 ms a
+        # call, sixty times the products beside it.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         device = torch.device(name)
     except RuntimeError:

@@ -22,6 +22,10 @@ GRAM = 8
 REPEATS = 2
 GROUP = 32
 """Rows whose keys are padded to one width on a processor."""
+ROOM = 16
+"""On a GPU new requests wait until one row in so many is free: a pass takes equally long for one as for dozens."""
+EVEN = 32
+"""There the places that a pass sees are a multiple of this: products of other widths run at a fraction of the speed."""
 TOKENS = 1024
 """Tokens of new requests that a processor reads in one pass: of more, what lies between two layers fits in no cache."""
 _LARGEST = 65504.0
@@ -154,6 +158,8 @@ class Decoder:
         more = True
         while more or any(row is not None for row in self._rows):
             free = [place for place, row in enumerate(self._rows) if row is None]
+            if self._device.type != "cpu" and len(free) * ROOM < len(self._rows):
+                free = []
             admitted = [] if not more else [request for _, request in zip(free, waiting, strict=False)]
             more = more and len(admitted) == len(free)
             if admitted:
@@ -231,6 +237,8 @@ class Decoder:
 
     def _pass(self, ids: Tensor, places: Tensor, rows: Tensor, width: int, everyone: bool = False) -> Tensor:
         """The model over tokens [row, token] at these places, all below ``width``, [row, token, hidden]; the taps are kept."""
+        if self._device.type != "cpu":
+            width = min(width + -width % EVEN, self._places)
         self._slots.at(rows, places, width, everyone)
         visible = torch.arange(width, device=self._device) <= places[:, None, :, None]
         mask = torch.zeros(visible.shape, dtype=self._dtype, device=self._device).masked_fill(~visible, float("-inf"))

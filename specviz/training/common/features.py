@@ -28,7 +28,7 @@ from specviz.training.common.parallel import evenly
 CHUNK_TOKENS = 1 << 16
 BATCH_TOKENS, PADDED = 2048, 1.25
 """Tokens that a processor reads in one pass, padding included, and how much longer than another a text beside it may be."""
-BATCH_TOKENS_GPU, PADDED_GPU = 16384, 2.0
+BATCH_TOKENS_GPU, PADDED_GPU = 32768, 2.5
 _LARGEST = 65504.0
 
 

@@ -108,4 +108,6 @@ def test_a_gpu_writes_the_same_with_its_rows_in_one_group(taps: tuple[int, ...])
         found = {one.request.ids: one for one in Decoder(model, END, PREFIX, taps, 3, 64).run(requests)}
         assert {ids: one.answer for ids, one in found.items()} == {ids: one.answer for ids, one in on_cpu.items()}
         if taps:
-            assert all(torch.allclose(one.features.cpu(), on_cpu[ids].features) for ids, one in found.items())
+            assert all(
+                torch.allclose(one.features.cpu().float(), on_cpu[ids].features.float(), 2e-3, 2e-3) for ids, one in found.items()
+            )
