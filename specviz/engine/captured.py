@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -26,7 +27,7 @@ def captured(work: Callable[[], Result], device: torch.device, pool: Any = None)
     result.
     """
     with _CAPTURING, torch.cuda.device(device):
-        side = torch.cuda.Stream()
+        side = _side(device)
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(2):
@@ -37,6 +38,12 @@ def captured(work: Callable[[], Result], device: torch.device, pool: Any = None)
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             result = work()
     return graph.replay, result
+
+
+@cache
+def _side(device: torch.device) -> torch.cuda.Stream:
+    """One for all captures: cuBLAS keeps 32 MB of workspace for every stream that it has ever seen, and a process has 32."""
+    return torch.cuda.Stream(device)
 
 
 class Captured(Generic[Result]):

@@ -26,6 +26,8 @@ DEVICE = torch.device("cuda", 0)
 CAPTURING = "operation not permitted when stream is capturing"
 READS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "nonzero", "masked_select", "unique", "equal"}
 """Operations whose result, or its shape, the host waits for."""
+DRAWS = {"rand", "randn", "rand_like", "randn_like", "normal_", "uniform_", "randint", "multinomial", "bernoulli"}
+"""What a device draws from one seed is not what the host draws from it."""
 FROM_HOST = {"tensor", "as_tensor", "asarray", "from_numpy"}
 ACROSS = {"copy_", "__getitem__", "__setitem__", "index_put_", "_has_compatible_shallow_copy_type"}
 """Operations that take tensors of the host beside the device's."""
@@ -172,6 +174,9 @@ class EmulatedCuda(TorchFunctionMode):
             return func(*args, **kwargs) if device is None else func(*args, device=device, **kwargs)
         if name in READS and away:
             return self._read(name, func, args, kwargs)
+
+        if away and name in DRAWS:
+            torch.rand(1)
 
         def call() -> Any:
             return _mapped(func(*args, **kwargs), change)

@@ -52,8 +52,8 @@ def tiny_llama(
 def perturbed(model: LlamaForCausalLM, amount: float, seed: int = 1) -> LlamaForCausalLM:
     """A copy of ``model`` with noise on its weights: a draft model that is often but not always right."""
     torch.manual_seed(seed)
-    copy = LlamaForCausalLM(model.config).eval().to(model.device, model.dtype).requires_grad_(False)
-    copy.load_state_dict(model.state_dict())
+    copy = LlamaForCausalLM(model.config).eval().to(model.dtype).requires_grad_(False)
+    copy.load_state_dict({name: value.cpu() for name, value in model.state_dict().items()})
     for weight in copy.parameters():
         weight += amount * torch.randn_like(weight)
     return copy.to(model.device)

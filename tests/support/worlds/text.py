@@ -99,7 +99,7 @@ def parallel_net(target: TextTarget, count: int = 4) -> ParallelNet:
     """Untrained Medusa heads: of 48 tokens ten are drafted at depth 1, so some are right."""
     torch.manual_seed(3)
     head = target.model.get_output_embeddings().weight.detach()
-    net = ParallelNet(ParallelConfig(32, count, 2), head).to(target.device, target.dtype).requires_grad_(False)
+    net = ParallelNet(ParallelConfig(32, count, 2), head.cpu()).to(target.dtype).requires_grad_(False)
     for value in net.parameters():
         value.normal_(std=0.2)
     return net.to(target.device)
