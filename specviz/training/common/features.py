@@ -26,6 +26,8 @@ from specviz.training.common.data import Dialogues, Markers
 from specviz.training.common.parallel import evenly
 
 CHUNK_TOKENS = 1 << 16
+MEMORY = 0.5
+"""Share of a GPU's free memory for hidden states: 4.6 kB a token of SmolLM2."""
 BATCH_TOKENS, PADDED = 2048, 1.25
 """Tokens that a processor reads in one pass, padding included, and how much longer than another a text beside it may be."""
 BATCH_TOKENS_GPU, PADDED_GPU = 32768, 2.5
@@ -96,10 +98,13 @@ class FeatureStore:
 
     def __init__(
         self, model: Any, dialogues: Dialogues, markers: Markers, taps: Sequence[int], folder: Path | None = None,
-        chunk_tokens: int = CHUNK_TOKENS,
+        chunk_tokens: int = CHUNK_TOKENS, memory: int = 0,
     ) -> None:  # fmt: skip
-        """``folder`` None keeps nothing: on a GPU computing anew is faster than any disk."""
+        """``folder`` None keeps nothing on disk: on a GPU computing anew is faster than any. It keeps ``memory`` bytes beside
+        the model."""
         self.dialogues, self.markers = dialogues, markers
+        self._kept: dict[int, Tensor] = {}
+        self._memory = memory
         self.taps = tuple(taps)
         self.device = model.device
         self.hidden = int(model.config.get_text_config().hidden_size)
@@ -118,7 +123,7 @@ class FeatureStore:
 
     def has(self, number: int) -> bool:
         """Whether this dialogue need not be computed any more."""
-        return self._shelf is not None and _key(self.ids(number)) in self._shelf.places
+        return number in self._kept or (self._shelf is not None and _key(self.ids(number)) in self._shelf.places)
 
     def known(self, number: int) -> bool:
         """Whether the target has read this dialogue: it was given out in this sitting, or it lies on the shelf."""
@@ -131,6 +136,7 @@ class FeatureStore:
         lengths = [len(self.ids(number)) for number in missing]
         for bucket in _buckets(missing, lengths, self.device.type == "cpu"):
             computed |= self._compute(bucket)
+        self._keep(computed)
         self._given.update(numbers)
         prefix = len(self.markers.prefix)
         return [
@@ -148,7 +154,17 @@ class FeatureStore:
             ids = np.asarray((*self.markers.prefix, *dialogue), dtype=np.int64)
             self._shelf.write(_key(ids), features.flatten(1).numpy())
 
+    def _keep(self, computed: Mapping[int, Tensor]) -> None:
+        """Remember as much as there is memory for."""
+        for number, features in computed.items():
+            if (size := features.nbytes) > self._memory:
+                return
+            self._kept[number] = features
+            self._memory -= size
+
     def _read(self, number: int) -> Tensor:
+        if number in self._kept:
+            return self._kept[number].float()
         assert self._shelf is not None
         features = torch.from_numpy(self._shelf.read(_key(self.ids(number))))
         return features.float().view(-1, len(self.taps), self.hidden).to(self.device)
@@ -249,7 +265,8 @@ def store_for(
     layers = int(model.config.get_text_config().num_hidden_layers)
     taps = (*fused_taps(layers), layers)
     if model.device.type != "cpu":
-        return FeatureStore(model, dialogues, markers, taps)
+        free, _ = torch.cuda.mem_get_info(model.device)
+        return FeatureStore(model, dialogues, markers, taps, memory=int(MEMORY * free))
     weights = model.get_input_embeddings().weight[:64].float().cpu().numpy().tobytes()
     facts = json.dumps([name, taps, markers.prefix, str(model.dtype), dict(identity or {})]).encode()
     digest = hashlib.sha256(weights + facts).hexdigest()[:16]

@@ -54,6 +54,18 @@ def test_features_are_the_targets_hidden_states_also_in_a_padded_batch(tmp_path:
     assert model.read == (3 if kept else 6)
 
 
+def test_a_gpu_remembers_as_many_texts_as_it_has_memory_for() -> None:
+    model = Counting()
+    size = store(None, model).get([5])[0].features.nbytes // 2
+    found = FeatureStore(model, dialogues(), MARKERS, TAPS, None, memory=size)  # type: ignore[arg-type]
+    model.read = 0
+    first, again = (found.get([5])[0].features for _ in range(2))
+    for _ in range(2):
+        found.get([0])
+    assert model.read == 3 and found.has(5) and not found.has(0) and not found.keeps
+    assert torch.equal(first, again)
+
+
 def test_fresh_and_stored_features_are_the_same_numbers(tmp_path: Path) -> None:
     found = store(tmp_path)
     assert torch.equal(found.get([3])[0].features, found.get([3])[0].features)
