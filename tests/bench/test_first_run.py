@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from specviz.bench.first_run import __main__ as first_run
 from specviz.bench.first_run import clock, parts, smoke, suites
 from specviz.bench.first_run.results import rows_for_results
 from specviz.bench.first_run.sizes import DRY, GPU, LLAMA_1B
@@ -93,6 +94,17 @@ def test_a_suite_pairs_each_method_with_the_targets_own_run(suite: str, name: st
         suites.suite(found, suite, replace(DRY, device=device, methods=("hivis", "speculative_jacobi")))
     (row,) = found.rows
     assert row.value and row.cells["tier"] == "graph" and "2 pairs" in row.detail
+
+
+def test_libraries_that_are_too_old_are_refused_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = next(line for line in (ROOT / "requirements.txt").read_text().splitlines() if line.startswith("transformers"))
+    assert f">={'.'.join(map(str, first_run.OLDEST))}," in wanted
+    monkeypatch.setattr(first_run, "version", lambda name: "5.17.0")
+    with pytest.raises(SystemExit):
+        first_run.main(["--cpu"])
+    assert "transformers 5.17.0 is too old: 5.23 or newer" in capsys.readouterr().err
 
 
 def test_a_method_that_cannot_run_leaves_why() -> None:

@@ -6,12 +6,16 @@ import argparse
 import importlib
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 from specviz.bench.first_run import parts
 from specviz.bench.first_run.results import rows_for_results
 from specviz.bench.first_run.sizes import DRY, GPU, Sizes
 from specviz.bench.kit.report import Report
+
+OLDEST = (5, 23)
+"""transformers, as ``requirements.txt`` has it: those before count a list of hidden states in another way."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -35,11 +39,22 @@ def main(arguments: list[str] | None = None) -> int:
     names = [name.strip() for name in options.parts.split(",") if name.strip()]
     if unknown := sorted(set(names) - set(parts.PARTS)):
         parser.error(f"there is no part {unknown[0]!r}; there are: {', '.join(parts.PARTS)}")
+    if (reason := _too_old()) is not None:
+        parser.error(reason)
     if not options.cpu and not _cuda():
         parser.error("PyTorch sees no CUDA device here; --cpu makes a dry run")
     record = parts.run(options.out.resolve(), names, options.cpu, sizes.whole)
     print(rows_for_results(record))
     return int(any(part["state"] != "done" for part in record["parts"].values()))
+
+
+def _too_old() -> str | None:
+    """What to say where transformers is older than it has to be: machines that are lent come with packages of their own."""
+    found = version("transformers")
+    if tuple(map(int, found.split(".")[:2])) >= OLDEST:
+        return None
+    wanted = ".".join(map(str, OLDEST))
+    return f"transformers {found} is too old: {wanted} or newer is wanted. Bring its wheel and put it first on PYTHONPATH."
 
 
 def _cuda() -> bool:
