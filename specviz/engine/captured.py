@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Generic, TypeVar
 
 import torch
 
 from specviz.engine.clock import capturing
+from specviz.engine.to_device import kept
 
 Result = TypeVar("Result")
 _CAPTURING = threading.Lock()
@@ -40,7 +40,7 @@ def captured(work: Callable[[], Result], device: torch.device, pool: Any = None)
     return graph.replay, result
 
 
-@cache
+@kept(16)
 def _side(device: torch.device) -> torch.cuda.Stream:
     """One for all captures: cuBLAS keeps 32 MB of workspace for every stream that it has ever seen, and a process has 32."""
     return torch.cuda.Stream(device)
