@@ -41,11 +41,11 @@ class Settings(Schedule):
     ``average`` is the share that an average of the weights keeps at each update."""
 
     minutes: float = 10.0
-    peak: float = 0.003
+    peak: float = 0.0008
     warm: int = 10
     every: float = 1.0
     workers: int = 2
-    batch: int = 2
+    batch: int = 8
     rank: int = 16
     average: float = 0.97
     groups: Groups = field(default_factory=Groups)

@@ -216,10 +216,10 @@ def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that
 
 
 def test_the_tree_that_ships_expects_what_the_heads_do_on_answers_it_has_not_seen() -> None:
-    """As far as its own card says: both are means over thousands of places."""
+    """As far as its own card says: that is a mean over sixty answers, among which it varies by half a token."""
     tree = CalibratedTree.load(TREES / "medusa.json")
     measured = json.loads(read_weights(WEIGHTS / "medusa.safetensors")[1]["metrics"])
     assert "held-out" in tree.source
     assert tree.probability[0] == pytest.approx(measured["first1"], abs=0.02)
     for size in (8, 16, 32):
-        assert 1 + sum(tree.probability[:size]) == pytest.approx(measured[f"tau_{size}"], abs=0.05)
+        assert 1 + sum(tree.probability[:size]) == pytest.approx(measured[f"tau_{size}"], abs=0.1)
