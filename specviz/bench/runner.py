@@ -11,6 +11,7 @@ from functools import partial
 import torch
 import transformers
 
+from specviz.bench.kit.measure import COMMON
 from specviz.bench.kit.report import Report
 from specviz.bench.suites import (
     arms,
@@ -33,6 +34,7 @@ from specviz.bench.suites import (
 )
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
+from specviz.models.device import choose_dtype, dtype_name
 
 Suite = Callable[[Report, str, Sequence[str]], None]
 SUITES: dict[str, Suite] = {
@@ -89,10 +91,11 @@ def run_suite(
     report: Callable[[str], None] = print,
     short: bool = False,
     save: bool = False,
+    dtype: str = "auto",
 ) -> Report:
     """Measure the suite called ``name``; ``report`` hears each row as it is known. With ``save`` the app's copy of it is
-    written anew, but for methods that were not asked for. Raises BadInput for unknown names, and where there is nothing
-    whole to save."""
+    written anew, but for methods that were not asked for. ``dtype`` is the number format of all its runs. Raises BadInput for
+    unknown names, and where there is nothing whole to save."""
     if name not in SUITES:
         raise BadInput(f"There is no suite {name!r}; there are: {', '.join(SUITES)}.")
     unknown = sorted(set(methods) - set(all_methods()) - {"recording", "live"})
@@ -102,8 +105,13 @@ def run_suite(
         raise BadInput(f"The app draws nothing of the suite {name}; --save goes with {', '.join(KEEPING)}.")
     if save and short:
         raise BadInput("--save keeps a whole measurement; leave out --quick.")
-    suite_report = Report(name, where(target), say=report)
-    (KEEPING if save else SHORT if short else SUITES).get(name, SUITES[name])(suite_report, target, methods)
+    said = {} if dtype == "auto" else {"dtype": dtype_name(choose_dtype(dtype))}
+    suite_report = Report(name, {**where(target), **said}, say=report)
+    COMMON.update(said)
+    try:
+        (KEEPING if save else SHORT if short else SUITES).get(name, SUITES[name])(suite_report, target, methods)
+    finally:
+        COMMON.clear()
     return suite_report
 
 

@@ -15,6 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--suite", required=True, metavar="NAME", help="which suite, such as quick")
     parser.add_argument("--methods", default="", metavar="A,B,C", help="only these methods, with commas between them")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
+    parser.add_argument("--dtype", default="auto", metavar="D", help="the number format of all runs, such as float32")
     parser.add_argument("--quick", action="store_true", help="fewer prompts, where the suite has many")
     parser.add_argument("--save", action="store_true", help="keep what was measured where the app draws it from (length)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
@@ -25,6 +26,6 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.bench.runner import run_suite
 
     methods = tuple(name.strip() for name in options.methods.split(",") if name.strip())
-    report = run_suite(options.suite, methods, options.target, tell, options.quick, options.save)
+    report = run_suite(options.suite, methods, options.target, tell, options.quick, options.save, options.dtype)
     print(report.as_json() if options.json else report.as_table())
     return 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
+from specviz.bench import runner
 from specviz.bench.calibrate.replay import FollowedRanks, Tally, Text, replay_recycling, replay_stand
-from specviz.bench.kit.measure import median_ratio
+from specviz.bench.kit.measure import Bencher, median_ratio
 from specviz.bench.kit.prompts import CALIBRATION, GROUNDED, KINDS
 from specviz.bench.kit.report import Report, Row, line
 from specviz.bench.runner import run_suite
@@ -81,6 +83,19 @@ def test_places_are_counted_apart_by_how_long_a_context_was_known() -> None:
 def test_prompts_of_different_purpose_do_not_overlap() -> None:
     reported = {*GROUNDED, *(prompt for prompts in KINDS.values() for prompt in prompts)}
     assert not reported & set(CALIBRATION)
+
+
+def test_a_number_format_is_that_of_all_runs_of_a_suite_and_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setitem(
+        runner.SUITES, "quick", lambda report, target, methods: asked.append(Bencher(target, settings={"seed": 1}).settings)
+    )
+    said = run_suite("quick", dtype="float32", report=lambda line: None)
+    run_suite("quick", report=lambda line: None)
+    assert asked == [{"dtype": "float32", "seed": 1}, {"seed": 1}]
+    assert "float32" in said.as_table()
+    with pytest.raises(BadInput, match="no number format 'float31'"):
+        run_suite("quick", dtype="float31")
 
 
 def test_unknown_names_are_refused_before_anything_runs() -> None:

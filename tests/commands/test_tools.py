@@ -34,16 +34,28 @@ def test_bench_hands_over_its_choices(as_json: bool, monkeypatch: pytest.MonkeyP
     asked: list[Any] = []
 
     def run_suite(
-        name: str, methods: tuple[str, ...], target: str, report: Callable[[str], None], short: bool, save: bool
+        name: str, methods: tuple[str, ...], target: str, report: Callable[[str], None], short: bool, save: bool, dtype: str
     ) -> SimpleNamespace:
-        asked.extend([name, tuple(methods), target, short, save])
+        asked.extend([name, tuple(methods), target, short, save, dtype])
         report("a row")
         return SimpleNamespace(as_json=lambda: '{"rows": []}', as_table=lambda: "| a table |")
 
     monkeypatch.setitem(sys.modules, "specviz.bench.runner", SimpleNamespace(run_suite=run_suite))
-    given = ["bench", "--suite", "quick", "--methods", "stand, prompt_lookup", "--target", "T", "--quick", "--save"]
+    given = [
+        "bench",
+        "--suite",
+        "quick",
+        "--methods",
+        "stand, prompt_lookup",
+        "--target",
+        "T",
+        "--quick",
+        "--save",
+        "--dtype",
+        "float32",
+    ]
     assert main([*given, "--json"] if as_json else given) == 0
-    assert asked == ["quick", ("stand", "prompt_lookup"), "T", True, True]
+    assert asked == ["quick", ("stand", "prompt_lookup"), "T", True, True, "float32"]
     said = capsys.readouterr()
     assert said.out == ('{"rows": []}\n' if as_json else "| a table |\n") and said.err == "a row\n"
 

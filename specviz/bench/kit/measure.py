@@ -47,6 +47,10 @@ class PictureQuestion:
     question: str
 
 
+COMMON: dict[str, Any] = {}
+"""What every request of a suite is asked with beside the suite's own settings, such as ``dtype``."""
+
+
 @dataclass
 class Bencher:
     """Prepares requests on one target and runs them. ``memory`` None gives every run a fresh one."""
@@ -54,6 +58,9 @@ class Bencher:
     target: str
     tokens: int = 96
     settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.settings = {**COMMON, **self.settings}
 
     def prepared(
         self, method: str, prompt: str | PictureQuestion, temperature: float = 0.0, memory: Memory | None = None, **more: Any
