@@ -207,6 +207,7 @@ def test_two_stages_share_a_page_without_sharing_a_state(show: Open) -> None:
 def test_zooming_goes_on_around_the_chosen_node_and_shades_the_edges_that_hide_something(show: Open) -> None:
     tab = show(cases.trace(cases.bushy(0)))
     frame = "document.querySelector('.sv-scroll')"
+    tab.run("stage.flush()")  # the frame's size may still be told
     assert tab.run(f"[{frame}.scrollWidth - {frame}.clientWidth, {frame}.scrollHeight - {frame}.clientHeight]") == [0, 0]
     node = tab.page.locator(".sv-tree .sv-is-accepted[data-id]").last
     node.click()
