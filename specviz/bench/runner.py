@@ -80,6 +80,8 @@ SHORT: dict[str, Suite] = {
 """The same on fewer prompts, where a suite takes hours."""
 
 
+OWN_PROCESSES = ("contention", "load", "uploads", "page", "learning")
+"""Suites that run the app or other processes as they come, or nothing at all."""
 KEEPING: dict[str, Suite] = {"length": partial(length.run, keep=True)}
 """Suites whose measurement the app draws, and which keep it where the app looks."""
 
@@ -105,6 +107,8 @@ def run_suite(
         raise BadInput(f"The app draws nothing of the suite {name}; --save goes with {', '.join(KEEPING)}.")
     if save and short:
         raise BadInput("--save keeps a whole measurement; leave out --quick.")
+    if dtype != "auto" and name in OWN_PROCESSES:
+        raise BadInput(f"The suite {name} asks for no number format; leave out --dtype.")
     said = {} if dtype == "auto" else {"dtype": dtype_name(choose_dtype(dtype))}
     suite_report = Report(name, {**where(target), **said}, say=report)
     COMMON.update(said)

@@ -42,7 +42,7 @@ def captured(work: Callable[[], Result], device: torch.device, pool: Any = None)
 
 @kept(16)
 def _side(device: torch.device) -> torch.cuda.Stream:
-    """One for all captures: cuBLAS keeps 32 MB of workspace for every stream that it has ever seen, and a process has 32."""
+    """One for all captures: cuBLAS keeps a workspace for every stream that it has ever worked on."""
     return torch.cuda.Stream(device)
 
 

@@ -96,6 +96,9 @@ def test_a_number_format_is_that_of_all_runs_of_a_suite_and_of_no_other(monkeypa
     assert "float32" in said.as_table()
     with pytest.raises(BadInput, match="no number format 'float31'"):
         run_suite("quick", dtype="float31")
+    for name in runner.OWN_PROCESSES:
+        with pytest.raises(BadInput, match="leave out --dtype"):
+            run_suite(name, dtype="float32")
 
 
 def test_unknown_names_are_refused_before_anything_runs() -> None:

@@ -96,6 +96,12 @@ def test_a_suite_pairs_each_method_with_the_targets_own_run(suite: str, name: st
     assert row.value and row.cells["tier"] == "graph" and "2 pairs" in row.detail
 
 
+def test_parts_that_are_named_share_the_whole_time() -> None:
+    everything, some = parts.shares(list(parts.PARTS), False, 480.0), parts.shares(["text"], False, 480.0)
+    assert everything == {name: part.seconds for name, part in parts.PARTS.items()} and some == {"text": pytest.approx(480.0)}
+    assert parts.shares(["text"], True, 900.0) == {"text": parts.PATIENCE * parts.PARTS["text"].seconds}
+
+
 def test_libraries_that_are_too_old_are_refused_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

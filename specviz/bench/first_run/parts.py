@@ -53,7 +53,7 @@ def run(
     limits: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Every part, and the file written anew after each. ``command`` and ``limits`` stand in for the parts' own."""
-    limits = limits or {name: PARTS[name].seconds * (PATIENCE if dry else 1) for name in names}
+    limits = limits or shares(names, dry, whole)
     started, found = time.monotonic(), dict[str, Any]()
     record: dict[str, Any] = {"dry": dry, "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), **machine()}
     for name in names:
@@ -64,6 +64,12 @@ def run(
         record |= {"seconds": round(time.monotonic() - started, 1), "parts": found, "goals": goals(found, dry)}
         file.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return record
+
+
+def shares(names: Sequence[str], dry: bool, whole: float) -> dict[str, float]:
+    """Seconds for each of these parts: its own, and more in proportion where others were left out."""
+    more = max(1.0, whole / sum(PARTS[name].seconds for name in names))
+    return {name: PARTS[name].seconds * (PATIENCE if dry else more) for name in names}
 
 
 def own_command(dry: bool) -> Command:

@@ -19,7 +19,7 @@ from specviz.runner import Prepared
 
 MODALITIES = {"text": "text", "vision": "vision_language", "image": "image"}
 LAST = ("not_a_bandit", "bandit_ucb", "bandit_exp3")
-"""A choice among drafters runs them all, which took two thirds of the suite's time on an H200."""
+"""A choice among drafters runs them all: on an H200 these three took most of the suite's time."""
 ELSEWHERE = {"text": ("stree",)}
 """Methods of the modality that want another target."""
 

@@ -25,7 +25,7 @@ GROUP = 32
 ROOM = 16
 """On a GPU new requests wait until one row in so many is free: a pass takes equally long for one as for dozens."""
 EVEN = 32
-"""There the places that a pass sees are a multiple of this: products of other widths run at a fraction of the speed."""
+"""There the places that a pass sees are a multiple of this: for other widths cuBLAS took kernels of older GPUs."""
 TOKENS = 1024
 """Tokens of new requests that a processor reads in one pass: of more, what lies between two layers fits in no cache."""
 _LARGEST = 65504.0

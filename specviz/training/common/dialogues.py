@@ -12,7 +12,7 @@ import random
 import time
 import zlib
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -70,10 +70,14 @@ class _Plan:
 
 
 def make(job: Job) -> None:
-    """Write dialogues until the minutes are over; ``resume`` adds to the file there is, else it is written anew."""
-    if len(job.data) > 1:
-        raise BadInput("Dialogues are written to one file: name one with --data.")
-    path = data.place(*job.data)
+    """Write dialogues until the minutes are over; ``resume`` adds to the file there is, else it is written anew.
+
+    Of several files the first is written; those of the others, which other processes wrote, are taken over unless they are
+    near-duplicates.
+    """
+    path, others = data.place(*job.data[:1]), data.find(job.data[1:]) if len(job.data) > 1 else []
+    if path in others:
+        raise BadInput(f"{path.name} is to be written: name it once with --data.")
     assets = target_assets(job.device)
     if assets.target.device.type == "cpu":
         torch.set_num_threads(1)
@@ -81,6 +85,8 @@ def make(job: Job) -> None:
     # Several processes may write, each its own file: with another name or length other turns are drawn.
     seed = zlib.crc32(f"{path.name} {len(dialogues)}".encode())
     author = Author(assets, dialogues, Reserved(job.reserved), seed)
+    for other in others:
+        author.take_over(dialogues_of(data.read(other)))
     store = store_for(assets.target.model, assets.target.name, packed(dialogues), assets.markers)
     rows = 1024 if assets.target.device.type == "cuda" else 192
     longest = len(assets.markers.prefix) + LONGEST_TURN + LONGEST_ANSWER + 1
@@ -120,7 +126,7 @@ class Author:
         self._passages: dict[bool, list[str]] = {False: [], True: []}
         self._writers = {side: Writer(self._generator, side, partial(self._passage, side)) for side in (False, True)}
         for dialogue in dialogues:
-            self._known.has_turn(self._text(dialogue.question))
+            self._known.times_asked(self._text(dialogue.question))
             self._known.has_answer(dialogue.question, dialogue.answer)
             self._learn(dialogue)
 
@@ -160,7 +166,7 @@ class Author:
             reason = "long"
         elif self._reserved.near(self._text(turn)):
             reason = "reserved"
-        elif (asked := self._known.has_turn(self._text(question))) > (0 if plan.held_out else ASKED_AGAIN):
+        elif (asked := self._known.times_asked(self._text(question))) > (0 if plan.held_out else ASKED_AGAIN):
             reason = "asked before"
         if reason:
             self.dropped[reason] += 1
@@ -183,6 +189,18 @@ class Author:
         self.dialogues.append(Dialogue(request.ids, finished.answer, request.temperature, plan.kind, plan.held_out))
         self._learn(self.dialogues[-1])
         return True
+
+    def take_over(self, dialogues: Iterable[Dialogue]) -> None:
+        """Keep those that another process wrote, as if they had been asked for here."""
+        for dialogue in dialogues:
+            asked = self._known.times_asked(self._text(dialogue.question))
+            if asked > (0 if dialogue.held_out else ASKED_AGAIN):
+                self.dropped["asked before"] += 1
+            elif self._known.has_answer(dialogue.question, dialogue.answer):
+                self.dropped["said before"] += 1
+            else:
+                self.dialogues.append(dialogue)
+                self._learn(dialogue)
 
     def _learn(self, dialogue: Dialogue) -> None:
         """Paragraphs of an answer that one can ask about later."""

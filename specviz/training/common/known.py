@@ -54,7 +54,7 @@ class KnownTexts:
         self._turns: Counter[str] = Counter()
         self._grams: set[int] = set()
 
-    def has_turn(self, turn: str) -> int:
+    def times_asked(self, turn: str) -> int:
         """How often this turn was asked before, up to case and signs; it counts as asked once more from now on."""
         key = plain(turn)
         self._turns[key] += 1

@@ -96,7 +96,7 @@ class DialogueTraining(TrainState):
 
 
 class FeatureTraining(DialogueTraining):
-    """A drafter on the target's features, which learns dialogue by dialogue."""
+    """A drafter on the target's features, which learns dialogue by dialogue, or from ``Settings.together`` of them at once."""
 
     def __init__(
         self, net: nn.Module, store: FeatureStore, training: Sequence[int], held_out: Sequence[int], settings: Settings,

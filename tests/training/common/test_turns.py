@@ -78,7 +78,7 @@ def test_most_turns_are_not_near_what_is_reserved_and_those_that_are_never_get_o
 
 def test_a_turn_is_asked_once_and_a_copied_answer_is_noticed() -> None:
     known = KnownTexts()
-    assert [known.has_turn(turn) for turn in ("Why is the sky blue?", "why is the sky BLUE", "Why is it?")] == [0, 1, 0]
+    assert [known.times_asked(turn) for turn in ("Why is the sky blue?", "why is the sky BLUE", "Why is it?")] == [0, 1, 0]
     answer = list(range(100, 220))
     assert not known.has_answer([1, 2], answer)
     assert known.has_answer([3], [*answer[:90], *range(900, 930)]), "mostly the same"
