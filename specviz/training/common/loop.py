@@ -35,7 +35,8 @@ class Schedule:
 
     ``minutes`` of training in all, measuring and saving not counted; on a processor those that its cores have really worked.
     The learning rate warms up for ``warm`` updates to its ``peak`` and falls at the end. A milestone every ``every`` minutes
-    measures the averaged weights; after ``patience`` of them without a better value training ends (0: never).
+    measures the averaged weights, and so does one after as many tokens as each of ``marks`` says; after ``patience`` of them
+    without a better value training ends (0: never).
     ``workers`` threads share an update, each with torch at one thread.
     """
 
@@ -44,6 +45,7 @@ class Schedule:
     decay: float = 0.0
     warm: int = 40
     every: float = 2.0
+    marks: tuple[int, ...] = ()
     patience: int = 0
     workers: int = 1
     seed: int = 0
@@ -212,9 +214,11 @@ def train(state: TrainState, checkpoint: Path, report: Report | None = None, pro
     losses: list[float] = []
     clock.start()
     while clock.share < 1 and not state.tired():
+        tokens = progress.tokens
         losses.append(state.update(clock.share).loss)
         clock.stop()
-        if progress.seconds >= due or clock.share >= 1:
+        marked = any(tokens < mark <= progress.tokens for mark in settings.marks)
+        if progress.seconds >= due or marked or clock.share >= 1:
             _milestone(state, checkpoint, sum(losses) / len(losses), report)
             losses, due, saved = [], progress.seconds + 60 * settings.every, time.monotonic()
             clock.start()

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from specviz.drafters.networks.block_net import BlockNet
 from specviz.training.common.data import IGNORED
 from specviz.training.common.features import DialogueFeatures
+from specviz.training.feature.eagle3 import fitting
 
 TOKEN_WEIGHT = 0.1
 SOFT, HARD = 0.9, 0.1
@@ -47,36 +49,60 @@ class Supervision:
         return FIRST_RATIO * (1 - self.share) if self.glancing else 0.0
 
     def loss(self, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-        """Sum over the counted places of an answer that were not shown, times ``scale``."""
+        """Sum over the counted places of an answer, or of several joined ones, that were not shown, times ``scale``."""
         net, text, truth = self.net, noisy(dialogue, generator), truth_of(self.net, self.place, dialogue)
         phase = int(torch.randint(net.block, (), generator=generator))
         inputs, counts = text, torch.ones_like(truth.places, dtype=torch.bool)
         if self.ratio > 0:
             replaced = glanced(net, text, truth, phase, self.ratio, generator)
             inputs, counts = reveal(text, replaced, net.block), ~torch.isin(truth.places, replaced)
-        features = net(inputs.tokens[None], inputs.features[None], phase)[0, truth.places[counts]]
-        return scale * summed(net, features, truth, counts)
+        return scale * summed(net, outputs(net, inputs, phase)[truth.places[counts]], truth, counts)
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the network reads: the tokens after each place [input], the features there [input, hidden]."""
+    """What the network reads: the tokens after each place [input], the features there [input, hidden]; of several texts behind
+    each other ``lengths`` says how many inputs each has."""
 
     tokens: Tensor
     features: Tensor
+    lengths: tuple[int, ...] = ()
+
+    def within(self, places: Tensor) -> Tensor:
+        """The same ``places`` counted from the beginning of their text."""
+        ends = torch.tensor(self.lengths or (len(self.tokens),), device=places.device).cumsum(0)
+        begins = F.pad(ends[:-1], (1, 0))
+        return places - begins[torch.searchsorted(ends, places, right=True)]
 
 
 def noisy(dialogue: DialogueFeatures, generator: torch.Generator) -> Inputs:
     """What the network reads of a dialogue. While drafting the features are its own and only nearly right, hence noise."""
-    features = dialogue.features[:-1, -1]
-    noise = torch.rand(features.shape, generator=generator).to(features) - 0.5
-    return Inputs(dialogue.tokens[1:], features + noise * (NOISE / len(features)))
+    spans, device = dialogue.spans, dialogue.tokens.device
+    places = torch.cat([torch.arange(begin, end - 1) for begin, _, end in spans]).to(device)
+    lengths = tuple(end - 1 - begin for begin, _, end in spans)
+    width = torch.cat([torch.full((length, 1), NOISE / length) for length in lengths]).to(device)
+    features = dialogue.features[places, -1]
+    noise = torch.rand(features.shape, generator=fitting(generator, device), device=device).to(features) - 0.5
+    return Inputs(dialogue.tokens[places + 1], features + noise * width, lengths)
+
+
+def outputs(net: BlockNet, inputs: Inputs, phase: int) -> Tensor:
+    """What the network makes of each input, [input, hidden]. Several texts lie side by side in it, padded to the longest: what is
+    behind a text only its last, broken-off block sees, of which no input counts."""
+    if len(inputs.lengths) < 2:
+        return net(inputs.tokens[None], inputs.features[None], phase)[0]
+    tokens, features = (
+        pad_sequence(values.split(list(inputs.lengths)), batch_first=True) for values in (inputs.tokens, inputs.features)
+    )
+    text = torch.tensor(inputs.lengths)
+    inside = (torch.arange(tokens.shape[1]) < text[:, None]).to(tokens.device)
+    return net(tokens, features, phase)[inside]
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What a text wants of the network at its counted ``places`` [place]: the target's features k ahead [place, hidden], and
-    what its head makes of them [place, draft]."""
+    """What a text wants of the network at its counted ``places`` [place], numbers of inputs: the target's features k ahead
+    [place, hidden], and what its head makes of them [place, draft]."""
 
     places: Tensor
     features: Tensor
@@ -86,18 +112,21 @@ class Truth:
 @torch.no_grad()
 def truth_of(net: BlockNet, place: Tensor, dialogue: DialogueFeatures) -> Truth:
     """The places whose drafted token is in the answer and has a ``place`` [vocab] in the draft vocabulary."""
-    ahead = net.block
-    places = torch.arange(max(0, dialogue.first - 1 - ahead), len(dialogue.tokens) - 1 - ahead, device=dialogue.tokens.device)
-    places = places[place[dialogue.tokens[places + ahead + 1]] != IGNORED]
-    features = dialogue.features[places + ahead, -1]
-    return Truth(places, features, net.logits(features))
+    ahead, device = net.block, dialogue.tokens.device
+    several = [torch.arange(max(begin, first - 1 - ahead), end - 1 - ahead) for begin, first, end in dialogue.spans]
+    # A text of n tokens is n - 1 inputs, so that each text behind the first begins one input earlier than the last did.
+    earlier = torch.cat([torch.full_like(places, number) for number, places in enumerate(several)]).to(device)
+    places = torch.cat(several).to(device)
+    counted = place[dialogue.tokens[places + ahead + 1]] != IGNORED
+    features = dialogue.features[places[counted] + ahead, -1]
+    return Truth((places - earlier)[counted], features, net.logits(features))
 
 
 @torch.no_grad()
 def glanced(net: BlockNet, text: Inputs, truth: Truth, phase: int, ratio: float, generator: torch.Generator) -> Tensor:
     """A first pass without gradients, and which inputs to show after it."""
-    guessed = net.logits(net(text.tokens[None], text.features[None], phase)[0, truth.places]).argmax(-1)
-    beginnings = truth.places[(truth.places - phase) % net.block == 0]
+    guessed = net.logits(outputs(net, text, phase)[truth.places]).argmax(-1)
+    beginnings = truth.places[(text.within(truth.places) - phase) % net.block == 0]
     return glances(int((guessed != truth.logits.argmax(-1)).sum()), ratio, beginnings, net.block, generator)
 
 
@@ -120,7 +149,7 @@ def reveal(text: Inputs, places: Tensor, block: int) -> Inputs:
     tokens, features = text.tokens.clone(), text.features.clone()
     tokens[places] = text.tokens[places + block]
     features[places] = text.features[places + block]
-    return Inputs(tokens, features)
+    return Inputs(tokens, features, text.lengths)
 
 
 def summed(net: BlockNet, features: Tensor, truth: Truth, counts: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ def make(job: Job) -> None:
     The control without glancing stays on this machine, where the benchmark finds it.
     """
     inputs = gather(job)
-    settings = settings_for(job, inputs, peak=PEAK, together=1)
+    settings = settings_for(job, inputs, peak=PEAK)
     net = fresh_net(inputs, settings)
     state = state_of(inputs, Supervision(net, inputs.place, glancing=job.recipe.name != PLAIN), settings)
     print(f"{len(state.training)} dialogues to learn from; {settings}", flush=True)

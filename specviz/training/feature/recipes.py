@@ -34,6 +34,8 @@ SUPPORT = 8192
 FITTED_DIALOGUES = 96
 MEASURED_DIALOGUES = 60
 DEPTH = 5
+MARKS = (500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000)
+"""Answer tokens at which the learning curve is read off: in the first pass all of them are distinct."""
 GPU_BATCH, GPU_GROWTH = 64, 0.25
 """Dialogues of an update on a GPU, and the power of their number with which the learning rate grows."""
 
@@ -46,6 +48,7 @@ class Settings(Schedule):
     peak: float = 0.0015
     decay: float = 0.5
     every: float = 4.0
+    marks: tuple[int, ...] = MARKS
     patience: int = 8
     workers: int = 2
     batch: int = 8

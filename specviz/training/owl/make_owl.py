@@ -18,7 +18,7 @@ from specviz.training.common.data import by_kind, greedy_only
 from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, rate, train
 from specviz.training.common.optimizer import Optimizer
 from specviz.training.common.parallel import products
-from specviz.training.feature.recipes import TrainInputs, gather
+from specviz.training.feature.recipes import MARKS, TrainInputs, gather
 from specviz.training.owl import owl
 from specviz.training.owl.owl_start import start
 from specviz.training.registry import WEIGHTS, Job
@@ -32,6 +32,8 @@ FITTED = 240
 """Windows that the linear start is fitted on."""
 PROBED, PROBE_PLACES = 8, 16
 """Windows of an update that teaches the probe, and places in each."""
+GPU_WIDER = 16
+"""So many times the windows of an update on a GPU."""
 PROBE_PEAK = 0.3
 """How large the probe's steps are at first, in units of the embedding's spread."""
 DRAFTING = "drafting"
@@ -51,6 +53,7 @@ class Settings(Schedule):
     fresh: int = 6
     kept: int = 2400
     places: int = 28
+    marks: tuple[int, ...] = MARKS
 
 
 class OwlTraining(TrainState):
@@ -171,8 +174,17 @@ def make(job: Job) -> None:
     inputs = gather(job)
     if inputs.device.type == "cpu":
         torch.set_num_threads(parallel.cores())  # gathering left one: here products are split, not parts
-    state = OwlTraining(inputs, Settings(minutes=job.minutes, resume=job.resume))
+    state = OwlTraining(inputs, settings_for(job, inputs))
     finish(job, state, train(state, checkpoint_of(job.recipe.name)))
+
+
+def settings_for(job: Job, inputs: TrainInputs) -> Settings:
+    """A GPU reads many more windows in a pass."""
+    common = Settings(minutes=job.minutes, resume=job.resume)
+    if inputs.device.type != "cuda":
+        return common
+    wider = {name: GPU_WIDER * getattr(common, name) for name in ("batch", "fresh", "kept")}
+    return replace(common, **wider, every=min(common.every, job.minutes / 10))
 
 
 def finish(job: Job, state: OwlTraining, progress: Progress) -> None:

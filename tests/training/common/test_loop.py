@@ -137,6 +137,14 @@ def test_a_milestone_tells_train_and_held_out_loss_and_the_gap_of_the_averaged_w
     assert state.settled == 3 * 4, "after each update, and when weights are exchanged"
 
 
+def test_marks_ask_for_milestones_between_those_of_the_clock(tmp_path: Path) -> None:
+    told: list[dict[str, float]] = []
+    state = Toy(replace(SETTINGS, every=1e9, marks=(10, 14, 21)), stop=5)
+    with pytest.raises(KeyboardInterrupt):
+        train(state, tmp_path / "c.safetensors", lambda entry: told.append(dict(entry)))
+    assert [entry["tokens"] for entry in told] == [14, 21], "one milestone for two marks that an update passed"
+
+
 def test_a_resumed_training_does_update_by_update_what_an_unbroken_one_does(tmp_path: Path) -> None:
     whole = stopped_after(9, tmp_path / "whole")
     stopped_after(4, tmp_path / "c")

@@ -19,13 +19,13 @@ from specviz.engine.interfaces import Context
 from specviz.errors import ModelUnavailable
 from specviz.training.common import data
 from specviz.training.common.data import places_in
-from specviz.training.common.features import DialogueFeatures, FeatureStore
+from specviz.training.common.features import DialogueFeatures, FeatureStore, joined
 from specviz.training.common.loop import train
 from specviz.training.falcon import acceptance_eval as block_acceptance
 from specviz.training.falcon import make_falcon
 from specviz.training.falcon.acceptance_eval import chains, levels
 from specviz.training.falcon.block_start import block_shape, start
-from specviz.training.falcon.falcon import Inputs, Supervision, glances, noisy, reveal, summed, truth_of
+from specviz.training.falcon.falcon import Inputs, Supervision, glanced, glances, noisy, outputs, reveal, summed, truth_of
 from specviz.training.feature.recipes import FeatureTraining, Settings, TrainInputs
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
@@ -286,3 +286,33 @@ def test_a_drafter_that_knows_the_answer_is_right_at_every_level_and_among_five(
     for rank, right in ((0, 1.0), (1, 0.0)):
         found = chains(net, given.store, [given.held_out[0]], forwards=2, most=100)
         assert (found["first1"], found["five1"], found["tau"]) == (right, 1.0, 1 + 4 * right)
+
+
+def test_joined_dialogues_are_taught_as_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = inputs_of()
+    net, place = fresh(given), places_in(IDS, VOCAB)
+    several = given.store.get([4, 5, 6])
+    whole = joined(several)
+    monkeypatch.setattr("specviz.training.falcon.falcon.NOISE", 0.0)
+    one_by_one = [noisy(one, torch.Generator()) for one in several]
+    together = noisy(whole, torch.Generator())
+    assert torch.equal(together.tokens, torch.cat([one.tokens for one in one_by_one]))
+    begins = [0, *itertools.accumulate(together.lengths)]
+    assert together.within(torch.tensor(begins[1:-1])).tolist() == [0, 0], "each text counts from its own beginning"
+    for phase in (0, 1):
+        found = outputs(net, together, phase).split(list(together.lengths))
+        for one, several_outputs in zip(one_by_one, found, strict=True):
+            alone = net(one.tokens[None], one.features[None], phase)[0]
+            assert torch.allclose(several_outputs[:-1], alone[:-1], atol=1e-5), "of a broken-off block the end does not count"
+    truth = truth_of(net, place, whole)
+    apart = [truth_of(net, place, one) for one in several]
+    assert truth.places.tolist() == torch.cat([one.places + begin for one, begin in zip(apart, begins, strict=False)]).tolist()
+    assert torch.equal(truth.features, torch.cat([one.features for one in apart]))
+
+
+def test_of_joined_dialogues_only_the_beginnings_of_their_own_blocks_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = inputs_of()
+    net, whole = fresh(given, started=False), joined(given.store.get([4, 5, 6]))
+    text, truth = noisy(whole, torch.Generator()), truth_of(net, places_in(IDS, VOCAB), whole)
+    shown = glanced(net, text, truth, 1, 100.0, torch.Generator())
+    assert len(shown) and {int(place) % 2 for place in text.within(shown)} == {1}
