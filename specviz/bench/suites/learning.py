@@ -1,4 +1,5 @@
-"""The learning suite: what more data brought each drafter, from the curves that travel inside the weights that ship.
+"""The learning suite: what more data brought each drafter, from the curves that travel inside the weights that ship, and from
+those of trainings that began with a fresh network and whose weights do not.
 
 Nothing is trained: a training measures itself at milestones, on held-out answers of the kinds that results are reported on.
 """
@@ -17,11 +18,16 @@ from specviz.models.hub.cache_dir import cache_folder, ensure_folder
 
 MARKS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Million distinct answer tokens."""
+AN_UPDATE = 15_000
+"""By so many tokens at most a milestone comes late that was asked for at a mark."""
+FRESH = "first_passes.json"
+"""Beside the weights: milestones by drafter, as ``train NAME --data FILE`` prints them where it does not resume."""
 
 
 def run(report: Report, target: str, methods: Sequence[str]) -> None:
     """A row a drafter whose card holds a curve, and a page with all of them."""
     curves = {path.stem: milestones for path in sorted(WEIGHTS.glob("*.safetensors")) if (milestones := curve_of(path))}
+    curves |= {f"{name}, from fresh": milestones for name, milestones in fresh_curves().items()}
     for name, milestones in curves.items():
         report.add(row(name, milestones))
     if curves:
@@ -43,6 +49,13 @@ def curve_of(path: Path) -> list[Milestone]:
     return found
 
 
+def fresh_curves() -> dict[str, list[Milestone]]:
+    """The milestones of trainings from a fresh network, by drafter."""
+    path = WEIGHTS / FRESH
+    told: dict[str, list[dict[str, float]]] = json.loads(path.read_text()) if path.is_file() else {}
+    return {name: [Milestone(**one) for one in milestones] for name, milestones in told.items()}
+
+
 def row(name: str, milestones: Sequence[Milestone]) -> Row:
     """The last acceptance length, and in the columns the one at each amount of distinct tokens."""
     cells = {"drafter": f"`{name}`"}
@@ -57,8 +70,11 @@ def row(name: str, milestones: Sequence[Milestone]) -> Row:
 
 
 def at(milestones: Sequence[Milestone], distinct: float) -> str:
-    """τ between the two milestones around so many distinct tokens, all read once; a dash past the first pass."""
+    """τ of the milestone at so many distinct tokens, or between the two around them; a dash past the first pass."""
     first_pass = [one for one in milestones if one.tokens is not None and one.tokens <= one.distinct]
+    for one in first_pass:
+        if 0 <= one.distinct - distinct < AN_UPDATE:
+            return f"{one.tau:.2f}"
     for before, after in zip(first_pass, first_pass[1:], strict=False):
         if before.distinct <= distinct <= after.distinct:
             share = (distinct - before.distinct) / max(1.0, after.distinct - before.distinct)

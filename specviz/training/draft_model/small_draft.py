@@ -19,13 +19,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from specviz.drafters.networks.small_lm import SmallConfig, SmallLM, save
+from specviz.drafters.networks.small_lm import SmallConfig, SmallLM, load, save
 from specviz.training.common import data, parallel
 from specviz.training.common.agreement import Agreement, chain_agreement, next_token_agreement, overlap
 from specviz.training.common.card import print_card
 from specviz.training.common.data import IGNORED
 from specviz.training.common.features import DialogueFeatures, FeatureStore
-from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, train
+from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, provenance_of, train
 from specviz.training.common.optimizer import Optimizer
 from specviz.training.feature.recipes import DialogueTraining, Measure, card_of, gather, learning, settings_for, visited
 from specviz.training.feature.recipes import Settings as FeatureSettings
@@ -250,13 +250,19 @@ def make(job: Job) -> None:
     settings = settings_for(job, inputs, peak=PEAK, decay=DECAY, batch=BATCH)
     dialogues, markers = inputs.store.dialogues, inputs.assets.markers
     shape = {"draft_vocab": len(inputs.draft_ids)}
-    model = fresh(inputs.assets.embedding, markers, dialogues, inputs.training, shape, settings.seed)
+    path = WEIGHTS / f"{job.recipe.name}.safetensors"
+    provenance = provenance_of(job.recipe.name, path, settings.resume)
+    if provenance:
+        print(f"Going on from {path.name}: {provenance}", flush=True)
+        model = load(path, inputs.assets.embedding, torch.float32, inputs.device).requires_grad_(True)
+    else:
+        model = fresh(inputs.assets.embedding, markers, dialogues, inputs.training, shape, settings.seed)
     state = Distillation(
         model, inputs.store, inputs.training, inputs.judged_on, settings,
         lambda numbers: _milestone(chain_agreement(on_host(model), dialogues, numbers, markers, DEPTHS[0], MEASURED_STEPS)),
     )  # fmt: skip
     print(f"{len(state.training)} dialogues to learn from, {len(inputs.held_out)} kept out; {settings}", flush=True)
-    progress = train(state, checkpoint_of(job.recipe.name))
+    progress = train(state, checkpoint_of(job.recipe.name), provenance=provenance)
     agreements = {depth: _agreement(state, depth) for depth in DEPTHS}
     sampled = [number for number in inputs.held_out if dialogues.temperature[number] == 1][:OVERLAP_DIALOGUES]
     target = inputs.assets.target.model
@@ -267,7 +273,6 @@ def make(job: Job) -> None:
     read = visited(state.training, settings, progress)
     tokens = sum(len(dialogues.answer(number)) for number in read)
     facts = card_of(job, inputs, settings, progress, named, f"{len(read)} dialogues of {tokens} answer tokens learned from")
-    path = WEIGHTS / f"{job.recipe.name}.safetensors"
     save(model, path, facts)
     print_card(path, facts)
 

@@ -20,6 +20,7 @@ from transformers import DynamicCache
 
 from specviz.drafters.networks.recurrent_net import RecurrentNet
 from specviz.engine.cache import CACHE_ARGUMENT
+from specviz.errors import BadInput
 from specviz.training.common.data import Dialogues, Markers
 
 LENGTH = 64
@@ -47,8 +48,10 @@ def windows(
     dialogues: Dialogues, markers: Markers, chosen: Sequence[int], generator: np.random.Generator
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Endless windows of LENGTH tokens that reach into an answer, each with its dialogue's number: one of every dialogue that is
-    long enough before another of any."""
+    long enough before another of any. Raises BadInput where none is."""
     prefix = np.asarray(markers.prefix, dtype=np.int64)
+    if not any(len(prefix) + len(dialogues.of(number)) >= LENGTH for number in chosen):
+        raise BadInput(f"No dialogue has {LENGTH} tokens: train on longer ones.")
     while True:
         for number in generator.permutation(np.asarray(chosen)).tolist():
             text = np.concatenate((prefix, dialogues.of(number)))

@@ -59,3 +59,21 @@ def test_later_passes_are_told_apart_in_the_drawing() -> None:
     assert line.x == (0.4, 1.2, 3.0) and line.y == (1.8, 2.2, 2.4)
     assert line.marker.symbol == ("circle", "circle", "circle-open")
     assert "<b>" not in line.hovertext[0] and "1.50 million distinct" in line.hovertext[2]
+
+
+def test_trainings_from_a_fresh_network_have_rows_of_their_own(weights: Path) -> None:
+    (weights / learning.FRESH).write_text(json.dumps({"good": CURVE[:2]}))
+    report = Report("learning", {}, say=lambda line: None)
+    learning.run(report, "", ())
+    assert [row.name for row in report.rows] == ["good", "old", "good, from fresh"]
+    assert report.rows[-1].cells["1 M"] == "2.10" and report.rows[-1].cells["passes"] == "1.0"
+
+
+def test_what_is_kept_of_fresh_trainings_reaches_eight_million_tokens_for_the_heads() -> None:
+    kept = learning.fresh_curves()
+    assert all(kept[name][-1].distinct >= 8e6 for name in ("eagle", "eagle3"))
+
+
+def test_a_milestone_that_was_asked_for_at_a_mark_counts_though_an_update_late() -> None:
+    assert learning.at([Milestone(505_000, 505_000, 1.7, 0.1)], 5e5) == "1.70"
+    assert learning.at([Milestone(520_000, 520_000, 1.7, 0.1)], 5e5) == "–"

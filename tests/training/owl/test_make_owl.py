@@ -7,10 +7,12 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from specviz.drafters.networks.recurrent_net import RecurrentConfig
+from specviz.errors import BadInput
 from specviz.training.common import data
 from specviz.training.common.features import FeatureStore
 from specviz.training.common.loop import train
@@ -111,3 +113,9 @@ def test_either_stage_goes_on_where_it_was_stopped(probing: float, stage: str, t
     assert again.updates == progress.updates and second.optimizer.updates == first.optimizer.updates, "its time was over"
     for name, value in first.net.named_parameters():
         assert torch.equal(value, dict(second.net.named_parameters())[name]), name
+
+
+def test_dialogues_that_are_all_too_short_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(owl, "LENGTH", 500)
+    with pytest.raises(BadInput, match="No dialogue has 500 tokens"):
+        next(owl.windows(dialogues(), MARKERS, [1, 2], np.random.default_rng(0)))
