@@ -229,18 +229,15 @@ def distilled(
     place in the draft vocabulary."""
     ids = pad_sequence([dialogue.tokens[:-1] for dialogue in dialogues], batch_first=True)
     ids = F.pad(ids, (0, -ids.shape[1] % 32))
-    inside = [place[dialogue.tokens[dialogue.first :]] != IGNORED for dialogue in dialogues]
+    # One index over all answers: a mask a dialogue would make a GPU's host wait twice for each of them.
+    answers = torch.cat([dialogue.tokens[dialogue.first :] for dialogue in dialogues])
+    inside = (place[answers] != IGNORED).nonzero()[:, 0]
     with torch.no_grad():
-        thoughts = [
-            dialogue.features[dialogue.first - 1 : -1, -1][mask] for dialogue, mask in zip(dialogues, inside, strict=True)
-        ]
-        distribution = parallel.evenly(partial(F.linear, weight=frozen), torch.cat(thoughts)).softmax(-1)
+        thoughts = torch.cat([dialogue.features[dialogue.first - 1 : -1, -1] for dialogue in dialogues])
+        distribution = parallel.evenly(partial(F.linear, weight=frozen), thoughts[inside]).softmax(-1)
     features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)
-    rows = [
-        row[dialogue.first - 1 : len(dialogue.tokens) - 1][mask]
-        for row, dialogue, mask in zip(features, dialogues, inside, strict=True)
-    ]
-    logits = parallel.evenly(partial(F.linear, weight=head, bias=model.bias), torch.cat(rows))
+    rows = [row[dialogue.first - 1 : len(dialogue.tokens) - 1] for row, dialogue in zip(features, dialogues, strict=True)]
+    logits = parallel.evenly(partial(F.linear, weight=head, bias=model.bias), torch.cat(rows)[inside])
     return F.cross_entropy(logits.float(), distribution.float(), reduction="sum")
 
 
