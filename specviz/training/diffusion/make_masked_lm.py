@@ -16,13 +16,14 @@ from specviz.models.device import choose_dtype
 from specviz.models.drafters.drafts import FILE as SMALL
 from specviz.training.common import data
 from specviz.training.common.card import card, dialogues_line, file_digest, print_card
-from specviz.training.common.loop import checkpoint_of, quantised_file, train
+from specviz.training.common.loop import Progress, checkpoint_of, quantised_file, train
 from specviz.training.common.parallel import cores
 from specviz.training.common.target_assets import TargetAssets, target_assets
 from specviz.training.diffusion import masking
 from specviz.training.diffusion.block_agreement import Agreement, block_agreement, first_overlap
 from specviz.training.diffusion.masked_training import MaskedTraining, Settings
 from specviz.training.diffusion.masking import Masked
+from specviz.training.feature.recipes import MARKS
 from specviz.training.registry import WEIGHTS, Job
 
 WINDOW = 384
@@ -33,6 +34,8 @@ MEASURED = (120, 4000)
 PLACES = 32
 SAMPLED = (12, 9)
 """Held-out dialogues sampled at temperature 1, and the stride of the blocks in them."""
+EARLY = 2000
+"""The first dialogues that are learned from: at every milestone these have been."""
 
 
 def from_autoregressive(start: SmallLM, window: int = WINDOW) -> MaskedLM:
@@ -46,10 +49,17 @@ def from_autoregressive(start: SmallLM, window: int = WINDOW) -> MaskedLM:
 def prepare(model: MaskedLM, dialogues: data.Dialogues, markers: data.Markers, settings: Settings) -> MaskedTraining:
     """What trains ``model`` whole on the standard objective."""
     training, held_out = data.split(dialogues)
+    # As the rows begin, which are drawn from the same seed.
+    early = np.random.default_rng([settings.seed, 0]).permutation(np.asarray(training))[:EARLY].tolist()
+
+    def figures() -> dict[str, float]:
+        found = milestone_figures(model, dialogues, held_out, markers)
+        known = milestone_figures(model, dialogues, early, markers)["tau"]
+        return {"gap": known - found["tau"], **found}
+
     return MaskedTraining(
-        model, settings, lambda start: _examples(dialogues, training, markers, settings, start, model.config.window),
-        lambda: milestone_figures(model, dialogues, held_out, markers),
-    )  # fmt: skip
+        model, settings, lambda start: _examples(dialogues, training, markers, settings, start, model.config.window), figures
+    )
 
 
 def _examples(
@@ -87,23 +97,34 @@ def make(job: Job) -> None:
     """Train, measure what is shipped on held-out answers, write ``assets/weights/masked_lm.safetensors``."""
     files, name = data.find(job.data), job.recipe.name
     assets = target_assets(job.device)
-    settings = settings_for(assets, job)
+    settings = replace(settings_for(assets, job), marks=MARKS)
     dialogues = data.read_all(files)
     embedding = assets.embedding.to(assets.target.device)
     start = load_small(SMALL, embedding, torch.float32, embedding.device)
     model = from_autoregressive(start)
     state = prepare(model, dialogues, assets.markers, settings)
     print(f"{settings}", flush=True)
-    spent = train(state, checkpoint_of(name)).spent(embedding.device.type, "hidden tokens")
+    progress = train(state, checkpoint_of(name))
     path, aside = WEIGHTS / f"{name}.safetensors", quantised_file(name)
     save(model, aside, {})
     figures = measured(load(aside, embedding, torch.float32, embedding.device), dialogues, assets)
+    figures["curve"] = curve(progress, dialogues)
+    spent = progress.spent(embedding.device.type, "hidden tokens")
     start_line = f"{SMALL.name} sha256 {file_digest(SMALL)}"
     facts = card(
         name, settings, dialogues_line(files), spent, figures, start=start_line, tokenizer_hash=assets.target.tokenizer_hash
     )  # fmt: skip
     save(model, path, facts)
     print_card(path, facts)
+
+
+def curve(progress: Progress, dialogues: data.Dialogues) -> list[dict[str, float]]:
+    """Milestones by hidden tokens, which in the first pass over the answers are distinct ones."""
+    once = (1 + masking.LEAST) / 2 * sum(len(dialogues.answer(number)) for number in data.split(dialogues)[0])
+    return [
+        {"tokens": entry["hidden"], "distinct": min(entry["hidden"], once), "tau": entry["tau"], "gap": entry["gap"]}
+        for entry in progress.history
+    ]
 
 
 def settings_for(assets: TargetAssets, job: Job) -> Settings:

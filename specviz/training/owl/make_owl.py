@@ -26,7 +26,7 @@ from specviz.training.registry import WEIGHTS, Job
 DEPTH = 5
 MEASURED = 60
 """Held-out answers of the final figures."""
-SHOWN = 12
+SHOWN = 24
 """The same of a milestone's."""
 FITTED = 240
 """Windows that the linear start is fitted on."""
