@@ -40,7 +40,7 @@ EARLY = 2000
 
 def from_autoregressive(start: SmallLM, window: int = WINDOW) -> MaskedLM:
     """The masked model that begins as ``start``: the same layers and projections, the mean embedding as the mask."""
-    model = MaskedLM(replace(start.config, window=window), start.embedding, start.draft_ids)
+    model = MaskedLM(replace(start.config, window=window), start.embedding, start.draft_ids).to(start.embedding.device)
     known = {name: value.detach().clone().float() for name, value in start.state_dict().items()}
     model.load_state_dict({**known, "blank": start.embedding.float().mean(0, keepdim=True)})
     return model.requires_grad_(True)

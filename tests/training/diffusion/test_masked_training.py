@@ -13,7 +13,7 @@ from specviz.drafters.networks.lora import TALL, merge_lora
 from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
 from specviz.training.common import data
-from specviz.training.common.loop import train
+from specviz.training.common.loop import Progress, train
 from specviz.training.diffusion import make_deer, make_masked_lm, masked_training, masking
 from specviz.training.diffusion.block_agreement import block_agreement, first_overlap
 from specviz.training.diffusion.make_deer import FIRST, SECOND, Stages
@@ -30,6 +30,10 @@ def probability(seed: int = 0) -> np.random.Generator:
 
 
 def fresh(seed: int = 0) -> MaskedLM:
+    return make_masked_lm.from_autoregressive(small_lm(seed), window=48)
+
+
+def small_lm(seed: int = 0) -> SmallLM:
     torch.manual_seed(seed)
     config = SmallConfig(vocab_size=VOCAB, hidden=16, draft_vocab=36, width=32, layers=3, heads=2, inner=64, window=48)
     start = SmallLM(config, embedding(), torch.arange(4, 40))
@@ -37,7 +41,7 @@ def fresh(seed: int = 0) -> MaskedLM:
     start.draft_ids.copy_(start.draft_ids.sort().values)
     for weight in start.parameters():
         weight.data.normal_(std=0.15)
-    return make_masked_lm.from_autoregressive(start, window=48)
+    return start
 
 
 def state_of(model: MaskedLM | None = None, settings: Settings = SETTINGS) -> MaskedTraining:
@@ -146,6 +150,37 @@ def test_what_is_kept_out_is_never_seen(monkeypatch: pytest.MonkeyPatch) -> None
         for _ in range(40):
             next(one.stream)
     assert asked and asked <= set(training) and not asked & set(held_out)
+
+
+def test_the_learned_answers_of_a_milestone_are_the_first_that_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, asked, judged = dialogues(120), list[int](), list[list[int]]()
+    monkeypatch.setattr(make_masked_lm, "EARLY", 8)
+    monkeypatch.setattr(
+        make_masked_lm, "milestone_figures",
+        lambda model, dialogues, numbers, markers: judged.append(list(numbers)) or {"tau": 1.0 + len(judged)},
+    )  # fmt: skip
+    turn = data._turn
+    monkeypatch.setattr(data, "_turn", lambda told, number, markers: asked.append(number) or turn(told, number, markers))
+    made = state_of(fresh())
+    next(made.stream)
+    assert made.measure() == {"tau": 2.0, "gap": 1.0}
+    assert judged == [data.split(told)[1], list(dict.fromkeys(asked))[:8]]
+
+
+def test_the_curve_counts_a_token_that_is_hidden_again_as_no_other_one() -> None:
+    told = dialogues(120)
+    answers = sum(len(told.answer(number)) for number in data.split(told)[0])
+    history = [{"hidden": 10.0, "tau": 1.2, "gap": 0.1}, {"hidden": 9.0 * answers, "tau": 1.3, "gap": 0.2}]
+    first, last = make_masked_lm.curve(Progress(history=history), told)
+    assert first == {"tokens": 10.0, "distinct": 10.0, "tau": 1.2, "gap": 0.1}
+    assert last["distinct"] == pytest.approx((1 + masking.LEAST) / 2 * answers) and last["tokens"] == 9.0 * answers
+
+
+def test_a_model_that_starts_from_another_lies_where_that_one_does() -> None:
+    start = small_lm().to("meta")
+    start.embedding, start.draft_ids = start.embedding.to("meta"), start.draft_ids.to("meta")
+    made = make_masked_lm.from_autoregressive(start)
+    assert {value.device.type for value in made.parameters()} == {"meta"}
 
 
 def blind(model: MaskedLM) -> float:
