@@ -132,7 +132,7 @@ class FeatureStepper:
             embedded = F.embedding(tokens, self._embedding)
         if config.wide:
             residual = features
-            mixed = self._qkv(torch.cat((self._unit(embedded), self._unit(features)), dim=-1))
+            mixed = self._qkv(self._unit(torch.stack((embedded, features), dim=1)).flatten(1))
         else:
             residual = self._enter(torch.cat((embedded, features), dim=-1))
             mixed = self._qkv(residual)
@@ -148,7 +148,7 @@ class FeatureStepper:
         return self._head(self._unit(outputs) if self.config.wide else outputs)
 
     def _turn(self, x: Tensor, positions: Tensor) -> Tensor:
-        cosine, sine = self._rotary[:, positions][:, :, None]
+        cosine, sine = self._rotary.index_select(1, positions)[:, :, None]
         return torch.addcmul(x * cosine, x.roll(x.shape[-1] // 2, -1), sine)
 
     def _unit(self, x: Tensor) -> Tensor:

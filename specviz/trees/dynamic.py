@@ -38,6 +38,11 @@ AHEAD = 3
 MAX_NODES = 255
 """No fitted tree is larger."""
 
+SHARPER = 0.8
+"""The coldest temperature at which a drafter's confidence is read where a tree's size follows from it. One that learned the
+target's distribution says how often the target would draw a token, which is less often than it is the target's likeliest. With
+0.8 EAGLE-3's trees were worth 4 % more on 34 held-out prompts than with 1, by what passes cost; with 0.9 and 0.7 3 % more."""
+
 
 class RanksChildren(Protocol):
     """A drafter with levels of its own, or one that is asked as :class:`~specviz.trees.levels.RanksNodes`."""
@@ -94,16 +99,18 @@ class SpeedupMaximising:
         return SpeedupMaximising(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
 
     def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
-        return self._most(probabilities, numpy.full(len(self.cost), forwards))
+        return self._most(probabilities, self.forward * forwards)
 
     def fixed(self, depths: Sequence[int], probabilities: Sequence[float]) -> int:
         """The same for nodes whose order was fixed beforehand, at these depths: fewer of them may need fewer forwards."""
-        return self._most(probabilities, numpy.maximum.accumulate([0, *depths]))
+        forwards = numpy.maximum.accumulate([0, *depths])
+        return self._most(probabilities[: len(forwards) - 1], self.forward * forwards[: len(self.cost)])
 
-    def _most(self, probabilities: Sequence[float], forwards: numpy.ndarray) -> int:
-        nodes = min(len(probabilities) + 1, len(self.cost), len(forwards))
+    def _most(self, probabilities: Sequence[float], drafting: float | numpy.ndarray) -> int:
+        nodes = min(len(probabilities) + 1, len(self.cost))
         expected = numpy.cumsum([1.0, *probabilities[: nodes - 1]])
-        return int((expected / (self.cost[:nodes] + self.forward * forwards[:nodes])).argmax())
+        spent = drafting if isinstance(drafting, float) else drafting[:nodes]
+        return int((expected / (self.cost[:nodes] + spent)).argmax())
 
 
 @dataclass
@@ -174,10 +181,10 @@ def _level(levels: Levels, above: _Beam | None, support: Tensor | None, width: i
     :meth:`_Candidates.expand`, which makes the same choice from the same numbers.
     """
     logits = levels.first() if above is None else levels.below(above.tokens, above.parents)
-    wide = (logits if logits.dtype == torch.float64 else logits.float()) / temperature
-    best = wide.topk(min(width, wide.shape[-1]), dim=-1)
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    best = (wide if temperature == 1 else wide / temperature).log_softmax(-1).topk(min(width, wide.shape[-1]), dim=-1)
     ids = best.indices if support is None else support[best.indices]
-    log_q = (best.values - wide.logsumexp(-1, keepdim=True)).double().clamp_max(0.0).nan_to_num(-math.inf, 0.0, -math.inf)
+    log_q = best.values.double().clamp_max(0.0).nan_to_num(-math.inf, 0.0, -math.inf)
     values = (log_q if above is None else above.values[:, None] + log_q).flatten()
     ordered = values.sort(stable=True, descending=True)
     order = ordered.indices[:width]
@@ -201,14 +208,14 @@ class Dynamic:
     """``depth`` is the deepest level, which is also how many drafter forwards a round takes unless ``stop`` ends it.
 
     ``nodes`` are kept, the root not counted; 0 leaves the number to ``pays``. With ``cooled`` probabilities are read off the
-    drafter's distribution at the run's temperature, but never at a lower one than this: a drafter that learned the target's
-    distribution says how often the target would draw a token, which is less often than its most likely one is the target's too. 0
-    reads them off the distribution as it is, as published. ``chosen`` are the facts of a depth that nobody stated, for the story.
+    drafter's distribution at the run's temperature, but never at a lower one than this; 0 reads them off the distribution as it
+    is, as published, and None does so where ``nodes`` is stated, else at :data:`SHARPER`. ``chosen`` are the facts of a depth
+    that nobody stated, for the story.
     """
 
     def __init__(
         self, depth: int, width: int, nodes: int = 0, stop: Stop | None = None, pays: SizePolicy | None = None,
-        cooled: float = 0.0, chosen: TreeDepth | None = None,
+        cooled: float | None = None, chosen: TreeDepth | None = None,
     ) -> None:  # fmt: skip
         if not nodes and pays is None:
             raise ValueError("a tree without a given size needs a size policy")
@@ -217,7 +224,7 @@ class Dynamic:
         self.nodes = nodes
         self.stop = stop
         self.pays = pays
-        self.cooled = cooled
+        self.cooled = cooled if cooled is not None else 0.0 if nodes else SHARPER
         self.chosen = chosen
 
     def build(self, drafter: RanksChildren, context: Context) -> Draft:

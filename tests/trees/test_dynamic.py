@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specviz.engine.cost import CostCurve, best_size
 from specviz.engine.sampling import Warp
-from specviz.trees.dynamic import FORWARD, Dynamic, SpeedupMaximising
+from specviz.trees.dynamic import FORWARD, SHARPER, Dynamic, SpeedupMaximising
 from tests.support.worlds.fancy import Fancy, Path, context, path_to, paths, searched
 
 
@@ -95,6 +95,15 @@ def test_the_temperature_does_not_change_the_tree() -> None:
 def test_a_cooled_tree_reads_probabilities_at_the_runs_temperature_or_its_floor(temperature: float, read_at: float) -> None:
     drafter = Fancy()
     draft = Dynamic(4, 3, 12, cooled=0.4).build(drafter, context(warp=Warp(temperature)))
+    for node, path in enumerate(paths(draft)[1:], start=1):
+        distribution = (drafter.distribution(path[:-1]) / read_at).softmax(-1)
+        assert draft.confidence[node] == pytest.approx(float(distribution[path[-1]]))
+
+
+@pytest.mark.parametrize(("nodes", "read_at"), [(0, SHARPER), (12, 1.0)])
+def test_confidences_are_sharper_where_a_trees_size_follows_from_them(nodes: int, read_at: float) -> None:
+    drafter = Fancy()
+    draft = Dynamic(4, 3, nodes, pays=lambda probabilities, forwards: 12).build(drafter, context())
     for node, path in enumerate(paths(draft)[1:], start=1):
         distribution = (drafter.distribution(path[:-1]) / read_at).softmax(-1)
         assert draft.confidence[node] == pytest.approx(float(distribution[path[-1]]))

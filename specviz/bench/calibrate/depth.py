@@ -23,7 +23,7 @@ from specviz.methods.resources import TREES
 from specviz.request import Request
 from specviz.runner import prepare
 from specviz.trees.depth_profile import DepthProfile
-from specviz.trees.dynamic import Dynamic, RanksChildren
+from specviz.trees.dynamic import SHARPER, Dynamic, RanksChildren
 from specviz.trees.root import RootOnly
 
 DEEPEST, WIDTH, EVERY = 8, 6, 10_000
@@ -70,7 +70,7 @@ class UnsentTrees:
     """Grows a tree at every place and sends nothing but the root, so that the target writes as if alone."""
 
     def __init__(self, depth: int, width: int) -> None:
-        self._builder = Dynamic(depth, width, EVERY)
+        self._builder = Dynamic(depth, width, EVERY, cooled=SHARPER)  # as trees that are as large as pays
         self.trees: list[Draft] = []
 
     def build(self, drafter: RanksChildren, context: Context) -> Draft:

@@ -25,9 +25,11 @@ from specviz.runner import prepare
 from specviz.trace.schema import Step
 from specviz.training.feature.medusa import refit
 from specviz.trees.calibrated import from_counts
+from specviz.trees.dynamic import FORWARD
 
-BEARABLE = 0.005
-"""The share of emitted tokens that a threshold may cost. Nodes not drafted deeper are spent elsewhere, so it costs less."""
+TREE = 1.3
+"""A target pass over a tree of ten nodes in passes of one token, on two cores with bfloat16: with ``FORWARD`` the price of
+a round, by which the threshold is chosen."""
 
 DRAFTER = "eagle3"
 """Whose beams the threshold of Dynamic Depth is calibrated on."""
@@ -96,17 +98,18 @@ def stop_level(beam: BeamMasses, threshold: float) -> int:
     return next(below, len(beam.mass))
 
 
-def best_threshold(rounds: Sequence[BeamMasses], bearable: float = BEARABLE) -> tuple[float, float, float]:
-    """The threshold that stops earliest among those that cost a bearable share of the tokens: it, that share, and the
-    share of forwards saved. What was accepted deeper than the stop counts as lost."""
+def best_threshold(rounds: Sequence[BeamMasses]) -> tuple[float, float, float]:
+    """The threshold whose rounds write most tokens for what they cost, the shallowest of equals: it, the share of tokens lost
+    and the share of forwards saved. What was accepted deeper than the stop counts as lost."""
     tokens = sum(1 + beam.accepted for beam in rounds)
     forwards = sum(len(beam.mass) for beam in rounds)
-    best = (CANDIDATES[0], 0.0, 0.0)
+    best, most = (CANDIDATES[0], 0.0, 0.0), 0.0
     for threshold in CANDIDATES:
         ends = [stop_level(beam, threshold) for beam in rounds]
-        cost = sum(max(0, beam.accepted - end) for beam, end in zip(rounds, ends, strict=True)) / max(1, tokens)
-        if cost <= bearable:
-            best = (threshold, cost, 1 - sum(ends) / max(1, forwards))
+        lost = sum(max(0, beam.accepted - end) for beam, end in zip(rounds, ends, strict=True))
+        rate = (tokens - lost) / max(1.0, TREE * len(rounds) + FORWARD * sum(ends))
+        if rate >= most:
+            best, most = (threshold, lost / max(1, tokens), 1 - sum(ends) / max(1, forwards)), rate
     return best
 
 

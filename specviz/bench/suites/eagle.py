@@ -93,6 +93,18 @@ def acceptance(report: Report, target: str, methods: Sequence[str], quick: bool 
         report.add(row)
 
 
+def speed(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
+    """The line as a visitor gets it, beside the target's own run, on all sixty prompts: one kind tells little of another,
+    and twelve prompts little of sixty."""
+    bench = Bencher(target)
+    prompts = {kind: texts[:QUICK] if quick else texts for kind, texts in KINDS.items()}
+    for temperature in (0.0, 1.0):
+        arms = [arm for arm in arms_at(temperature) if arm.label in LINE and (not methods or arm.method in methods)]
+        samples = gather(bench, arms, prompts, temperature, report.say)
+        for row in (*(_speed(samples, arm, f", T = {temperature:g}") for arm in arms), *_best(samples, temperature)):
+            report.add(row)
+
+
 Proof = Callable[[Report, Bencher, Mapping[str, Sequence[str]]], None]
 
 

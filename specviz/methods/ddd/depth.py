@@ -64,8 +64,8 @@ class BeamMass:
 class CalibratedDepth:
     """What a drafter's beams hold, measured: ``quantiles`` are the deciles of H by level, from the least to the most.
 
-    ``threshold`` is the one that was found to cost next to no accepted tokens with ``drafter`` on ``target``; ``source``
-    says on what.
+    ``threshold`` is the one whose rounds wrote most tokens for their time with ``drafter`` on ``target``; ``source`` says on
+    what.
     """
 
     threshold: float

@@ -62,12 +62,14 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import paying
-    from specviz.trees.dynamic import Dynamic
+    from specviz.trees.dynamic import SHARPER, Dynamic
 
     network = parts.drafter_weights(parameters.drafter)
     stop, warnings = _stop(parameters, parts)
     pays = None if parameters.nodes else paying(parts, network, parameters.width)
-    builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays)
+    # A threshold belongs to the probabilities that it was found on.
+    cooled = 0.0 if warnings or parameters.threshold == "paper" else SHARPER
+    builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays, cooled)
     controller = SingleDrafter(FeatureDrafter(network), builder)
     return Composition(controller, Match(), network.config.taps, parameters.drafter, warnings)
 

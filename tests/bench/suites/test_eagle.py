@@ -250,3 +250,20 @@ def test_drawn_trees_are_held_against_the_likeliest_tokens_where_tokens_are_draw
     labels = {arm.label: arm for arm in eagle.arms_at(1.0)}
     likeliest = labels["eagle2, 25 nodes, likeliest tokens"]
     assert likeliest.parameters == {**labels["eagle2, 25 nodes"].parameters, "rule": "match"}
+
+
+def test_the_line_is_timed_on_all_prompts_as_a_visitor_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def gathered(_: object, arms: Sequence[Arm], prompts: dict[str, Sequence[str]], temperature: float, say: object) -> Samples:
+        asked.append((temperature, [(arm.label, dict(arm.parameters)) for arm in arms], sum(map(len, prompts.values()))))
+        return samples(eagle2=[sample(gain=1.4)], eagle3=[sample(gain=2.1 - temperature)])
+
+    monkeypatch.setattr(eagle, "gather", gathered)
+    monkeypatch.setattr(eagle, "Bencher", lambda target: None)
+    report = Report("speed", {})
+    eagle.speed(report, "tiny", ["eagle2", "eagle3"])
+    assert asked == [(at, [("eagle2", {}), ("eagle3", {})], 60) for at in (0.0, 1.0)]
+    found = {row.name: row for row in report.rows}
+    assert found["the fastest, exact, T = 0"].value == pytest.approx(2.1)
+    assert (found["the fastest, exact, T = 1"].value, found["the fastest, exact, T = 1"].detail) == (pytest.approx(1.4), "eagle2")
