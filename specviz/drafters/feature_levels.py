@@ -20,7 +20,7 @@ from torch import Tensor
 from specviz.engine.captured import Captured
 from specviz.engine.interfaces import Context
 from specviz.engine.tiers import bucket, padded_width
-from specviz.engine.to_device import to_device
+from specviz.engine.to_device import kept, to_device
 
 if TYPE_CHECKING:
     from specviz.drafters.feature_drafter import FeatureDrafter
@@ -32,6 +32,13 @@ _LEAST = 8
 """Rows for the inputs of a round: as many as are committed in most."""
 
 
+@kept(64)
+def _own(rows: int, device: torch.device) -> Tensor:
+    """Bool [row, row]: each row's own column; read only."""
+    with torch.inference_mode(False):
+        return torch.eye(rows, dtype=torch.bool, device=device)
+
+
 class EagerLevels:
     """One round of ``drafter`` at the width it happens to have; the root is taken in already. ``deepest`` is how many levels
     its context has room for."""
@@ -40,6 +47,7 @@ class EagerLevels:
         self._drafter, self._context, self._committed, self.deepest = drafter, context, committed, deepest
         self._seen = [torch.ones(1, 0, dtype=torch.bool, device=root.device)]
         """Which drafted columns each level's rows see [row, drafted], as many as there were then."""
+        self._known = torch.ones(1, committed, dtype=torch.bool, device=root.device)
         self._outputs = [root]
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
@@ -80,12 +88,11 @@ class EagerLevels:
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
         rows, depth = len(tokens), len(self._outputs)
-        own = torch.eye(rows, dtype=torch.bool, device=tokens.device)
-        above = self._seen[-1][parents]
-        self._seen.append(torch.cat((above, own), dim=1))
-        mask = torch.cat((above.new_ones(rows, self._committed), self._seen[-1]), dim=1)
+        above = self._seen[-1].index_select(0, parents)
+        self._seen.append(torch.cat((above, _own(rows, tokens.device)), dim=1))
+        mask = torch.cat((self._known.expand(rows, -1), self._seen[-1]), dim=1)
         start = self._committed + above.shape[1]
-        features = self._outputs[-1][parents]
+        features = self._outputs[-1].index_select(0, parents)
         self._outputs.append(self._drafter.extend(self._context, tokens, features, depth, start, mask))
         return self._drafter.stepper.logits(self._outputs[-1])
 

@@ -29,6 +29,9 @@ from specviz.trees.levels import Levels, NoFurther, levels_of, tell_places
 SHOWN = 96
 """So many candidates that were not kept travel with a draft, for the screen."""
 
+WORTHLESS = math.log(1e-3)
+"""A node less likely than this pays nowhere: no row of a pass is so cheap."""
+
 FORWARD = 0.07
 """A drafter forward in passes of one token, where nobody measured it: one layer of thirty and a small head."""
 
@@ -288,7 +291,8 @@ class Dynamic:
     def _size(self, candidates: _Candidates, ranked: Sequence[int]) -> int:
         if self.nodes or self.pays is None:
             return self.nodes
-        return self.pays([math.exp(candidates.values[node]) for node in ranked[:MAX_NODES]], len(candidates.beams) - 1)
+        worth = [math.exp(candidates.values[node]) for node in ranked[:MAX_NODES] if candidates.values[node] > WORTHLESS]
+        return self.pays(worth, len(candidates.beams) - 1)
 
     def _make_notes(
         self,
