@@ -16,7 +16,7 @@ from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
 from specviz.trees.depth_profile import DepthProfile
-from specviz.trees.dynamic import Dynamic
+from specviz.trees.dynamic import SHARPER, Dynamic
 from tests.support.tiny.text import Decoded, decode, tiny_target
 from tests.support.worlds.feature import tiny_net
 from tests.support.worlds.text import GREEDY, PROMPT, WARM
@@ -42,7 +42,7 @@ def test_the_profile_is_what_runs_of_every_depth_and_size_do(warp: object) -> No
     found = table([places], DEEPEST, sizes)
     for depth in range(1, DEEPEST + 1):
         for place, nodes in enumerate(sizes):
-            real = run(Dynamic(depth, WIDTH, nodes), warp)
+            real = run(Dynamic(depth, WIDTH, nodes, cooled=SHARPER), warp)
             assert real.ids == alone.ids
             at, lengths = 0, []
             for step in real.steps:
