@@ -16,6 +16,7 @@ from torch import Tensor
 
 from specviz.drafters.networks.feature_head import HeadConfig
 from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet, rotary
+from specviz.engine.attention import on_processor
 
 Product = Callable[[Tensor], Tensor]
 """Rows times a fixed matrix."""
@@ -156,15 +157,13 @@ class FeatureStepper:
 
 
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """[row, head, size] to [row, head * size]. Heads that share keys become rows, so that keys are not repeated; on a processor
-    rows enough are there already, and nine heads are shared out among its cores more evenly than three groups."""
+    """[row, head, size] to [row, head * size]. Heads that share keys become rows, so that keys are not repeated; on a
+    processor only those of a single row, as the target's."""
     rows, heads, size = queries.shape
     groups = len(keys)
-    if rows > 1 and queries.device.type == "cpu":
+    if queries.device.type == "cpu":
         seen = None if mask is None else mask[None, None]
-        apart = queries.transpose(0, 1)[None]
-        by_head = F.scaled_dot_product_attention(apart, keys[None], values[None], attn_mask=seen, enable_gqa=True)
-        return by_head[0].transpose(0, 1).reshape(rows, heads * size)
+        return on_processor(queries.transpose(0, 1)[None], keys[None], values[None], seen).reshape(rows, heads * size)
     shaped = queries.view(rows, groups, heads // groups, size).permute(1, 2, 0, 3).reshape(1, groups, -1, size)
     repeated = None if mask is None else mask.repeat(heads // groups, 1)
     attended = F.scaled_dot_product_attention(shaped, keys[None], values[None], attn_mask=repeated)

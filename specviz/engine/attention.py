@@ -34,11 +34,20 @@ def grouped_attention(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **more
         )
         return attended
+    return on_processor(query, key, value, attention_mask, dropout, scaling), None
+
+
+def on_processor(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0, scaling: float | None = None
+) -> Tensor:
+    """Attended values [batch, row, head, size] as :func:`grouped_attention` has them, on a CPU where heads share keys: of several
+    rows head by head, which deals them out evenly among cores, of a single one with heads as rows."""
+    single = query.shape[2] == 1
     rows = query.reshape(query.shape[0], key.shape[1], -1, query.shape[3]) if single else query
     output = F.scaled_dot_product_attention(
-        rows, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scaling, enable_gqa=not single
+        rows, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling, enable_gqa=not single
     )
-    return output.reshape(query.shape).transpose(1, 2).contiguous(), None
+    return output.reshape(query.shape).transpose(1, 2).contiguous()
 
 
 AttentionInterface.register(GROUPED, grouped_attention)

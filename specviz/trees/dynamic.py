@@ -43,8 +43,9 @@ MAX_NODES = 255
 
 SHARPER = 0.8
 """The coldest temperature at which a drafter's confidence is read where a tree's size follows from it. One that learned the
-target's distribution says how often the target would draw a token, which is less often than it is the target's likeliest. With
-0.8 EAGLE-3's trees were worth 4 % more on 34 held-out prompts than with 1, by what passes cost; with 0.9 and 0.7 3 % more."""
+target's distribution says how often the target would draw a token, which is less often than it is the target's likeliest. On
+34 held-out prompts EAGLE-3's trees would pay 4 % more with 0.8 than with 1, 3 % with 0.9 and 0.7; on 18 others a clock said
+1.5 %."""
 
 
 class RanksChildren(Protocol):
@@ -112,7 +113,7 @@ class SpeedupMaximising:
     def _most(self, probabilities: Sequence[float], drafting: float | numpy.ndarray) -> int:
         nodes = min(len(probabilities) + 1, len(self.cost))
         expected = numpy.cumsum([1.0, *probabilities[: nodes - 1]])
-        spent = drafting if isinstance(drafting, float) else drafting[:nodes]
+        spent = drafting[:nodes] if isinstance(drafting, numpy.ndarray) else drafting
         return int((expected / (self.cost[:nodes] + spent)).argmax())
 
 

@@ -50,7 +50,6 @@ def _measured(network: FeatureStepper | HeadStepper, rows: int) -> float:
     network.reach(length)
     causal = places[None, :CONTEXT] <= places[:CONTEXT, None]
     network(tokens[:CONTEXT], states[:CONTEXT], places[:CONTEXT], cache, 0, causal)
-    elsewhere = torch.empty(ELSEWHERE, dtype=torch.uint8, device=device)
 
     def round_of_levels() -> None:
         for _ in range(LEVELS):
@@ -58,7 +57,7 @@ def _measured(network: FeatureStepper | HeadStepper, rows: int) -> float:
             best = network.logits(outputs).float().log_softmax(-1).topk(rows).values
             best.double().flatten().sort(stable=True, descending=True)
 
-    return _median(round_of_levels, device, lambda: elsewhere.fill_(0)) / LEVELS
+    return _median(round_of_levels, device) / LEVELS
 
 
 @torch.inference_mode()
@@ -79,9 +78,11 @@ def _blocks(network: BlockNet, rows: int) -> float:
 
 
 def _median(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:
-    """Milliseconds of ``forward``, the median of a few; ``before`` runs ahead of each and is not counted."""
-    times = []
+    """Milliseconds of ``forward``, the median of a few; ``before`` runs ahead of each and is not counted, nor is what comes ahead
+    of that, in the place of a target pass."""
+    times, elsewhere = [], torch.empty(ELSEWHERE, dtype=torch.uint8, device=device)
     for _ in range(REPEATS + 1):
+        elsewhere.fill_(0)
         before()
         if device.type == "cuda":
             torch.cuda.synchronize()
