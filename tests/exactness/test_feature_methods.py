@@ -95,20 +95,27 @@ CALIBRATED = CalibratedDepth.load(TREES / "ddd.json")
 @pytest.mark.parametrize(
     ("values", "threshold", "levels"),
     [
-        ({}, CALIBRATED.threshold, ()),
-        ({"levels": "published"}, CALIBRATED.threshold, (5, 7, 9)),
+        ({}, None, ()),
+        ({"levels": "published"}, None, (5, 7, 9)),
         ({"threshold": "paper"}, -0.3, (5, 7, 9)),
         ({"threshold": "paper", "levels": "every"}, -0.3, ()),
         ({"threshold": "paper", "drafter": "eagle"}, -0.3, (5, 7, 9)),
         ({"threshold": "own", "log_mass": -2.0, "drafter": "eagle"}, -2.0, ()),
     ],
 )
-def test_each_choice_of_threshold_brings_its_levels(values: Values, threshold: float, levels: tuple[int, ...]) -> None:
+def test_each_choice_of_threshold_brings_its_levels(
+    values: Values, threshold: float | None, levels: tuple[int, ...]
+) -> None:  # fmt: skip
+    """None stands for one of the calibration's, chosen by costs."""
     target = tiny_target()
     made = compose("ddd", {**TREE, **values}, target, GREEDY)
     stop = made.controller.builder.stop  # type: ignore[attr-defined]
-    assert (stop.threshold, stop.levels, made.warnings) == (threshold, levels, ())
-    assert stop.below == (CALIBRATED.below() if threshold == CALIBRATED.threshold else ())
+    assert (stop.levels, made.warnings) == (levels, ())
+    if threshold is None:
+        assert stop.threshold in {row[0] for row in CALIBRATED.thresholds} and stop.forward > 0
+        assert stop.below == CALIBRATED.below(stop.threshold)
+    else:
+        assert (stop.threshold, stop.below, stop.forward) == (threshold, (), None)
 
 
 @pytest.mark.parametrize(("drafter", "own"), [("eagle", True), ("eagle3", False)])

@@ -13,6 +13,7 @@ import torch
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.engine.interfaces import Composition
 from specviz.methods import resources as methods_parts
+from specviz.methods.ddd.depth import CalibratedDepth
 from specviz.methods.parameters import build, describe
 from specviz.methods.registry import all_methods
 from specviz.trace.notes.base import plain
@@ -28,6 +29,7 @@ USUAL = {"eagle2": 4, "eagle3": 5, "gto": 5}
 COLD = tuple((1.5 + 0.3 * depth, 1.6 + 0.4 * depth) for depth in range(8))
 WARM_ROWS = tuple((1.3, 1.4) for _ in range(8))
 SIZES = (2, 16)
+THRESHOLDS = ((-4.0, 3.2, 8.0), (-1.0, 2.9, 3.0), (-0.2, 2.0, 1.5))
 CHEAP, DEAR = 0.001, 30.0
 """Milliseconds of a drafter forward, where a pass of one token takes ten."""
 
@@ -39,6 +41,7 @@ def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     target = tiny_target()
     for name, kind in HEADS.items():
         DepthProfile(kind, target.name, 6, SIZES, {0.0: COLD, 1.0: WARM_ROWS}).save(tmp_path / f"{name}.json")
+    CalibratedDepth(THRESHOLDS, 2, {}, "eagle3", target.name).save(tmp_path / "ddd.json")
 
     def made(name: str, values: dict[str, object], warp: Any = GREEDY, forward: float = CHEAP, **more: object) -> Composition:
         values = {"rule": "match", **values} if name in ("eagle2", "eagle3") else values
@@ -51,6 +54,13 @@ def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         return method.compose(build(method.parameters, values, name), parts)
 
     return made
+
+
+@pytest.mark.parametrize("nodes", [0, 2])
+def test_cheap_forwards_bring_a_low_threshold_and_dear_ones_a_high_one(nodes: int, compose: Any) -> None:
+    cheap, dear = (compose("ddd", {"nodes": nodes}, forward=cost).controller.builder.stop for cost in (CHEAP, DEAR))
+    assert (cheap.threshold, dear.threshold) == (THRESHOLDS[0][0], THRESHOLDS[-1][0])
+    assert dear.forward == pytest.approx(DEAR / 10)
 
 
 def depth(composition: Composition) -> int:

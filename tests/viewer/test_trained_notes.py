@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.viewer import cases
 from tests.viewer.conftest import Evaluate
 from tests.viewer.test_lookup_notes import PAGE, drawn
@@ -40,6 +42,13 @@ def test_a_light_beam_is_told_as_the_quantile_that_it_was(node: Evaluate) -> Non
     text, _ = drawn(node, "mass", MASS | {"below": [0.02, 0.217, 0.7]})
     assert "In the calibration 22 % of the beams at this level held less." in text
     assert "calibration" not in drawn(node, "mass", MASS)[0], "older traces do not say"
+
+
+@pytest.mark.parametrize("stopped", [2, None])
+def test_a_threshold_that_was_chosen_by_costs_says_so(node: Evaluate, stopped: int | None) -> None:
+    text, _ = drawn(node, "mass", MASS | {"stopped": stopped, "forward": 0.0714})
+    assert "pays here, where a drafter forward costs 0.07 passes of the target" in text
+    assert "pays here" not in drawn(node, "mass", MASS | {"stopped": stopped})[0]
 
 
 GROWTH = {

@@ -25,11 +25,6 @@ from specviz.runner import prepare
 from specviz.trace.schema import Step
 from specviz.training.feature.medusa import refit
 from specviz.trees.calibrated import from_counts
-from specviz.trees.dynamic import FORWARD
-
-TREE = 1.3
-"""A target pass over a tree of ten nodes in passes of one token, on two cores with bfloat16: with ``FORWARD`` the price of
-a round, by which the threshold is chosen."""
 
 DRAFTER = "eagle3"
 """Whose beams the threshold of Dynamic Depth is calibrated on."""
@@ -39,10 +34,11 @@ CANDIDATES = tuple(numpy.round(numpy.arange(-6.0, 0.0001, 0.05), 2).tolist())
 
 @dataclass(frozen=True)
 class BeamMasses:
-    """One round at full depth: log mass of the beam at each level, and how many drafted tokens were accepted."""
+    """One round at full depth: log mass of the beam at each level, how many drafted tokens were accepted, and of how many."""
 
     mass: tuple[float, ...]
     accepted: int
+    nodes: int = 0
 
 
 def eagle(target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
@@ -77,19 +73,20 @@ def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) ->
     for number, steps in enumerate(_decoded_steps("ddd", never, target, tokens), start=1):
         rounds += [beam for step in steps if step.cut is None for beam in _beam_masses(step)]
         report(f"prompt {number} of {len(CALIBRATION)}: {len(rounds)} rounds")
-    threshold, cost, saved = best_threshold(rounds)
-    report(f"threshold {threshold:.2f}: {100 * saved:.0f} % of the forwards saved for {100 * cost:.2f} % of the tokens")
+    rows = by_threshold(rounds)
+    for threshold, tokens_a_round, forwards in rows[:: max(1, len(rows) // 8)]:
+        report(f"threshold {threshold:.2f}: {tokens_a_round:.2f} tokens and {forwards:.2f} drafter forwards a round")
     out = TREES / "ddd.json"
-    early = sum(stop_level(beam, threshold) < len(beam.mass) for beam in rounds) / max(1, len(rounds))
-    source = f"{len(CALIBRATION)} prompts, {len(rounds)} rounds, {target}; {100 * early:.0f} % of them stop early"
-    CalibratedDepth(threshold, quantiles(rounds), DRAFTER, target, source).save(out)
+    nodes = sum(beam.nodes for beam in rounds) / max(1, len(rounds))
+    source = f"{len(CALIBRATION)} prompts, {len(rounds)} rounds, {target}"
+    CalibratedDepth(rows, nodes, quantiles(rounds), DRAFTER, target, source).save(out)
     return out
 
 
 def _beam_masses(step: Step) -> Iterator[BeamMasses]:
     for note in step.notes:
         if note.type == "mass":
-            yield BeamMasses(tuple(note.data["mass"]), len(step.path))
+            yield BeamMasses(tuple(note.data["mass"]), len(step.path), step.verified)
 
 
 def stop_level(beam: BeamMasses, threshold: float) -> int:
@@ -98,19 +95,19 @@ def stop_level(beam: BeamMasses, threshold: float) -> int:
     return next(below, len(beam.mass))
 
 
-def best_threshold(rounds: Sequence[BeamMasses]) -> tuple[float, float, float]:
-    """The threshold whose rounds write most tokens for what they cost, the shallowest of equals: it, the share of tokens lost
-    and the share of forwards saved. What was accepted deeper than the stop counts as lost."""
-    tokens = sum(1 + beam.accepted for beam in rounds)
-    forwards = sum(len(beam.mass) for beam in rounds)
-    best, most = (CANDIDATES[0], 0.0, 0.0), 0.0
+def by_threshold(rounds: Sequence[BeamMasses]) -> tuple[tuple[float, float, float], ...]:
+    """Rows of a threshold, the tokens a round writes with it and its drafter forwards; of equal rows the one of the highest
+    threshold. What was accepted deeper than the stop counts as lost. Raises BadInput where no round was whole."""
+    if not rounds:
+        raise BadInput("No round was whole: calibrate on more tokens.")
+    rows: list[tuple[float, float, float]] = []
     for threshold in CANDIDATES:
         ends = [stop_level(beam, threshold) for beam in rounds]
-        lost = sum(max(0, beam.accepted - end) for beam, end in zip(rounds, ends, strict=True))
-        rate = (tokens - lost) / max(1.0, TREE * len(rounds) + FORWARD * sum(ends))
-        if rate >= most:
-            best, most = (threshold, lost / max(1, tokens), 1 - sum(ends) / max(1, forwards)), rate
-    return best
+        tokens = sum(1 + min(beam.accepted, end) for beam, end in zip(rounds, ends, strict=True))
+        if rows and rows[-1][1:] == (tokens / len(rounds), sum(ends) / len(rounds)):
+            rows.pop()
+        rows.append((threshold, tokens / len(rounds), sum(ends) / len(rounds)))
+    return tuple(rows)
 
 
 def quantiles(rounds: Sequence[BeamMasses]) -> dict[int, tuple[float, ...]]:

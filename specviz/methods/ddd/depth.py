@@ -2,7 +2,7 @@
 
 Dynamic Depth Decoding (Brown et al., arXiv 2409.00142): with H = log of the summed path probabilities of the beam, a
 tree that may be 11 levels deep stops at level 5, 7 or 9 if H < -0.3. The published value suits the published drafters;
-for another one it is a quantile of that drafter's own H.
+for another one it is chosen from what thresholds brought with it in a calibration and what its forwards cost on this machine.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy
 from specviz.errors import BadInput
 from specviz.trace.notes.drafts import BeamMassNote
 from specviz.trace.schema import Note
+from specviz.trees.dynamic import SpeedupMaximising
 
 PUBLISHED_LEVELS = (5, 7, 9)
 PUBLISHED_THRESHOLD = -0.3
@@ -34,11 +35,13 @@ class BeamMass:
     """Stops at a level in ``levels`` (at any when empty) whose beam holds less than exp(``threshold``).
 
     ``below`` is the threshold as a quantile, level 1 first: the share of beams that held less when it was calibrated.
+    ``forward`` is what a drafter forward costs here, in target passes of one token, where the threshold was chosen by it.
     """
 
     threshold: float
     levels: tuple[int, ...] = PUBLISHED_LEVELS
     below: tuple[float, ...] = ()
+    forward: float | None = None
 
     def tests(self, level: int) -> bool:
         """Whether this level's mass is looked at."""
@@ -57,35 +60,46 @@ class BeamMass:
             stopped=len(beams) if stopped else None,
             limit=limit,
             below=self.below,
+            forward=self.forward,
         ).to_note()
 
 
 @dataclass(frozen=True)
 class CalibratedDepth:
-    """What a drafter's beams hold, measured: ``quantiles`` are the deciles of H by level, from the least to the most.
+    """What a drafter's beams held with ``drafter`` on ``target``; ``source`` says in what.
 
-    ``threshold`` is the one whose rounds wrote most tokens for their time with ``drafter`` on ``target``; ``source`` says on
-    what.
+    ``thresholds`` are rows of a threshold, the tokens a round wrote with it, the bonus included, and its drafter forwards, the
+    lowest threshold first; ``nodes`` a round kept on average. ``quantiles`` are the deciles of H by level, from the least to
+    the most.
     """
 
-    threshold: float
+    thresholds: tuple[tuple[float, float, float], ...]
+    nodes: float
     quantiles: dict[int, tuple[float, ...]]
     drafter: str
     target: str
     source: str = ""
 
-    def below(self) -> tuple[float, ...]:
-        """The threshold as a quantile of H at each level, level 1 first: the share of rounds in which the beam held less."""
+    def that_pays(self, pays: SpeedupMaximising, nodes: int = 0) -> float:
+        """The threshold whose rounds write most tokens for their time on this machine, the shallowest of equals. ``nodes`` is the
+        size of every tree where that is given."""
+        verified = pays.cost[min(nodes or round(self.nodes), len(pays.cost) - 1)]
+        return max(self.thresholds, key=lambda row: (row[1] / (verified + row[2] * pays.forward), row[0]))[0]
+
+    def below(self, threshold: float) -> tuple[float, ...]:
+        """``threshold`` as a quantile of H at each level, level 1 first: the share of rounds in which the beam held less."""
         deepest = max(self.quantiles, default=0)
-        return tuple(_share_below(self.quantiles[level], self.threshold) for level in range(1, deepest + 1))
+        return tuple(_share_below(self.quantiles[level], threshold) for level in range(1, deepest + 1))
 
     def save(self, path: Path) -> None:
-        """As JSON, one level a line."""
-        rows = [f'"{level}": {json.dumps([round(x, 4) for x in row])}' for level, row in sorted(self.quantiles.items())]
-        body = ",\n".join(rows)
-        facts = {"source": self.source, "drafter": self.drafter, "target": self.target}
-        head = f'{json.dumps(facts)[:-1]}, "threshold": {round(self.threshold, 4)}'
-        path.write_text(f'{head}, "quantiles": {{\n{body}\n}}}}\n', encoding="utf-8")
+        """As JSON, one threshold and one level a line."""
+        facts = {"source": self.source, "drafter": self.drafter, "target": self.target, "nodes": round(self.nodes, 2)}
+        rows = ",\n".join(json.dumps([round(x, 4) for x in row]) for row in self.thresholds)
+        levels = ",\n".join(
+            f'"{level}": {json.dumps([round(x, 4) for x in row])}' for level, row in sorted(self.quantiles.items())
+        )
+        text = f'{json.dumps(facts)[:-1]}, "thresholds": [\n{rows}\n], "quantiles": {{\n{levels}\n}}}}\n'
+        path.write_text(text, encoding="utf-8")
 
     @staticmethod
     def load(path: Path) -> CalibratedDepth:
@@ -93,8 +107,11 @@ class CalibratedDepth:
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             rows = {int(level): tuple(map(float, row)) for level, row in fields["quantiles"].items()}
+            thresholds = tuple((float(value), float(tau), float(calls)) for value, tau, calls in fields["thresholds"])
+            if not thresholds:
+                raise ValueError("it has no thresholds")
             made_for = str(fields["drafter"]), str(fields["target"])
-            return CalibratedDepth(float(fields["threshold"]), rows, *made_for, str(fields.get("source", "")))
+            return CalibratedDepth(thresholds, float(fields["nodes"]), rows, *made_for, str(fields.get("source", "")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInput(
                 f"{path.name} is no calibrated depth ({error}); make it with: python -m specviz calibrate ddd."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import Paper, method
@@ -21,8 +21,8 @@ class Parameters:
     threshold: str = choice(
         "calibrated",
         ("calibrated", "paper", "own"),
-        "Least log-probability of the beam to go on: calibrated on the EAGLE-3 heads that ship (for others the paper's is "
-        "taken, and said), the paper's -0.3, or log_mass below.",
+        "Least log-probability of the beam to go on: what pays here by a calibration of the EAGLE-3 heads that ship (for "
+        "others the paper's is taken, and said), the paper's -0.3, or log_mass below.",
     )
     log_mass: float = number(-1.5, -12.0, 0.0, "The threshold when it is your own; -0.3 is 74 % of the mass.", step=0.05)
     levels: str = choice(
@@ -50,7 +50,7 @@ class Parameters:
         "On trees of 25 nodes, over twelve held-out prompts of six kinds, 3.8 drafter forwards a round do instead of 8, at 0.94 "
         "of the τ, and the run is 1.05 times as fast as at fixed depth, 1.04 times as fast as with always 4 levels. By default "
         "2.06× with τ 3.30 at temperature 0, 1.24× with 1.73 at 1, over sixty prompts. The threshold is the one whose "
-        "rounds write most tokens for their time on ten prompts; the paper's is -0.3."
+        "rounds wrote most tokens on ten prompts for what a pass and a forward cost here; the paper's is -0.3."
     ),
     paper=Paper("Dynamic Depth Decoding: Faster Speculative Decoding for LLMs", "Brown et al.", 2024, "2409.00142"),
     look_at="The gauge beside each level: it empties as the beam loses mass, and below the line no deeper level is drafted.",
@@ -66,7 +66,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.trees.dynamic import SHARPER, Dynamic
 
     network = parts.drafter_weights(parameters.drafter)
-    stop, warnings = _stop(parameters, parts)
+    stop, warnings = _stop(parameters, parts, network)
     pays = None if parameters.nodes else paying(parts, network, parameters.width)
     # A threshold belongs to the probabilities that it was found on.
     cooled = 0.0 if warnings or parameters.threshold == "paper" else SHARPER
@@ -75,17 +75,20 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     return Composition(controller, Match(), network.config.taps, parameters.drafter, warnings)
 
 
-def _stop(parameters: Parameters, parts: MethodResources) -> tuple[BeamMass, tuple[str, ...]]:
+def _stop(parameters: Parameters, parts: MethodResources, network: Any) -> tuple[BeamMass, tuple[str, ...]]:
     """The rule, and what the user should know about it. Heads that ship draft for the target they were calibrated on only."""
     from specviz.methods.ddd.depth import PUBLISHED_LEVELS, PUBLISHED_THRESHOLD, BeamMass, CalibratedDepth
+    from specviz.methods.dynamic_tree import paying
 
     below: tuple[float, ...] = ()
     warnings: tuple[str, ...] = ()
-    threshold = PUBLISHED_THRESHOLD
+    threshold, forward = PUBLISHED_THRESHOLD, None
     if parameters.threshold == "calibrated":
         calibration = CalibratedDepth.load(parts.tree_file("ddd"))
         if parts.uses_shipped_weights and calibration.drafter == parameters.drafter:
-            threshold, below = calibration.threshold, calibration.below()
+            pays = paying(parts, network, parameters.width)
+            threshold, forward = calibration.that_pays(pays, parameters.nodes), float(pays.forward / pays.cost[0])
+            below = calibration.below(threshold)
         else:
             heads = parameters.drafter if parts.uses_shipped_weights else parts.draft_name
             warnings = (
@@ -96,4 +99,4 @@ def _stop(parameters: Parameters, parts: MethodResources) -> tuple[BeamMass, tup
         threshold = parameters.log_mass
     as_published = bool(warnings) or parameters.threshold == "paper"
     three = parameters.levels == "published" or (parameters.levels == "matching" and as_published)
-    return BeamMass(threshold, PUBLISHED_LEVELS if three else (), below), warnings
+    return BeamMass(threshold, PUBLISHED_LEVELS if three else (), below, forward), warnings

@@ -60,6 +60,8 @@ class BeamMassNote(TypedNote):
     """Deepest level there was room for."""
     below: Sequence[float] = ()
     """[level]: fraction of the calibration's beams that held less than the threshold."""
+    forward: float | None = None
+    """A drafter forward in target passes of one token, where the threshold was chosen by what that costs."""
 
 
 @dataclass(frozen=True)

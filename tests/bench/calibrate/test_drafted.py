@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from specviz.bench.calibrate.drafted import BeamMasses, best_threshold, quantiles, ranks, stop_level
+from specviz.bench.calibrate.drafted import BeamMasses, by_threshold, quantiles, ranks, stop_level
+from specviz.errors import BadInput
 from specviz.trace.schema import Nanoseconds, Node, Step
 
 
@@ -21,17 +22,16 @@ def test_a_round_stops_at_its_first_light_level() -> None:
     assert stop_level(BeamMasses((-0.1, -5.0), 0), -1.0) == 2, "nothing is saved at the deepest level"
 
 
-def test_the_threshold_stops_as_early_as_tokens_allow() -> None:
+def test_each_threshold_is_told_with_what_its_rounds_write_and_take() -> None:
     deep, shallow = BeamMasses((-0.1, -0.2, -0.4, -0.6), 4), BeamMasses((-0.9, -1.6, -2.2, -3.0), 1)
-    threshold, cost, saved = best_threshold([deep] * 10 + [shallow] * 10)
-    assert -0.95 < threshold <= -0.4
-    assert (cost, saved) == (0.0, pytest.approx(30 / 80))
-
-
-def test_a_drafter_that_is_right_without_knowing_it_is_not_cut_short() -> None:
-    """Little mass and long acceptance: the threshold has to stay below, whatever the paper's is."""
-    threshold, cost, _ = best_threshold([BeamMasses((-2.0, -3.0, -4.0, -5.0), 4)] * 5)
-    assert threshold <= -4.0 and cost == 0.0
+    rows = {threshold: told for threshold, *told in by_threshold([deep] * 10 + [shallow] * 10)}
+    assert rows[-0.9] == pytest.approx([(5 + 2) / 2, (4 + 2) / 2]), "at -0.9 the shallow one stops at its second level"
+    assert rows[-0.4] == pytest.approx([(5 + 2) / 2, (4 + 1) / 2])
+    assert rows[-0.2] == pytest.approx([(4 + 2) / 2, (3 + 1) / 2]), "what was accepted below is lost"
+    assert rows[0.0] == pytest.approx([2, 1])
+    assert list(rows) == sorted(rows) and len({tuple(told) for told in rows.values()}) == len(rows), "of equals the highest alone"
+    with pytest.raises(BadInput, match="more tokens"):
+        by_threshold([])
 
 
 def test_quantiles_are_by_level() -> None:

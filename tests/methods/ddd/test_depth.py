@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from specviz.errors import BadInput
 from specviz.methods.ddd.depth import BeamMass, CalibratedDepth, log_mass
-from specviz.trees.dynamic import Dynamic
+from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 from tests.support.worlds.fancy import Fancy, context, paths, searched
 
 
@@ -54,12 +55,18 @@ def test_log_mass_survives_tiny_values() -> None:
 
 
 def test_a_calibration_can_be_read_again(tmp_path: Path) -> None:
-    made = CalibratedDepth(-1.25, {2: (-3.0, -1.0, -0.1), 1: (-2.0, -0.5, 0.0)}, "eagle3", "tiny", "a test")
+    rows = ((-3.0, 3.0, 6.0), (-1.25, 2.5, 3.25))
+    made = CalibratedDepth(rows, 11.5, {2: (-3.0, -1.0, -0.1), 1: (-2.0, -0.5, 0.0)}, "eagle3", "tiny", "a test")
     made.save(tmp_path / "depth.json")
     assert CalibratedDepth.load(tmp_path / "depth.json") == made
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"threshold": 1}', '{"threshold": -1, "quantiles": []}'])
+OWNED = '"quantiles": {}, "nodes": 9, "drafter": "eagle3", "target": "tiny"'
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"thresholds": 1}', f'{{"thresholds": [], {OWNED}}}', f'{{"thresholds": [[-1.0, 2.0]], {OWNED}}}']
+)
 def test_a_broken_calibration_says_how_to_make_one(text: str, tmp_path: Path) -> None:
     (tmp_path / "depth.json").write_text(text)
     with pytest.raises(BadInput, match=r"depth.json is no calibrated depth .*calibrate"):
@@ -69,18 +76,47 @@ def test_a_broken_calibration_says_how_to_make_one(text: str, tmp_path: Path) ->
 
 
 def test_a_calibration_that_does_not_say_whose_it_is_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "depth.json").write_text('{"threshold": -1.0, "quantiles": {"1": [-1.0, 0.0]}}')
+    (tmp_path / "depth.json").write_text('{"thresholds": [[-1.0, 2.0, 3.0]], "nodes": 9, "quantiles": {"1": [-1.0, 0.0]}}')
     with pytest.raises(BadInput, match="calibrate ddd"):
         CalibratedDepth.load(tmp_path / "depth.json")
 
 
 def test_the_threshold_is_told_as_the_quantile_that_it_is() -> None:
     deciles = tuple(-3.0 + 0.3 * place for place in range(11))
-    made = CalibratedDepth(-2.25, {1: tuple(one / 2 for one in deciles), 2: deciles, 3: (-9.0, -3.0)}, "eagle3", "tiny")
-    assert made.below() == (0.0, 0.25, 1.0)
-    story = Dynamic(6, 3, 8, BeamMass(-2.25, (), made.below())).build(Fancy(1), context()).notes[-1].data
-    assert story["below"] == [0.0, 0.25, 1.0]
-    assert "below" not in Dynamic(6, 3, 8, BeamMass(-2.25)).build(Fancy(1), context()).notes[-1].data
+    levels = {1: tuple(one / 2 for one in deciles), 2: deciles, 3: (-9.0, -3.0)}
+    below = CalibratedDepth(((-2.25, 2.0, 3.0),), 9, levels, "eagle3", "tiny").below(-2.25)
+    assert below == (0.0, 0.25, 1.0)
+    story = Dynamic(6, 3, 8, BeamMass(-2.25, (), below, 0.07)).build(Fancy(1), context()).notes[-1].data
+    assert (story["below"], story["forward"]) == ([0.0, 0.25, 1.0], 0.07)
+    assert not {"below", "forward"} & set(Dynamic(6, 3, 8, BeamMass(-2.25)).build(Fancy(1), context()).notes[-1].data)
+
+
+THRESHOLDS = ((-4.0, 3.2, 8.0), (-2.0, 3.1, 5.0), (-1.0, 2.9, 3.0), (-0.2, 2.0, 1.5))
+
+
+@pytest.mark.parametrize(
+    ("forward", "dear_nodes", "nodes", "expected"),
+    [
+        (0.0, False, 0, -4.0),
+        (0.02, False, 0, -2.0),
+        (0.07, False, 0, -1.0),
+        (1.0, False, 0, -0.2),
+        (0.07, True, 0, -2.0),  # where the pass itself is dear, tokens count for more
+        (0.07, True, 2, -1.0),  # but not of a tree of two
+    ],
+)
+def test_the_threshold_is_the_one_that_pays_where_it_runs(
+    forward: float, dear_nodes: bool, nodes: int, expected: float
+) -> None:  # fmt: skip
+    cost = np.array([1.0 + (0.4 * count if dear_nodes and count > 2 else 0.03 * count) for count in range(30)])
+    calibration = CalibratedDepth(THRESHOLDS, 9.6, {}, "eagle3", "tiny")
+    assert calibration.that_pays(SpeedupMaximising(cost, forward), nodes) == expected
+    assert calibration.that_pays(SpeedupMaximising(3 * cost, 3 * forward), nodes) == expected, "whatever the unit"
+
+
+def test_of_thresholds_that_pay_alike_the_shallowest_is_taken() -> None:
+    free = SpeedupMaximising(np.ones(30), 0.0)
+    assert CalibratedDepth(((-3.0, 3.0, 6.0), (-1.0, 3.0, 4.0), (-0.5, 2.0, 2.0)), 9, {}, "a", "b").that_pays(free) == -1.0
 
 
 def test_stopping_early_keeps_what_was_found() -> None:

@@ -17,7 +17,8 @@ function read(note) {
   const limit = Math.min(MOST, Math.max(masses.length, coerce.number(note.limit) || 0));
   const below = coerce.list(note.below).map(coerce.number);
   const tested = new Set(coerce.list(note.tested));
-  return { masses, threshold, limit, tested, below, stopped: coerce.number(note.stopped) };
+  const forward = coerce.number(note.forward);
+  return { masses, threshold, limit, tested, below, forward, stopped: coerce.number(note.stopped) };
 }
 
 function sentence(data) {
@@ -31,14 +32,18 @@ function sentence(data) {
 }
 
 /** What stopping brought, and how the threshold was found. */
-function background({ stopped, limit, below }) {
-  if (stopped === null) return null;
+function background({ stopped, limit, below, forward }) {
+  const price =
+    forward === null
+      ? ""
+      : `The threshold is the one that pays here, where a drafter forward costs ${forward.toFixed(2)} passes of the target.`;
+  if (stopped === null) return price || null;
   const rare = below[stopped - 1] ?? null;
   const quantile =
     rare === null ? "" : ` In the calibration ${Math.round(100 * rare)} % of the beams at this level held less.`;
   const saved = limit - stopped;
   const spared = saved > 0 ? ` ${format.count(saved, "drafter forward")} of ${limit} saved.` : "";
-  return `A deeper guess would hardly be right.${quantile}${spared}`;
+  return `A deeper guess would hardly be right.${quantile}${spared}${price && ` ${price}`}`;
 }
 
 /** The blade: it falls behind the last level that was grown. */
