@@ -9,6 +9,7 @@ import math
 import os
 import platform
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,9 @@ from specviz.engine.cost import CostCurve, measure
 from specviz.engine.interfaces import Target
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder
+
+KEPT_SECONDS = 7 * 86_400
+"""So long a kept curve is taken at a new start. A machine that was busy when it was measured is not thought slow for ever."""
 
 _LOG = logging.getLogger(__name__)
 _KNOWN: dict[str, CostCurve] = {}
@@ -38,8 +42,8 @@ def measured_curve(target: Target, progress: Progress) -> CostCurve:
 
 
 def known_curve(facts: dict[str, str], device: torch.device, measuring: Measure, progress: Progress) -> CostCurve:
-    """The curve of the model that these ``facts`` tell from all others: measured once on a machine with its number of threads
-    and these versions, and again when one of them changes."""
+    """The curve of the model that these ``facts`` tell from all others: measured once a week on a machine with its number of
+    threads and these versions, and again when one of them changes."""
     with _LOCK:
         key = json.dumps({**facts, **_surroundings(device)}, sort_keys=True)
         if key not in _KNOWN:
@@ -48,9 +52,7 @@ def known_curve(facts: dict[str, str], device: torch.device, measuring: Measure,
 
 
 def _measured(key: str, device: torch.device, facts: dict[str, str], measuring: Measure, progress: Progress) -> CostCurve:
-    curve = measuring(
-        lambda number, total: progress(f"Measuring pass {number} of {total}, once on this machine", (number - 1) / total)
-    )
+    curve = measuring(lambda number, total: progress(f"Measuring pass {number} of {total}, once a week", (number - 1) / total))
     if json.dumps({**facts, **_surroundings(device)}, sort_keys=True) == key:  # else threads were taken away meanwhile
         _write(key, curve)
     return curve
@@ -77,9 +79,12 @@ def _file(key: str) -> Path:
 
 
 def _read(key: str) -> CostCurve | None:
-    """The curve kept under ``key``; None where there is none, or none that can be read: it is measured again then."""
+    """The curve kept under ``key``; None where there is none, an old one, or none that can be read: it is measured again then."""
     try:
-        kept = json.loads(_file(key).read_text(encoding="utf-8"))
+        file = _file(key)
+        if abs(time.time() - file.stat().st_mtime) > KEPT_SECONDS:
+            return None
+        kept = json.loads(file.read_text(encoding="utf-8"))
         curve = CostCurve(tuple(map(int, kept["widths"])), tuple(map(float, kept["milliseconds"])))
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -1,8 +1,10 @@
-"""What a pass costs here is measured once a machine, told pass by pass, and kept between starts."""
+"""What a pass costs here is measured once a week, told pass by pass, and kept between starts."""
 
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,7 +48,7 @@ def test_a_curve_is_measured_once_and_kept_for_the_next_start(passes: list[int],
     first = measured_curve(target(), heard)
     count, told = len(passes), list(heard.told)
     assert first.widths == WIDTHS and first.milliseconds == tuple(map(float, WIDTHS))
-    assert told[0][0] == "Measuring pass 1 of 48, once on this machine" and len(told) == count
+    assert told[0][0] == "Measuring pass 1 of 48, once a week" and len(told) == count
     assert measured_curve(target(), heard) == first
     restarted()
     assert measured_curve(target(), heard) == first
@@ -75,6 +77,26 @@ def test_another_number_of_threads_or_version_is_measured_anew(
     monkeypatch.setattr(cost_curves.transformers, "__version__", "99.0")
     measured_curve(target(), heard)
     assert len(passes) == 3 * count
+
+
+@pytest.mark.parametrize(("age", "again"), [(0.9, False), (1.1, True), (-1.1, True)])
+def test_an_old_curve_is_measured_again_at_the_next_start(
+    age: float, again: bool, passes: list[int], restarted: Any, heard: Any, own_cache: Path
+) -> None:  # fmt: skip
+    """Whatever a clock that was set back says: a file from far in the future is as old."""
+    measured_curve(target(), heard)
+    count = len(passes)
+    (file,) = (own_cache / "costs").iterdir()
+    written = time.time() - age * cost_curves.KEPT_SECONDS
+    os.utime(file, (written, written))
+    measured_curve(target(), heard)
+    assert len(passes) == count, "while the app runs it stays as it is"
+    restarted()
+    measured_curve(target(), heard)
+    assert len(passes) == count * (1 + again)
+    restarted()
+    measured_curve(target(), heard)
+    assert len(passes) == count * (1 + again), "what was measured again is kept"
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"widths": [1], "milliseconds": [-1.0]}', '{"widths": [2, 1]}'])
