@@ -19,7 +19,7 @@ from specviz.errors import BadInput
 @dataclass(frozen=True)
 class IntermediateModel:
     """An intermediate model. ``states`` says that its passes give the hidden states asked for; ``branches`` that it can
-    score trees, not chains alone; ``cost`` measures once per machine what its passes take.
+    score trees, not chains alone; ``cost`` measures what its passes take.
     """
 
     name: str

@@ -52,7 +52,9 @@ def known_curve(facts: dict[str, str], device: torch.device, measuring: Measure,
 
 
 def _measured(key: str, device: torch.device, facts: dict[str, str], measuring: Measure, progress: Progress) -> CostCurve:
-    curve = measuring(lambda number, total: progress(f"Measuring pass {number} of {total}, once a week", (number - 1) / total))
+    curve = measuring(
+        lambda number, total: progress(f"Measuring pass {number} of {total}, which is kept for a week", (number - 1) / total)
+    )
     if json.dumps({**facts, **_surroundings(device)}, sort_keys=True) == key:  # else threads were taken away meanwhile
         _write(key, curve)
     return curve

@@ -38,6 +38,12 @@ FORWARD = 0.07
 AHEAD = 3
 """On an accelerator so many levels are drafted before a stop rule is asked about them."""
 
+
+def ahead_on(device: torch.device) -> int:
+    """How many levels are drafted before a stop rule is asked."""
+    return 1 if device.type == "cpu" else AHEAD
+
+
 MAX_NODES = 255
 """No fitted tree is larger."""
 
@@ -277,7 +283,8 @@ class Dynamic:
         On an accelerator a level costs less than the host's knowing it: two are drafted ahead, and not used if it turns out that
         the tree had to stop before.
         """
-        return level < limit and (stop.tests(level) if device.type == "cpu" else not level % AHEAD)
+        ahead = ahead_on(device)
+        return level < limit and (stop.tests(level) if ahead == 1 else not level % ahead)
 
     def _take(self, candidates: _Candidates, beams: Sequence[_Beam], limit: int) -> tuple[bool, bool]:
         """Take over what was found level by level: whether the tree ends with one of them, and whether ``stop`` ended it."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specviz.drafters.feature_stepper import FeatureStepper
-from specviz.methods.ddd.depth import CalibratedDepth
+from specviz.methods.ddd.depth import CANDIDATES, CalibratedDepth
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
 from specviz.methods.resources import TREES
@@ -112,7 +112,7 @@ def test_each_choice_of_threshold_brings_its_levels(
     stop = made.controller.builder.stop  # type: ignore[attr-defined]
     assert (stop.levels, made.warnings) == (levels, ())
     if threshold is None:
-        assert stop.threshold in {row[0] for row in CALIBRATED.thresholds} and stop.forward > 0
+        assert stop.threshold in CANDIDATES and stop.forward > 0
         assert stop.below == CALIBRATED.below(stop.threshold)
     else:
         assert (stop.threshold, stop.below, stop.forward) == (threshold, (), None)

@@ -13,7 +13,7 @@ import torch
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.engine.interfaces import Composition
 from specviz.methods import resources as methods_parts
-from specviz.methods.ddd.depth import CalibratedDepth
+from specviz.methods.ddd.depth import PUBLISHED_LEVELS, CalibratedDepth, CalibratedRound
 from specviz.methods.parameters import build, describe
 from specviz.methods.registry import all_methods
 from specviz.trace.notes.base import plain
@@ -29,7 +29,7 @@ USUAL = {"eagle2": 4, "eagle3": 5, "gto": 5}
 COLD = tuple((1.5 + 0.3 * depth, 1.6 + 0.4 * depth) for depth in range(8))
 WARM_ROWS = tuple((1.3, 1.4) for _ in range(8))
 SIZES = (2, 16)
-THRESHOLDS = ((-4.0, 3.2, 8.0), (-1.0, 2.9, 3.0), (-0.2, 2.0, 1.5))
+ROUNDS = (CalibratedRound((-0.1, -0.3, -0.9, -1.6), 4), CalibratedRound((-0.2, -0.7, -1.4, -2.6), 2))
 CHEAP, DEAR = 0.001, 30.0
 """Milliseconds of a drafter forward, where a pass of one token takes ten."""
 
@@ -41,7 +41,7 @@ def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     target = tiny_target()
     for name, kind in HEADS.items():
         DepthProfile(kind, target.name, 6, SIZES, {0.0: COLD, 1.0: WARM_ROWS}).save(tmp_path / f"{name}.json")
-    CalibratedDepth(THRESHOLDS, 2, {}, "eagle3", target.name).save(tmp_path / "ddd.json")
+    CalibratedDepth(ROUNDS, 12, "eagle3", target.name).save(tmp_path / "ddd.json")
 
     def made(name: str, values: dict[str, object], warp: Any = GREEDY, forward: float = CHEAP, **more: object) -> Composition:
         values = {"rule": "match", **values} if name in ("eagle2", "eagle3") else values
@@ -56,11 +56,22 @@ def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return made
 
 
-@pytest.mark.parametrize("nodes", [0, 2])
-def test_cheap_forwards_bring_a_low_threshold_and_dear_ones_a_high_one(nodes: int, compose: Any) -> None:
-    cheap, dear = (compose("ddd", {"nodes": nodes}, forward=cost).controller.builder.stop for cost in (CHEAP, DEAR))
-    assert (cheap.threshold, dear.threshold) == (THRESHOLDS[0][0], THRESHOLDS[-1][0])
-    assert dear.forward == pytest.approx(DEAR / 10)
+@pytest.mark.parametrize("values", [{}, {"nodes": 2}, {"depth": 2}, {"levels": "published"}])
+@pytest.mark.parametrize("forward", [CHEAP, 1.0, 3.0, DEAR])
+def test_the_threshold_follows_from_the_cost_of_a_forward_and_from_what_was_asked(
+    values: dict[str, object], forward: float, compose: Any
+) -> None:  # fmt: skip
+    made = compose("ddd", values, forward=forward).controller.builder
+    costs = pays(compose("ddd", {}, forward=forward))
+    levels = PUBLISHED_LEVELS if values.get("levels") == "published" else ()
+    expected = CalibratedDepth(ROUNDS, 12, "", "").threshold_that_pays(costs, made.depth, levels, made.nodes)
+    assert (made.stop.threshold, made.stop.levels) == (expected, levels)
+    assert made.stop.forward == pytest.approx(forward / 10)
+
+
+def test_cheap_forwards_bring_a_low_threshold_and_dear_ones_a_high_one(compose: Any) -> None:
+    cheap, dear = (compose("ddd", {}, forward=cost).controller.builder.stop.threshold for cost in (CHEAP, DEAR))
+    assert cheap < dear
 
 
 def depth(composition: Composition) -> int:

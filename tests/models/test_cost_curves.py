@@ -1,4 +1,4 @@
-"""What a pass costs here is measured once a week, told pass by pass, and kept between starts."""
+"""What a pass costs here is told pass by pass, and kept between starts for a week."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_curve_is_measured_once_and_kept_for_the_next_start(passes: list[int],
     first = measured_curve(target(), heard)
     count, told = len(passes), list(heard.told)
     assert first.widths == WIDTHS and first.milliseconds == tuple(map(float, WIDTHS))
-    assert told[0][0] == "Measuring pass 1 of 48, once a week" and len(told) == count
+    assert told[0][0] == "Measuring pass 1 of 48, which is kept for a week" and len(told) == count
     assert measured_curve(target(), heard) == first
     restarted()
     assert measured_curve(target(), heard) == first

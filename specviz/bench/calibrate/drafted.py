@@ -6,18 +6,15 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy
 
 from specviz.bench.calibrate import depth as calibrate_depth
 from specviz.bench.kit.prompts import CALIBRATION
 from specviz.bench.suites import chain
 from specviz.errors import BadInput
-from specviz.methods.ddd.depth import CalibratedDepth
+from specviz.methods.ddd.depth import CalibratedDepth, CalibratedRound
 from specviz.methods.resources import TREES
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.request import Request
@@ -29,16 +26,8 @@ from specviz.trees.calibrated import from_counts
 DRAFTER = "eagle3"
 """Whose beams the threshold of Dynamic Depth is calibrated on."""
 
-CANDIDATES = tuple(numpy.round(numpy.arange(-6.0, 0.0001, 0.05), 2).tolist())
-
-
-@dataclass(frozen=True)
-class BeamMasses:
-    """One round at full depth: log mass of the beam at each level, how many drafted tokens were accepted, and of how many."""
-
-    mass: tuple[float, ...]
-    accepted: int
-    nodes: int = 0
+DEPTH = 8
+"""Levels of its rounds."""
 
 
 def eagle(target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
@@ -68,56 +57,24 @@ def ranks(step: Step) -> tuple[int, ...]:
 
 def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
     """Draft to full depth on greedy answers, note what each level's beam held; writes ``assets/trees/ddd.json``."""
-    rounds: list[BeamMasses] = []
-    never = {"drafter": DRAFTER, "threshold": "own", "log_mass": -12.0, "levels": "published"}
+    rounds: list[CalibratedRound] = []
+    nodes = 0
+    never = {"drafter": DRAFTER, "threshold": "own", "log_mass": -12.0, "levels": "published", "depth": DEPTH}
     for number, steps in enumerate(_decoded_steps("ddd", never, target, tokens), start=1):
-        rounds += [beam for step in steps if step.cut is None for beam in _beam_masses(step)]
+        whole = [(step, note) for step in steps if step.cut is None for note in step.notes if note.type == "mass"]
+        rounds += [CalibratedRound(tuple(note.data["mass"]), len(step.path)) for step, note in whole]
+        nodes += sum(step.verified for step, _ in whole)
         report(f"prompt {number} of {len(CALIBRATION)}: {len(rounds)} rounds")
-    rows = by_threshold(rounds)
-    for threshold, tokens_a_round, forwards in rows[:: max(1, len(rows) // 8)]:
-        report(f"threshold {threshold:.2f}: {tokens_a_round:.2f} tokens and {forwards:.2f} drafter forwards a round")
-    out = TREES / "ddd.json"
-    nodes = sum(beam.nodes for beam in rounds) / max(1, len(rounds))
-    source = f"{len(CALIBRATION)} prompts, {len(rounds)} rounds, {target}"
-    CalibratedDepth(rows, nodes, quantiles(rounds), DRAFTER, target, source).save(out)
-    return out
-
-
-def _beam_masses(step: Step) -> Iterator[BeamMasses]:
-    for note in step.notes:
-        if note.type == "mass":
-            yield BeamMasses(tuple(note.data["mass"]), len(step.path), step.verified)
-
-
-def stop_level(beam: BeamMasses, threshold: float) -> int:
-    """The level at which a round would have stopped when every level is tested."""
-    below = (level for level, mass in enumerate(beam.mass[:-1], start=1) if mass < threshold)
-    return next(below, len(beam.mass))
-
-
-def by_threshold(rounds: Sequence[BeamMasses]) -> tuple[tuple[float, float, float], ...]:
-    """Rows of a threshold, the tokens a round writes with it and its drafter forwards; of equal rows the one of the highest
-    threshold. What was accepted deeper than the stop counts as lost. Raises BadInput where no round was whole."""
     if not rounds:
         raise BadInput("No round was whole: calibrate on more tokens.")
-    rows: list[tuple[float, float, float]] = []
-    for threshold in CANDIDATES:
-        ends = [stop_level(beam, threshold) for beam in rounds]
-        tokens = sum(1 + min(beam.accepted, end) for beam, end in zip(rounds, ends, strict=True))
-        if rows and rows[-1][1:] == (tokens / len(rounds), sum(ends) / len(rounds)):
-            rows.pop()
-        rows.append((threshold, tokens / len(rounds), sum(ends) / len(rounds)))
-    return tuple(rows)
-
-
-def quantiles(rounds: Sequence[BeamMasses]) -> dict[int, tuple[float, ...]]:
-    """Deciles of the log mass at each level."""
-    deepest = max((len(beam.mass) for beam in rounds), default=0)
-    deciles = {}
-    for level in range(1, deepest + 1):
-        masses = [beam.mass[level - 1] for beam in rounds if len(beam.mass) >= level]
-        deciles[level] = tuple(float(value) for value in numpy.quantile(masses, numpy.linspace(0, 1, 11)))
-    return deciles
+    source = f"{len(CALIBRATION)} prompts, {len(rounds)} rounds, {target}"
+    found = CalibratedDepth(tuple(rounds), nodes / len(rounds), DRAFTER, target, source)
+    for threshold in (-4.0, -3.0, -2.0, -1.0, -0.5):
+        written, forwards = found.brings(threshold, DEPTH)
+        report(f"threshold {threshold:g}: {written:.2f} tokens and {forwards:.2f} drafter forwards a round")
+    out = TREES / "ddd.json"
+    found.save(out)
+    return out
 
 
 def _decoded_steps(method: str, parameters: dict[str, Any], target: str, tokens: int) -> Iterator[list[Step]]:

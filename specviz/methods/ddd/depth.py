@@ -2,7 +2,7 @@
 
 Dynamic Depth Decoding (Brown et al., arXiv 2409.00142): with H = log of the summed path probabilities of the beam, a
 tree that may be 11 levels deep stops at level 5, 7 or 9 if H < -0.3. The published value suits the published drafters;
-for another one it is chosen from what thresholds brought with it in a calibration and what its forwards cost on this machine.
+for another one it is chosen from what its rounds brought in a calibration and what its forwards cost on this machine.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy
-
 from specviz.errors import BadInput
 from specviz.trace.notes.drafts import BeamMassNote
 from specviz.trace.schema import Note
@@ -22,6 +20,8 @@ from specviz.trees.dynamic import SpeedupMaximising
 
 PUBLISHED_LEVELS = (5, 7, 9)
 PUBLISHED_THRESHOLD = -0.3
+CANDIDATES = tuple(-place / 20 for place in range(120, 0, -1))
+"""Thresholds that are tried: -6 to -0.05."""
 
 
 def log_mass(values: Sequence[float]) -> float:
@@ -65,60 +65,77 @@ class BeamMass:
 
 
 @dataclass(frozen=True)
+class CalibratedRound:
+    """One round at full depth: log ``mass`` of the beam at each level, level 1 first, and how many drafted tokens were
+    accepted."""
+
+    mass: tuple[float, ...]
+    accepted: int
+
+
+@dataclass(frozen=True)
 class CalibratedDepth:
-    """What a drafter's beams held with ``drafter`` on ``target``; ``source`` says in what.
+    """Greedy rounds that ``drafter`` drafted for ``target`` without a threshold, of trees that kept ``nodes`` on average.
+    ``source`` says where they are from."""
 
-    ``thresholds`` are rows of a threshold, the tokens a round wrote with it, the bonus included, and its drafter forwards, the
-    lowest threshold first; ``nodes`` a round kept on average. ``quantiles`` are the deciles of H by level, from the least to
-    the most.
-    """
-
-    thresholds: tuple[tuple[float, float, float], ...]
+    rounds: tuple[CalibratedRound, ...]
     nodes: float
-    quantiles: dict[int, tuple[float, ...]]
     drafter: str
     target: str
     source: str = ""
 
-    def that_pays(self, pays: SpeedupMaximising, nodes: int = 0) -> float:
-        """The threshold whose rounds write most tokens for their time on this machine, the shallowest of equals. ``nodes`` is the
-        size of every tree where that is given."""
-        verified = pays.cost[min(nodes or round(self.nodes), len(pays.cost) - 1)]
-        return max(self.thresholds, key=lambda row: (row[1] / (verified + row[2] * pays.forward), row[0]))[0]
+    def brings(
+        self, threshold: float, depth: int, levels: Sequence[int] = (), nodes: int = 0, ahead: int = 1
+    ) -> tuple[float, float]:  # fmt: skip
+        """Tokens that a round writes with this threshold, the bonus included, and its drafter forwards.
+
+        Trees go at most ``depth`` deep and hold at most ``nodes`` (0: what they held); ``levels`` are tested (all when empty).
+        What was accepted deeper than the stop counts as lost. Levels are drafted ``ahead`` at a time before one is tested.
+        """
+        tokens = forwards = 0
+        rule = BeamMass(threshold, tuple(levels))
+        for one in self.rounds:
+            deepest = min(depth, len(one.mass))
+            light = (level for level in range(1, deepest) if one.mass[level - 1] < threshold and rule.tests(level))
+            end = next(light, deepest)
+            tokens += 1 + min(one.accepted, end, nodes or end)
+            forwards += min(deepest, ahead * math.ceil(end / ahead))
+        return tokens / len(self.rounds), forwards / len(self.rounds)
+
+    def threshold_that_pays(
+        self, pays: SpeedupMaximising, depth: int, levels: Sequence[int] = (), nodes: int = 0, ahead: int = 1
+    ) -> float:  # fmt: skip
+        """The threshold whose rounds write most tokens for their time on this machine, the highest of equals. For the other
+        arguments see :meth:`brings`."""
+        verified, best = pays.cost[min(nodes or round(self.nodes), len(pays.cost) - 1)], (0.0, 0.0)
+        for threshold in CANDIDATES:
+            tokens, forwards = self.brings(threshold, depth, levels, nodes, ahead)
+            best = max(best, (float(tokens / (verified + forwards * pays.forward)), threshold))
+        return best[1]
 
     def below(self, threshold: float) -> tuple[float, ...]:
-        """``threshold`` as a quantile of H at each level, level 1 first: the share of rounds in which the beam held less."""
-        deepest = max(self.quantiles, default=0)
-        return tuple(_share_below(self.quantiles[level], threshold) for level in range(1, deepest + 1))
+        """``threshold`` as a quantile at each level, level 1 first: the share of rounds in which the beam held less."""
+        deepest = max(len(one.mass) for one in self.rounds)
+        columns = ([one.mass[level] for one in self.rounds if len(one.mass) > level] for level in range(deepest))
+        return tuple(round(sum(mass < threshold for mass in column) / len(column), 3) for column in columns)
 
     def save(self, path: Path) -> None:
-        """As JSON, one threshold and one level a line."""
+        """As JSON, one round a line: what was accepted, then the mass by level."""
         facts = {"source": self.source, "drafter": self.drafter, "target": self.target, "nodes": round(self.nodes, 2)}
-        rows = ",\n".join(json.dumps([round(x, 4) for x in row]) for row in self.thresholds)
-        levels = ",\n".join(
-            f'"{level}": {json.dumps([round(x, 4) for x in row])}' for level, row in sorted(self.quantiles.items())
-        )
-        text = f'{json.dumps(facts)[:-1]}, "thresholds": [\n{rows}\n], "quantiles": {{\n{levels}\n}}}}\n'
-        path.write_text(text, encoding="utf-8")
+        rows = ",\n".join(json.dumps([one.accepted, *(round(mass, 3) for mass in one.mass)]) for one in self.rounds)
+        path.write_text(f'{json.dumps(facts)[:-1]}, "rounds": [\n{rows}\n]}}\n', encoding="utf-8")
 
     @staticmethod
     def load(path: Path) -> CalibratedDepth:
         """Raises BadInput when the file is missing or is no such calibration."""
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
-            rows = {int(level): tuple(map(float, row)) for level, row in fields["quantiles"].items()}
-            thresholds = tuple((float(value), float(tau), float(calls)) for value, tau, calls in fields["thresholds"])
-            if not thresholds:
-                raise ValueError("it has no thresholds")
-            made_for = str(fields["drafter"]), str(fields["target"])
-            return CalibratedDepth(thresholds, float(fields["nodes"]), rows, *made_for, str(fields.get("source", "")))
+            rounds = tuple(CalibratedRound(tuple(map(float, mass)), int(accepted)) for accepted, *mass in fields["rounds"])
+            if not rounds or not all(one.mass for one in rounds):
+                raise ValueError("it has no rounds")
+            made_for = float(fields["nodes"]), str(fields["drafter"]), str(fields["target"])
+            return CalibratedDepth(rounds, *made_for, str(fields.get("source", "")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadInput(
                 f"{path.name} is no calibrated depth ({error}); make it with: python -m specviz calibrate ddd."
             ) from error
-
-
-def _share_below(quantiles: Sequence[float], value: float) -> float:
-    """Where ``value`` stands among evenly spaced quantiles, the least one first: 0 to 1, straight lines between them."""
-    share = numpy.interp(value, quantiles, numpy.linspace(0, 1, len(quantiles)), left=0.0, right=1.0)
-    return round(float(share), 3)

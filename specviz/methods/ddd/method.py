@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import Paper, method
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
     from specviz.methods.ddd.depth import BeamMass
     from specviz.methods.resources import MethodResources
+    from specviz.trees.dynamic import SpeedupMaximising
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class Parameters:
     differs=(
         "On trees of 25 nodes, over twelve held-out prompts of six kinds, 3.8 drafter forwards a round do instead of 8, at 0.94 "
         "of the τ, and the run is 1.05 times as fast as at fixed depth, 1.04 times as fast as with always 4 levels. By default "
-        "2.06× with τ 3.30 at temperature 0, 1.24× with 1.73 at 1, over sixty prompts. The threshold is the one whose "
-        "rounds wrote most tokens on ten prompts for what a pass and a forward cost here; the paper's is -0.3."
+        "2.06× with τ 3.30 at temperature 0, 1.24× with 1.73 at 1, over sixty prompts. The threshold is the one whose rounds "
+        "would have written most tokens on ten greedy prompts for what a pass and a forward cost here; the paper's is -0.3."
     ),
     paper=Paper("Dynamic Depth Decoding: Faster Speculative Decoding for LLMs", "Brown et al.", 2024, "2409.00142"),
     look_at="The gauge beside each level: it empties as the beam loses mass, and below the line no deeper level is drafted.",
@@ -66,8 +67,10 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.trees.dynamic import SHARPER, Dynamic
 
     network = parts.drafter_weights(parameters.drafter)
-    stop, warnings = _stop(parameters, parts, network)
-    pays = None if parameters.nodes else paying(parts, network, parameters.width)
+    needed = not parameters.nodes or parameters.threshold == "calibrated"
+    costs = paying(parts, network, parameters.width) if needed else None
+    stop, warnings = _stop(parameters, parts, costs)
+    pays = None if parameters.nodes else costs
     # A threshold belongs to the probabilities that it was found on.
     cooled = 0.0 if warnings or parameters.threshold == "paper" else SHARPER
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays, cooled)
@@ -75,10 +78,12 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     return Composition(controller, Match(), network.config.taps, parameters.drafter, warnings)
 
 
-def _stop(parameters: Parameters, parts: MethodResources, network: Any) -> tuple[BeamMass, tuple[str, ...]]:
+def _stop(
+    parameters: Parameters, parts: MethodResources, costs: SpeedupMaximising | None
+) -> tuple[BeamMass, tuple[str, ...]]:  # fmt: skip
     """The rule, and what the user should know about it. Heads that ship draft for the target they were calibrated on only."""
     from specviz.methods.ddd.depth import PUBLISHED_LEVELS, PUBLISHED_THRESHOLD, BeamMass, CalibratedDepth
-    from specviz.methods.dynamic_tree import paying
+    from specviz.trees.dynamic import ahead_on
 
     below: tuple[float, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -86,9 +91,11 @@ def _stop(parameters: Parameters, parts: MethodResources, network: Any) -> tuple
     if parameters.threshold == "calibrated":
         calibration = CalibratedDepth.load(parts.tree_file("ddd"))
         if parts.uses_shipped_weights and calibration.drafter == parameters.drafter:
-            pays = paying(parts, network, parameters.width)
-            threshold, forward = calibration.that_pays(pays, parameters.nodes), float(pays.forward / pays.cost[0])
-            below = calibration.below(threshold)
+            assert costs is not None, "a threshold that is calibrated follows from costs"
+            tested = PUBLISHED_LEVELS if parameters.levels == "published" else ()
+            ahead = ahead_on(parts.target.device)
+            threshold = calibration.threshold_that_pays(costs, parameters.depth, tested, parameters.nodes, ahead)
+            below, forward = calibration.below(threshold), float(costs.forward / costs.cost[0])
         else:
             heads = parameters.drafter if parts.uses_shipped_weights else parts.draft_name
             warnings = (

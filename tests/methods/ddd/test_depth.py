@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from specviz.errors import BadInput
-from specviz.methods.ddd.depth import BeamMass, CalibratedDepth, log_mass
+from specviz.methods.ddd.depth import CANDIDATES, BeamMass, CalibratedDepth, CalibratedRound, log_mass
 from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 from tests.support.worlds.fancy import Fancy, context, paths, searched
 
@@ -55,17 +56,24 @@ def test_log_mass_survives_tiny_values() -> None:
 
 
 def test_a_calibration_can_be_read_again(tmp_path: Path) -> None:
-    rows = ((-3.0, 3.0, 6.0), (-1.25, 2.5, 3.25))
-    made = CalibratedDepth(rows, 11.5, {2: (-3.0, -1.0, -0.1), 1: (-2.0, -0.5, 0.0)}, "eagle3", "tiny", "a test")
+    made = calibration(((-0.5, -1.25, -3.0), 2), ((-0.001,), 0))
     made.save(tmp_path / "depth.json")
     assert CalibratedDepth.load(tmp_path / "depth.json") == made
 
 
-OWNED = '"quantiles": {}, "nodes": 9, "drafter": "eagle3", "target": "tiny"'
+OWNED = '"nodes": 9, "drafter": "eagle3", "target": "tiny"'
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"thresholds": 1}', f'{{"thresholds": [], {OWNED}}}', f'{{"thresholds": [[-1.0, 2.0]], {OWNED}}}']
+    "text",
+    [
+        "",
+        "[]",
+        '{"rounds": 1}',
+        f'{{"rounds": [], {OWNED}}}',
+        f'{{"rounds": [[2]], {OWNED}}}',
+        f'{{"rounds": [["a", -1]], {OWNED}}}',
+    ],
 )
 def test_a_broken_calibration_says_how_to_make_one(text: str, tmp_path: Path) -> None:
     (tmp_path / "depth.json").write_text(text)
@@ -76,47 +84,79 @@ def test_a_broken_calibration_says_how_to_make_one(text: str, tmp_path: Path) ->
 
 
 def test_a_calibration_that_does_not_say_whose_it_is_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "depth.json").write_text('{"thresholds": [[-1.0, 2.0, 3.0]], "nodes": 9, "quantiles": {"1": [-1.0, 0.0]}}')
+    (tmp_path / "depth.json").write_text('{"rounds": [[2, -1.0, -2.0]], "nodes": 9}')
     with pytest.raises(BadInput, match="calibrate ddd"):
         CalibratedDepth.load(tmp_path / "depth.json")
 
 
+def calibration(*rounds: tuple[tuple[float, ...], int], nodes: float = 9.6) -> CalibratedDepth:
+    return CalibratedDepth(tuple(CalibratedRound(*one) for one in rounds), nodes, "eagle3", "tiny", "a test")
+
+
 def test_the_threshold_is_told_as_the_quantile_that_it_is() -> None:
-    deciles = tuple(-3.0 + 0.3 * place for place in range(11))
-    levels = {1: tuple(one / 2 for one in deciles), 2: deciles, 3: (-9.0, -3.0)}
-    below = CalibratedDepth(((-2.25, 2.0, 3.0),), 9, levels, "eagle3", "tiny").below(-2.25)
-    assert below == (0.0, 0.25, 1.0)
-    story = Dynamic(6, 3, 8, BeamMass(-2.25, (), below, 0.07)).build(Fancy(1), context()).notes[-1].data
-    assert (story["below"], story["forward"]) == ([0.0, 0.25, 1.0], 0.07)
+    made = calibration(*(((-0.1, -0.3 * place - 0.1), 0) for place in range(10)), ((-5.0,), 0))
+    assert made.below(-1.05) == (round(1 / 11, 3), 0.6), "of the rounds that came to a level"
+    story = Dynamic(6, 3, 8, BeamMass(-2.25, (), made.below(-1.05), 0.07)).build(Fancy(1), context()).notes[-1].data
+    assert (story["below"], story["forward"]) == ([0.091, 0.6], 0.07)
     assert not {"below", "forward"} & set(Dynamic(6, 3, 8, BeamMass(-2.25)).build(Fancy(1), context()).notes[-1].data)
 
 
-THRESHOLDS = ((-4.0, 3.2, 8.0), (-2.0, 3.1, 5.0), (-1.0, 2.9, 3.0), (-0.2, 2.0, 1.5))
+SURE, DOUBTFUL = ((-0.1, -0.2, -0.4, -0.6), 4), ((-0.9, -0.6, -2.2, -3.0), 2)
 
 
 @pytest.mark.parametrize(
-    ("forward", "dear_nodes", "nodes", "expected"),
+    ("threshold", "asked", "tokens", "forwards"),
     [
-        (0.0, False, 0, -4.0),
-        (0.02, False, 0, -2.0),
-        (0.07, False, 0, -1.0),
-        (1.0, False, 0, -0.2),
-        (0.07, True, 0, -2.0),  # where the pass itself is dear, tokens count for more
-        (0.07, True, 2, -1.0),  # but not of a tree of two
+        (-9.0, {}, (5, 3), (4, 4)),
+        (-2.0, {}, (5, 3), (4, 3)),
+        (-0.8, {}, (5, 2), (4, 1)),
+        (-0.3, {}, (4, 2), (3, 1)),
+        (-0.05, {}, (2, 2), (1, 1)),
+        (-0.8, {"depth": 3}, (4, 2), (3, 1)),
+        (-0.8, {"levels": (2, 3)}, (5, 3), (4, 3)),
+        (-0.3, {"levels": (4,)}, (5, 3), (4, 4)),
+        (-2.0, {"nodes": 2}, (3, 3), (4, 3)),
+        (-0.3, {"ahead": 3}, (4, 2), (3, 3)),
+        (-2.0, {"ahead": 3}, (5, 3), (4, 3)),
+        (-0.3, {"ahead": 3, "depth": 2}, (3, 2), (2, 2)),
     ],
 )
-def test_the_threshold_is_the_one_that_pays_where_it_runs(
-    forward: float, dear_nodes: bool, nodes: int, expected: float
+def test_a_threshold_costs_the_forwards_to_its_stop_and_the_tokens_below_it(
+    threshold: float, asked: dict[str, Any], tokens: tuple[int, int], forwards: tuple[int, int]
 ) -> None:  # fmt: skip
-    cost = np.array([1.0 + (0.4 * count if dear_nodes and count > 2 else 0.03 * count) for count in range(30)])
-    calibration = CalibratedDepth(THRESHOLDS, 9.6, {}, "eagle3", "tiny")
-    assert calibration.that_pays(SpeedupMaximising(cost, forward), nodes) == expected
-    assert calibration.that_pays(SpeedupMaximising(3 * cost, 3 * forward), nodes) == expected, "whatever the unit"
+    """Counted by hand for either round. The deepest level is not tested, and levels that were drafted ahead are paid for."""
+    assert calibration(SURE, DOUBTFUL).brings(threshold, **{"depth": 4, **asked}) == (sum(tokens) / 2, sum(forwards) / 2)
 
 
-def test_of_thresholds_that_pay_alike_the_shallowest_is_taken() -> None:
-    free = SpeedupMaximising(np.ones(30), 0.0)
-    assert CalibratedDepth(((-3.0, 3.0, 6.0), (-1.0, 3.0, 4.0), (-0.5, 2.0, 2.0)), 9, {}, "a", "b").that_pays(free) == -1.0
+COST = np.array([1.0 + 0.02 * count for count in range(30)])
+ROUNDS = [((-0.1, -0.3, -0.9, -1.6), 4), ((-0.2, -0.7, -1.4, -2.6), 2), ((-0.6, -1.2, -2.1, -3.5), 0)]
+
+
+@pytest.mark.parametrize("forward", [0.0, 0.03, 0.1, 0.3, 1.0, 5.0])
+@pytest.mark.parametrize("asked", [{}, {"nodes": 2}, {"depth": 3}, {"levels": (2,)}, {"ahead": 3}])
+def test_the_threshold_is_the_one_that_pays_where_it_runs(forward: float, asked: dict[str, Any]) -> None:
+    made, asked = calibration(*ROUNDS), {"depth": 4, **asked}
+
+    def rate(threshold: float) -> float:
+        tokens, forwards = made.brings(threshold, **asked)
+        return tokens / (COST[asked.get("nodes") or 10] + forwards * forward)
+
+    found = made.threshold_that_pays(SpeedupMaximising(COST, forward), **asked)
+    best = max(map(rate, CANDIDATES))
+    assert rate(found) == pytest.approx(best)
+    assert all(rate(higher) < best for higher in CANDIDATES if higher > found), "the highest of equals"
+    assert made.threshold_that_pays(SpeedupMaximising(3 * COST, 3 * forward), **asked) == found, "whatever the unit"
+
+
+def test_dear_forwards_bring_a_higher_threshold_and_a_dear_pass_a_lower_one() -> None:
+    made = calibration(*ROUNDS)
+    found = [made.threshold_that_pays(SpeedupMaximising(COST, forward), 4) for forward in (0.0, 0.1, 0.5, 2.0)]
+    assert found == sorted(found) and found[0] < found[-1]
+    dear = np.where(np.arange(30) > 2, 6.0, 1.0)
+    assert made.threshold_that_pays(SpeedupMaximising(dear, 0.5), 4) < made.threshold_that_pays(SpeedupMaximising(COST, 0.5), 4)
+    assert made.threshold_that_pays(SpeedupMaximising(dear, 0.5), 4, nodes=2) > made.threshold_that_pays(
+        SpeedupMaximising(dear, 0.5), 4
+    ), "a tree of two is no dear one"
 
 
 def test_stopping_early_keeps_what_was_found() -> None:

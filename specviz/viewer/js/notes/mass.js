@@ -32,18 +32,18 @@ function sentence(data) {
 }
 
 /** What stopping brought, and how the threshold was found. */
-function background({ stopped, limit, below, forward }) {
+function background({ stopped, limit, tested, below, forward }) {
   const price =
-    forward === null
+    forward === null || !tested.size
       ? ""
-      : `The threshold is the one that pays here, where a drafter forward costs ${forward.toFixed(2)} passes of the target.`;
+      : `The threshold was chosen by a calibration for the machine of this run, where a drafter forward takes ${Number(forward.toPrecision(2))} target passes.`;
   if (stopped === null) return price || null;
   const rare = below[stopped - 1] ?? null;
   const quantile =
     rare === null ? "" : ` In the calibration ${Math.round(100 * rare)} % of the beams at this level held less.`;
   const saved = limit - stopped;
   const spared = saved > 0 ? ` ${format.count(saved, "drafter forward")} of ${limit} saved.` : "";
-  return `A deeper guess would hardly be right.${quantile}${spared}${price && ` ${price}`}`;
+  return `Deeper guesses would be right too seldom.${quantile}${spared}${price && ` ${price}`}`;
 }
 
 /** The blade: it falls behind the last level that was grown. */
