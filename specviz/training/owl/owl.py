@@ -46,9 +46,9 @@ class WindowFeatures:
 
 def windows(
     dialogues: Dialogues, markers: Markers, chosen: Sequence[int], generator: np.random.Generator
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Endless windows of LENGTH tokens that reach into an answer, each with its dialogue's number: one of every dialogue that is
-    long enough before another of any. Raises BadInput where none is."""
+) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Endless windows of LENGTH tokens that reach into an answer, each with its dialogue's number and its offset there: one of
+    every dialogue that is long enough before another of any. Raises BadInput where none is."""
     prefix = np.asarray(markers.prefix, dtype=np.int64)
     if not any(len(prefix) + len(dialogues.of(number)) >= LENGTH for number in chosen):
         raise BadInput(f"No dialogue has {LENGTH} tokens: train on longer ones.")
@@ -59,7 +59,7 @@ def windows(
             low, high = max(0, answer - LENGTH + 16), len(text) - LENGTH
             if high >= low:
                 offset = 0 if low == 0 and generator.random() < 0.2 else int(generator.integers(low, high + 1))
-                yield number, text[offset : offset + LENGTH]
+                yield number, offset, text[offset : offset + LENGTH]
 
 
 def some_places(count: int, generator: np.random.Generator, length: int = LENGTH) -> Tensor:

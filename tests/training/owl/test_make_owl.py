@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -92,6 +93,27 @@ def test_a_milestone_tells_the_gap_to_learned_answers() -> None:
     figures = state.measure()
     assert figures["read"] == len(state.visited)
     assert figures["gap"] == pytest.approx(state.accepted(known[: make_owl.SHOWN])["tau"] - figures["tau"])
+
+
+def test_a_token_that_a_second_window_reads_again_is_no_other_one() -> None:
+    state = state_of()
+    state.begin()
+    own, reads = state.stream, list[tuple[int, int]]()
+
+    def noted() -> Iterator[tuple[int, int, np.ndarray]]:
+        for number, offset, window in own:
+            assert np.array_equal(window, state.inputs.store.ids(number)[offset : offset + owl.LENGTH])
+            reads.extend((number, offset + place) for place in range(owl.LENGTH))
+            yield number, offset, window
+
+    state.stream = noted()
+    state.update(0.0)
+    for _ in range(30):
+        state.progress.tokens += state.update(0.5).tokens
+    assert state.distinct == len(set(reads)) < len(reads)
+    assert state.measure()["distinct"] == min(state.distinct, state.progress.tokens)
+    state.progress.history.append({"distinct": 1e9})
+    assert state.measure()["distinct"] == 1e9, "what an earlier sitting had read"
 
 
 def test_the_network_learns() -> None:
