@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from specviz.bench.kit.report import Report, Row
@@ -70,12 +71,16 @@ def row(name: str, milestones: Sequence[Milestone]) -> Row:
 
 
 def at(milestones: Sequence[Milestone], distinct: float) -> str:
-    """τ of the milestone at so many distinct tokens, or between the two around them; a dash past the first pass."""
-    first_pass = [one for one in milestones if one.tokens is not None and one.tokens <= one.distinct]
-    for one in first_pass:
+    """τ of the milestone at so many distinct tokens, or between the two around them; a dash where the text was less. How often
+    it had been read by then, the column of passes tells."""
+    rising = list[Milestone]()
+    for one in milestones:
+        if one.tokens is not None and (not rising or one.distinct > rising[-1].distinct):
+            rising.append(one)
+    for one in rising:
         if 0 <= one.distinct - distinct < AN_UPDATE:
             return f"{one.tau:.2f}"
-    for before, after in zip(first_pass, first_pass[1:], strict=False):
+    for before, after in pairwise(rising):
         if before.distinct <= distinct <= after.distinct:
             share = (distinct - before.distinct) / max(1.0, after.distinct - before.distinct)
             return f"{before.tau + share * (after.tau - before.tau):.2f}"

@@ -57,7 +57,7 @@ class Parameters:
     family="heads",
     claim="2.2 to 3.6× on Vicuna.",
     differs=(
-        "Here τ is 2.03 with 25 nodes at temperature 0, on sixty prompts of six kinds, and 1.67 with as many as pay, 1.32×, on "
+        "Here τ is 2.03 with 25 nodes at temperature 0, on sixty prompts of six kinds, and 1.67 with as many as pay, 1.37×, on "
         "three; at 1 typical acceptance keeps more than sampling would. The heads read 37 thousand dialogues. The "
         "published root, the first token of a step, is greedy at every temperature; here it is sampled unless asked for, so that "
         "the temperature keeps its meaning."

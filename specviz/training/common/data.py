@@ -162,11 +162,20 @@ def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
 def greedy_only(dialogues: Dialogues, held_out: Sequence[int]) -> list[int]:
     """Those of the held-out dialogues whose answers are the target's argmax. Where the file tells kinds, the kinds that
     results are reported on take turns and others are left out, so that any first part of the list is even."""
-    greedy = [number for number in held_out if dialogues.temperature[number] == 0]
+    return _reported(dialogues, held_out, 0.0)
+
+
+def sampled_only(dialogues: Dialogues, held_out: Sequence[int]) -> list[int]:
+    """The same of the answers that were sampled at temperature 1."""
+    return _reported(dialogues, held_out, 1.0)
+
+
+def _reported(dialogues: Dialogues, numbers: Sequence[int], temperature: float) -> list[int]:
+    numbers = [number for number in numbers if dialogues.temperature[number] == temperature]
     kind = dialogues.kind
     if kind is None:
-        return greedy
-    piles = [[number for number in greedy if KINDS[int(kind[number])] == name] for name in REPORTED]
+        return numbers
+    piles = [[number for number in numbers if KINDS[int(kind[number])] == name] for name in REPORTED]
     return [number for several in zip_longest(*piles) for number in several if number is not None]
 
 
@@ -204,6 +213,14 @@ def draft_vocabulary(
     rank[list(needed)] = np.inf
     ids = np.sort(np.argsort(-rank, kind="stable")[:size])
     return ids, count[ids]
+
+
+def in_turn(chosen: Sequence[int], start: int, count: int, seed: Sequence[int]) -> list[int]:
+    """The numbers at places ``start`` to ``start + count`` of endless passes over ``chosen``, each in an order of its own: every
+    one before any a second time, wherever one begins to read."""
+    places, size = range(start, start + count), len(chosen)
+    orders = {turn: np.random.default_rng([*seed, turn]).permutation(size) for turn in {place // size for place in places}}
+    return [int(chosen[orders[place // size][place % size]]) for place in places]
 
 
 def rows(

@@ -156,7 +156,8 @@ class TrainState:
 
     def tired(self) -> bool:
         """Whether the last milestones have all been no better than one before."""
-        patience, values = self.settings.patience, [entry.get(self.watched, 0.0) for entry in self.progress.history]
+        patience = self.settings.patience
+        values = [entry[self.watched] for entry in self.progress.history if self.watched in entry]
         return 0 < patience < len(values) and max(values[-patience:]) <= max(values[:-patience])
 
     def tensors(self) -> dict[str, Tensor]:
@@ -177,7 +178,7 @@ class TrainState:
             entered = self.progress.entered
             self.enter(self.progress.stage)
             self.progress.entered = entered
-        if self.settings.patience and self.progress.history:
+        if self.settings.patience and any(self.watched in entry for entry in self.progress.history):
             self.best = {name: torch.empty_like(value) for name, value in self.optimizer.parameters.items()}
         self.restore(tensors, checkpoint)
         self.optimizer.updates = self.progress.updates - self.progress.entered
@@ -244,7 +245,8 @@ def _milestone(state: TrainState, checkpoint: Path, loss: float, report: Report)
         state.export()
     if "held_out" in figures:
         figures["gap"] = figures["held_out"] - loss
-    if state.settings.patience and figures[state.watched] >= max((past[state.watched] for past in progress.history), default=0.0):
+    values = [past[state.watched] for past in progress.history if state.watched in past]
+    if state.settings.patience and figures.get(state.watched, -1.0) >= max(values, default=0.0):
         state.best = {name: value.clone() for name, value in state.optimizer.averaged().items()}
     entry = {"updates": progress.updates, "minutes": progress.seconds / 60, state.unit: progress.tokens, "loss": loss}
     progress.history.append({**entry, **figures})

@@ -82,14 +82,16 @@ def _examples(
     dialogues: data.Dialogues, training: Sequence[int], markers: data.Markers, stage: str, stages: Stages,
     settings: Settings, start: int, window: int,
 ) -> Iterator[list[Masked]]:  # fmt: skip
-    """Batches of that stage; each update has its own probability, so that a resumed training sees what it would have."""
+    """Batches of that stage, every dialogue before any twice; an update has numbers of its own, so that a resumed training sees
+    what it would have."""
     update = start
     while True:
-        generator = np.random.default_rng([settings.seed, update, int(stage == SECOND)])
-        chosen = generator.choice(np.asarray(training), settings.batch, replace=settings.batch > len(training))
+        seed = [settings.seed, int(stage == SECOND)]
+        generator = np.random.default_rng([*seed, update])
+        chosen = data.in_turn(training, update * settings.batch, settings.batch, seed)
         shares = masking.probabilities(len(chosen), generator)
         examples = [
-            example(dialogues, int(number), markers, stage, stages, float(share), generator).last(window)
+            example(dialogues, number, markers, stage, stages, float(share), generator).last(window)
             for number, share in zip(chosen, shares, strict=True)
         ]
         yield masking.in_parts(examples, settings.part)
@@ -103,7 +105,7 @@ def make(job: Job) -> None:
     """
     files = data.find(job.data)
     assets = target_assets(job.device)
-    stages, settings = Stages(), replace(settings_for(assets, job), batch=24, peak=0.005, warm=10)
+    stages, settings = Stages(), replace(settings_for(assets, job), batch=24, peak=0.005, warm=10, patience=0)
     model = load_base(assets)
     work = Work(job, files, assets, data.read_all(files), stages, settings, model, LowRank(model, stages.rank, settings.seed))
     print(f"{stages} {settings}", flush=True)

@@ -97,18 +97,19 @@ def make(job: Job) -> None:
     """Train, measure what is shipped on held-out answers, write ``assets/weights/masked_lm.safetensors``."""
     files, name = data.find(job.data), job.recipe.name
     assets = target_assets(job.device)
-    settings = replace(settings_for(assets, job), marks=MARKS)
     dialogues = data.read_all(files)
     embedding = assets.embedding.to(assets.target.device)
     start = load_small(SMALL, embedding, torch.float32, embedding.device)
     model = from_autoregressive(start)
+    share = asked_share(dialogues, start.draft_ids)
+    settings = replace(settings_for(assets, job), marks=tuple(round(share * mark) for mark in MARKS))
     state = prepare(model, dialogues, assets.markers, settings)
     print(f"{settings}", flush=True)
     progress = train(state, checkpoint_of(name))
     path, aside = WEIGHTS / f"{name}.safetensors", quantised_file(name)
     save(model, aside, {})
     figures = measured(load(aside, embedding, torch.float32, embedding.device), dialogues, assets)
-    figures["curve"] = curve(progress, dialogues)
+    figures["curve"] = curve(progress, dialogues, share)
     spent = progress.spent(embedding.device.type, "hidden tokens")
     start_line = f"{SMALL.name} sha256 {file_digest(SMALL)}"
     facts = card(
@@ -118,12 +119,19 @@ def make(job: Job) -> None:
     print_card(path, facts)
 
 
-def curve(progress: Progress, dialogues: data.Dialogues) -> list[dict[str, float]]:
-    """Milestones by hidden tokens, which in the first pass over the answers are distinct ones."""
-    once = (1 + masking.LEAST) / 2 * sum(len(dialogues.answer(number)) for number in data.split(dialogues)[0])
+def asked_share(dialogues: data.Dialogues, draft_ids: torch.Tensor) -> float:
+    """Of the answer tokens that are read, those that are asked for on average: hidden ones that the draft vocabulary has."""
+    answers = np.concatenate([dialogues.answer(number) for number in data.split(dialogues)[0]])
+    return masking.MEAN * float(np.isin(answers, draft_ids.cpu().numpy()).mean())
+
+
+def curve(progress: Progress, dialogues: data.Dialogues, share: float) -> list[dict[str, float]]:
+    """Milestones by answer tokens read, of which a ``share`` was asked for: in the first pass all of them are distinct."""
+    once = sum(len(dialogues.answer(number)) for number in data.split(dialogues)[0])
+    read = [entry["hidden"] / share for entry in progress.history]
     return [
-        {"tokens": entry["hidden"], "distinct": min(entry["hidden"], once), "tau": entry["tau"], "gap": entry["gap"]}
-        for entry in progress.history
+        {"tokens": tokens, "distinct": min(tokens, once), "tau": entry["tau"], "gap": entry["gap"]}
+        for tokens, entry in zip(read, progress.history, strict=True)
     ]
 
 
@@ -142,7 +150,7 @@ def measured(model: MaskedLM, dialogues: data.Dialogues, assets: TargetAssets) -
     """Blocks along held-out greedy answers of the kinds that are reported, what learned ones bring beyond that, and the first
     place's probability at temperature 1."""
     training, held_out = data.split(dialogues)
-    sampled = [number for number in held_out if dialogues.temperature[number] == 1][: SAMPLED[0]]
+    sampled = data.sampled_only(dialogues, held_out)[: SAMPLED[0]]
     greedy = data.greedy_only(dialogues, held_out)[: MEASURED[0]]
 
     def blocks(numbers: Sequence[int]) -> Agreement:

@@ -28,6 +28,7 @@ class Settings(Schedule):
     peak: float = 0.003
     decay: float = 0.01
     every: float = 1.0
+    patience: int = 8
     batch: int = 16
     part: int = 8
     average: float = 0.98

@@ -18,6 +18,8 @@ from specviz.training.common.data import Row
 
 LEAST = 0.05
 """The smallest probability of being hidden: 1/t of a smaller one would drown all other rows."""
+MEAN = (1 + LEAST) / 2
+"""The probability of being hidden, on average."""
 
 
 @dataclass(frozen=True)

@@ -261,7 +261,7 @@ def make(job: Job) -> None:
     print(f"{len(state.training)} dialogues to learn from, {len(inputs.held_out)} kept out; {settings}", flush=True)
     progress = train(state, checkpoint_of(job.recipe.name), provenance=provenance)
     agreements = {depth: _agreement(state, depth) for depth in DEPTHS}
-    sampled = [number for number in inputs.held_out if dialogues.temperature[number] == 1][:OVERLAP_DIALOGUES]
+    sampled = data.sampled_only(dialogues, inputs.held_out)[:OVERLAP_DIALOGUES]
     target = inputs.assets.target.model
     target_logits = lambda ids: target(ids[None].to(inputs.device)).logits[0].cpu()  # noqa: E731
     accepted = overlap(on_host(model), target_logits, dialogues, sampled, markers)

@@ -93,4 +93,5 @@ def finish(job: Job, inputs: TrainInputs, net: BlockNet, settings: Settings, pro
 
 
 def _named(figures: dict[str, float]) -> dict[str, float]:
-    return {f"chain_{name}" if name.startswith(("first", "five")) else name: value for name, value in figures.items()}
+    """Beside those of one forward from every place, which have the bare names."""
+    return {f"chain_{name}" if name.startswith(("tau", "first", "five")) else name: value for name, value in figures.items()}

@@ -80,8 +80,8 @@ class GtoTraining(TrainState):
 
     def numbers_of(self, update: int) -> list[int]:
         """The dialogues of an update, the same for both runs and after a resumption."""
-        generator = np.random.default_rng([self.settings.seed, update])
-        return [int(number) for number in generator.choice(np.asarray(self.training), self.settings.batch, replace=False)]
+        batch = self.settings.batch
+        return data.in_turn(self.training, update * batch, batch, [self.settings.seed])
 
     def step(self, share: float) -> Step:
         """Cross-entropy, and the reward of trees grown from a few prefixes of each dialogue."""

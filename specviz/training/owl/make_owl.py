@@ -49,6 +49,7 @@ class Settings(Schedule):
     minutes: float = 12.0
     decay: float = 0.02
     every: float = 1.0
+    patience: int = 8
     probing: float = 0.15
     batch: int = 24
     fresh: int = 6
@@ -73,19 +74,17 @@ class OwlTraining(TrainState):
         self.net = RecurrentNet(config, embedding, head, inputs.draft_ids).to(inputs.device)
         with torch.no_grad():
             self.net.probe.copy_(embedding[inputs.draft_ids].mean(0))
-        super().__init__(settings, Optimizer({"probe": self.net.probe}), self.net.state_dict())
+        self.windows = owl.Windows(inputs.store.dialogues, inputs.assets.markers, inputs.training)
+        buffers = {"reads": self.windows.reads}
+        super().__init__(settings, Optimizer({"probe": self.net.probe}), self.net.state_dict(), buffers)
         self.decay = 0.0  # of the probe
         self.known: deque[owl.WindowFeatures] = deque()
         self.held_out = inputs.judged_on[:MEASURED]
-        self.visited: dict[int, np.ndarray] = {}
-        """By number, in their order, the dialogues that were learned from in this sitting: which tokens of each, bool [token]."""
-        self.distinct = 0
 
     def begin(self) -> None:
-        """Windows from where a resumed training stopped: another seed rather than skipping."""
+        """A resumed training goes on with what it has not read."""
         self.generator = np.random.default_rng([self.settings.seed, self.progress.updates])
-        inputs = self.inputs
-        self.stream = owl.windows(inputs.store.dialogues, inputs.assets.markers, inputs.training, self.generator)
+        self.stream = self.windows.stream(self.generator)
 
     def enter(self, stage: str) -> None:
         """An optimizer of its own, over all but the probe."""
@@ -115,14 +114,12 @@ class OwlTraining(TrainState):
         if self.progress.stage != DRAFTING:
             return {}
         figures = self.accepted(self.held_out[:SHOWN])
-        # What earlier sittings read is not remembered: after a resumption there are at least so many distinct tokens. The windows
-        # that the linear start is fitted on are in neither count.
-        distinct = max([min(self.distinct, self.progress.tokens), *(one.get("distinct", 0) for one in self.progress.history)])
-        return {"read": float(len(self.visited)), "distinct": float(distinct), "gap": self.gap(figures["tau"], SHOWN), **figures}
+        read = {"read": len(self.windows.visited()), "distinct": self.windows.distinct}
+        return {**read, "gap": self.gap(figures["tau"], SHOWN), **figures}
 
     def gap(self, tau: float, count: int) -> float:
         """How much more than ``tau`` the acceptance length is on as many learned answers of the kinds that are reported."""
-        known = greedy_only(self.inputs.store.dialogues, list(self.visited))[:count]
+        known = greedy_only(self.inputs.store.dialogues, self.windows.visited())[:count]
         return self.accepted(known)["tau"] - tau if known else float("nan")
 
     def accepted(self, numbers: Sequence[int]) -> dict[str, float]:
@@ -144,6 +141,7 @@ class OwlTraining(TrainState):
         self.use_average()
         for _ in range(FITTED // self.settings.fresh):
             self.known.append(self._read())
+            self.progress.tokens += self.known[-1].tokens.numel()
         start(self.net, self.model.base_model.norm.weight.float(), self.known)
         self.enter(DRAFTING)
 
@@ -162,14 +160,7 @@ class OwlTraining(TrainState):
         return Step(value, batch[0].tokens.numel(), dict(zip(parameters, gradients, strict=True)))
 
     def _windows(self, count: int) -> Tensor:
-        windows = []
-        for number, offset, window in islice(self.stream, count):
-            whole = self.visited.setdefault(number, np.zeros(len(self.inputs.store.ids(number)), dtype=bool))
-            read = whole[offset : offset + owl.LENGTH]
-            self.distinct += int((~read).sum())
-            read[:] = True
-            windows.append(window)
-        return torch.from_numpy(np.stack(windows)).to(self.inputs.device)
+        return torch.from_numpy(np.stack(list(islice(self.stream, count)))).to(self.inputs.device)
 
     def _read(self) -> owl.WindowFeatures:
         """Fresh windows, as the target sees them; kept in half precision."""
@@ -217,7 +208,7 @@ def _figures(state: OwlTraining, progress: Progress) -> dict[str, Any]:
     numbers_by_kind = by_kind(state.inputs.store.dialogues, state.held_out)
     figures |= {f"tau, {name}": state.accepted(numbers)["tau"] for name, numbers in numbers_by_kind.items()}
     figures["gap"] = state.gap(figures["tau"], MEASURED)
-    # A dialogue's second window mostly overlaps its first, so that past the first pass not all tokens are distinct ones.
+    # A later window of a dialogue overlaps an earlier one by up to a half, so that not all tokens read are distinct ones.
     figures["curve"] = [
         {"tokens": entry["tokens read"], "distinct": entry["distinct"], "tau": entry["tau"], "gap": entry["gap"]}
         for entry in progress.history

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 from transformers import DynamicCache
 
@@ -29,6 +30,10 @@ EARLIEST = 8
 SHARES = (1.0, 0.6, 0.45, 0.35, 0.3, 0.25)
 """Shares of the starts that go on to each step; those that do weigh more, so that a step counts as if all did."""
 DEPTH_WEIGHT = 0.85
+ANSWERED = 16
+"""So many tokens of a window are the answer's, at least."""
+AT_START = 0.2
+"""Share of the dialogues whose first window is their beginning, where that reaches into the answer."""
 WITHOUT = 0.2
 """Share of the windows in which the probe's state is left out."""
 
@@ -44,22 +49,59 @@ class WindowFeatures:
     places: Tensor
 
 
-def windows(
-    dialogues: Dialogues, markers: Markers, chosen: Sequence[int], generator: np.random.Generator
-) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Endless windows of LENGTH tokens that reach into an answer, each with its dialogue's number and its offset there: one of
-    every dialogue that is long enough before another of any. Raises BadInput where none is."""
-    prefix = np.asarray(markers.prefix, dtype=np.int64)
-    if not any(len(prefix) + len(dialogues.of(number)) >= LENGTH for number in chosen):
-        raise BadInput(f"No dialogue has {LENGTH} tokens: train on longer ones.")
-    while True:
-        for number in generator.permutation(np.asarray(chosen)).tolist():
-            text = np.concatenate((prefix, dialogues.of(number)))
-            answer = len(prefix) + int(dialogues.prompt[number])
-            low, high = max(0, answer - LENGTH + 16), len(text) - LENGTH
-            if high >= low:
-                offset = 0 if low == 0 and generator.random() < 0.2 else int(generator.integers(low, high + 1))
-                yield number, offset, text[offset : offset + LENGTH]
+class Windows:
+    """Windows of LENGTH tokens that reach into an answer, from the ``chosen`` dialogues that are long enough: all their text once
+    before any of it twice, but for what is left in pieces and for overlaps.
+
+    ``reads`` uint8 [text token] counts how often each was read, all dialogues end to end, each behind the prefix.
+    """
+
+    def __init__(self, dialogues: Dialogues, markers: Markers, chosen: Sequence[int]) -> None:
+        """Nothing has been read. Raises BadInput where no dialogue is long enough."""
+        self._dialogues, self._prefix = dialogues, np.asarray(markers.prefix, dtype=np.int64)
+        self._chosen = [number for number in chosen if self._offsets(number)]
+        if not self._chosen:
+            raise BadInput(f"No dialogue has {LENGTH} tokens, {ANSWERED} of them of an answer: train on longer ones.")
+        self.reads = torch.zeros(len(dialogues.tokens) + len(dialogues) * len(self._prefix), dtype=torch.uint8)
+
+    def reads_of(self, number: int) -> np.ndarray:
+        """uint8 [token]: how often each token of this dialogue was read; a view of ``reads``."""
+        first, beyond = (int(self._dialogues.starts[at]) + at * len(self._prefix) for at in (number, number + 1))
+        return self.reads.numpy()[first:beyond]
+
+    @property
+    def distinct(self) -> int:
+        """How many different tokens were read."""
+        return int(torch.count_nonzero(self.reads))
+
+    def visited(self) -> list[int]:
+        """The dialogues that a window was taken from."""
+        return [number for number in self._chosen if self.reads_of(number).any()]
+
+    def stream(self, generator: np.random.Generator) -> Iterator[np.ndarray]:
+        """Endless windows int64 [token], each counted in ``reads`` when it is taken: of every dialogue one before another of any,
+        from where the most is unread. A dialogue without a window of which half is unread is passed over, until none has one."""
+        times = 1
+        while True:
+            found = False
+            for number in generator.permutation(np.asarray(self._chosen)).tolist():
+                reads, offsets = self.reads_of(number), self._offsets(number)
+                unread = sliding_window_view(reads[offsets.start :] < times, LENGTH).sum(1)  # [offset]
+                if unread.max() < LENGTH / 2:
+                    continue
+                offset = offsets[int(generator.choice(np.flatnonzero(unread == unread.max())))]
+                if not reads.any() and 0 in offsets and generator.random() < AT_START:
+                    offset = 0
+                reads[offset : offset + LENGTH] += 1
+                found = True
+                yield np.concatenate((self._prefix, self._dialogues.of(number)))[offset : offset + LENGTH]
+            times += not found
+
+    def _offsets(self, number: int) -> range:
+        """Where in this dialogue a window can begin."""
+        answer = len(self._prefix) + int(self._dialogues.prompt[number])
+        length = len(self._prefix) + len(self._dialogues.of(number))
+        return range(max(0, answer + ANSWERED - LENGTH), length - LENGTH + 1)
 
 
 def some_places(count: int, generator: np.random.Generator, length: int = LENGTH) -> Tensor:

@@ -69,9 +69,14 @@ def test_trainings_from_a_fresh_network_have_rows_of_their_own(weights: Path) ->
     assert report.rows[-1].cells["1 M"] == "2.10" and report.rows[-1].cells["passes"] == "1.0"
 
 
-def test_what_is_kept_of_fresh_trainings_reaches_eight_million_tokens_for_the_heads() -> None:
+def test_what_is_kept_of_fresh_trainings_reaches_eight_million_tokens() -> None:
     kept = learning.fresh_curves()
-    assert all(kept[name][-1].distinct >= 8e6 for name in ("eagle", "eagle3"))
+    assert all(kept[name][-1].distinct >= 8e6 for name in ("eagle", "eagle3", "medusa", "small_draft", "owl"))
+
+
+def test_text_that_is_read_partly_again_while_more_is_read_counts_by_what_is_distinct() -> None:
+    overlapping = [*MILESTONES[:2], Milestone(2.4e6, 2e6, 2.3, 0.2), Milestone(4e6, 2e6, 2.5, 0.2), Milestone(6e6, 4e6, 2.6, 0.2)]
+    assert [learning.at(overlapping, million * 1e6) for million in (1, 2, 3, 4, 8)] == ["2.10", "2.30", "2.45", "2.60", "–"]
 
 
 def test_a_milestone_that_was_asked_for_at_a_mark_counts_though_an_update_late() -> None:

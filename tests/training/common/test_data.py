@@ -15,6 +15,14 @@ from specviz.training.common.dialogues import Dialogue, dialogues_of, packed
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 
+def test_a_training_that_reads_in_turn_visits_all_before_any_twice_wherever_it_begins() -> None:
+    chosen = list(range(100, 107))
+    whole = data.in_turn(chosen, 0, 28, [3])
+    assert all(sorted(whole[at : at + 7]) == chosen for at in range(0, 28, 7)) and whole[:7] != whole[7:14]
+    assert [data.in_turn(chosen, at, 5, [3]) for at in range(9)] == [whole[at : at + 5] for at in range(9)]
+    assert data.in_turn(chosen, 0, 28, [4]) != whole
+
+
 def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
     made = dialogues()
     data.write(tmp_path / "deep" / "d.npz", made)

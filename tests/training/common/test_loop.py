@@ -173,6 +173,15 @@ def test_without_patience_training_goes_on_and_with_it_the_best_weights_stay(tmp
     assert endless.progress.updates == 20
 
 
+def test_milestones_of_a_stage_that_measures_nothing_try_no_patience(tmp_path: Path) -> None:
+    state = Toy(replace(SETTINGS, patience=2), iter([2.0, 1.5, 1.5, *[9.0] * 9]))
+    figures, silent = state.measure, [{}, {}, {}, {}]
+    state.measure = lambda: silent.pop() if silent else figures()  # type: ignore[method-assign]
+    progress = train(state, tmp_path / "c", lambda entry: None)
+    assert [entry.get("tau") for entry in progress.history] == [None] * 4 + [2.0, 1.5, 1.5]
+    assert torch.equal(state.weight, state.measured[0])
+
+
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     loop.write_checkpoint(tmp_path / "c", {"weight.w": torch.ones(5, 5)}, Progress(3))
     with pytest.raises(BadInput, match="delete it, or train without --resume"):

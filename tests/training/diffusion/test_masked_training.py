@@ -167,13 +167,35 @@ def test_the_learned_answers_of_a_milestone_are_the_first_that_were_read(monkeyp
     assert judged == [data.split(told)[1], list(dict.fromkeys(asked))[:8]]
 
 
-def test_the_curve_counts_a_token_that_is_hidden_again_as_no_other_one() -> None:
-    told = dialogues(120)
-    answers = sum(len(told.answer(number)) for number in data.split(told)[0])
+def test_the_curve_counts_answer_tokens_read_and_one_that_is_read_again_as_no_other_one() -> None:
+    told, model = dialogues(120), fresh()
+    training = data.split(told)[0]
+    answers = sum(len(told.answer(number)) for number in training)
+    share = make_masked_lm.asked_share(told, model.draft_ids)
+    stream, hidden, read = data.rows(told, training, MARKERS, 47, probability(0)), 0, 0
+    for seed in range(40):
+        rows = [next(stream) for _ in range(16)]
+        masked = masking.standard(rows, probability(seed))
+        hidden += int((masked.blank & torch.isin(masked.ids, model.draft_ids)).sum())
+        read += sum(int(row.counts.sum()) for row in rows)
+    assert hidden / read == pytest.approx(share, rel=0.02)
     history = [{"hidden": 10.0, "tau": 1.2, "gap": 0.1}, {"hidden": 9.0 * answers, "tau": 1.3, "gap": 0.2}]
-    first, last = make_masked_lm.curve(Progress(history=history), told)
-    assert first == {"tokens": 10.0, "distinct": 10.0, "tau": 1.2, "gap": 0.1}
-    assert last["distinct"] == pytest.approx((1 + masking.LEAST) / 2 * answers) and last["tokens"] == 9.0 * answers
+    first, last = make_masked_lm.curve(Progress(history=history), told, share)
+    assert first == {"tokens": 10.0 / share, "distinct": 10.0 / share, "tau": 1.2, "gap": 0.1}
+    assert last["distinct"] == answers and last["tokens"] == 9.0 * answers / share
+
+
+def test_deer_sees_every_dialogue_before_any_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, asked, settings = dialogues(120), list[int](), replace(SETTINGS, batch=7)
+    training = data.split(told)[0]
+    own = make_deer.example
+    monkeypatch.setattr(make_deer, "example", lambda told, number, *rest: asked.append(number) or own(told, number, *rest))
+    for stage in (FIRST, SECOND):
+        examples = make_deer._examples(told, training, MARKERS, stage, STAGES, settings, 0, 48)
+        while len(asked) < len(training):
+            next(examples)
+        assert sorted(asked[: len(training)]) == sorted(training)
+        asked.clear()
 
 
 def test_a_model_that_starts_from_another_lies_where_that_one_does() -> None:

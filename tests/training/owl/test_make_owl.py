@@ -11,10 +11,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 
 from specviz.drafters.networks.recurrent_net import RecurrentConfig
 from specviz.errors import BadInput
 from specviz.training.common import data
+from specviz.training.common.data import Dialogues
 from specviz.training.common.features import FeatureStore
 from specviz.training.common.loop import train
 from specviz.training.feature.recipes import TrainInputs
@@ -32,6 +34,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     narrow = partial(RecurrentConfig, width=24, entry=24, word=24)
     monkeypatch.setattr(make_owl, "RecurrentConfig", narrow)
     monkeypatch.setattr(owl, "LENGTH", 16)
+    monkeypatch.setattr(owl, "ANSWERED", 4)
     monkeypatch.setattr(owl, "EARLIEST", 2)
     monkeypatch.setattr(owl.some_places, "__defaults__", (16,))
     monkeypatch.setattr(make_owl, "FITTED", 8)
@@ -72,56 +75,73 @@ def test_the_probe_is_taught_alone_and_then_stays() -> None:
     assert state.measure().keys() >= {"tau", "tau_without_probe", "first1"}
 
 
-def test_every_dialogue_is_read_before_any_twice() -> None:
-    state = state_of()
-    state.begin()
-    count = len(state.inputs.training)
-    numbers = [next(state.stream)[0] for _ in range(3 * count)]
-    once = len(set(numbers))
-    assert once > 10, "of those that are long enough"
-    for start in range(0, len(numbers) - once, once):
-        assert len(set(numbers[start : start + once])) == once
+def long_dialogues() -> Dialogues:
+    """Thirty, with answers of 12 to 71 tokens; every token of the file is another one."""
+    starts = np.cumsum([0] + [5 + 12 + 37 * number % 60 for number in range(30)])
+    return Dialogues(100 + np.arange(starts[-1]), starts, np.full(30, 5), np.zeros(30, dtype=np.float32))
 
 
-def test_a_milestone_tells_the_gap_to_learned_answers() -> None:
+def test_every_dialogue_is_visited_before_any_twice_and_unread_text_before_what_was_read() -> None:
+    made = long_dialogues()
+    windows = owl.Windows(made, MARKERS, range(30))
+    stream = windows.stream(np.random.default_rng(0))
+    visits = list[int]()
+    while True:
+        ever = [sliding_window_view(windows.reads_of(number) == 0, owl.LENGTH).sum(1).max() for number in range(30)]
+        distinct, window = windows.distinct, next(stream)
+        visits.append(int(np.searchsorted(made.starts, window[-1] - 100, side="right")) - 1)
+        if windows.distinct - distinct < owl.LENGTH // 2:
+            break
+        assert windows.distinct - distinct == ever[visits[-1]], "from where the most is unread"
+    assert sorted(visits[:30]) == list(range(30))
+    assert max(ever) < owl.LENGTH // 2, "text was read again before all was read"
+
+
+def test_over_many_passes_text_is_read_evenly() -> None:
+    windows = owl.Windows(long_dialogues(), MARKERS, range(30))
+    stream, inner = windows.stream(np.random.default_rng(0)), slice(owl.LENGTH // 2, -owl.LENGTH // 2)
+    for _ in range(2000):
+        next(stream)
+    means = np.array([windows.reads_of(number)[inner].mean() for number in range(30) if len(windows.reads_of(number)) > 40])
+    assert means.std() / means.mean() < 0.1
+
+
+def test_a_milestone_tells_what_was_read_and_the_gap_to_it() -> None:
     state = state_of()
+    own, windows = state.windows.stream, list[np.ndarray]()
+
+    def noted(generator: np.random.Generator) -> Iterator[np.ndarray]:
+        for window in own(generator):
+            windows.append(window)
+            yield window
+
+    state.windows.stream = noted  # type: ignore[method-assign]
     state.begin()
-    state.update(0.0)
-    state.update(0.5)
-    assert set(state.visited) <= set(state.inputs.training) and not set(state.visited) & set(state.held_out)
-    known = [number for number in state.visited if state.inputs.store.dialogues.temperature[number] == 0]
+    for share in (0.0, 0.5, 0.5):
+        state.progress.tokens += state.update(share).tokens
+    visited = state.windows.visited()
+    assert visited and set(visited) <= set(state.inputs.training) and not set(visited) & set(state.held_out)
+    known = [number for number in visited if state.inputs.store.dialogues.temperature[number] == 0]
     figures = state.measure()
-    assert figures["read"] == len(state.visited)
+    assert figures["read"] == len(visited) and figures["distinct"] == np.count_nonzero(state.windows.reads)
     assert figures["gap"] == pytest.approx(state.accepted(known[: make_owl.SHOWN])["tau"] - figures["tau"])
-
-
-def test_a_token_that_a_second_window_reads_again_is_no_other_one() -> None:
-    state = state_of()
-    state.begin()
-    own, reads = state.stream, list[tuple[int, int]]()
-
-    def noted() -> Iterator[tuple[int, int, np.ndarray]]:
-        for number, offset, window in own:
-            assert np.array_equal(window, state.inputs.store.ids(number)[offset : offset + owl.LENGTH])
-            reads.extend((number, offset + place) for place in range(owl.LENGTH))
-            yield number, offset, window
-
-    state.stream = noted()
-    state.update(0.0)
-    for _ in range(30):
-        state.progress.tokens += state.update(0.5).tokens
-    assert state.distinct == len(set(reads)) < len(reads)
-    assert state.measure()["distinct"] == min(state.distinct, state.progress.tokens)
-    state.progress.history.append({"distinct": 1e9})
-    assert state.measure()["distinct"] == 1e9, "what an earlier sitting had read"
 
 
 def test_the_network_learns() -> None:
     state = state_of()
     state.begin()
     state.update(0.0)
-    losses = [state.update(0.2, 0.004).loss for _ in range(30)]
-    assert sum(losses[-5:]) < 0.95 * sum(losses[:5])
+    state.update(0.2, 0.0)
+    parts = [state._read() for _ in range(8)]
+
+    @torch.no_grad()
+    def loss() -> float:
+        return sum(float(owl.loss(state.net, part, torch.Generator().manual_seed(0))) for part in parts)
+
+    before = loss()
+    for _ in range(40):
+        state.update(0.2, 0.02)
+    assert loss() < 0.92 * before
 
 
 @pytest.mark.parametrize(("probing", "stage"), [(0.0, DRAFTING), (1.0, "")])
@@ -131,13 +151,15 @@ def test_either_stage_goes_on_where_it_was_stopped(probing: float, stage: str, t
     progress = train(first, tmp_path / "c.safetensors", lambda entry: None)
     assert progress.updates > 0 and progress.stage == stage
     second = state_of(replace(settings, resume=True))
+    assert not second.windows.distinct
     again = train(second, tmp_path / "c.safetensors", lambda entry: None)
     assert again.updates == progress.updates and second.optimizer.updates == first.optimizer.updates, "its time was over"
+    assert torch.equal(first.windows.reads, second.windows.reads) and second.windows.distinct, "what it has read is remembered"
     for name, value in first.net.named_parameters():
         assert torch.equal(value, dict(second.net.named_parameters())[name]), name
 
 
 def test_dialogues_that_are_all_too_short_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owl, "LENGTH", 500)
-    with pytest.raises(BadInput, match="No dialogue has 500 tokens"):
-        next(owl.windows(dialogues(), MARKERS, [1, 2], np.random.default_rng(0)))
+    with pytest.raises(BadInput, match="No dialogue has 500 tokens, 4 of them of an answer"):
+        owl.Windows(dialogues(), MARKERS, [1, 2])
