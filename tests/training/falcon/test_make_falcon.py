@@ -32,7 +32,7 @@ def test_what_is_written_loads_again_and_its_card_says_what_was_spent(
     path = tmp_path / "falcon.safetensors" if name == "falcon" else plain_blocks.plain_file()
     card = read_weights(path)[1]
     assert "7 updates, 4242 answer tokens" in card["spent"] and card["tokenizer_hash"] == "abc"
-    assert {"first1", "first2", "blind2", "tau", "chain_tau", "chain_tau_per_forward", "chain_first4"} <= set(json.loads(card["metrics"]))
+    assert {"first1", "first2", "blind2", "tau", "chain_tau_per_forward", "chain_first4"} <= set(json.loads(card["metrics"]))
     target = given.assets.target.model
     again = load(path, given.assets.embedding, target.lm_head.weight, torch.float32, torch.device("cpu"))
     seen = given.store.get([3])[0]
