@@ -28,8 +28,9 @@ class Parameters:
     )
     rule: str = choice(
         "without_replacement",
-        ("without_replacement", "match"),
-        "Rejection without replacement, or sample-and-match (equal to the autoregressive run token for token).",
+        ("without_replacement", "match", "rejection"),
+        "When sampling: drawn tokens, with rejection without replacement or with sample-and-match (equal to the autoregressive "
+        "run token for token); or the drafter's likeliest tokens with rejection of point masses.",
     )
 
 
@@ -62,8 +63,9 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.trees.sampled import Sampled
 
     network = parts.drafter_weights("eagle")
-    controller = SingleDrafter(feature_drafter(network, parts.guidance), Sampled(_shape(parameters, parts)))
-    acceptance = Rejection() if parameters.rule == "without_replacement" else Match()
+    builder = Sampled(_shape(parameters, parts), ranked=parameters.rule == "rejection")
+    controller = SingleDrafter(feature_drafter(network, parts.guidance), builder)
+    acceptance = Match() if parameters.rule == "match" else Rejection()
     return Composition(controller, acceptance, network.config.taps, draft_name="eagle")
 
 

@@ -27,6 +27,7 @@ TOKEN_EXACT: list[tuple[str, Values]] = [
 VARIANTS: list[tuple[str, Values]] = [
     ("eagle", {"tree": "published"}),
     ("eagle2", {"depth": 3, "width": 4}),
+    ("eagle", {"tree": "published", "rule": "rejection"}),
     ("eagle2", {**TREE, "rule": "rejection"}),
     ("eagle3", {**TREE, "rule": "rejection"}),
     ("eagle3", TREE),

@@ -47,6 +47,7 @@ GREEDY_STUDIES = (
 """Acceptance by depth, and of whole trees, where agreement with the target is all there is to it."""
 LIKELIEST = {"rule": "match"}
 SAMPLED_STUDIES = (
+    Arm("eagle, likeliest tokens", "eagle", {"rule": "rejection"}),
     Arm("eagle2, 25 nodes, likeliest tokens", "eagle2", {**TREE, **LIKELIEST}),
     Arm("eagle3, 25 nodes, likeliest tokens", "eagle3", {**TREE, **LIKELIEST}),
 )
@@ -63,7 +64,7 @@ LENGTHS = {
 OTHERS = tuple(Arm(name, name) for name in ("owl", "diffuspec", "deer"))
 """Trained drafters that are no part of EAGLE's line."""
 EVERY_KIND = 1.7
-"""Least τ of EAGLE's drafters on the kind they are worst at."""
+"""Least τ of a drafter that has a goal, on the kind it is worst at."""
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
@@ -189,7 +190,7 @@ def _lengths(samples: Samples, labels: Iterable[str] = LENGTHS) -> list[Row]:
         tau_by_kind = samples.by_kind(label, _tau)
         kinds = ", ".join(f"{kind} {tau:.2f}" for kind, tau in tau_by_kind.items())
         rows.append(Row(f"{label}: τ at T = 0", _mean(samples, label, _tau), "tokens", LENGTHS.get(label), detail=kinds))
-        if label in ("eagle", "eagle2, 25 nodes", "eagle3, 25 nodes"):
+        if label in LENGTHS:
             worst = min(tau_by_kind, key=tau_by_kind.__getitem__)
             rows.append(Row(f"{label}: τ of the worst kind", tau_by_kind[worst], "tokens", EVERY_KIND, detail=worst))
     return rows
@@ -200,6 +201,7 @@ def _line_steps(samples: Samples, where: str) -> list[Row]:
     likeliest = ", likeliest tokens" if samples.of("eagle3, 25 nodes, likeliest tokens") else ""
     steps = (
         ("a tree that follows confidence over a fixed one, same drafter", "eagle2, 25 nodes", "eagle"),
+        ("the same of the likeliest tokens", "eagle2, 25 nodes, likeliest tokens", "eagle, likeliest tokens"),
         ("EAGLE-3's drafter over EAGLE's, same kind of tree", "eagle3, 25 nodes", "eagle2, 25 nodes"),
         ("GTO's drafter over EAGLE-3's, same tree", "gto, 25 nodes", f"eagle3, 25 nodes{likeliest}"),
         ("drawn tokens over the likeliest ones, same drafter", "eagle2, 25 nodes", "eagle2, 25 nodes, likeliest tokens"),
