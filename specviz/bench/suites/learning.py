@@ -13,7 +13,7 @@ from pathlib import Path
 
 from specviz.bench.kit.report import Report, Row
 from specviz.drafters.networks.weights import read_weights
-from specviz.figures.learning_curves import Milestone, learning_curves
+from specviz.figures.learning_curves import FROM_FRESH, Milestone, learning_curves
 from specviz.models.drafters.heads import WEIGHTS
 from specviz.models.hub.cache_dir import cache_folder, ensure_folder
 
@@ -28,7 +28,7 @@ FRESH = "first_passes.json"
 def run(report: Report, target: str, methods: Sequence[str]) -> None:
     """A row a drafter whose card holds a curve, and a page with all of them."""
     curves = {path.stem: milestones for path in sorted(WEIGHTS.glob("*.safetensors")) if (milestones := curve_of(path))}
-    curves |= {f"{name}, from fresh": milestones for name, milestones in fresh_curves().items()}
+    curves |= {f"{name}{FROM_FRESH}": milestones for name, milestones in fresh_curves().items()}
     for name, milestones in curves.items():
         report.add(row(name, milestones))
     if curves:

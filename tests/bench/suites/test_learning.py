@@ -61,6 +61,14 @@ def test_later_passes_are_told_apart_in_the_drawing() -> None:
     assert "<b>" not in line.hovertext[0] and "1.50 million distinct" in line.hovertext[2]
 
 
+def test_a_training_from_a_fresh_network_has_its_drafters_look_but_dashed() -> None:
+    names = ["one", "two", "two, from fresh", "three, from fresh"]
+    own, other, fresh, alone = learning_curves(dict.fromkeys(names, MILESTONES)).data
+    assert fresh.line.color == other.line.color != own.line.color and fresh.marker.symbol == other.marker.symbol
+    assert (other.line.dash, fresh.line.dash) == ("solid", "dash")
+    assert alone.line.color not in (own.line.color, other.line.color)
+
+
 def test_trainings_from_a_fresh_network_have_rows_of_their_own(weights: Path) -> None:
     (weights / learning.FRESH).write_text(json.dumps({"good": CURVE[:2]}))
     report = Report("learning", {}, say=lambda line: None)
