@@ -33,7 +33,7 @@ def learning_curves(curves: Mapping[str, Sequence[Milestone]], theme: str = "lig
     """A line a drafter. Filled marks are milestones at which all text had been read once at most: there more data and more
     training are one. Open marks come after some of it was read again. A milestone without ``tokens`` has no place."""
     look = theme_of(theme)
-    subtitle = "on held-out answers; filled: all text read at most once, open: some of it again; dashed: began with a new network"
+    subtitle = "on held-out answers; filled: all text read at most once, open: some of it again; dashed: made for the curve"
     fig = figure(look, "Learning curves of the drafters", subtitle, width=_WIDTH, height=_HEIGHT)
     drafters = list(dict.fromkeys(name.removesuffix(FROM_FRESH) for name in curves))
     for name, milestones in curves.items():

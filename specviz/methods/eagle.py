@@ -19,7 +19,7 @@ PUBLISHED = ((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,))
 
 @dataclass(frozen=True)
 class Parameters:
-    """Which tree, and who judges it when tokens are sampled. At temperature 0 both rules are greedy matching."""
+    """Which tree, and who judges it when tokens are sampled. At temperature 0 all rules are greedy matching."""
 
     tree: str = choice(
         "published",

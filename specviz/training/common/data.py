@@ -219,7 +219,7 @@ def in_turn(chosen: Sequence[int], start: int, count: int, seed: Sequence[int]) 
     """The numbers at places ``start`` to ``start + count`` of endless passes over ``chosen``, each in an order of its own: every
     one before any a second time, wherever one begins to read."""
     places, size = range(start, start + count), len(chosen)
-    orders = {turn: np.random.default_rng([*seed, turn]).permutation(size) for turn in {place // size for place in places}}
+    orders = {turn: np.random.default_rng([*seed, turn, size]).permutation(size) for turn in {place // size for place in places}}
     return [int(chosen[orders[place // size][place % size]]) for place in places]
 
 

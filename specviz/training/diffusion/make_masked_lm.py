@@ -126,7 +126,8 @@ def asked_share(dialogues: data.Dialogues, draft_ids: torch.Tensor) -> float:
 
 
 def curve(progress: Progress, dialogues: data.Dialogues, share: float) -> list[dict[str, float]]:
-    """Milestones by answer tokens read, of which a ``share`` was asked for: in the first pass all of them are distinct."""
+    """Milestones by answer tokens read, of which a ``share`` was asked for: in the first pass, where it is not broken off, all
+    of them are distinct."""
     once = sum(len(dialogues.answer(number)) for number in data.split(dialogues)[0])
     read = [entry["hidden"] / share for entry in progress.history]
     return [

@@ -50,8 +50,8 @@ class WindowFeatures:
 
 
 class Windows:
-    """Windows of LENGTH tokens that reach into an answer, from the ``chosen`` dialogues that are long enough: all their text once
-    before any of it twice, but for what is left in pieces and for overlaps.
+    """Windows of LENGTH tokens that reach into an answer, from the ``chosen`` dialogues that are long enough: all that windows
+    can hold once before any of it twice, but for what is left in pieces and for overlaps.
 
     ``reads`` uint8 [text token] counts how often each was read, all dialogues end to end, each behind the prefix.
     """
@@ -80,11 +80,14 @@ class Windows:
 
     def stream(self, generator: np.random.Generator) -> Iterator[np.ndarray]:
         """Endless windows int64 [token], each counted in ``reads`` when it is taken: of every dialogue one before another of any,
-        from where the most is unread. A dialogue without a window of which half is unread is passed over, until none has one."""
+        also where a training goes on, and from where the most is unread. A dialogue without a window of which half is unread
+        is passed over, until none has one."""
         times = 1
         while True:
             found = False
-            for number in generator.permutation(np.asarray(self._chosen)).tolist():
+            seen = set(self.visited())
+            unseen = [number for number in self._chosen if number not in seen]
+            for number in generator.permutation(np.asarray(unseen or self._chosen)).tolist():
                 reads, offsets = self.reads_of(number), self._offsets(number)
                 unread = sliding_window_view(reads[offsets.start :] < times, LENGTH).sum(1)  # [offset]
                 if unread.max() < LENGTH / 2:

@@ -97,6 +97,19 @@ def test_every_dialogue_is_visited_before_any_twice_and_unread_text_before_what_
     assert max(ever) < owl.LENGTH // 2, "text was read again before all was read"
 
 
+def test_a_training_that_goes_on_visits_what_it_has_not_seen_first() -> None:
+    made = long_dialogues()
+    first, second = (owl.Windows(made, MARKERS, range(30)) for _ in range(2))
+    stream = first.stream(np.random.default_rng(0))
+    for _ in range(20):
+        next(stream)
+    second.reads.copy_(first.reads)
+    stream = second.stream(np.random.default_rng(1))
+    for _ in range(10):
+        next(stream)
+    assert len(first.visited()) == 20 and len(second.visited()) == 30
+
+
 def test_over_many_passes_text_is_read_evenly() -> None:
     windows = owl.Windows(long_dialogues(), MARKERS, range(30))
     stream, inner = windows.stream(np.random.default_rng(0)), slice(owl.LENGTH // 2, -owl.LENGTH // 2)
@@ -118,13 +131,17 @@ def test_a_milestone_tells_what_was_read_and_the_gap_to_it() -> None:
     state.windows.stream = noted  # type: ignore[method-assign]
     state.begin()
     for share in (0.0, 0.5, 0.5):
-        state.progress.tokens += state.update(share).tokens
+        state.update(share)
+    assert state.progress.tokens == sum(len(window) for window in windows), "those of the linear start among them"
     visited = state.windows.visited()
     assert visited and set(visited) <= set(state.inputs.training) and not set(visited) & set(state.held_out)
     known = [number for number in visited if state.inputs.store.dialogues.temperature[number] == 0]
     figures = state.measure()
-    assert figures["read"] == len(visited) and figures["distinct"] == np.count_nonzero(state.windows.reads)
+    assert figures["read"] == len(visited) == len(windows) and figures["distinct"] == state.progress.tokens
     assert figures["gap"] == pytest.approx(state.accepted(known[: make_owl.SHOWN])["tau"] - figures["tau"])
+    for _ in range(20):
+        state.update(0.6)
+    assert state.measure()["distinct"] < state.progress.tokens == sum(len(window) for window in windows)
 
 
 def test_the_network_learns() -> None:
