@@ -83,12 +83,12 @@ def test_drawn_trees_are_judged_without_replacement_and_tell_of_overlap() -> Non
 def test_the_fixed_tree_of_likeliest_tokens_is_judged_as_point_masses() -> None:
     target = tiny_target()
     drawn, likeliest = (
-        [decode(target, compose("eagle", {"tree": "published", "rule": rule}, target, WARM), PROMPT, 60, WARM, 7) for _ in (0, 1)]
+        decode(target, compose("eagle", {"tree": "published", "rule": rule}, target, WARM), PROMPT, 60, WARM, 7)
         for rule in ("without_replacement", "rejection")
     )
-    assert not any(note.type == "overlap" for step in likeliest[0].steps for note in step.notes)
-    assert any(note.type == "overlap" for step in drawn[0].steps for note in step.notes)
-    for step in likeliest[0].steps:
+    assert not any(note.type == "overlap" for step in likeliest.steps for note in step.notes)
+    assert any(note.type == "overlap" for step in drawn.steps for note in step.notes)
+    for step in likeliest.steps:
         siblings: dict[int, list[float]] = {}
         for node in step.nodes[1:]:
             assert node.q is not None and node.parent is not None

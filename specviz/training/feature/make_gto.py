@@ -28,7 +28,6 @@ from specviz.training.feature.recipes import read_all
 from specviz.training.feature.tree_reward import Size, Tree, grown, worth
 from specviz.training.registry import WEIGHTS, Job
 
-ENOUGH = 256
 REPORTED_EVERY = 10
 STRIDE = 5
 MEASURED = 40
@@ -77,7 +76,7 @@ class GtoTraining(TrainState):
         self.change.put()
 
     def numbers_of(self, update: int) -> list[int]:
-        """The dialogues of an update, the same for both runs."""
+        """The dialogues of an update, the same for both runs and after a resumption."""
         batch = self.settings.batch
         return data.in_turn(self.training, update * batch, batch, [self.settings.seed])
 
@@ -235,8 +234,7 @@ def settings_for(device: torch.device, job: Job) -> Settings:
 
 
 def prepare(assets: TargetAssets, dialogues: data.Dialogues, settings: Settings) -> tuple[GtoTraining, list[int]]:
-    """The rewarded training, and the held-out dialogues with greedy answers that everything is measured on. Dialogues whose
-    features are at hand are learned from, if they suffice."""
+    """The rewarded training, and the held-out dialogues with greedy answers that everything is measured on."""
     loaded = assets.target
     target = TextTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), "eager")
     shipped = load_heads(START, None, loaded, target)
@@ -244,13 +242,10 @@ def prepare(assets: TargetAssets, dialogues: data.Dialogues, settings: Settings)
     training, held_out = data.split(dialogues)
     _, unread = data.set_apart(dialogues, training)
     store = store_for(loaded.model, loaded.name, dialogues, assets.markers)
-    known = [number for number in unread if store.has(number)]
     ids = torch.arange(target.vocab_size, device=target.device) if net.draft_ids is None else net.draft_ids
     arena = Arena(net, before, target, data.places_in(ids, target.vocab_size))
     change = LowRank(net, settings.rank, settings.seed)
-    return GtoTraining(arena, change, store, known if len(known) >= ENOUGH else unread, settings), data.greedy_only(
-        store.dialogues, held_out
-    )[:MEASURED]
+    return GtoTraining(arena, change, store, unread, settings), data.greedy_only(store.dialogues, held_out)[:MEASURED]
 
 
 def control_of(state: GtoTraining) -> dict[str, Tensor]:

@@ -85,8 +85,7 @@ class Windows:
         times = 1
         while True:
             found = False
-            seen = set(self.visited())
-            unseen = [number for number in self._chosen if number not in seen]
+            unseen = [number for number in self._chosen if not self.reads_of(number).any()]
             for number in generator.permutation(np.asarray(unseen or self._chosen)).tolist():
                 reads, offsets = self.reads_of(number), self._offsets(number)
                 unread = sliding_window_view(reads[offsets.start :] < times, LENGTH).sum(1)  # [offset]
