@@ -15,7 +15,7 @@ from specviz.figures.canvas import PILL, Canvas, Line, drawn, text_width
 from specviz.figures.theme import SMALL, TEXT, count, escape, number, show_whitespace, theme_of
 from specviz.figures.verdicts import BONUS, JUDGED
 from specviz.palette import LABELS
-from specviz.trace.schema import PRUNED, Node, Step
+from specviz.trace.schema import MAX_PRUNED, PRUNED, Node, Step
 
 ROOMY = 40
 """Up to so many nodes the labels are larger and judged nodes carry their numbers in print."""
@@ -50,10 +50,15 @@ def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figur
     roomy = len(leaves) <= ROOMY
     canvas = Canvas(theme_of(theme), TEXT if roomy else SMALL)
     width, height = _draw(canvas, leaves, roomy)
-    drafted = len(step.nodes) - 1
-    folded = sum(leaf.hidden for leaf in leaves)
+    carried = sum(node.status == PRUNED for node in step.nodes)
+    unseen = step.pruned - carried
+    drafted = len(step.nodes) - 1 + unseen
+    tokens = count(drafted, "drafted token")
+    if step.considered is None and carried >= MAX_PRUNED:
+        tokens = f"{drafted} or more drafted tokens"
+    folded = sum(leaf.hidden for leaf in leaves) + unseen
     within = "" if step.accepted == len(step.path) else f", {step.accepted} of them before the end"
-    title = f"Step {step.index + 1} · {count(drafted, 'drafted token')}, {len(step.path)} accepted{within}"
+    title = f"Step {step.index + 1} · {tokens}, {len(step.path)} accepted{within}"
     if not drafted:
         title = f"Step {step.index + 1} · the drafter proposed nothing"
     emitted_text = show_whitespace("".join(step.pieces), 60)

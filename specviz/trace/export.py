@@ -44,7 +44,7 @@ DEFINITIONS = (
     "without a draft are left out; a drafted token is a tree node that the target scored; mean_acceptance_length is "
     "1 + num_accepted_draft_tokens / num_spec_steps; num_spec_tokens and the keys of "
     "acceptance_histogram_by_draft_length count depths, which for a chain is the same as tokens. The other fields are "
-    "this app's own and count every step: per_step_nodes has pruned nodes too."
+    "this app's own and count every step: per_step_nodes has pruned candidates too."
 )
 
 
@@ -93,7 +93,7 @@ def summary(trace: Trace) -> dict[str, Any]:
     end = trace.end
     outcome = ("unfinished", 0) if end is None else (end.reason, end.prefill_ns, end.baseline, end.capture_ns)
     trees = {
-        "per_step_nodes": [len(step.nodes) - 1 for step in trace.steps],
+        "per_step_nodes": [step.verified + step.pruned for step in trace.steps],
         "per_step_depth": [_deepest(step) for step in trace.steps],
         "per_step_emitted": [len(step.emitted) for step in trace.steps],
     }

@@ -14,6 +14,8 @@ SCHEMA_VERSION = 1
 MAX_STEPS = 20_000
 MAX_NODES = 2048
 """Nodes of one step, the root and the pruned ones included."""
+MAX_PRUNED = 96
+"""Pruned nodes that travel with a step, the best of them; a note of its growth counts them all."""
 MAX_TEXT = 4096
 """Characters of one token's text, and of any text and key inside free JSON."""
 EXACT = 2**53 - 1
@@ -210,6 +212,18 @@ class Step:
         """Drafted tokens that entered the output; bonus, tokens drawn again and tokens cut off are not counted."""
         emitted_path = self.path[: len(self.emitted)]
         return sum(self.nodes[number].status != RESAMPLED for number in emitted_path)
+
+    @property
+    def pruned(self) -> int:
+        """Candidates cut before the target's pass, of which the best travel as nodes; a note of the growth counts all."""
+        carried = sum(node.status == PRUNED for node in self.nodes)
+        return max(carried, (self.considered or 0) - (len(self.nodes) - 1 - carried))
+
+    @property
+    def considered(self) -> int | None:
+        """Drafted candidates as a note of the growth counts them; None without one."""
+        counts = [count for note in self.notes if isinstance(count := note.data.get("considered"), int)]
+        return max(counts, default=None)
 
     @property
     def overruled(self) -> bool:

@@ -23,11 +23,8 @@ from specviz.engine.interfaces import Context, Draft, Pick
 from specviz.engine.tiers import padded_width
 from specviz.engine.tree import DraftTree
 from specviz.trace.notes.drafts import GrowthNote, TreeDepth
-from specviz.trace.schema import Note
+from specviz.trace.schema import MAX_PRUNED, Note
 from specviz.trees.levels import Levels, NoFurther, levels_of, tell_places
-
-SHOWN = 96
-"""So many candidates that were not kept travel with a draft, for the screen."""
 
 WORTHLESS = math.log(1e-3)
 """A node less likely than this pays nowhere: no row of a pass is so cheap."""
@@ -168,7 +165,7 @@ class _Candidates:
         best others. Parents are never missing, since only beams have children.
         """
         beam = {node for nodes in self.beams for node in nodes}
-        return sorted(sorted(left, key=lambda node: node not in beam)[:SHOWN])
+        return sorted(sorted(left, key=lambda node: node not in beam)[:MAX_PRUNED])
 
 
 @dataclass(frozen=True)

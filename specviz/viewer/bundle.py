@@ -14,6 +14,7 @@ from specviz import palette
 from specviz.palette import Theme
 from specviz.trace.lengths import LengthCurves, measured
 from specviz.trace.replay import embedded
+from specviz.trace.schema import MAX_PRUNED
 from specviz.viewer import modules
 
 HERE = Path(__file__).parent
@@ -88,6 +89,7 @@ def _generated(lengths: Sequence[LengthCurves]) -> str:
         "MEASURED": embedded(_compact([asdict(curves) for curves in lengths])),
         "LABELS": _compact(palette.LABELS),
         "LEGEND": _compact(palette.LEGEND),
+        "MAX_PRUNED": str(MAX_PRUNED),
         "CSS": json.dumps(style(), ensure_ascii=False),
     }
     return "".join(f"export const {name} = {value};\n" for name, value in known.items())

@@ -142,8 +142,10 @@ class Watch(TorchDispatchMode):
         self.timing(composition.acceptance, "judge")
         self._run = Decoding(target, composition, prompt, WARM, Noise(7), 20, Recorder(Letters(), level))
         with self:
-            for _ in self._run.steps():
-                pass
+            for step in self._run.steps():
+                assert not step.pruned or step.considered is not None, (
+                    "what was pruned is counted whole, not as far as it travels"
+                )
         assert self._run.outcome.reason in ("budget", "eos"), self._run.outcome.message
         return self._run.outcome.output_ids
 

@@ -121,7 +121,7 @@ def test_the_summary_has_the_tree_fields_beside_them() -> None:
     trace = sample_trace()
     found = export.summary(trace)
     assert {name: found[name] for name in trace.end.metrics} == trace.end.metrics
-    assert found["per_step_nodes"] == [len(step.nodes) - 1 for step in trace.steps]
+    assert found["per_step_nodes"] == [step.verified + step.pruned for step in trace.steps]
     assert found["run"]["method"] == "token_recycling" and "prompt" not in found["run"]
     json.dumps(found, allow_nan=False)
 

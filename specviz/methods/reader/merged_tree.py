@@ -17,11 +17,10 @@ from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.reader.estimates import Estimates
 from specviz.trace.notes.drafts import Graft, MergedTreeNote
-from specviz.trace.schema import Note
+from specviz.trace.schema import MAX_PRUNED, Note
 from specviz.trees.dynamic import SizePolicy
 
 DRAFTER = "drafter"
-SHOWN = 96
 LARGEST = 255
 # Probability that the one known successor is right by the length of the match before it, in powers of two, in the text
 # itself and elsewhere: as measured on the calibration prompts, and only where an estimate starts.
@@ -231,7 +230,7 @@ class Merged:
     ) -> Draft:
         """The kept nodes as a tree, the best of the others as pruned ones numbered after them."""
         nodes, place = [0], {0: 0}
-        for node in [*kept_nodes, *pruned_nodes[:SHOWN]] if context.record_notes else kept_nodes:
+        for node in [*kept_nodes, *pruned_nodes[:MAX_PRUNED]] if context.record_notes else kept_nodes:
             place[node] = len(nodes)
             nodes.append(node)
         leaves = [merging.leaves[node] for node in nodes]

@@ -12,9 +12,15 @@ export function legendStatuses(trace) {
   return Object.keys(LEGEND).filter((status) => statuses.has(status));
 }
 
+/** "258 pruned": all that was cut before the pass. */
+export const pruned = ({ counts }) => `${counts.cut}${counts.more} pruned`;
+
+/** "264", or as many "or more": all that was drafted. */
+export const drafted = ({ counts }) => counts.drafted + counts.more;
+
 /** "4 of 24 accepted": of the drafted nodes that the target has scored. */
 export function tally(step) {
-  const sent = step.nodes.length - 1 - step.counts.pruned;
+  const { sent } = step.counts;
   if (!sent) return "nothing drafted";
   return step.veiled ? `${sent} drafted, not judged yet` : `${step.counts.kept} of ${sent} accepted`;
 }

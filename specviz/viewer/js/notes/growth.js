@@ -20,8 +20,7 @@ function read(note, step) {
   const cut = sent.length ? Math.min(...sent.map((node) => value[node.id])) : 0;
   const levels = Math.max(1, ...marks.map((node) => node.depth));
   const lowest = Math.min(-1, ...marks.map((node) => value[node.id] || 0));
-  const considered = coerce.number(note.considered) || marks.length - 1;
-  return { value, beams, marks, sent, cut, levels, lowest, considered, chosen: chosen(note.depth) };
+  return { value, beams, marks, sent, cut, levels, lowest, chosen: chosen(note.depth) };
 }
 
 /** Why trees are as deep as they are, where no depth was stated. */
@@ -47,12 +46,12 @@ function moments(data, step) {
 }
 
 function sentence(data, step, moment) {
-  const { beams, marks, sent, considered, levels } = data;
-  const dropped = considered - sent.length;
+  const { beams, marks, sent, levels } = data;
+  const dropped = step.counts.cut;
   if (moment.key === "rerank") {
     return (
-      `All ${considered} candidates compete by the probability of their whole path. The best ${sent.length} lie above ` +
-      `the line and go to the target; ${format.count(dropped, "candidate")} ${dropped === 1 ? "is" : "are"} pruned.${data.chosen}`
+      `All ${labels.drafted(step)} candidates compete by the probability of their whole path. The best ${step.counts.sent} lie above ` +
+      `the line and go to the target; ${dropped}${step.counts.more} ${dropped === 1 ? "candidate is" : "candidates are"} pruned.${data.chosen}`
     );
   }
   if (moment.key === "verdict") {

@@ -2,6 +2,7 @@
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
+import * as labels from "../kit/labels.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 import { box, text } from "../kit/svgKit.js";
@@ -55,7 +56,7 @@ function draw(note, step, stage) {
   const sent = (coerce.number(note.kept) || 1) - 1;
   const longest = coerce.list(note.grafts).sort((a, b) => b.matched - a.matched)[0];
   const summary =
-    `${format.count(sent, "node")} of ${coerce.number(note.considered) || sent} went to the target: the best by the probability of ` +
+    `${format.count(sent, "node")} of ${labels.drafted(step)} went to the target: the best by the probability of ` +
     `their whole path. Expected ${format.probability(coerce.number(note.expected))} tokens` +
     (step.veiled ? "." : `, got ${step.emitted.length}.`);
   const graft = longest

@@ -4,6 +4,7 @@
 // The order within a phase is the step's own: levels of the draft, the target's one pass, verdicts as the rule walks the tree.
 import * as coerce from "../kit/coerce.js";
 import { count } from "../kit/format.js";
+import * as labels from "../kit/labels.js";
 
 const TEACHING = { draft: 34, verify: 18, judge: 26, commit: 22 }; // percent of the motion
 const LEAST = 0.1; // of the motion: a shorter phase is over before it is understood
@@ -18,7 +19,7 @@ export function of(step) {
 
 function plan(step) {
   const depths = step.nodes.slice(1).map((node) => node.depth);
-  const motion = { levels: Math.max(0, ...depths), order: verdicts(step), sent: depths.length - step.counts.pruned };
+  const motion = { levels: Math.max(0, ...depths), order: verdicts(step), sent: step.counts.sent };
   Object.assign(motion, phases(step, motion));
   const span = Object.fromEntries(motion.phases.map(({ name, from, to }) => [name, { from, to, long: to - from }]));
   motion.moments = [];
@@ -159,7 +160,7 @@ export const pace = ({ levels, order }) => Math.min(10000, Math.max(4000, 2600 +
 export function label(step, motion, moment) {
   const { phase, level, verdict } = motion.moments[moment];
   if (phase === "draft") return `Drafting, level ${level} of ${motion.levels}`;
-  if (phase === "prune") return `Pruning: ${motion.sent} of ${step.counts.drafted} are sent to the target`;
+  if (phase === "prune") return `Pruning: ${motion.sent} of ${labels.drafted(step)} are sent to the target`;
   if (phase === "verify") return motion.sent ? `Verifying: one pass over ${count(motion.sent, "node")}` : "Verifying: one pass, no draft";
   if (phase === "judge") return `Judging, verdict ${verdict} of ${motion.order.length}`;
   return `Committed: ${count(step.emitted.length, "token")}`;

@@ -2,6 +2,7 @@
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
+import * as labels from "../kit/labels.js";
 import * as lanes from "./lanes.js";
 import { palette } from "./lanes.js";
 import { PHASES } from "./parseStep.js";
@@ -254,7 +255,7 @@ export class Overview {
     const times = PHASES.map((name, place) => `${name} ${format.time(step.times[place])}`);
     return [
       `step ${index + 1} · ${format.time(step.total)}`,
-      `${format.count(step.counts.kept, "token")} kept of ${step.counts.drafted} drafted${step.bonus ? ", and a bonus" : ""}`,
+      `${format.count(step.counts.kept, "token")} kept of ${labels.drafted(step)} drafted${step.bonus ? ", and a bonus" : ""}`,
       times.slice(0, 2).join(" · "),
       times.slice(2).join(" · "),
     ];

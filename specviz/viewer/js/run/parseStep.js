@@ -1,5 +1,6 @@
 // Reads one wire line of kind "step" into what the panels need; refuses a line that breaks the format.
 import { list, number, text } from "../kit/coerce.js";
+import { MAX_PRUNED } from "../generated.js";
 
 export const STATUSES = ["root", "accepted", "relaxed", "rejected", "skipped", "pruned", "resampled"];
 export const JUDGED = new Set(["accepted", "relaxed", "rejected", "resampled"]);
@@ -62,7 +63,12 @@ function origins(step) {
 function counts(step) {
   const counted = Object.fromEntries(STATUSES.map((status) => [status, 0]));
   for (const entry of step.nodes) counted[entry.status] += 1;
-  counted.drafted = step.nodes.length - 1;
+  // Of what was pruned only the best travel as nodes; a note of the growth counts all candidates. Old files may lack it.
+  const considered = Math.max(0, ...step.notes.map((note) => number(note.considered) || 0));
+  counted.sent = step.nodes.length - 1 - counted.pruned;
+  counted.cut = Math.max(counted.pruned, considered - counted.sent);
+  counted.more = !considered && counted.pruned >= MAX_PRUNED ? " or more" : "";
+  counted.drafted = counted.sent + counted.cut;
   const written = step.path.slice(0, step.emitted.length);
   counted.kept = written.filter((id) => step.nodes[id].status !== "resampled").length;
   return counted;

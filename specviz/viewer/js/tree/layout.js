@@ -3,6 +3,7 @@
 // Text never shrinks below 11 px. When room is short, nodes that were not verified lose size first (small boxes, then dots), then
 // the deepest of them hide behind counts, then the drawing grows past its frame and scrolls. What is deep and narrow is cut
 // into bands. A step's accepted path runs straight, so the eye reads it as one line.
+import * as labels from "../kit/labels.js";
 import { FAILED, JUDGED } from "../run/parseStep.js";
 import * as bands from "./bands.js";
 import { edges } from "./edges.js";
@@ -34,11 +35,9 @@ export function choose(step, limit = LIMIT, opened = new Set(), fold = false) {
     if (visible.has(node.parent)) visible.add(node.id);
   }
   const drawing = assemble(step, visible, limit, fold);
-  const { pruned } = step.counts;
-  if (fold && pruned) {
-    const count = { text: `${pruned} pruned`, status: "chip", parent: 0 };
-    drawing.root.children.push(addItem(drawing.items, PRUNED_CHIP, "chip", count, drawing.root, pruned));
-  }
+  const { pruned, cut } = step.counts;
+  if (fold && pruned) addPruned(drawing, labels.pruned(step), cut);
+  else if (cut > pruned) addPruned(drawing, `${cut - pruned} more pruned`, cut - pruned);
   return drawing;
 }
 
@@ -71,6 +70,11 @@ function assemble(step, visible, limit, fold) {
   };
   const root = add(0, -1);
   return { root, items };
+}
+
+/** A count at the root of what was pruned and is not drawn. */
+function addPruned({ root, items }, text, hidden) {
+  root.children.push(addItem(items, PRUNED_CHIP, "chip", { text, status: "chip", parent: 0 }, root, hidden));
 }
 
 function addItem(items, id, kind, node, parent, hidden = 0) {

@@ -1,6 +1,7 @@
 // The phases of a step that moves, in a teacher's words, and by what scale its clock goes.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
+import * as labels from "../kit/labels.js";
 import * as motion from "../run/motion.js";
 import * as rules from "./rules.js";
 
@@ -9,12 +10,15 @@ const tokens = (number) => format.count(number, "token");
 
 const SENTENCES = {
   draft: (step, { levels }, { level }) => {
-    const upto = step.nodes.filter((node) => node.id && node.depth <= level).length;
+    const { cut, pruned } = step.counts;
+    const upto = cut > pruned ? null : step.nodes.filter((node) => node.id && node.depth <= level).length;
+    // Of which level the candidates are that do not travel is not in the record.
+    const many = level === levels ? `${labels.drafted(step)} tokens in all` : upto === null ? `level ${level} of ${levels}` : `${tokens(upto)} so far`;
     const how = levels > 1 ? "one level after the other" : "one token ahead";
-    const cut = step.counts.pruned ? " What will be pruned may be left out of the drawing." : "";
-    return `The drafter guesses, ${how}: ${tokens(upto)} so far. Nothing of it is in the output yet.${cut}`;
+    const left = cut ? " What will be pruned may be left out of the drawing." : "";
+    return `The drafter guesses, ${how}: ${many}. Nothing of it is in the output yet.${left}`;
   },
-  prune: (step, { sent }) => `Guesses with too little probability are cut. ${sent} of ${tokens(step.counts.drafted)} are sent to the target.`,
+  prune: (step, { sent }) => `Guesses with too little probability are cut. ${sent} of ${labels.drafted(step)} tokens are sent to the target.`,
   verify: (step, { sent }) =>
     sent
       ? `The target reads ${sent === 1 ? "the one guess" : `all ${sent} guesses`} in one forward pass, left to right and all at once. At each it says how probable that token is: p.`

@@ -43,7 +43,7 @@ export class Roving {
   /** What a count in the tree stands for. */
   static count(item) {
     return item.id === PRUNED_CHIP
-      ? `${item.hidden} pruned before the pass`
+      ? `${item.node.text} before the pass`
       : `${item.hidden} more drafted tokens`;
   }
 
