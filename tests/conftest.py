@@ -52,17 +52,31 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("fast" if "not slow" in config.getoption("markexpr") else "full")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave ``spread(n)`` cases of a function in the fast lane, evenly over all of them, and mark the others slow.
+
+    The steps shift by one, so that stacked parameters do not always meet in the same pairs. In CI a test that waits on a
+    browser, on a machine that others use too, has a second chance; no other test has.
+    """
+    functions: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        if os.environ.get("CI") and item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+        if item.get_closest_marker("spread"):
+            functions.setdefault((str(item.path), item.nodeid.split("[")[0]), []).append(item)
+    for cases in functions.values():
+        (count,) = cases[0].get_closest_marker("spread").args
+        fast = {(number * len(cases) // count + number) % len(cases) for number in range(count)}
+        for number, item in enumerate(cases):
+            if number not in fast:
+                item.add_marker(pytest.mark.slow)
+
+
 def pytest_collection_finish() -> None:
     """Collect garbage from here on, but not among what importing left: whatever loads a model collects a few times."""
     gc.freeze()
     gc.enable()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In CI a test that waits on a browser, on a machine that others use too, has a second chance; no other test has."""
-    for item in items if os.environ.get("CI") else ():
-        if item.get_closest_marker("browser"):
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def refuse(reason: str) -> None:

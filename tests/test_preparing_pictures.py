@@ -230,6 +230,7 @@ def own_shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "_SHELF", load.ModelCache(3))
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_language_model_that_the_user_names_drafts_without_the_picture(
     tiny: Any, own_shelf: None, tmp_path: Path, temperature: float

@@ -142,6 +142,7 @@ def test_the_published_codes_residual_breaks_that_bound() -> None:
     assert apart(certain(Relaxed(near, Limit(delta=0.2), 2), p, [0]), p) <= 0.2
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("factor", [1.2, 2.0])
 def test_sampled_candidates_stay_within_both_bounds(factor: float) -> None:
     for near, p, q in worlds(300, 16):
@@ -178,6 +179,7 @@ def coarse_worlds(count: int, codes: int = 5) -> Iterator[tuple[torch.Tensor, nu
         yield near, p / p.sum(), q / q.sum()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("many", "count"), [(1, 300), (2, 300), (3, 60), pytest.param(4, 30, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("factor", [1.5, pytest.param(2.0, marks=pytest.mark.slow)])
 def test_siblings_without_replacement_stay_within_the_bound_of_one(factor: float, many: int, count: int) -> None:
@@ -199,6 +201,7 @@ def test_with_the_published_codes_residual_siblings_leave_that_bound() -> None:
     assert max(found) > 1.6
 
 
+@pytest.mark.slow
 def test_under_delta_sampled_candidates_stay_as_near_as_the_drafter_is_but_may_pass_delta() -> None:
     beyond = 0
     for near, p, q in worlds(300, 16):

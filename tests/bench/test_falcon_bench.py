@@ -55,6 +55,7 @@ def reported(bench: TinyBench, temperature: float = 0.0) -> dict[str, Any]:
     return {row.name: row for row in report.rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_control_that_is_the_same_network_compares_as_equal(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(falcon, "load_plain", lambda target: block_net(target))
@@ -64,6 +65,7 @@ def test_a_control_that_is_the_same_network_compares_as_equal(temperature: float
     assert "more on 0, less on 0 of 3 prompts" in glancing[0].detail
 
 
+@pytest.mark.slow
 def test_another_control_compares_as_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(falcon, "load_plain", lambda target: block_net(target, seed=9))
     assert any(row.value not in (1.0, None) for name, row in reported(TinyBench()).items() if "glancing" in name)
@@ -79,6 +81,7 @@ def test_half_as_many_forwards_for_as_many_levels(monkeypatch: pytest.MonkeyPatc
     assert found["falcon"].forwards == 2 * steps["falcon"]
 
 
+@pytest.mark.slow
 def test_what_is_not_at_hand_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(target: object) -> None:
         raise ModelUnavailable("make it with train falcon_plain")

@@ -64,6 +64,7 @@ def test_the_model_on_a_gpu_has_one_to_two_billion_weights_and_medians_rest_on_t
     assert all(len(suites.prompts(name, GPU.prompts)) == GPU.prompts for name in suites.MODALITIES)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("name", [CPU, EMULATED])
 @pytest.mark.parametrize("part", [clock.autoregressive, clock.draft, clock.recording])
 def test_the_clock_runs_on_a_model_of_random_weights(part: Any, name: str) -> None:
@@ -86,8 +87,9 @@ def test_a_drafter_learns_while_the_training_runs(name: str, tmp_path: Path) -> 
         assert row.value and smoke.mean_loss(state) < before
 
 
-@pytest.mark.parametrize("name", [pytest.param(CPU, marks=pytest.mark.slow), EMULATED])
-@pytest.mark.parametrize("suite", ["vision", pytest.param("image", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [CPU, EMULATED])
+@pytest.mark.parametrize("suite", ["vision", "image"])
 def test_a_suite_pairs_each_method_with_the_targets_own_run(suite: str, name: str) -> None:
     found = report()
     with device_named(name) as device:

@@ -62,6 +62,7 @@ def control_at_hand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(gto, "load_changed", lambda *asked: tiny_net(TARGET.model, True, 40, seed=3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=pytest.mark.slow), 1.0])
 @pytest.mark.usefixtures("control")
 def test_a_control_that_is_the_start_compares_as_the_start_does(temperature: float) -> None:
@@ -74,6 +75,7 @@ def test_a_control_that_is_the_start_compares_as_the_start_does(temperature: flo
         assert "of 3 prompts" in one.detail
 
 
+@pytest.mark.slow
 def test_what_is_not_at_hand_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(gto, "control_file", lambda: tmp_path / "none")
     rows = reported(TinyBench())

@@ -125,6 +125,7 @@ def test_every_code_is_held_against_the_choice_behind_the_codes_before_it(bench:
     assert 0 < sum(one == other for one, other in zip(codes, own, strict=True)) < len(codes)
 
 
+@pytest.mark.slow
 def test_the_suite_measures_speed_and_quality_of_every_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
     monkeypatch.setattr(image, "QUICK", (Setting("eagle2", {"nodes": 8, "rule": "match"}), Setting("mulo_sd", {"tau": 0.1})))

@@ -91,6 +91,7 @@ def test_the_drafters_layer_is_measured_against_a_target_pass() -> None:
     assert lacking.value is None and "train hivis" in lacking.detail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", vision.TEMPERATURES)
 def test_every_drafter_stands_beside_every_other(temperature: float) -> None:
     report, found = arms(TinyBench(), temperature=temperature)
@@ -103,6 +104,7 @@ def test_every_drafter_stands_beside_every_other(temperature: float) -> None:
     assert [row.name.split(" of ")[1].split(", T")[0] for row in depths] == list(vision.BY_DEPTH)
 
 
+@pytest.mark.slow
 def test_parts_are_taken_away_one_at_a_time() -> None:
     bench = TinyBench()
     arms(bench, ("hivis", "dream"))
@@ -114,6 +116,7 @@ def test_parts_are_taken_away_one_at_a_time() -> None:
     assert {method for method, _ in bench.asked} == {"hivis", "dream"}
 
 
+@pytest.mark.slow
 def test_feature_drafters_grow_trees_of_one_size() -> None:
     report, found = arms(TinyBench(tokens=20), ("eagle2", "hivis", "dream"))
     assert len(found) == 7
@@ -121,6 +124,7 @@ def test_feature_drafters_grow_trees_of_one_size() -> None:
         assert name not in found or vision.TREE.items() <= parameters.items()
 
 
+@pytest.mark.slow
 def test_prefills_are_told_as_the_drafters_tell_them() -> None:
     rows = {row.name.split(" of ")[1]: row for row in vision.prefills(TinyBench(), asked()[0], ())}  # type: ignore[arg-type]
     whole, text = HERE.layout.length, HERE.layout.length - len(HERE.layout.visual)
@@ -141,6 +145,7 @@ def test_speeds_count_the_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(row.value and row.value > 0 for row in rows) and rows[-1].goal == 1.8
 
 
+@pytest.mark.slow
 def test_what_is_not_at_hand_is_said_once() -> None:
     report, found = arms(TinyBench("dream"))
     missing = [row for row in report.rows if row.value is None]
@@ -149,6 +154,7 @@ def test_what_is_not_at_hand_is_said_once() -> None:
     assert "dream" not in [row.name for row in vision.prefills(TinyBench("dream"), asked()[0], ())]  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_control_is_said_to_be_trained_first(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(loaded: object, target: object) -> None:
         raise ModelUnavailable("make it with train vlm_dream_plain")
@@ -161,6 +167,7 @@ def test_the_control_is_said_to_be_trained_first(monkeypatch: pytest.MonkeyPatch
     assert len(list(vision.comparisons(found, 0.0))) == 3
 
 
+@pytest.mark.slow
 def test_the_controls_own_network_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
 
@@ -184,6 +191,7 @@ def test_a_missing_sheet_is_told(tmp_path: Path) -> None:
         vision.held_out(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_suite_is_known_and_picks_its_own_target(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = TinyBench(tokens=4)
     monkeypatch.setattr(vision, "Bencher", lambda target, tokens: bench)

@@ -48,6 +48,7 @@ def test_a_class_is_drawn_from_its_authors_torch_zips(tmp_path: Path, capsys: py
     assert len(plain["output_ids"]) == 36 and jacobi["output_ids"] == plain["output_ids"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["eagle2", "lantern_pp"])
 def test_a_caption_is_drawn_with_lanterns_conversion_and_drafter(
     tmp_path: Path, method: str, capsys: pytest.CaptureFixture[str]

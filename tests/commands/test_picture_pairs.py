@@ -51,6 +51,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     return json.loads(said.out)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("layout", ["flat", "speculators"])
 def test_qwen_drafts_with_published_heads(tmp_path: Path, picture: Path, layout: str, capsys: pytest.CaptureFixture[str]) -> None:
     target = qwen_folder(tmp_path / "target")
@@ -84,6 +85,7 @@ def test_a_head_for_pictures_is_inspected_along_answers_about_one(
     assert "answers questions about a picture: give one (--image FILE)" in capsys.readouterr().err
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("rule", ["match", "rejection"])
 def test_smolvlm2_drafts_with_a_language_model_of_its_words(
     tmp_path: Path, picture: Path, rule: str, capsys: pytest.CaptureFixture[str]

@@ -59,6 +59,7 @@ def audited(target: TextTarget, wide: bool, support: int | None = None) -> Audit
     return Audited(tiny_net(target.model, wide, support), target.model)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("prompt", [PROMPT, PROMPT[:2], PROMPT[:1]], ids=["prompt", "two tokens", "one token"])
 def test_logits_are_the_networks_own_after_every_kind_of_round(wide: bool, prompt: list[int]) -> None:
@@ -76,6 +77,7 @@ def test_logits_are_the_networks_own_after_every_kind_of_round(wide: bool, promp
     assert drafter.checked > 9 * (len(drafter.accepted) - 1) - 9
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(("wide", "support"), [(False, None), (False, 20), (True, 20)])
 def test_trees_drawn_from_it_are_the_networks_distribution(temperature: float, wide: bool, support: int | None) -> None:

@@ -73,6 +73,7 @@ def audited(here: World, witness: Witness, net: Any, steps: Tensor | None, kept:
     return worst
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_rows_reads_the_picture_at_its_places(kind: str) -> None:
     here = world(kind)
@@ -84,6 +85,7 @@ def test_all_rows_reads_the_picture_at_its_places(kind: str) -> None:
     assert audited(here, witness, net, None, None) < 1e-9
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stepwise", [False, True])
 def test_text_alone_is_the_drafter_on_the_text_places(kind: str, stepwise: bool) -> None:

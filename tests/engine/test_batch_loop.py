@@ -58,6 +58,7 @@ def written(steps: Sequence[Step]) -> list[int]:
     return [token for step in steps for token in step.emitted]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("name", "values", "warp", "every"),
     [
@@ -88,6 +89,7 @@ def _layouts(rows: list[list[Step]]) -> list[dict[str, Any]]:
     return [row for note in notes for row in note.data["rows"]]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_any_number_of_rows(count: int) -> None:
     target = tiny_target()
@@ -203,6 +205,7 @@ def test_what_a_batch_cannot_be_is_said() -> None:
         BatchDecoding([row], TextRows(target, [8]), -1)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["owl", "howl"])
 def test_a_method_with_a_probe_runs_in_step_without_it_and_is_refused_with_it(name: str) -> None:
     target, tree = tiny_target(), {"depth": 3, "width": 6, "nodes": 12}

@@ -58,6 +58,7 @@ def finish(run: Decoding) -> list[int]:
     return totals
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("warp", [GREEDY, NUCLEUS], ids=["greedy", "nucleus"])
 @pytest.mark.parametrize("which", list(COMPOSITIONS))
 def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
@@ -75,6 +76,7 @@ def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
     assert written[0] == written[1] and graphs.replays > 10
 
 
+@pytest.mark.slow
 def test_ten_runs_and_their_baselines_capture_what_the_first_pair_does(graphs: Graphs) -> None:
     model, counts = tiny_llama(), []
     measure(TextTarget(model, "tiny", (), "graph"))
@@ -104,6 +106,7 @@ def test_what_gives_hidden_states_serves_who_wants_none(graphs: Graphs) -> None:
         assert graphs.captures == captures
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["autoregressive", "speculative_sampling", "eagle3"])
 def test_capturing_is_in_no_step_and_not_in_the_prefill(name: str, graphs: Graphs) -> None:
     run = run_of(tiny_llama(), name, budget=300)

@@ -89,6 +89,7 @@ def off(found: Tensor, wanted: Tensor) -> float:
     return float((found.double() - wanted).abs().max() / wanted.abs().max())
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", list(LIMITS), ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_every_node_equals_its_path_walked_alone(shape: tuple[int, ...], dtype: torch.dtype) -> None:

@@ -154,6 +154,7 @@ def test_every_method_is_watched() -> None:
     assert set(METHODS) == set(all_methods()) - {"autoregressive"}, "a new method needs a line above"
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("name", METHODS)
 def test_what_is_only_shown_is_made_aside(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     watches: list[Watch] = []

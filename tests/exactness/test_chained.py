@@ -28,6 +28,7 @@ def composed(case: str, target: TextTarget, warp: Warp) -> Composition:
     return compose("polybasic", {"middle": kind, **values}, target, warp)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("case", ["a plain copy", "copied text below"])
 def test_the_drafter_below_is_right_now_and_then(case: str) -> None:
     """Or how its tokens are filtered would not be tested by the ladder."""
@@ -70,6 +71,7 @@ def test_end_of_sequence_inside_a_buffer_ends_the_run_and_the_gathering() -> Non
     assert ending in [node.token for node in run.steps[-1].nodes[-3:]], "nothing is gathered behind the end"
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("case", "warped"), [(case, "warm") for case in CASES] + [("in 8 bits", "greedy")])
 def test_all_caches_equal_fresh_ones_after_every_step(case: str, warped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The target's by the usual audit; the intermediate model's by what it says at the start of each round."""

@@ -33,6 +33,7 @@ METHODS: list[tuple[str, dict[str, object]]] = [
 ]
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(("name", "values"), METHODS)
 def test_every_arm_has_its_turn_unless_one_is_asked_for(name: str, values: dict[str, object]) -> None:
     target = tiny_target()
@@ -41,6 +42,7 @@ def test_every_arm_has_its_turn_unless_one_is_asked_for(name: str, values: dict[
     assert drafted == {4} if "arm" in values else len(drafted) > 1
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["not_a_bandit", "bandit_ucb", "bandit_exp3"])
 def test_drafters_that_a_user_names_are_arms_too(name: str) -> None:
     target, memory = tiny_target(), {}
@@ -71,6 +73,7 @@ def test_the_budget_may_end_anywhere(budget: int) -> None:
     assert run.ids == baseline("eager", torch.float64, GREEDY)[:budget]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("warped", ["greedy", "warm"])
 def test_the_end_of_the_text_ends_the_run(warped: str) -> None:
     target, warp = tiny_target(), WARPS[warped]
@@ -151,6 +154,7 @@ def test_choosing_by_the_draft_itself_would_not() -> None:
     assert float((out - p).abs().max()) > 0.02
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("warp", [GREEDY, WARM, NUCLEUS])
 @pytest.mark.parametrize(("composing", "count"), [(compose, 4), (compose_named, 3)])
 def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(

@@ -229,6 +229,7 @@ def test_judged_chains_and_siblings_keep_it(shape: str) -> None:
     assert total_variation(judged(world, SHAPES[shape], Rejection(), 1_000, 10), world.distribution()) < 0.04
 
 
+@pytest.mark.slow
 def test_matching_a_drawn_tree_keeps_it() -> None:
     world = World(4, 11)
     assert total_variation(judged(world, BINARY, Match(), 1_000, 10), world.distribution()) < 0.04

@@ -86,6 +86,7 @@ def test_the_distributions_kept_with_a_tree_are_the_ones_its_children_were_drawn
         assert torch.allclose(distribution.probability, world.proposal(prefix).probability, atol=1e-12)
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("shape", list(SHAPES))
 @pytest.mark.parametrize("warp", list(WARPS))
 @pytest.mark.parametrize("kind", ["narrow", "wide"])

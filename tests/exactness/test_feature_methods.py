@@ -35,6 +35,7 @@ VARIANTS: list[tuple[str, Values]] = [
 ]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("name", "values"), VARIANTS)
 def test_every_rule_is_greedy_matching_at_temperature_zero(name: str, values: Values) -> None:
     target = tiny_target()
@@ -43,6 +44,7 @@ def test_every_rule_is_greedy_matching_at_temperature_zero(name: str, values: Va
     assert {step.rule for step in run.steps} <= {"greedy", "none"}
 
 
+@pytest.mark.spread(8)
 @pytest.mark.parametrize("budget", range(1, 9))
 @pytest.mark.parametrize(("name", "values"), TOKEN_EXACT[:3])
 def test_the_budget_may_end_anywhere(name: str, values: Values, budget: int) -> None:
@@ -51,6 +53,7 @@ def test_the_budget_may_end_anywhere(name: str, values: Values, budget: int) -> 
     assert run.ids == baseline("eager", torch.float64, WARM)[:budget]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("name", "values"), TOKEN_EXACT[:3])
 def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(name: str, values: Values) -> None:
     target = tiny_target()

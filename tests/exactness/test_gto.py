@@ -39,6 +39,7 @@ def rewards(found: Decoded) -> list[dict[str, object]]:
     return [note.data for step in found.steps for note in step.notes if note.type == "reward"]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("tier", "warped"), [("eager", "greedy"), ("eager", "nucleus"), ("graph", "warm")])
 def test_comparing_changes_neither_text_nor_cache(tier: str, warped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, warp = tiny_target(tier), WARPS[warped]
@@ -56,12 +57,14 @@ def test_comparing_changes_neither_text_nor_cache(tier: str, warped: str, monkey
     assert audit.checked == len(found.steps) and audit.worst < 1e-9
 
 
+@pytest.mark.spread(5)
 @pytest.mark.parametrize("values", [TREE, BOTH], ids=["alone", "compared"])
 @pytest.mark.parametrize("budget", range(1, 9))
 def test_the_budget_may_end_anywhere(values: dict[str, object], budget: int) -> None:
     assert run(values, WARM, budget).ids == baseline("eager", torch.float64, WARM)[:budget]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("values", [TREE, BOTH], ids=["alone", "compared"])
 def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(values: dict[str, object]) -> None:
     whole = run(values, GREEDY, 80)

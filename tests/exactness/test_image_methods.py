@@ -42,6 +42,7 @@ def test_the_one_by_one_run_fills_the_grid_and_says_where_each_code_goes() -> No
     assert all(0 <= code < 24 for code in run.ids)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("warped", "guidance"), [("greedy", 1.0), ("warm", 3.0), ("narrow", 3.0)])
 def test_a_deterministic_tree_with_matching_equals_the_one_by_one_run(warped: str, guidance: float) -> None:
     run = world(guidance, 16).draw("eagle2", {"nodes": 20, "rule": "match"}, WARPS[warped])
@@ -49,6 +50,7 @@ def test_a_deterministic_tree_with_matching_equals_the_one_by_one_run(warped: st
     assert sum(len(step.path) for step in run.steps) > 5, "hardly anything was accepted, so hardly anything was tested"
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("name", "values"),
     [
@@ -66,6 +68,7 @@ def test_strict_ends_equal_the_one_by_one_run_at_temperature_zero(name: str, val
     assert world().draw(name, values, GREEDY).ids == alone(GREEDY)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("warped", ["warm", "narrow"])
 @pytest.mark.parametrize(
     "values",
@@ -83,6 +86,7 @@ def test_lambda_one_and_no_look_alikes_are_rejection_without_replacement(warped:
     assert not any(node.status == "relaxed" for step in relaxed.steps for node in step.nodes)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     "values", [{"delta": 0.0}, {"k": 0}, *({"delta": 0.0, "residual": one} for one in ("aggregated", "repository"))]
 )
@@ -176,6 +180,7 @@ def test_a_kept_codes_mark_is_true_of_the_picture_as_it_is_when_its_block_is_don
     assert told == {"accepted", "relaxed"}
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("name", "values"),
     [
@@ -215,6 +220,7 @@ def test_after_every_step_the_cache_is_a_fresh_prefills(name: str, values: dict[
             assert torch.allclose(ours[0], theirs[0], atol=1e-9) and torch.allclose(ours[1], theirs[1], atol=1e-9)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["eagle", "eagle2", "lantern", "lantern_pp", "speculative_jacobi", "mulo_sd"])
 @pytest.mark.parametrize("warped", ["narrow"])
 def test_every_method_fills_the_grid_exactly(name: str, warped: str) -> None:

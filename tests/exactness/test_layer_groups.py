@@ -109,6 +109,7 @@ def test_a_draft_of_the_target_itself_is_kept_as_far_as_it_is_exact(group: int) 
     assert (set(kept) == {4}) == (group == 1)
 
 
+@pytest.mark.slow
 def test_one_layer_a_group_is_speculative_sampling() -> None:
     """The strict end: same draws, same distributions, same text."""
     target, warp = tiny_target(), WARPS["warm"]
@@ -151,6 +152,7 @@ class _Watched(GroupedDrafter):
         type(self).checked += 1
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", ["small_draft", "draft"])
 def test_every_round_begins_exact_and_drafts_with_the_distributions_it_kept(kind: str) -> None:
     target, warp = tiny_target(), WARPS["warm"]

@@ -53,6 +53,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return World(request.param, tmp_path_factory.mktemp(request.param))
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("warp", [GREEDY, pytest.param(WARM, marks=pytest.mark.slow)], ids=["greedy", "warm"])
 def test_chains_and_trees_equal_the_target_alone(world: World, warp: Warp) -> None:
     alone = world.run("autoregressive", {}, warp)

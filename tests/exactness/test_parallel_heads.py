@@ -42,6 +42,7 @@ def test_at_temperature_zero_the_typical_rule_is_exact() -> None:
     assert {step.rule for step in found.steps} == {"greedy"}
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("warped", ["warm", "nucleus"])
 def test_at_its_strict_end_the_typical_rule_writes_the_autoregressive_text(warped: str) -> None:
     found = run(Typical(1.0, math.inf), WARPS[warped])

@@ -11,6 +11,7 @@ from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline, compose
 
 
+@pytest.mark.spread(5)
 @pytest.mark.parametrize("budget", range(1, 8))
 @pytest.mark.parametrize("name", ["suffix_decoding", "reader"])
 def test_the_budget_may_end_inside_a_path(name: str, budget: int) -> None:
@@ -36,6 +37,7 @@ def test_end_of_sequence_inside_a_path_ends_the_run_there(name: str) -> None:
     assert run.steps[-1].path, "it stood inside an accepted path"
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("level", ["off", "path"])
 @pytest.mark.parametrize("name", ["suffix_decoding", "reader"])
 def test_recording_changes_neither_text_nor_trees(name: str, level: str) -> None:

@@ -90,6 +90,7 @@ class Audited(HybridSession):
             del self.keep
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_cache_window_and_state_equal_a_fresh_prefill_after_every_step(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, draft = models(kind)
@@ -101,6 +102,7 @@ def test_cache_window_and_state_equal_a_fresh_prefill_after_every_step(kind: str
     assert Audited.worst < 1e-10
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["prompt_lookup", "token_recycling", "suffix_decoding"])
 def test_methods_without_a_model_run_through_the_same_pass(name: str) -> None:
     pair = models("hybrid")
@@ -111,6 +113,7 @@ def test_methods_without_a_model_run_through_the_same_pass(name: str) -> None:
     assert any(note.type == "ssm_mask" for step in kept.steps for note in step.notes)
 
 
+@pytest.mark.slow
 def test_a_chain_drafted_by_the_same_model_runs_too() -> None:
     """The draft model of speculative sampling goes back in its text, which a state-space session does by replay."""
     pair = models("pure")

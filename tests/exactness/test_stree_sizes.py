@@ -15,6 +15,7 @@ from tests.support.tiny.text import parts_for
 from tests.support.worlds.hybrid import BEAM, GREEDY, WARM, WARPS, alone, compose, models, run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tree", ["beam", "fixed", "drawn"])
 def test_the_largest_tree_that_can_be_asked_for_runs(tree: str) -> None:
     largest = {one.name: one.bounds.high for one in describe(Parameters) if one.kind == "int"}
@@ -30,6 +31,7 @@ def test_only_a_beam_is_sized_by_what_pays(tree: str) -> None:
         compose({"nodes": 0, "tree": tree}, *models("hybrid"), GREEDY)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("warped", ["greedy", "warm"])
 def test_a_tree_that_is_sized_by_what_pays_writes_the_same_tokens(warped: str) -> None:
     kept = run({**BEAM, "nodes": 0}, models("hybrid"), WARPS[warped], 100)

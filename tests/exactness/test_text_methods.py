@@ -20,6 +20,7 @@ SAMPLED: list[tuple[str, dict[str, object]]] = [
 ]
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(("tier", "dtype"), [("eager", torch.float64), ("eager", torch.float32)])
 @pytest.mark.parametrize("temperature", [1e-37, *(pytest.param(least, marks=pytest.mark.slow) for least in (1e-40, 1e-300))])
 @pytest.mark.parametrize(("name", "values"), SAMPLED)

@@ -87,6 +87,7 @@ def with_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NodeResidual, "_strike", lambda self, slot: None)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("shape", list(SHAPES))
 def test_a_round_keeps_the_distribution_and_on_these_shapes_accepts_no_less(
@@ -240,6 +241,7 @@ def weight_kept(self: NodeResidual, left: Tensor) -> None:
     self._mass, self._rest, self._scale = left * factor, self._rest * factor, self._scale * factor
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("shape", ["chain of 2", "binary"])
 @pytest.mark.parametrize("wrong", [surplus_alone, surplus_over_undrawn, weight_kept])
 def test_noticed_wrong_updates_of_the_weight(

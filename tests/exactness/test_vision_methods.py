@@ -26,6 +26,7 @@ TRAINED: list[tuple[str, Values]] = [
 TWO_WAYS = {"gemma3", "paligemma"}
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_one_by_one_is_the_models_own_greedy_text(kind: str) -> None:
     for seed in range(9):
@@ -39,6 +40,7 @@ def test_one_by_one_is_the_models_own_greedy_text(kind: str) -> None:
     raise AssertionError("no seed gave a text without placeholders")
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(("name", "values"), MODEL_FREE)
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_methods_without_a_model_work_on_every_family(kind: str, name: str, values: Values) -> None:
@@ -46,6 +48,7 @@ def test_methods_without_a_model_work_on_every_family(kind: str, name: str, valu
     assert run.ids == baseline(kind, "eager", torch.float64, WARM, 60)[:40]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", [kind for kind in FAMILIES if kind != "smolvlm"])
 @pytest.mark.parametrize(("name", "values"), [TRAINED[0], *(pytest.param(*one, marks=pytest.mark.slow) for one in TRAINED[1:3])])
 def test_drafters_keep_every_familys_text(kind: str, name: str, values: Values) -> None:
@@ -53,6 +56,7 @@ def test_drafters_keep_every_familys_text(kind: str, name: str, values: Values) 
     assert run.ids == baseline(kind, "eager", torch.float64, WARM, 60)[:40]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("budget", range(1, 7))
 @pytest.mark.parametrize(("name", "values"), TRAINED)
 def test_the_budget_may_end_anywhere(name: str, values: Values, budget: int) -> None:
@@ -60,6 +64,7 @@ def test_the_budget_may_end_anywhere(name: str, values: Values, budget: int) -> 
     assert run.ids == baseline("smolvlm", "eager", torch.float64, WARM)[:budget]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("name", "values"), TRAINED[:2])
 def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(name: str, values: Values) -> None:
     whole = decoded(name, values, world(), WARM)

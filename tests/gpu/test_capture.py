@@ -64,6 +64,7 @@ def decoded(target: TextTarget, name: str, seed: int = 7, budget: int = 40) -> D
     return decode(target, composition, PROMPT, budget, warp, seed)
 
 
+@pytest.mark.slow
 def test_ten_runs_of_a_method_and_its_baseline_capture_no_more_than_the_first_two(device: str, captures: Captures) -> None:
     target = target_on(device)
     for name in ("eagle3", "autoregressive"):

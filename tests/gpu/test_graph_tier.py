@@ -166,6 +166,7 @@ def test_every_method_has_a_case() -> None:
     assert {case.row.method for case in CASES} | {name for name, _, _ in IMAGE} == set(all_methods())
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize(("number", "name"), crossed([(number, case.quick, str(case)) for number, case in enumerate(CASES)]))
 def test_the_graph_tier_writes_the_eager_tiers_text_and_this_cpus(number: int, name: str) -> None:
     case = CASES[number]
@@ -178,6 +179,7 @@ def test_the_graph_tier_writes_the_eager_tiers_text_and_this_cpus(number: int, n
     assert not case.own or expected == case.baseline()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("case", "name"), crossed([(case, case.row in SINGLE, str(case)) for case in CASES if case.own]))
 def test_in_single_precision_the_greedy_text_is_this_cpus(case: Case, name: str) -> None:
     greedy = Case(case.row, "greedy", own=True)
@@ -186,6 +188,7 @@ def test_in_single_precision_the_greedy_text_is_this_cpus(case: Case, name: str)
         assert greedy.ids(tier, device, "float32") == greedy.baseline("float32")
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("guidance", [2.0, 1.0])
 @pytest.mark.parametrize(("method", "name"), crossed([(method, quick, method) for method, _, quick in IMAGE]))
 def test_a_picture_depends_neither_on_the_tier_nor_on_the_device(method: str, name: str, guidance: float) -> None:

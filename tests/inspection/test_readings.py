@@ -65,6 +65,7 @@ BREAKS: dict[str, tuple[dict[str, object], Break, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_good_head_broken_in_one_way_is_told_which(name: str) -> None:
     conventions, broken, better = BREAKS[name]
@@ -93,6 +94,7 @@ PAIRED: dict[str, tuple[Break, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", PAIRED)
 def test_an_mtp_layer_broken_in_one_way_is_told_which(name: str) -> None:
     broken, better = PAIRED[name]
@@ -120,6 +122,7 @@ def test_two_faults_at_once_are_both_named() -> None:
     assert f"with {names[0]} and {names[1]} " in advice(verdict)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("shift", "lag", "better"),
     [

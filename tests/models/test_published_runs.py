@@ -30,6 +30,7 @@ def composed(name: str, values: dict[str, object], target: TextTarget, warp: War
     return method.compose(build(method.parameters, values, name), parts)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -> None:
     folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()

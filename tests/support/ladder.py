@@ -48,7 +48,8 @@ FAST = (
     as_ways(PLAIN, "eager-float64-greedy"),
     as_ways("graph-float32-greedy", "graph-float64-greedy", "graph-float64-warm", "eager-float32-greedy"),
 )
-"""The first of each that a method climbs in is in the fast lane."""
+"""The first of each that a method climbs in is in the fast lane; of the second only with the methods in ``CAPTURED``."""
+CAPTURED = ("prompt_lookup", "speculative_sampling", "eagle2", "medusa", "hivis")
 EVERY_WAY = as_ways(
     "eager-float64-greedy", PLAIN, "eager-float64-nucleus", "eager-float32-greedy", "eager-float32-warm",
     "graph-float64-warm", "graph-float32-greedy",
@@ -311,8 +312,9 @@ ROWS: list[Row] = [
 
 
 def fast(row: Row, climbed: tuple[Way, ...]) -> set[Way]:
-    """Of ``climbed`` what is in the fast lane: two ways of each method's first row in a world."""
+    """Of ``climbed`` what is in the fast lane: a way or two of each method's first row in a world."""
     first = next(one for one in ROWS if (one.world, one.method) == (row.world, row.method))
     if row is not first:
         return set()
-    return {way for order in FAST for way in [next((way for way in order if way in climbed), None)] if way}
+    orders = FAST if row.method in CAPTURED else FAST[:1]
+    return {way for order in orders for way in [next((way for way in order if way in climbed), None)] if way}

@@ -47,6 +47,7 @@ def eager(which: str, warped: str, guidance: float) -> list[int]:
     return World(guidance, tier="eager").draw(*METHODS[which], WARPS[warped]).ids
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("guidance", [1.0, 3.0])
 @pytest.mark.parametrize("warped", list(WARPS))
 @pytest.mark.parametrize("which", list(METHODS))
@@ -56,6 +57,7 @@ def test_the_graph_tier_draws_the_eager_tiers_picture(which: str, warped: str, g
     assert world.draw(*METHODS[which], WARPS[warped]).ids == eager(which, warped, guidance)
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize("guidance", [1.0, 3.0])
 @pytest.mark.parametrize("which", list(METHODS))
 def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
@@ -67,6 +69,7 @@ def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
     assert graphs.replays > 5
 
 
+@pytest.mark.slow
 def test_ten_runs_and_their_baselines_capture_each_shape_once(graphs: Graphs) -> None:
     world, counts = World(tier="graph"), []
     for seed in range(10):

@@ -50,6 +50,7 @@ def test_the_map_is_a_pipeline_that_begins_and_ends_on_the_last_device() -> None
         device_map(tiny_llama().config, [*TWO, torch.device("cpu", 2)])
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["autoregressive", "eagle3", "speculative_sampling"])
 def test_a_spread_target_writes_the_text_of_a_whole_one(name: str) -> None:
     texts = []

@@ -40,6 +40,7 @@ def far(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one - other).abs().max() / other.abs().max())
 
 
+@pytest.mark.spread(5)
 @pytest.mark.parametrize(("kind", "attention", "tier"), WAYS)
 def test_a_tree_pass_equals_every_path_alone(kind: str, attention: str, tier: str) -> None:
     tiny = tiny_vision(kind, attention)

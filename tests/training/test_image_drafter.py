@@ -56,6 +56,7 @@ def test_late_a_drafters_loss_also_counts_what_both_distributions_have_in_common
     assert late == pytest.approx(plain + shared, rel=1e-5) and shared > 0
 
 
+@pytest.mark.slow
 def test_a_drafter_learns_what_it_is_measured_by() -> None:
     net, example = tiny_drafter()
     net.head = nn.Parameter(net.head.clone())  # type: ignore[assignment]

@@ -180,6 +180,7 @@ def state_of(tokenizer: Any, settings: Settings | None = None) -> ScenesTraining
     )
 
 
+@pytest.mark.slow
 def test_both_stages_learn(tokenizer: Any) -> None:
     made, parts = state_of(tokenizer), [some(tokenizer)]
     for stage in (SEEING, SPEAKING):
@@ -205,6 +206,7 @@ def test_seeing_leaves_language_alone_and_speaking_moves_all(tokenizer: Any) -> 
     assert any("embed_tokens" in name for name in moved) and any("layers.1.mlp.gate_proj" in name for name in moved)
 
 
+@pytest.mark.slow
 def test_a_stopped_training_goes_on_where_it_was(tokenizer: Any, tmp_path: Path) -> None:
     settings = Settings(minutes=0.02, every=0.005, batch=2, seeing_batch=2, part=2, questions=2, seeing=0.3)
     told: list[Any] = []

@@ -49,6 +49,7 @@ WIDE = torch.zeros(40, dtype=torch.float64)  # past the width where every node h
 WIDE[[7, 11, 30, 2]] = LAW
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("rounds", ROUNDS)
 @pytest.mark.parametrize("told", [Told(LAW), Told(LAW, [7, 11, 30, 2]), Told(WIDE)], ids=["short", "listed", "wide"])
 def test_siblings_are_drawn_without_replacement_by_their_distribution(told: Told, rounds: int) -> None:

@@ -78,6 +78,7 @@ def test_the_run_comes_back_with_the_steps_that_it_had(tab: text_tab.TextTab, te
     assert store.read(store.text(Trace(trace.run, trace.steps, trace.end)).encode()) == trace
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize("handed", [
     "", "no JSON", "[]", "3", "null", '{"sp": 3}', '{"sp": []}', '{"elsewhere": {"lines": "x"}}', "[" * 100_000,
     '{"sp": {"form": ["stand"], "lines": 3}}', '{"sp": {"form": 5}}', '"' + "x" * kept.MOST_LETTERS + '"',
@@ -86,6 +87,7 @@ def test_what_is_damaged_is_as_if_nothing_had_been_kept(tab: text_tab.TextTab, h
     assert arrived(tab, handed) == {tab.run_name: "token_recycling"}
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("lines_text", ["{}", WHOLE.replace('"kind":"step"', '"kind":"stop"'), "\n".join(RUN[1:])])
 def test_a_run_that_cannot_be_read_is_said_and_the_form_is_kept(shared: AppState, tab: text_tab.TextTab, lines_text: str) -> None:
     updates = arrived(tab, {"sp": {"form": form(shared), "lines": lines_text}})

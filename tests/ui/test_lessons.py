@@ -31,6 +31,7 @@ def lesson(**page: object) -> Lesson:
     return Lesson("test", "Title", "About", "", "stand", ({"text": ["Step {step}."], **page},))
 
 
+@pytest.mark.spread(60)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(("name", "number"), EVERY_PAGE)
 def test_shipped_pages_can_be_given_on_any_recording(name: str, number: int, seed: int) -> None:
@@ -180,6 +181,7 @@ def shipped(name: str) -> tuple[Lesson, Trace, Trace | None]:
     return one, recordings.get(one.trace).trace, recordings.get(one.beside).trace if one.beside else None
 
 
+@pytest.mark.spread(30)
 @pytest.mark.parametrize(("name", "number"), EVERY_PAGE)
 def test_no_page_shows_what_it_or_a_later_one_asks(name: str, number: int) -> None:
     one, trace, beside = shipped(name)

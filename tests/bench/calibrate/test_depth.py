@@ -63,6 +63,7 @@ def test_rounds_begin_where_the_last_one_ended() -> None:
     assert tau([[]], 1, 1) == 0.0
 
 
+@pytest.mark.slow
 def test_a_calibration_writes_what_the_method_looks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tiny_target()
     drafter = FeatureDrafter(FeatureStepper(tiny_net(target.model, True, 40)))

@@ -41,6 +41,7 @@ def counted(name: str, values: dict[str, Any], warped: str) -> list[dispatch.Ste
     return steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warped", ["greedy", "warm"])
 def test_five_levels_of_eagle3_are_a_few_calls_and_one_copy(warped: str) -> None:
     steps = counted("eagle3", {**BEAM, "rule": "match"}, warped)
@@ -51,6 +52,7 @@ def test_five_levels_of_eagle3_are_a_few_calls_and_one_copy(warped: str) -> None
     assert sum(step.total("calls") for step in steps) / len(steps) <= dispatch.EAGLE3_CALLS + (warped == "warm") * 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "values", "most"),
     [
@@ -70,6 +72,7 @@ def test_a_step_waits_for_the_device_a_few_times_however_large_its_tree(
         assert sum(step.phases[phase].waits for phase in ("draft", "judge", "commit")) <= most
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [{"depth": 5, "width": 6, "nodes": 24}, {"depth": 3, "width": 4, "nodes": 9}])
 def test_a_tree_of_drawn_tokens_asks_once(values: dict[str, int]) -> None:
     for step in counted("eagle3", values, "warm"):
@@ -88,6 +91,7 @@ def counted_picture(name: str, values: dict[str, Any], warped: str, guidance: fl
         return dispatch.count(device, Decoding(world.target, composition, world.prompt, warp, Noise(7), cells, recorder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guidance", [1.0, 2.0])
 @pytest.mark.parametrize("warped", ["greedy", "warm"])
 @pytest.mark.parametrize(
@@ -108,6 +112,7 @@ def test_a_step_of_a_picture_waits_as_rarely(name: str, values: dict[str, Any], 
         assert step.total("waits") <= dispatch.MOST_WAITS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warped", ["greedy", "warm"])
 @pytest.mark.parametrize(("kind", "which"), [("hybrid", "beam"), ("hybrid", "drawn"), ("delta", "beam")])
 def test_a_step_over_recurrent_layers_waits_as_rarely(kind: str, which: str, warped: str) -> None:
@@ -131,6 +136,7 @@ def test_a_run_that_never_leaves_capturing_is_said_to_be_too_short() -> None:
     assert row.reached and row.cells["calls"] == "0"
 
 
+@pytest.mark.slow
 def test_another_device_that_had_the_name_before_changes_nothing() -> None:
     """What is kept of one device's tensors by its name must not be taken for the next one's."""
     warp, values = WARPS["warm"], {"tree": "published"}

@@ -13,6 +13,7 @@ from tests.support.fakes.chat_server import WORDS, Script, piece, serving
 from tests.support.traces.samples import sample_trace
 
 
+@pytest.mark.slow
 def test_every_prompt_goes_to_all_and_each_has_a_row(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[tuple[str, str]] = []
 

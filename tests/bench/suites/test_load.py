@@ -30,6 +30,7 @@ def form(tmp_path_factory: pytest.TempPathFactory, engine: FakeEngine) -> Iterat
     built.close()
 
 
+@pytest.mark.slow
 def test_a_visitor_sees_a_run_from_its_first_update_to_its_end(form: Form) -> None:
     seen = Visitor(form).press(load.SHORT)
     assert seen.served and seen.first_update is not None and seen.first_step is not None and seen.over is not None
@@ -50,6 +51,7 @@ def test_a_visitor_who_leaves_is_counted_apart_and_frees_the_engine(form: Form, 
     assert Visitor(form).press(load.SHORT).served and engine.cancelled == before + 1
 
 
+@pytest.mark.slow
 def test_a_class_presses_as_often_as_it_is_told_and_half_of_it_leaves(form: Form, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "VISITORS", 8)
     monkeypatch.setattr(load, "BACK_SECONDS", 0.0)

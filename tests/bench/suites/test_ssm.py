@@ -46,6 +46,7 @@ def reported(part: Any) -> dict[str, Any]:
     return {row.name: row for row in report.rows}
 
 
+@pytest.mark.slow
 def test_tree_and_chain_have_as_many_nodes() -> None:
     bench = TinyBench()
     for nodes in ssm.BUDGETS:
@@ -66,6 +67,7 @@ def test_ratios_have_the_tree_on_top(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found[f"tree over chain of 6 nodes, T = {temperature}: time"].value > 0
 
 
+@pytest.mark.slow
 def test_the_tree_that_users_get_is_set_against_chains_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssm, "TEMPERATURES", (0.0,))
     monkeypatch.setattr(ssm, "_faster", lambda bench, slow, fast: slow.values.nodes / fast.values.nodes)
@@ -78,6 +80,7 @@ def test_the_tree_that_users_get_is_set_against_chains_too(monkeypatch: pytest.M
     assert len({found[name].detail.split()[1] for name in names if name.endswith("τ")}) == 1, "the same tree for each chain"
 
 
+@pytest.mark.slow
 def test_every_tree_writes_what_the_target_writes() -> None:
     row = reported(ssm.exact)["token for token the autoregressive run"]
     assert row.value == 100 and row.detail == "12 of 12 runs"

@@ -120,6 +120,7 @@ def test_the_engine_writes_the_targets_own_programs_with_both_drafters(made: Wor
     assert set(found.seconds) == {"base", "first", "deer", "control"}
 
 
+@pytest.mark.slow
 def test_what_is_kept_out_is_never_seen_and_the_control_begins_where_the_first_stage_ended(
     made: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

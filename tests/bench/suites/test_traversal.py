@@ -70,6 +70,7 @@ def test_judging_notes_every_depth_of_a_full_tree() -> None:
     assert not short.pairs
 
 
+@pytest.mark.slow
 def test_the_chains_of_a_real_distribution_gain_more_the_deeper_they_are() -> None:
     p, q = torch.tensor([1 / 3, 2 / 3]).double(), torch.tensor([2 / 3, 1 / 3]).double()
     both, generator = BothRules(4), torch.Generator().manual_seed(0)

@@ -43,6 +43,7 @@ def listed(tree: SuffixTree) -> dict[tuple[int, ...], int]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(TEXT, min_size=1, max_size=5), DEPTHS, st.integers(0, 4))
 def test_counts_are_those_of_every_substring_also_after_old_texts_left(texts: list[list[int]], depth: int, leaving: int) -> None:

@@ -53,6 +53,7 @@ def audit(here: World, net: CrossNet, witness: Witness, kept: list[int]) -> floa
     return worst
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("share", [1.0, 0.5])
 @pytest.mark.parametrize("kind", ["smolvlm", "llava"])
 def test_every_answer_is_the_networks_own_from_scratch(kind: str, share: float) -> None:

@@ -49,6 +49,7 @@ def compared(other: SingleDrafter, warp: Warp, level: str = "tree", tier: str = 
     return run, open_now
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 @pytest.mark.parametrize("warp", [Warp(), Warp(0.8)])
 def test_an_equal_drafter_gets_an_equal_reward_at_every_step(warp: Warp, tier: str) -> None:

@@ -107,6 +107,7 @@ class Noted(Product):
         return draft
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 @pytest.mark.parametrize("draft_ids", [None, torch.arange(4, 44)])
 def test_each_round_reads_the_target_at_the_token_before_the_root(tier: str, draft_ids: torch.Tensor | None) -> None:

@@ -65,6 +65,7 @@ class NodeByNode(local_verification._Repair):
         self._logits[list(nodes)] = self._session.rewrite(self._tokens, list(nodes)).logits
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("guidance", [1.0, 2.0])
 @pytest.mark.parametrize("warped", list(WARPS))
 @pytest.mark.parametrize("which", list(VALUES))
@@ -77,6 +78,7 @@ def test_a_repair_is_what_asking_after_every_wave_gives(
     assert recorded(run) == recorded(other)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 @pytest.mark.parametrize("warped", ["greedy", "warm"])
 @pytest.mark.parametrize("which", list(VALUES))

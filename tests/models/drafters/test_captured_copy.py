@@ -99,6 +99,7 @@ def test_the_copys_pass_needs_no_numbers_from_the_host() -> None:
     assert logits.is_meta and logits.dtype == torch.bfloat16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["int8", "fewer_layers"])
 def test_a_gpu_has_the_copy_in_the_middle_of_a_cascade(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     warp = WARPS["warm"]
@@ -122,6 +123,7 @@ def test_a_gpu_has_the_copy_in_the_middle_of_a_cascade(kind: str, monkeypatch: p
     assert run.ids == own and expected != own
 
 
+@pytest.mark.slow
 def test_layers_of_a_copy_attend_side_by_side_on_a_gpu() -> None:
     with device_named(EMULATED) as device:
         target = TextTarget(deep_target().model.to(device), "deep", (), "graph")

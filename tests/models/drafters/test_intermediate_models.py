@@ -151,6 +151,7 @@ def pair(tmp_path: Path, byte_level: PreTrainedTokenizerFast) -> tuple[str, str]
     return names[0], names[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parameters", [{}, {"middle": "draft", "gathered": 4}, {"middle": "plain_copy", "drafter": "copy"}])
 def test_a_real_pair_runs_with_the_smaller_one_in_the_middle(pair: tuple[str, str], parameters: dict[str, Any]) -> None:
     large, small = pair
@@ -169,6 +170,7 @@ def test_a_real_pair_runs_with_the_smaller_one_in_the_middle(pair: tuple[str, st
     assert warm.end is not None and warm.end.reason in ("eos", "budget")
 
 
+@pytest.mark.slow
 def test_the_smaller_ones_layers_may_attend_side_by_side(pair: tuple[str, str]) -> None:
     large, small = pair
     asked: dict[str, Any] = {"target": large, "prompt": "The quick brown fox", "max_new_tokens": 30, "dtype": "float64"}

@@ -140,6 +140,7 @@ def test_parameters_of_a_model_that_also_sees_are_its_text_model_s(name: str, si
     assert entry.parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
+@pytest.mark.slow
 def test_a_model_that_drafts_for_itself_is_fetched_once_and_runs_whole(
     tmp_path: Path, base_model: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,6 +184,7 @@ def stored_heads(pair: Pair, folder: Path, target: Any) -> Path:
     return folder
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("pair", TEXT, ids=lambda pair: f"{pair.heads} {pair.target}")
 def test_each_class_of_pair_drafts_a_whole_run(
     pair: Pair, tmp_path: Path, base_model: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]

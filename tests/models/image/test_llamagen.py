@@ -52,6 +52,7 @@ def prompt_rows(path: Path, captions: bool) -> tuple[list[Tensor], int]:
     return [F.gelu(row @ first.T, approximate="tanh") @ second.T for row in rows], unseen
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("lantern", [False, True])
 @pytest.mark.parametrize("captions", [False, True])
 def test_a_picture_is_the_published_formulas_greedy_one(tmp_path: Path, captions: bool, lantern: bool) -> None:
@@ -98,6 +99,7 @@ EXACT = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(("method", "values"), EXACT)
 def test_every_exact_method_draws_the_same_256_codes(tmp_path: Path, method: str, values: Any, temperature: float) -> None:
@@ -135,6 +137,7 @@ def test_prompts_of_any_length_replay_the_same_graphs(tmp_path: Path, monkeypatc
     assert captures[0] > 0 and captures == captures[:1] * 3
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("method", ["eagle", "eagle2", "lantern", "lantern_pp"])
 @pytest.mark.parametrize("guidance", [None, 1.0])
 def test_classes_are_drafted_for_as_captions_are(tmp_path: Path, method: str, guidance: float | None) -> None:
@@ -147,6 +150,7 @@ def test_classes_are_drafted_for_as_captions_are(tmp_path: Path, method: str, gu
         assert trace.end.output_ids == run(method="autoregressive", **asked).end.output_ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["lantern", "lantern_pp"])
 def test_the_relaxed_rules_take_the_codebooks_neighbours(tmp_path: Path, method: str) -> None:
     target, draft = tiny.folder(tmp_path / "target", 16, captions=True), tiny.drafter(tmp_path / "drafter", "t2i")

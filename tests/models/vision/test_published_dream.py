@@ -135,6 +135,7 @@ def test_the_first_drafted_token_is_what_the_authors_forward_pass_gives(tmp_path
         assert float((row - wanted).abs().max() / wanted.abs().max()) < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 @pytest.mark.parametrize("keep", [1.0, 0.5])
 def test_a_whole_run_keeps_the_targets_text(tmp_path: Path, keep: float, warp: Any) -> None:

@@ -95,6 +95,7 @@ def three_positions(here: World, ids: list[int]) -> Tensor:
     return positions[:, 0]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_heads_of_every_dialect_keep_the_targets_text(tmp_path: Path, dialect: str, warp: Any) -> None:
@@ -105,6 +106,7 @@ def test_heads_of_every_dialect_keep_the_targets_text(tmp_path: Path, dialect: s
     assert seen["kept"] == seen["visual"] and seen["drafter"] == seen["target"]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", ["llava", "smolvlm", "gemma3"])
 def test_heads_without_three_positions_work_on_other_families(tmp_path: Path, kind: str) -> None:
     run = ran(folder_of(tmp_path, "specforge", rope_scaling=None), world(kind), WARM, 60)

@@ -178,6 +178,7 @@ def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path: Path, name: 
     assert seen["drafter"] == here.layout.length - len(here.layout.visual) + kept
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_whole_run_keeps_the_targets_text(tmp_path: Path, name: str, warp: Any) -> None:

@@ -155,6 +155,7 @@ def test_what_other_processes_wrote_is_taken_over_but_for_near_duplicates(assets
     assert one.dialogues == [here, other, kept_out] and one.dropped == {"said before": 1, "asked before": 2}
 
 
+@pytest.mark.slow
 def test_the_file_grows_when_resumed_and_can_be_trained_on(
     assets: TargetAssets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +192,7 @@ def test_answers_come_in_the_order_of_their_questions(assets: TargetAssets) -> N
     assert [one.answer for one in found] == [dialogues.answers(assets, [one], 0.0, 6)[0].answer for one in asked_for]
 
 
+@pytest.mark.slow
 def test_files_of_other_names_hold_other_turns(assets: TargetAssets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialogues, "target_assets", lambda device: assets)
     turns = []

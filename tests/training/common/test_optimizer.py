@@ -18,6 +18,7 @@ def test_every_direction_of_an_update_weighs_about_the_same(shape: tuple[int, in
     assert torch.nn.functional.cosine_similarity(found, goal, dim=0) > 0.97
 
 
+@pytest.mark.slow
 def test_it_finds_the_minimum_of_a_bowl() -> None:
     goal = {"matrix": torch.randn(6, 10), "vector": torch.randn(5)}
     found = {name: torch.zeros_like(value) for name, value in goal.items()}

@@ -65,6 +65,7 @@ def test_the_control_begins_where_the_first_stage_ended(folder: Path, monkeypatc
     assert updates["deer_control"][0] == updates["deer_first"][1] > 0
 
 
+@pytest.mark.slow
 def test_what_is_shipped_is_a_change_to_the_base_and_its_card_compares_the_arms(folder: Path) -> None:
     make_deer.make(Job(recipes()["deer"], "cpu", 0.03, False, (str(folder / "d.npz"),)))
     factors, card = read_weights(folder / "deer.safetensors")

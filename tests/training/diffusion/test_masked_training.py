@@ -220,6 +220,7 @@ def stage(model: MaskedLM, name: str, change: LowRank | None = None, settings: S
     return make_deer.prepare(model, dialogues(120), MARKERS, change or LowRank(model, 8, 0), name, STAGES, settings)
 
 
+@pytest.mark.slow
 def test_the_stages_train_a_change_and_leave_the_base_as_it_was(learned: MaskedLM) -> None:
     import copy
 

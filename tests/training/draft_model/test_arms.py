@@ -57,6 +57,7 @@ def test_a_domain_is_learned_from_its_training_part_and_a_checkpoint_goes_on(tmp
     assert all(torch.equal(value, wide[name]) for name, value in domain.change.factors.items())
 
 
+@pytest.mark.slow
 def test_the_factors_give_the_trained_network_and_fit_its_base_alone(tmp_path: Path) -> None:
     net = model()
     base = {name: value.clone() for name, value in net.state_dict().items()}

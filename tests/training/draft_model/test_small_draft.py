@@ -61,6 +61,7 @@ def test_it_learns_to_foresee_answers_it_never_saw(learned: small_draft.SmallDra
     )["held_out"]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_it_learns_in_bfloat16_where_the_processor_is_made_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel, "cpu_has_bfloat16", lambda: True)
     made, seen = state_of(), []
@@ -125,6 +126,7 @@ def test_questions_have_no_say_in_the_gradient() -> None:
     assert int(moved.argmax()) == int(made.place[END]), "only the counted token is pulled up"
 
 
+@pytest.mark.slow
 def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path) -> None:
     checkpoint = tmp_path / "c.safetensors"
     seen: list[dict[str, float]] = []
@@ -199,6 +201,7 @@ def test_dialogues_read_together_teach_what_they_teach_one_by_one() -> None:
         assert (together[0][name] - gradient).norm() < 0.02 * gradient.norm()
 
 
+@pytest.mark.slow
 def test_distillation_learns_what_the_target_thinks_and_not_what_was_drawn() -> None:
     model, head = pupil()
     place, told = data.places_in(model.draft_ids, VOCAB), read_aloud(1)

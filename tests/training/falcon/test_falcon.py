@@ -175,6 +175,7 @@ def test_it_learns(glancing: bool) -> None:
     assert mean_loss(control, given.held_out) < 0.9 * before
 
 
+@pytest.mark.slow
 def test_training_tells_how_far_it_is_and_measures_both_levels(tmp_path: Path) -> None:
     given, told = inputs_of(tmp_path), []
     made = state_of(given, fresh(given))

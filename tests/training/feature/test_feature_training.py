@@ -104,6 +104,7 @@ def test_dialogues_read_in_one_pass_give_the_loss_and_the_gradients_of_each_by_i
         assert torch.allclose(together.gradients[name], gradient, rtol=1e-3, atol=1e-5), name
 
 
+@pytest.mark.slow
 def test_nobody_learns_from_a_dialogue_that_is_kept_out(tmp_path: Path) -> None:
     one = state_of("eagle3", tmp_path)
     learnt: list[str] = []
@@ -119,6 +120,7 @@ def test_nobody_learns_from_a_dialogue_that_is_kept_out(tmp_path: Path) -> None:
     assert len(set(learnt)) > 20 and not set(learnt) & set(data.split(one.store.dialogues)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pytest.param("eagle", marks=pytest.mark.slow), "eagle3"])
 def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
     first = state_of(kind, tmp_path)

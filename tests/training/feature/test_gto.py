@@ -47,6 +47,7 @@ def test_the_surrogate_stops_pulling_where_it_is_clipped() -> None:
     assert pull.tolist() == pytest.approx([-2.0, 0.0, -2.0, 2.0, 0.0, 2.0])
 
 
+@pytest.mark.slow
 def test_groups_are_adjacent_apart_and_inside_the_answer() -> None:
     seen, whole = store().get([0])[0], set()
     for number in range(30):
@@ -190,6 +191,7 @@ def test_the_control_sees_the_same_dialogues_and_no_reward() -> None:
     assert sorted(numbers[: len(made.training)]) == sorted(made.training), "every dialogue before any twice"
 
 
+@pytest.mark.slow
 def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path) -> None:
     checkpoint, told = tmp_path / "c.safetensors", []
     settings = replace(SETTINGS, minutes=0.02, every=1e-9)

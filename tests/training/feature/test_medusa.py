@@ -82,6 +82,7 @@ def test_trained_heads_know_the_tokens_ahead() -> None:
     assert after["tau"] > 1.3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("counting")
 def test_a_draft_vocabulary_without_some_of_the_answers_leaves_them_out() -> None:
     net = network(torch.arange(0, 30))

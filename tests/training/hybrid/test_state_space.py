@@ -84,6 +84,7 @@ def test_a_few_updates_learn(make: Any) -> None:
     assert np.mean(losses[-3:]) < 0.6 * losses[0]
 
 
+@pytest.mark.slow
 def test_a_training_that_was_stopped_goes_on(tmp_path: Path) -> None:
     said: list[Any] = []
     first = state_of(hybrid(dtype=torch.float32).requires_grad_(True))

@@ -119,6 +119,7 @@ def test_over_many_passes_text_is_read_evenly() -> None:
     assert means.std() / means.mean() < 0.1
 
 
+@pytest.mark.slow
 def test_a_milestone_tells_what_was_read_and_the_gap_to_it() -> None:
     state = state_of()
     own, windows = state.windows.stream, list[np.ndarray]()
@@ -144,6 +145,7 @@ def test_a_milestone_tells_what_was_read_and_the_gap_to_it() -> None:
     assert state.measure()["distinct"] < state.progress.tokens == sum(len(window) for window in windows)
 
 
+@pytest.mark.slow
 def test_the_network_learns() -> None:
     state = state_of()
     state.begin()
@@ -161,6 +163,7 @@ def test_the_network_learns() -> None:
     assert loss() < 0.92 * before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("probing", "stage"), [(0.0, DRAFTING), (1.0, "")])
 def test_either_stage_goes_on_where_it_was_stopped(probing: float, stage: str, tmp_path: Path) -> None:
     settings = replace(SETTINGS, probing=probing)

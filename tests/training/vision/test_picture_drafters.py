@@ -68,6 +68,7 @@ def stored(home: Path, taps: tuple[int, ...], shown: str, keep: float = 1.0) -> 
     return learner, PictureStore(learner, Writer(tokenizer), spoken, taps, shown, keep), spoken
 
 
+@pytest.mark.slow
 def test_answers_are_written_once_and_held_out_scenes_are_greedy(home: Path) -> None:
     _, store, spoken = stored(home, (LAYERS,), WORDS)
     assert isinstance(spoken, PictureDialogues)
@@ -113,6 +114,7 @@ def test_the_picture_is_an_embedding_where_its_tokens_stand(home: Path) -> None:
     assert torch.allclose(seen.features[1 + VISUAL :, 0], table[seen.tokens[1 + VISUAL :]], atol=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "vlm_hivis" else pytest.mark.slow) for name in WHOLE])
 def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     module = make_vlm_text_only if name == "vlm_text_only" else making
@@ -167,6 +169,7 @@ def test_the_control_learns_nothing_from_the_middle(home: Path) -> None:
         assert torch.equal(*lost) == same
 
 
+@pytest.mark.slow
 def test_a_later_run_goes_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     making.make(job("vlm_eagle", 0.01))
     making.make(job("vlm_eagle", 0.02, resume=True))

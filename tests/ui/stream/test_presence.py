@@ -75,6 +75,7 @@ def whole(message: dict[str, Any]) -> int:
     return len(trace.steps)
 
 
+@pytest.mark.slow
 def test_any_number_of_strangers_stops_nobody_and_takes_no_state(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(site.shared.pages, "most", 8)
     holder = site.built.app.state_holder

@@ -156,6 +156,7 @@ def test_weights_that_are_missing_are_told_with_the_way_to_make_them(page: AppSt
     assert said and "python -m specviz train" in said[-1]
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(("broken_at", "decided"), [(2 * GRID, 2 * GRID), (GRID * GRID, GRID * GRID), (1, GRID)])
 @pytest.mark.parametrize(("fault", "reason"), [(RuntimeError("the decoder broke"), "error"), (MemoryError(), "out_of_memory")])
 def test_a_decoder_that_fails_ends_the_run_with_its_reason_and_keeps_the_steps(
