@@ -46,8 +46,11 @@ def can_pack(model: nn.Module) -> bool:
 def packs(weight: Tensor) -> bool:
     """The same for a matrix: float32, or bfloat16 where the processor multiplies in it, on a CPU with oneDNN."""
     operators = hasattr(torch.ops.mkldnn, "_reorder_linear_weight") and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    native = weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and cpu_has_bfloat16())
-    return weight.device.type == "cpu" and native and operators and torch.backends.mkldnn.is_available()
+    if not (operators and weight.device.type == "cpu" and torch.backends.mkldnn.is_available()):
+        return False
+    if weight.dtype == torch.bfloat16:
+        return torch.ops.mkldnn._is_mkldnn_bf16_supported() and cpu_has_bfloat16()
+    return weight.dtype == torch.float32
 
 
 def pack(model: Any) -> bool:
