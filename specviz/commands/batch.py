@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from specviz.commands.console import ProgressLine, tell
+from specviz.commands.console import ProgressLine, say, tell
 from specviz.commands.run import BROKEN, OUT_OF_MEMORY, STOPPED
 from specviz.commands.stopping import Stopping
 from specviz.errors import BadInput
@@ -60,7 +60,7 @@ def execute(options: argparse.Namespace) -> int:
         assert trace.end is not None
         tokens, tau = count(len(trace.end.output_ids), "token"), trace.end.metrics["tau"]
         accepted = "" if tau is None else f", τ {number(tau)}"
-        print(f"{path}: {tokens} in {len(trace.steps)} passes{accepted}, {trace.end.reason}")
+        say(f"{path}: {tokens} in {len(trace.steps)} passes{accepted}, {trace.end.reason}")
     if stopping.requested:
         tell("Stopped; what there is so far is kept.")
         return STOPPED

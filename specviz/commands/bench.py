@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from specviz.commands.console import tell
+from specviz.commands.console import say, tell
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
 HELP = "measure a benchmark suite on this machine"
@@ -27,5 +27,5 @@ def execute(options: argparse.Namespace) -> int:
 
     methods = tuple(name.strip() for name in options.methods.split(",") if name.strip())
     report = run_suite(options.suite, methods, options.target, tell, options.quick, options.save, options.dtype)
-    print(report.as_json() if options.json else report.as_table())
+    say(report.as_json() if options.json else report.as_table())
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from specviz.commands.console import tell
+from specviz.commands.console import say, tell
 from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
@@ -29,5 +29,5 @@ def execute(options: argparse.Namespace) -> int:
         raise BadInput(f"{options.name} is calibrated without another model: leave --draft out.")
     more = {"draft": options.draft} if options.draft else {}
     run = partial(calibrate.run, options.name) if drafted is None else drafted
-    print(run(options.target, report=tell, **more))
+    say(run(options.target, report=tell, **more))
     return 0

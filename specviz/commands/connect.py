@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specviz.commands.console import tell
+from specviz.commands.console import say, tell
 from specviz.commands.stopping import Stopping
 from specviz.errors import BadInput
 from specviz.trace import store
@@ -34,6 +34,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest token")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="sent to the server")
     parser.add_argument("--raw", action="store_true", help="continue the prompt as it stands, without a chat template")
+    help_text = "ask for no log probabilities, with which some servers do not speculate; p is then unknown"
+    parser.add_argument("--no-logprobs", action="store_true", help=help_text)
     parser.add_argument("--key", default="", metavar="K", help="the server's key, if it wants one")
     parser.add_argument("--out", metavar="F", help=f"keep the first answer's trace in this file ({store.SUFFIX})")
 
@@ -46,7 +48,9 @@ def execute(options: argparse.Namespace) -> int:
     if not 1 <= options.rounds <= 100:
         raise BadInput(f"--rounds is {options.rounds}; choose a number from 1 to 100.")
     asks = [
-        servers.Ask(prompt, options.max_new_tokens, options.temperature, options.seed, options.raw)
+        servers.Ask(
+            prompt, options.max_new_tokens, options.temperature, options.seed, options.raw, logprobs=not options.no_logprobs
+        )
         for prompt in _prompts(options)
     ]
     server = servers.look(options.url, options.key)
@@ -59,8 +63,8 @@ def execute(options: argparse.Namespace) -> int:
             for event in answer.events():
                 stopping.started = stopping.started or isinstance(event, Run)
                 if isinstance(event, Step):
-                    print("".join(event.pieces), end="", flush=True)
-            print()
+                    say("".join(event.pieces), end="")
+            say()
             assert answer.trace is not None
             traces.append(answer.trace)
             _tell_numbers(answer.trace)
@@ -129,12 +133,12 @@ def _speedup(server: Server, baseline: Server, asks: Sequence[Ask], rounds: int)
                 for _ in answer.events():
                     pass
                 assert answer.trace is not None and answer.trace.end is not None
-                spent[one.url] = sum(step.time.total for step in answer.trace.steps) / len(answer.trace.end.output_ids)
+                spent[one.url] = max(1, sum(step.time.total for step in answer.trace.steps)) / len(answer.trace.end.output_ids)
                 texts[one.url] = answer.trace.end.text
             ratios.append(spent[baseline.url] / spent[server.url])
             equal += len(set(texts.values())) == 1
     middle = statistics.median(ratios)
-    print(
+    say(
         f"{middle:.2f}× the tokens a second of {baseline.url} (median of {len(ratios)} pairs, {min(ratios):.2f} to "
         f"{max(ratios):.2f}); {equal} of {len(ratios)} pairs wrote the same text."
     )

@@ -1,4 +1,8 @@
-"""Console output of every command: words for people on the error stream, exactly one JSON object on the output."""
+"""Console output of every command: words for people on the error stream, exactly one JSON object on the output.
+
+Names, texts and errors come from models, files and servers. What they hold of a terminal's control characters is spelled out
+here, so that none recolours, retitles or overwrites the terminal; commands print through this file alone.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from specviz.errors import BadInput
+from specviz.figures.theme import escape_controls
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,6 +39,7 @@ class ProgressLine:
 
     def __call__(self, message: str, fraction: float | None = None) -> None:
         """Say what is going on, and which share of it is done where that is known."""
+        message = printable(message)
         if sys.stderr.isatty():
             share = "" if fraction is None else f" {fraction * 100:.0f} %"
             sys.stderr.write(f"\r\x1b[2K{message}{share}")
@@ -51,9 +57,19 @@ class ProgressLine:
             self._open = False
 
 
-def tell(message: str) -> None:
-    """A line for people, apart from the output."""
-    print(message, file=sys.stderr, flush=True)
+def printable(text: str) -> str:
+    """A text with its control characters spelled out, line ends and tabs aside."""
+    return escape_controls(text).replace("\r", "\\r")
+
+
+def say(value: object = "", end: str = "\n") -> None:
+    """Text on the output."""
+    print(printable(str(value)), end=end, flush=True)
+
+
+def tell(message: str, raw: bool = False) -> None:
+    """A line for people, apart from the output. ``raw`` keeps colours, for words of our own."""
+    print(message if raw else printable(message), file=sys.stderr, flush=True)
 
 
 def emit(json_value: Mapping[str, Any] | Sequence[Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from specviz.commands.console import ProgressLine
+from specviz.commands.console import ProgressLine, say
 from specviz.models.hub.catalog import entries
 
 HELP = "bring a model onto this machine"
@@ -25,5 +25,5 @@ def execute(options: argparse.Namespace) -> int:
         folder = prepare(options.name, progress)
     finally:
         progress.close()
-    print(folder)
+    say(folder)
     return 0

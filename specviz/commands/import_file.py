@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from specviz.commands.console import tell
+from specviz.commands.console import say, tell
 from specviz.errors import BadInput
 from specviz.trace import store
 
@@ -51,7 +51,7 @@ def _numbered(out: str, number: int) -> Path:
 def _print(rows: Sequence[Mapping[str, float | str]]) -> None:
     """Median, least and most of each metric over the requests."""
     names = sorted({name for row in rows for name in row})
-    print(f"{len(rows)} requests")
+    say(f"{len(rows)} requests")
     for name in names:
         values = sorted(float(row[name]) for row in rows if name in row)
-        print(f"{name:44} {values[len(values) // 2]:>12.5g}  ({values[0]:.5g} to {values[-1]:.5g}, {len(values)} requests)")
+        say(f"{name:44} {values[len(values) // 2]:>12.5g}  ({values[0]:.5g} to {values[-1]:.5g}, {len(values)} requests)")

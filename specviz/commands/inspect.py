@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from specviz.commands.console import ProgressLine, emit, tell
+from specviz.commands.console import ProgressLine, emit, say, tell
 from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
@@ -45,7 +45,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.json:
         emit(report.as_json())
     else:
-        print(report.as_text())
+        say(report.as_text())
     for file in report.draw(Path(options.out)) if options.out else ():
         tell(f"Wrote {file}.")
     return MISREAD if report.verdict.steps else 0

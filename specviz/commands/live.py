@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from specviz.commands.console import colours, table, tell
+from specviz.commands.console import colours, printable, say, table, tell
 from specviz.figures.explain import explain
-from specviz.figures.theme import escape_controls, number, percent
+from specviz.figures.theme import number, percent
 from specviz.trace.schema import RELAXED, End, Run, Step, Trace
 
 _PLAIN = "\x1b[0m"
@@ -27,7 +27,7 @@ class Live:
             self._begin(event)
         elif isinstance(event, Step) and not self._quiet:
             for place, piece in enumerate(event.pieces):
-                sys.stdout.write(self._dressed(event, place, escape_controls(piece)))
+                sys.stdout.write(self._dressed(event, place, printable(piece)))
             sys.stdout.flush()
         elif isinstance(event, End) and not self._quiet and not self._ended:
             self._ended = True
@@ -36,13 +36,13 @@ class Live:
 
     def _begin(self, run: Run) -> None:
         for warning in run.warnings:
-            tell(f"warning: {escape_controls(warning)}")
+            tell(f"warning: {warning}")
         if self._quiet:
             return
         tell(f"{run.title} on {run.target}: {', '.join(part for part in (run.dtype, run.device, f'{run.tier} tier') if part)}")
         if self._styled:
             own = f"{_STYLES['own']}the target's own token{_PLAIN}"
-            tell(f"{_STYLES['accepted']}drafted and accepted{_PLAIN} · {own}\n")
+            tell(f"{_STYLES['accepted']}drafted and accepted{_PLAIN} · {own}\n", raw=True)
 
     def _dressed(self, step: Step, place: int, piece: str) -> str:
         if not self._styled:
@@ -55,7 +55,7 @@ class Live:
 
     def finish(self, trace: Trace, out: str | None) -> None:
         """The numbers under the text."""
-        print(table(_rows(trace) + ([("trace", out)] if out else [])))
+        say(table(_rows(trace) + ([("trace", out)] if out else [])))
 
 
 def _rows(trace: Trace) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from specviz.commands.console import emit, table
+from specviz.commands.console import emit, say, table
 from specviz.methods.parameters import Parameter, describe
 from specviz.methods.registry import Method, all_methods
 from specviz.models.hub.cache_dir import cache_folder
@@ -28,7 +28,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.json:
         emit([card(method) for method in known])
     else:
-        print("\n\n".join(_method_text(method) for method in known))
+        say("\n\n".join(_method_text(method) for method in known))
     return 0
 
 

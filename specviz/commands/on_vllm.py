@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specviz.commands.console import ProgressLine, emit, tell
+from specviz.commands.console import ProgressLine, emit, say, tell
 from specviz.commands.live import Live
 from specviz.commands.stopping import Stopping
 from specviz.engines.vllm_methods import Serving, expressed
@@ -54,7 +54,7 @@ def execute(options: argparse.Namespace, request: Request) -> int:
     if not options.server:
         if options.compare or options.out:
             raise BadInput("Without --server nothing runs; name the running vLLM, as --server http://127.0.0.1:8000.")
-        print(serving.command())
+        say(serving.command())
         for sentence in serving.differs:
             tell(sentence)
         return 0
@@ -67,7 +67,7 @@ def execute(options: argparse.Namespace, request: Request) -> int:
     found = known(server)
     match = compared(serving, found)
     if match.different:
-        print(serving.command())
+        say(serving.command())
         raise BadInput(f"{server.url} is no server for this: {'; '.join(match.different)}. The command above starts one that is.")
     told = (*_told(match, found.source), *_model(serving, server), *serving.differs)
     for sentence in told:

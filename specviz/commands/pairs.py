@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from specviz.commands.console import emit
+from specviz.commands.console import emit, say
 from specviz.models.hub.pairs import PAIRS, Pair
 
 HELP = "list published drafter heads and the targets they are for"
@@ -21,7 +21,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.json:
         emit([card(pair) for pair in PAIRS])
     else:
-        print("\n\n".join(_text(pair) for pair in PAIRS))
+        say("\n\n".join(_text(pair) for pair in PAIRS))
     return 0
 
 

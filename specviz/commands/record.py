@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specviz.commands.console import ProgressLine, tell
+from specviz.commands.console import ProgressLine, say, tell
 from specviz.errors import BadInput
 from specviz.figures.theme import number
 from specviz.request import Memory, Request
@@ -49,7 +49,7 @@ def execute(options: argparse.Namespace) -> int:
     for entry in entries:
         trace = _median(_row if "beside" in entry else partial(_once, decode), entry, options.times)
         store.write(trace, options.folder / entry["file"])
-        print(f"{entry['name']}: {_summary(trace)}", flush=True)
+        say(f"{entry['name']}: {_summary(trace)}")
     return 0
 
 

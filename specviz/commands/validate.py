@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from specviz.commands.console import say
 from specviz.trace import store
 
 HELP = "check a trace file"
@@ -19,5 +20,5 @@ def execute(options: argparse.Namespace) -> int:
     """Say that the file is good; a bad one raises BadTrace naming line and field."""
     trace = store.read(Path(options.file))
     ended = "still going on" if trace.end is None else f"ended by {trace.end.reason}"
-    print(f"{options.file} is a valid trace: {trace.run.title}, {len(trace.steps)} steps, {ended}.")
+    say(f"{options.file} is a valid trace: {trace.run.title}, {len(trace.steps)} steps, {ended}.")
     return 0
