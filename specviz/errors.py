@@ -57,6 +57,6 @@ def shown(value: Any, letters: int = 60) -> str:
     """A value as a message quotes it: its ``repr``, cut to so many letters."""
     try:
         text = repr(value)
-    except ValueError:  # an integer of thousands of digits has no decimal text in Python
+    except (ValueError, RecursionError):  # an integer of thousands of digits has no decimal text in Python
         text = f"a {type(value).__name__} too large to write down"
     return text if len(text) <= letters else f"{text[: letters - 1]}…"

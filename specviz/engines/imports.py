@@ -17,25 +17,33 @@ What a file holds beyond that is named, so that nothing is dropped in silence.
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens
-from specviz.engines.responses import Arrival, ToldTexts, chain_round, rounds_by_counts, told_tokens
-from specviz.errors import BadInput
-from specviz.trace.metrics import summarise
-from specviz.trace.schema import MAX_STEPS, End, Run, Sampling, Trace
+from specviz.engines.chain import LARGEST_TOKEN, MOST_PROMPT, MOST_TOKENS, ChainRound, ChainSteps, NumberedTokens, fitted_run
+from specviz.engines.fields import Fields
+from specviz.engines.responses import (
+    ALWAYS_ONE,
+    REASONS,
+    Arrival,
+    TokenReader,
+    chain_round,
+    rounds_by_counts,
+)
+from specviz.errors import BadInput, BadTrace, shown
+from specviz.trace.schema import MAX_NODES, Run, Sampling, Trace
+from specviz.trace.validate import strict_json
 
 MOST_BYTES = 64 << 20
 MOST_TRACES = 256
-MOST_PROMPT = 1_000_000
 _RESPONSE = {"choices", "usage", "metrics", "model", "id", "object", "created", "prompt_token_ids"}
 _DUMP = {"step", "seq", "n_draft", "n_accepted", "pos"}
 _PLACE = {"i", "tok", "p", "logp", "acc"}
+_UNKNOWN = LARGEST_TOKEN
+"""Stands for a token that a file does not name."""
+NO_ROUNDS = "The response says nothing of its rounds: every token is a round of its own here."
+NO_BONUS = "The dump names drafted tokens by id; the target's own token of each round is not in it."
 
 
 @dataclass(frozen=True)
@@ -45,21 +53,23 @@ class Imported:
     traces: tuple[Trace, ...] = ()
     rows: tuple[Mapping[str, float | str], ...] = ()
     unread: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
 def read(path: str | Path) -> Imported:
     """Everything in a file. Raises BadInput that says what it is not."""
     place = Path(path)
     try:
-        if place.stat().st_size > MOST_BYTES:
-            raise BadInput(f"{place.name} has more than {MOST_BYTES >> 20} MB; split it.")
-        text = place.read_text(encoding="utf-8")
-    except OSError as problem:
-        raise BadInput(f"{place} cannot be read: {problem.strerror or problem}.") from None
+        with place.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise BadInput(f"{place.name} is no UTF-8 text.") from None
-    objects = list(_objects(text, place.name))
+    except (OSError, ValueError) as problem:  # a path may hold a zero byte
+        raise BadInput(f"{shown(str(place), 200)} cannot be read: {getattr(problem, 'strerror', None) or problem}.") from None
+    if len(data) > MOST_BYTES:
+        raise BadInput(f"{place.name} has more than {MOST_BYTES >> 20} MB; split it.")
+    objects = _objects(text, place.name)
     first = objects[0]
     if "choices" in first:
         return _responses(objects)
@@ -69,97 +79,103 @@ def read(path: str | Path) -> Imported:
         return _table(objects)
     raise BadInput(
         f"{place.name} is no response with choices, no dump of drafts with n_draft and pos, and no record with metrics and "
-        f"metadata; it has {', '.join(sorted(map(str, first)))[:200] or 'nothing'}."
+        f"metadata; it has {', '.join(sorted(first.found))[:200] or 'nothing'}."
     )
 
 
-def _objects(text: str, name: str) -> Iterator[dict[str, Any]]:
+def _objects(text: str, name: str) -> list[Fields]:
     """One JSON object, a list of them, or one a line."""
     try:
-        whole = json.loads(text)
+        whole = strict_json(text)
         found = whole if isinstance(whole, list) else [whole]
-    except ValueError:
+    except BadTrace:
         found = []
-        for number, line in enumerate(text.splitlines(), start=1):
-            if line.strip():
-                try:
-                    found.append(json.loads(line))
-                except ValueError:
-                    raise BadInput(f"{name}, line {number}: no JSON.") from None
+        for number, line in enumerate(text.split("\n"), start=1):
+            try:
+                found += [strict_json(line)] if line.strip() else []
+            except BadTrace as problem:
+                raise BadInput(f"{name}, line {number}: {problem}") from None
     if not found or not all(isinstance(one, dict) for one in found):
         raise BadInput(f"{name} holds no JSON objects.")
-    yield from found
+    return [Fields(one) for one in found]
 
 
-def _responses(objects: Sequence[dict[str, Any]]) -> Imported:
+def _names(found: set[str]) -> tuple[str, ...]:
+    """Names of fields that were not read, as many as a sentence holds."""
+    return tuple(name[:60] for name in sorted(found)[:30])
+
+
+def _beyond(count: int, what: str) -> tuple[str, ...]:
+    return (f"Of {count} {what} the first {MOST_TRACES} were read.",) if count > MOST_TRACES else ()
+
+
+def _responses(objects: Sequence[Fields]) -> Imported:
     traces, unread, notes = [], set[str](), []
     for response in objects[:MOST_TRACES]:
-        unread |= {key for key in response if key not in _RESPONSE}
-        unread |= {f"metrics.{key}" for key in response.get("metrics") or () if key != "speculative_decoding"}
-        trace, warning = _response(response)
+        unread |= response.found.keys() - _RESPONSE
+        unread |= {f"metrics.{key}" for key in response.inner("metrics").found if key != "speculative_decoding"}
+        trace, words = _response(response)
         traces.append(trace)
-        notes += [warning] if warning else []
-    return Imported(tuple(traces), unread=tuple(sorted(unread)), notes=tuple(dict.fromkeys(notes)))
+        notes += words
+    return Imported(tuple(traces), (), _names(unread), (*dict.fromkeys(notes), *_beyond(len(objects), "responses")))
 
 
-def _response(response: Mapping[str, Any]) -> tuple[Trace, str]:
-    texts = ToldTexts()
-    choices = response.get("choices") or [{}]
+def _response(response: Fields) -> tuple[Trace, list[str]]:
+    choices = response.objects("choices", MOST_TOKENS)
     if len(choices) != 1:
         raise BadInput(f"The response has {len(choices)} choices; a trace holds one (n = 1).")
-    tokens = told_tokens(choices[0], texts)
-    if not tokens or (len(tokens) == 1 and not choices[0].get("logprobs")):
+    reader = TokenReader(doubtful=bool(response.inner("timings").whole("draft_n")))
+    choice = choices[0]
+    tokens = reader.read(choice)
+    if not tokens or (len(tokens) == 1 and "logprobs" not in choice):
         raise BadInput("The response names no tokens; ask for logprobs (and token ids, return_token_ids in vLLM).")
-    counts = (response.get("metrics") or {}).get("speculative_decoding") or {}
-    warning = ""
-    if counts.get("per_step_accepted") is not None:
-        rounds, warning = rounds_by_counts(tokens, counts["per_step_accepted"], counts.get("per_step_drafted") or ())
+    counts, words = response.inner("metrics").inner("speculative_decoding"), []
+    if "per_step_accepted" in counts:
+        of_step = [counts.wholes(f"per_step_{name}", MOST_TOKENS, MAX_NODES) for name in ("accepted", "drafted")]
+        rounds, warning = rounds_by_counts(tokens, *of_step)
+        words += [warning] if warning else []
     else:
-        warning = "The response says nothing of its rounds: every token is a round of its own here."
-        rounds = [Arrival([token]) for token in tokens]
-    reason = {"stop": "eos", "length": "budget"}.get(str(choices[0].get("finish_reason")), "cancelled")
-    prompt_ids = response.get("prompt_token_ids") or choices[0].get("prompt_token_ids")
-    prompt = (
-        [int(token) for token in prompt_ids] if prompt_ids else [0] * int((response.get("usage") or {}).get("prompt_tokens", 1))
-    )
-    steps = ChainSteps(texts, prompt[-100_000:] or [0])
-    for place, arrival in enumerate(rounds[:MAX_STEPS]):
-        cut = reason if place == len(rounds) - 1 and reason in ("eos", "budget") else None
-        steps.add(chain_round(arrival, cut))
-    run = _run(str(response.get("model", "unknown")), "Imported response", warning)
-    return _closed(run, steps, reason), warning
+        rounds, words = [Arrival([token]) for token in tokens], [NO_ROUNDS]
+    words += [ALWAYS_ONE] if reader.always_one else []
+    reason = REASONS.get(choice.text("finish_reason") or "", "cancelled")
+    ids = [place.wholes("prompt_token_ids", MOST_BYTES, LARGEST_TOKEN) for place in (response, choice)]
+    prompt = ids[0] or ids[1]
+    length = response.inner("usage").whole("prompt_tokens", MOST_PROMPT) or 1
+    steps = ChainSteps(reader, prompt[-1] if prompt else 0, len(prompt) or length)
+    for place, arrival in enumerate(rounds):
+        steps.add(chain_round(arrival, reason if place == len(rounds) - 1 and reason != "cancelled" else None))
+    run = _run(response.text("model", 1024) or "unknown", "Imported response", words)
+    return Trace(run, tuple(steps.steps), steps.end(reason)), words
 
 
-def _dump(objects: Sequence[dict[str, Any]], name: str) -> Imported:
+def _dump(objects: Sequence[Fields], name: str) -> Imported:
     """llama.cpp's dump of drafts: token ids and probabilities of each draft, and how many were kept."""
-    unread = {key for one in objects for key in one if key not in _DUMP}
-    unread |= {f"pos.{key}" for one in objects for entry in one.get("pos") or () for key in entry if key not in _PLACE}
-    by_sequence: dict[Any, list[dict[str, Any]]] = {}
-    for one in objects:
-        by_sequence.setdefault(one.get("seq", 0), []).append(one)
+    unread = {key for one in objects for key in one.found if key not in _DUMP}
+    sequences: dict[int, list[tuple[int, ChainRound]]] = {}
+    for place, one in enumerate(objects, start=1):
+        entries = one.objects("pos", MAX_NODES)
+        unread |= {f"pos.{key}" for entry in entries for key in entry.found if key not in _PLACE}
+        sequences.setdefault(one.whole("seq") or 0, []).append((one.whole("step") or 0, _drafted(one, entries, place)))
     traces = []
-    for sequence, rounds in list(by_sequence.items())[:MOST_TRACES]:
-        steps = ChainSteps(_DumpTokens(), [_UNKNOWN])
-        for place, told in enumerate(sorted(rounds, key=lambda one: int(one.get("step", 0)))[:MAX_STEPS]):
-            steps.add(_drafted(told, place))
-        text = "The dump names drafted tokens by id; the target's own token of each round is not in it."
-        traces.append(_closed(_run(f"{name}, sequence {sequence}", "Imported dump of drafts", text), steps, "cancelled"))
-    return Imported(tuple(traces), unread=tuple(sorted(unread)))
+    for sequence, rounds in list(sequences.items())[:MOST_TRACES]:
+        steps = ChainSteps(_DumpTokens(), _UNKNOWN, 1)
+        for _, told in sorted(rounds, key=lambda round_: round_[0]):
+            steps.add(told)
+        run = _run(f"{name}, sequence {sequence}", "Imported dump of drafts", [NO_BONUS])
+        traces.append(Trace(run, tuple(steps.steps), steps.end("cancelled")))
+    return Imported(tuple(traces), (), _names(unread), _beyond(len(sequences), "sequences"))
 
 
-def _drafted(told: Mapping[str, Any], place: int) -> ChainRound:
+def _drafted(told: Fields, entries: Sequence[Fields], place: int) -> ChainRound:
     """A round of the dump. The token that the target added is not in the dump: it is the draft's, if all were kept, or none."""
-    entries = told.get("pos") or []
-    ids = [_token(entry.get("tok")) for entry in entries]
-    kept = int(told.get("n_accepted", sum(bool(entry.get("acc")) for entry in entries)))
-    if not 0 <= kept <= len(ids):
-        raise BadInput(f"Round {place + 1} of the dump keeps {kept} of {len(ids)} drafted tokens; is the file whole?")
-    q = [_share(entry) for entry in entries]
+    ids = [token for entry in entries if (token := entry.whole("tok", _UNKNOWN - 1)) is not None]
+    marked = sum(entry.found.get("acc") in (1, True) for entry in entries)
+    kept = told.whole("n_accepted")
+    kept = marked if kept is None else kept
+    if kept > len(ids) or len(ids) < len(entries):
+        raise BadInput(f"Round {place} of the dump keeps {kept} of {len(ids)} drafted tokens; is the file whole?")
+    q = [entry.from_log("logp") if "p" not in entry else entry.probability("p") for entry in entries]
     return ChainRound(ids, [*ids[:kept], _UNKNOWN], q=q, rule="greedy")
-
-
-_UNKNOWN = 2**31 - 1
-"""Stands for a token that a file does not name."""
 
 
 class _DumpTokens(NumberedTokens):
@@ -170,43 +186,24 @@ class _DumpTokens(NumberedTokens):
         return "<not told>" if token == _UNKNOWN else super().of(token)
 
 
-def _token(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _UNKNOWN:
-        raise BadInput(f"A drafted token of the dump is {str(value)[:60]!r}; a token id is a whole number.")
-    return value
-
-
-def _share(entry: Mapping[str, Any]) -> float | None:
-    if entry.get("p") is not None:
-        return min(1.0, max(0.0, float(entry["p"])))
-    return None if entry.get("logp") is None else math.exp(min(0.0, float(entry["logp"])))
-
-
-def _table(objects: Sequence[dict[str, Any]]) -> Imported:
+def _table(objects: Sequence[Fields]) -> Imported:
     """aiperf's records, a row a request: every metric with a number."""
     rows = []
     for one in objects:
         row: dict[str, float | str] = {}
-        for name, entry in (one.get("metrics") or {}).items():
+        for name, entry in one.inner("metrics").found.items():
             value = entry.get("value") if isinstance(entry, Mapping) else entry
             if isinstance(value, int | float) and not isinstance(value, bool):
-                row[str(name)] = float(value)
+                row[name[:60]] = float(value)
         rows.append(row)
-    unread = {key for one in objects for key in one if key not in ("metrics", "metadata", "error")}
-    return Imported(
-        rows=tuple(rows), unread=tuple(sorted(unread)), notes=("Records of requests have no steps: this is a table.",)
-    )
+    unread = {key for one in objects for key in one.found if key not in ("metrics", "metadata", "error")}
+    return Imported((), tuple(rows), _names(unread), ("Records of requests have no steps: this is a table.",))
 
 
-def _run(target: str, title: str, warning: str) -> Run:
-    return Run(
-        modality="text", target=target[:1024], method="imported", title=title, exactness="exact", parameters={},
+def _run(target: str, title: str, words: Sequence[str]) -> Run:
+    run = Run(
+        modality="text", target=target, method="imported", title=title, exactness="exact", parameters={},
         sampling=Sampling(), device="unknown", dtype="", tier="served", prompt="", prompt_pieces=(), max_new_tokens=0,
-        warnings=("No times are in this file: every step shows 0.", *((warning,) if warning else ())),
+        warnings=("No times are in this file: every step shows 0.", *words),
     )  # fmt: skip
-
-
-def _closed(run: Run, steps: ChainSteps, reason: str) -> Trace:
-    ids = steps.output
-    end = End(reason, tuple(ids), steps.text_of(ids), 0, summarise(steps.steps, reason, 0))
-    return Trace(run, tuple(steps.steps), end)
+    return fitted_run(run)

@@ -1,4 +1,4 @@
-"""Rounds of a run from what a server's response tells of them: token ids, texts, probabilities and counts.
+"""Rounds of a run from what a server's response says of them: token ids, texts, probabilities and counts.
 
 Rejected drafts are counts in such responses: their tokens are known to the engine alone. The round then has its accepted
 tokens, and a note of how many more were drafted.
@@ -6,66 +6,200 @@ tokens, and a note of how many more were drafted.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import codecs
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from specviz.engines.chain import ChainRound
+from specviz.engines.chain import LARGEST_TOKEN, MOST_LETTERS, MOST_TOKENS, ChainRound
+from specviz.engines.fields import Fields
 from specviz.errors import BadInput
+from specviz.trace.meaning import MAX_DEPTH
 from specviz.trace.notes.models import ServedNote
-from specviz.trace.schema import MAX_NODES, Nanoseconds
+from specviz.trace.schema import MAX_NODES, MAX_TEXT, Nanoseconds
 
-MOST_TOKENS = 100_000
+MOST_ANSWER_TEXT = 4_000_000
+MOST_TOP = 64
 UNPLACED = (
     "The server left out {count} rounds without a draft and did not say where they were; they stand before all others here."
 )
 TIMES = "Times are gaps between arrivals: drafting, the pass and the network together."
-
-
+ALWAYS_ONE = "The server gave every token probability 1, as llama.cpp does while it speculates: p is left out."
+REASONS = {"stop": "eos", "tool_calls": "eos", "length": "budget"}
+"""Ends of a run by a server's ``finish_reason``."""
 NUMBERED = 1 << 30
 """First number of tokens without an id, above those of any vocabulary."""
+_NAMED_BY_ID = re.compile(r"token_id:(\d{1,10})")
+_BROKEN = "\ufffd"
 
 
 @dataclass(frozen=True)
-class ToldToken:
-    """An emitted token: its id or a number of its own, its text, the target's probability and likeliest tokens there."""
+class ServedToken:
+    """An emitted token: its id or a number of its own, the text it adds, the target's probability and likeliest tokens there."""
 
     token: int
-    text: str
+    piece: str
     p: float | None = None
-    top: Sequence[tuple[int, str, float]] = ()
+    top: Sequence[tuple[int, float]] = ()
+    letters: int = 0
+    """Characters that it brings into a step."""
 
 
-@dataclass
-class ToldTexts:
-    """Texts of tokens as a server tells them (``chain.TokenTexts``). Tokens without an id are numbered as they appear."""
+@dataclass(frozen=True)
+class _Entry:
+    """A token as it stands in the log probabilities. ``text`` is empty where it is not known on its own."""
 
-    by_id: dict[int, str] = field(default_factory=dict)
-    ends: set[int] = field(default_factory=set)
-    """Tokens that ended a text: the server names them, and they are no part of it."""
-    _numbers: dict[str, int] = field(default_factory=dict)
+    token: int
+    label: str
+    text: str
+    p: float | None
+
+
+class TokenReader:
+    """Tokens of one answer, piece by piece (``chain.TokenTexts``). Those without an id are numbered as they appear.
+
+    The text is the answer's content: each token adds what its bytes or its name say, as far as the content agrees, and what no
+    token accounts for is a token without a probability. With ``doubtful``, p = 1 counts only once another p was seen.
+    """
+
+    def __init__(self, doubtful: bool = False) -> None:
+        self._labels: dict[int, str] = {}
+        self._numbers: dict[str, int] = {}
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._late = False
+        self._doubtful = doubtful
+        self.always_one = False
+        """Whether p was left out, since it was 1 for every token."""
 
     def of(self, token: int) -> str:
-        """What was told, or the id in angle brackets."""
-        return self.by_id.get(token, f"<{token}>")
+        """The token's name, or its id in angle brackets."""
+        return self._labels.get(token) or f"<{token}>"
 
     def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
-        """The texts one by one: what a server tells of a token is what it adds."""
-        return tuple("" if token in self.ends else self.of(token) for token in more)
+        """The names one by one."""
+        return tuple(map(self.of, more))
 
-    def learn(self, token: int | None, text: str) -> int:
-        """The token's id, or the number that this text has here."""
-        number = self._numbers.setdefault(text, NUMBERED + len(self._numbers)) if token is None else token
-        self.by_id[number] = text
+    def number(self, label: str) -> int:
+        """The number that a token without an id has here."""
+        number = self._numbers.setdefault(label, NUMBERED + len(self._numbers))
+        self._labels[number] = label
         return number
+
+    def read(self, choice: Fields) -> list[ServedToken]:
+        """Tokens of one choice, or of one streamed piece of it, by its log probabilities and token ids (OpenAI's fields, with
+        vLLM's ``token_ids`` and llama.cpp's ``id``). Without either, its text is one token."""
+        part = choice.inner("delta") or choice.inner("message")
+        thought = part.text("reasoning_content", MOST_ANSWER_TEXT) or part.text("reasoning", MOST_ANSWER_TEXT) or ""
+        said = choice.text("text", MOST_ANSWER_TEXT) or part.text("content", MOST_ANSWER_TEXT) or ""
+        rows = _rows(choice.inner("logprobs"))
+        ids = choice.wholes("token_ids", MOST_TOKENS, LARGEST_TOKEN) or part.wholes("token_ids", MOST_TOKENS, LARGEST_TOKEN)
+        if not rows and not ids:
+            return self._plain(thought + said)
+        rows += [Fields({})] * (len(ids) - len(rows))
+        if self._doubtful and any(row.number("logprob") not in (None, 0.0) for row in rows):
+            self._doubtful = self.always_one = False
+        entries = [self._entry(row, ids[place] if place < len(ids) else None) for place, row in enumerate(rows)]
+        tops = [self._top(row, entry) for row, entry in zip(rows, entries, strict=True)]
+        is_text = "text" in choice or any(name in part for name in ("content", "reasoning_content", "reasoning"))
+        if is_text:
+            before, pieces, rest = self._aligned([entry.text for entry in entries], thought + said)
+        else:  # no text at all: names are all there is, and that of an end is no text
+            before, rest = [""] * len(entries), ""
+            pieces = [entry.text for entry in entries]
+            if choice.text("finish_reason") == "stop":
+                pieces[-1] = ""
+        tokens: list[ServedToken] = []
+        for entry, top, unnamed, piece in zip(entries, tops, before, pieces, strict=True):
+            if piece and entry.token < NUMBERED:
+                self._labels.setdefault(entry.token, piece[:MAX_TEXT])
+            letters = len(piece) + sum(len(self.of(token)) for token in (entry.token, entry.token, *(token for token, _ in top)))
+            tokens += [*self._plain(unnamed), ServedToken(entry.token, piece[:MAX_TEXT], entry.p, top, letters)]
+            tokens += self._plain(piece[MAX_TEXT:])
+        return [*tokens, *self._plain(rest)]
+
+    def _plain(self, text: str) -> list[ServedToken]:
+        """Text of which no token is known."""
+        parts = [text[start : start + MAX_TEXT] for start in range(0, len(text), MAX_TEXT)]
+        return [ServedToken(self.number(part), part, letters=3 * len(part)) for part in parts]
+
+    def _entry(self, row: Fields, token: int | None) -> _Entry:
+        """The token of a row, its name kept, and its text as far as that can be known without its neighbours."""
+        name, raw = row.text("token") or "", bytes(row.wholes("bytes", 4 * MAX_TEXT, 255))
+        by_id = _NAMED_BY_ID.fullmatch(name)
+        token = row.whole("id", LARGEST_TOKEN) if token is None else token
+        token = int(by_id[1]) if token is None and by_id else token
+        text = "" if by_id else name
+        if raw and raw != name.encode():
+            text = self._utf8.decode(raw)
+        else:
+            self._utf8.reset()
+        label = "" if by_id else name if name and _BROKEN not in name else raw.decode("utf-8", "backslashreplace") or name
+        number = self.number(label[:MAX_TEXT]) if token is None else token
+        if label:
+            self._labels[number] = label[:MAX_TEXT]
+        p = row.from_log("logprob")
+        if self._doubtful and p == 1.0:
+            p, self.always_one = None, True
+        return _Entry(number, label, "" if _BROKEN in text else text, p)
+
+    def _top(self, row: Fields, emitted: _Entry) -> list[tuple[int, float]]:
+        """The target's likeliest tokens there. Only the emitted one has its id in every engine; others may be numbered."""
+        found = []
+        for other in row.objects("top_logprobs", MOST_TOP) if emitted.p is not None else ():
+            p, name = other.from_log("logprob"), other.text("token") or ""
+            by_id = _NAMED_BY_ID.fullmatch(name)
+            label = name or bytes(other.wholes("bytes", 4 * MAX_TEXT, 255)).decode("utf-8", "backslashreplace")[:MAX_TEXT]
+            token = int(by_id[1]) if by_id else other.whole("id", LARGEST_TOKEN)
+            if label == emitted.label and not by_id:
+                token = emitted.token
+            elif token is None:
+                token = self.number(label)
+            elif not by_id:
+                self._labels.setdefault(token, label)
+            if p is not None:
+                found.append((token, p))
+        return found
+
+    def _aligned(self, texts: Sequence[str], whole: str) -> tuple[list[str], list[str], str]:
+        """What of ``whole`` each token adds: text before it that none accounts for, its own, and text behind the last.
+
+        A token whose text is not in ``whole`` (a part of a character, an end) adds what stands before the next one that is.
+        """
+        before, pieces, silent, rest = [""] * len(texts), [""] * len(texts), -1, whole
+        for place, text in enumerate(texts):
+            start = rest.find(text) if text else -1
+            if start > 0 and (bare := text.lstrip(" ")) and rest.startswith(bare):
+                start, text = 0, bare  # the first word without the space that its token begins with
+            if start < 0:
+                silent = place
+                continue
+            gap, rest = rest[:start], rest[start + len(text) :]
+            if silent >= 0:
+                pieces[silent] = gap
+            elif self._late:
+                text = gap + text
+            else:
+                before[place] = gap
+            pieces[place], silent, self._late = text, -1, False
+        if silent >= 0:
+            pieces[silent], rest = rest, ""
+        self._late = silent >= 0 and not pieces[silent] and bool(texts[silent])
+        return before, pieces, rest
+
+
+def _rows(told: Fields) -> list[Fields]:
+    """Log probabilities a token, of a chat or of a plain completion."""
+    if "content" in told:
+        return told.objects("content", MOST_TOKENS)
+    names, values = told.items("tokens", MOST_TOKENS), told.items("token_logprobs", MOST_TOKENS)
+    return [Fields({"token": name, "logprob": value}, "logprobs.") for name, value in zip(names, values, strict=False)]
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """Tokens that came together, in nanoseconds after those before. ``drafted`` is None where the server does not tell."""
+    """Tokens that came together, in nanoseconds after those before. ``drafted`` is None where the server does not say."""
 
-    tokens: Sequence[ToldToken]
+    tokens: Sequence[ServedToken]
     gap_ns: int = 0
     drafted: int | None = None
 
@@ -75,80 +209,46 @@ class CountedRounds:
     the numbers of drafted and accepted tokens after it. Tokens without such counts are a round as they came."""
 
     def __init__(self) -> None:
-        self._waiting: list[ToldToken] = []
+        self._waiting: list[ServedToken] = []
         self._counts = (0, 0)
         self._drafted = 0
         self._expected = 0
 
-    def take(self, tokens: Sequence[ToldToken], timings: Mapping[str, Any]) -> Arrival | None:
-        """Tokens that came together; the round before them, once it is known to be whole."""
-        if "draft_n" not in timings:
-            return Arrival(tokens)
-        counts = (int(timings["draft_n"]), int(timings.get("draft_n_accepted", 0)))
-        whole = self.rest() if counts != self._counts or len(self._waiting) > self._expected else None
+    def take(self, tokens: Sequence[ServedToken], timings: Fields) -> list[Arrival]:
+        """Rounds that are known to be whole now that these tokens have come."""
+        drafted, accepted = timings.whole("draft_n"), timings.whole("draft_n_accepted") or 0
+        if drafted is None:
+            return [*self.rest(), Arrival(tokens)]
+        counts = (drafted, accepted)
+        whole = self.rest() if counts != self._counts or len(self._waiting) > self._expected else []
         if not self._waiting:
-            self._drafted, self._expected = counts[0] - self._counts[0], counts[1] - self._counts[1]
+            self._drafted, self._expected = max(0, drafted - self._counts[0]), min(MAX_DEPTH, accepted - self._counts[1])
             self._counts = counts
         self._waiting = [*self._waiting, *tokens]
         return whole
 
-    def rest(self) -> Arrival | None:
+    def rest(self) -> list[Arrival]:
         """The round that waits for more, if there is one."""
         waiting, self._waiting = self._waiting, []
-        return Arrival(waiting, drafted=self._drafted) if waiting else None
+        return [Arrival(waiting, drafted=self._drafted)] if waiting else []
 
 
-def told_tokens(choice: Mapping[str, Any], texts: ToldTexts) -> list[ToldToken]:
-    """Tokens of one choice, or of one streamed piece of it, by its log probabilities and token ids (OpenAI's fields, with
-    vLLM's ``token_ids`` and llama.cpp's ``id``). Without either, its text is one token."""
-    content = _content(choice)
-    ids = choice.get("token_ids") or (choice.get("delta") or choice.get("message") or {}).get("token_ids") or []
-    found = []
-    for place, entry in enumerate(content):
-        token = ids[place] if place < len(ids) else entry.get("id")
-        text = str(entry.get("token", ""))
-        number = texts.learn(None if token is None else int(token), text)
-        found.append(ToldToken(number, text, _probability(entry), _top(entry, number, text, texts)))
-    if found and choice.get("finish_reason") == "stop" and not _text(choice).endswith(found[-1].text):
-        texts.ends.add(found[-1].token)
-    if not found:
-        text = _text(choice)
-        found = [ToldToken(texts.learn(int(token), ""), "") for token in ids]
-        if text and not ids:
-            found = [ToldToken(texts.learn(None, text), text)]
-    return found
+def bounded(arrival: Arrival) -> list[Arrival]:
+    """The arrival in parts that a step can hold: one, but for a whole text at once."""
+    parts: list[list[ServedToken]] = [[]]
+    letters = 0
+    for token in arrival.tokens:
+        letters += token.letters
+        if len(parts[-1]) == MAX_DEPTH or (letters > MOST_LETTERS // 2 and parts[-1]):
+            parts.append([])
+            letters = token.letters
+        parts[-1].append(token)
+    if len(parts) == 1:
+        return [arrival]
+    return [Arrival(part, 0 if place else arrival.gap_ns) for place, part in enumerate(parts)]
 
 
-def _top(entry: Mapping[str, Any], token: int, text: str, texts: ToldTexts) -> list[tuple[int, str, float]]:
-    """The target's likeliest tokens there. Only the emitted one has its id in every engine; others may be numbered."""
-    found = []
-    for other in entry.get("top_logprobs") or ():
-        name, p = str(other.get("token", "")), _probability(other)
-        if p is not None:
-            found.append((token if name == text else texts.learn(other.get("id"), name), name, p))
-    return found
-
-
-def _content(choice: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Log probabilities a token, of a chat or of a plain completion."""
-    told = choice.get("logprobs") or {}
-    if told.get("content") is not None:
-        return list(told["content"])
-    names, values = told.get("tokens") or [], told.get("token_logprobs") or []
-    return [{"token": name, "logprob": value} for name, value in zip(names, values, strict=False)]
-
-
-def _text(choice: Mapping[str, Any]) -> str:
-    part = choice.get("delta") or choice.get("message") or {}
-    return str(choice.get("text") or part.get("content") or part.get("reasoning_content") or part.get("reasoning") or "")
-
-
-def _probability(entry: Mapping[str, Any]) -> float | None:
-    value = entry.get("logprob")
-    return None if value is None else min(1.0, math.exp(min(0.0, float(value))))
-
-
-def rounds_by_counts(tokens: Sequence[ToldToken], accepted: Sequence[int], drafted: Sequence[int]) -> tuple[list[Arrival], str]:
+def rounds_by_counts(tokens: Sequence[ServedToken], accepted: Sequence[int], drafted: Sequence[int]) -> tuple[list[Arrival], str]:
     """A whole text split by a server's counts a verified draft (vLLM's ``per_step_accepted`` and ``per_step_drafted``).
 
     The first token comes from the pass that reads the prompt. Rounds without a draft are left out of the counts. Returns the
@@ -159,7 +259,8 @@ def rounds_by_counts(tokens: Sequence[ToldToken], accepted: Sequence[int], draft
     spoken = sum(accepted) + len(accepted)
     plain = len(tokens) - 1 - spoken
     cut = max(0, -plain)
-    if not tokens or any(not 0 <= kept <= made < MAX_NODES for kept, made in zip(accepted, drafted, strict=True)):
+    wrong = any(not 0 <= kept <= made < MAX_NODES or kept > MAX_DEPTH for kept, made in zip(accepted, drafted, strict=True))
+    if not tokens or wrong:
         raise BadInput("The counts a step are no counts of accepted and drafted tokens; is this a whole response?")
     if accepted and cut > accepted[-1] + 1:
         raise BadInput(f"The counts say {spoken + 1} tokens and the text has {len(tokens)}; is this a whole response?")
@@ -173,25 +274,26 @@ def rounds_by_counts(tokens: Sequence[ToldToken], accepted: Sequence[int], draft
     return rounds, UNPLACED.format(count=plain) if plain > 0 and accepted else ""
 
 
-def chain_round(arrival: Arrival, cut: str | None = None, greedy: bool = True, batch: int | None = None) -> ChainRound:
+def chain_round(arrival: Arrival, cut: str | None = None, greedy: bool = True) -> ChainRound:
     """An arrival as a round: all its tokens but the last were drafted, and more where the server says so."""
     ids = [token.token for token in arrival.tokens]
     kept = ids[:-1]
     if arrival.drafted is not None and arrival.drafted >= len(ids) and cut:
         kept = ids  # the end lies inside the accepted tokens
-    untold = max(0, (arrival.drafted or 0) - len(kept))
-    told = [token.p for token in arrival.tokens]
-    notes = () if arrival.drafted is None and batch is None else (ServedNote(batch, untold, arrival.drafted).to_note(),)
+    drafted = None if arrival.drafted is None else min(arrival.drafted, MAX_NODES - 1)
+    untold = max(0, (drafted or 0) - len(kept))
+    p = [token.p for token in arrival.tokens]
     return ChainRound(
         kept,
         ids,
         Nanoseconds(host=arrival.gap_ns),
         rule="greedy" if greedy else "match",
-        p=told,
-        bonus_p=told[-1],
-        top=[[(number, p) for number, _, p in token.top] for token in arrival.tokens],
+        p=p,
+        bonus_p=p[-1],
+        top=[token.top for token in arrival.tokens],
         cut=cut,
         untold=untold,
         draft_calls=1 if kept or untold else 0,
-        notes=notes,
+        notes=() if drafted is None else (ServedNote(None, untold, drafted).to_note(),),
+        pieces=[token.piece for token in arrival.tokens],
     )

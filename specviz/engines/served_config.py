@@ -7,26 +7,23 @@ for every drafted token and so say how many there are.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-import httpx
-
+from specviz.engines.client import BrokenOff, Client
+from specviz.engines.fields import Fields
 from specviz.engines.server import Server
-from specviz.engines.server_counters import connection
+from specviz.engines.server_counters import prometheus, read_counters
 from specviz.engines.vllm_methods import HEAD, Serving
 from specviz.engines.vllm_plugin.labels import DRAFTER, INFO, SETTINGS
 from specviz.errors import BadInput
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 
-_INFO = re.compile(rf"^{INFO}\{{(.*)\}} [0-9.e+]+$", re.M)
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-_PLACE = re.compile(r'^vllm:spec_decode_num_accepted_tokens_per_pos_total\{[^}]*position="(\d+)"', re.M)
+_INFO = re.compile(INFO)
 
 
 @dataclass(frozen=True)
@@ -49,43 +46,42 @@ class Match:
 
 def known(server: Server) -> Known:
     """Ask the server. What does not answer tells nothing."""
-    with connection(server.key) as asking:
-        metrics, dev = _text(asking, f"{server.url}/metrics"), _text(asking, f"{server.url}/server_info?config_format=json")
+    with Client(server.url, server.key) as client:
+        metrics, dev = _text(client, "/metrics"), _text(client, "/server_info?config_format=json")
     return _by_plugin(metrics) or _by_server_info(dev) or _by_counters(metrics)
 
 
-def _text(asking: httpx.Client, url: str) -> str:
+def _text(client: Client, path: str) -> str:
     try:
-        response = asking.get(url)
-    except httpx.HTTPError:
+        status, text = client.page(path)
+    except BrokenOff:
         return ""
-    return response.text if response.status_code == 200 else ""
+    return text if status == 200 else ""
 
 
 def _by_plugin(metrics: str) -> Known | None:
-    found = _INFO.search(metrics)
-    if found is None:
-        return None
-    labels = {name: value.replace('\\"', '"').replace("\\\\", "\\") for name, value in _LABEL.findall(found[1])}
-    settings = {name: labels[name] for name in (*SETTINGS, DRAFTER) if labels.get(name)}
-    return Known(settings, bool(settings.get("method")), "the plugin")
+    for _, labels, _ in prometheus(metrics, _INFO):
+        settings = {name: labels[name] for name in (*SETTINGS, DRAFTER) if labels.get(name)}
+        return Known(settings, bool(settings.get("method")), "the plugin")
+    return None
 
 
 def _by_server_info(told: str) -> Known | None:
     try:
-        config = json.loads(told)["vllm_config"]["speculative_config"]
-    except (ValueError, KeyError, TypeError):
+        config = Fields.parsed(told).inner("vllm_config")
+        if "speculative_config" not in config:
+            return Known({}, False, "/server_info") if "speculative_config" in config.found else None
+        found = config.inner("speculative_config").found
+    except BadInput:
         return None
-    if not isinstance(config, Mapping):
-        return Known({}, False, "/server_info")
-    settings = {name: _plain(config[name]) for name in SETTINGS if config.get(name) is not None}
+    settings = {name: _plain(found[name]) for name in SETTINGS if isinstance(found.get(name), str | int | float)}
     return Known(settings, True, "/server_info")
 
 
 def _by_counters(metrics: str) -> Known:
-    places = [int(place) for place in _PLACE.findall(metrics)]
-    if places:
-        return Known({"num_speculative_tokens": str(max(places) + 1)}, True, "its counters")
+    counts = read_counters(metrics)
+    if counts is not None and counts.by_place:
+        return Known({"num_speculative_tokens": str(len(counts.by_place))}, True, "its counters")
     return Known({}, None if "vllm:" not in metrics else False, "its counters")
 
 
@@ -134,10 +130,10 @@ def _alike(name: str, ours: str, theirs: str) -> bool:
 def _parsed(text: str) -> Any:
     """A drafter of ours as the variable names it, its parameters' defaults filled in."""
     try:
-        told = json.loads(text)
-        parameters = get(told["method"]).parameters
-        return told["method"], build(parameters, told.get("parameters") or {}, told["method"])
-    except (ValueError, KeyError, TypeError, AttributeError, BadInput):
+        told = Fields.parsed(text)
+        method = told.text("method") or ""
+        return method, build(get(method).parameters, told.inner("parameters").found, method)
+    except BadInput:
         return text
 
 

@@ -1,37 +1,46 @@
-"""Client of a running server: vLLM, SGLang, llama.cpp, or anything that speaks OpenAI's chat completions.
+"""Answers of a running server: vLLM, SGLang, llama.cpp, or anything that speaks OpenAI's chat completions.
 
-A prompt is sent, tokens come in a stream, and each arrival is a step on the stage. What a server tells differs: vLLM with
+A prompt is sent, tokens come in a stream, and each arrival is a step on the stage. What a server says differs: vLLM with
 ``--per-request-spec-decode-metrics detailed`` says for each verified draft how many tokens it had and how many were kept;
 llama.cpp counts drafted and accepted tokens up to each token; the others are seen by their arrivals alone.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlsplit
-
-import httpx
 
 import specviz
-from specviz.engines.chain import ChainSteps
-from specviz.engines.responses import TIMES, Arrival, CountedRounds, ToldTexts, chain_round, rounds_by_counts, told_tokens
-from specviz.engines.server_counters import Sampler, connection, with_samples
-from specviz.errors import BadInput, SpecvizError
-from specviz.trace.metrics import summarise
-from specviz.trace.schema import MAX_STEPS, End, Run, Sampling, Step, Trace
+from specviz.engine.stop import why
+from specviz.engines.chain import LARGEST_TOKEN, MOST_PROMPT, MOST_TOKENS, ChainSteps, fitted_run
+from specviz.engines.client import BrokenOff, Cancelled, Client, Refused, address, message
+from specviz.engines.fields import Fields
+from specviz.engines.responses import (
+    ALWAYS_ONE,
+    REASONS,
+    TIMES,
+    Arrival,
+    CountedRounds,
+    TokenReader,
+    bounded,
+    chain_round,
+    rounds_by_counts,
+)
+from specviz.engines.server_counters import Sampler, with_samples
+from specviz.errors import BadInput, shown
+from specviz.trace.schema import MAX_NODES, MAX_TEXT, End, Run, Sampling, Step, Trace
 
-MOST_BYTES = 64 << 20
-"""Most bytes of one answer; one line of it, ``MOST_LINE``."""
-MOST_LINE = 4 << 20
 TOP = 3
+MOST_MODELS = 10_000
 KINDS = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp", "openai": "an OpenAI-compatible server"}
 ARRIVALS = "Rounds are what arrived together: this server does not tell them apart."
+UNWEIGHED = "The server gives no log probabilities: p is not known."
+REFUSING = frozenset({400, 422, 501})
+"""Status of a server that may refuse nothing but ``logprobs``."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,8 @@ class Server:
 
 @dataclass(frozen=True)
 class Ask:
-    """A prompt for a server. ``raw`` sends it as text to go on from, else as a user's turn."""
+    """A prompt for a server. ``raw`` sends it as text to go on from, else as a user's turn. Without ``logprobs`` none are asked
+    for, and p stays unknown."""
 
     prompt: str
     max_new_tokens: int = 128
@@ -60,35 +70,44 @@ class Ask:
     raw: bool = False
     top_p: float = 1.0
     top_k: int = 0
+    logprobs: bool = True
 
     def __post_init__(self) -> None:
         if not self.prompt.strip():
             raise BadInput("The prompt is empty; give some text.")
+        if len(self.prompt) > 1_000_000:
+            raise BadInput(f"The prompt has {len(self.prompt)} characters; give 1000000 at most.")
+        if not -(2**63) <= self.seed < 2**63:
+            raise BadInput(f"The seed is {self.seed}; choose a number from -2^63 to 2^63 - 1.")
         if not 1 <= self.max_new_tokens <= 4096:
             raise BadInput(f"max_new_tokens is {self.max_new_tokens}; choose a number from 1 to 4096.")
         if not 0.0 <= self.temperature <= 5.0:
             raise BadInput(f"temperature is {self.temperature}; choose a number from 0 (greedy) to 5.")
 
 
-def address(url: str) -> str:
-    """The server's address without a path. Raises BadInput for what is no http address."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
-        raise BadInput(f"{url[:200]!r} is no server's address; give one like http://127.0.0.1:8000.")
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def look(url: str, key: str = "") -> Server:
+def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Server:
     """What answers at this address. Raises BadInput, with what to do, where nothing does."""
     base = address(url)
-    with connection(key) as client:
-        models = _json(client, f"{base}/v1/models")
-        names = [str(entry.get("id", "")) for entry in models.get("data") or [] if isinstance(entry, Mapping)]
-        if not names:
-            raise BadInput(f"{base} names no model at /v1/models; is it a server of language models?")
-        owner = str((models.get("data") or [{}])[0].get("owned_by", ""))
-        kind = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}.get(owner, "openai")
-    return Server(base, kind, names[0], key)
+    place = f"{base}/v1/models"
+    try:
+        with Client(base, key, cancel) as client:
+            status, text = client.page("/v1/models")
+    except BrokenOff as problem:
+        raise BadInput(f"Nothing answers at {place}: {problem} Is the server running, and is this its address?") from None
+    if status in (401, 403):
+        words = "it refuses this key" if key else "it wants a key; give it with --key"
+        raise BadInput(f"{base} answers with status {status}: {words}.")
+    if status != 200:
+        raise BadInput(f"{place} answers with status {status}; is this a server of OpenAI's kind?")
+    try:
+        models = Fields.parsed(text).objects("data", MOST_MODELS)
+        found = [(model.text("id", 1024), model.text("owned_by", 1024)) for model in models]
+    except BadInput as problem:
+        raise BadInput(f"{place} is no list of models ({problem}) Is this a server of OpenAI's kind?") from None
+    if not found or not found[0][0]:
+        raise BadInput(f"{place} names no model; is it a server of language models?")
+    name, owner = found[0]
+    return Server(base, {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}.get(owner or "", "openai"), name, key)
 
 
 @dataclass
@@ -99,23 +118,25 @@ class Answer:
     ask: Ask
     cancel: threading.Event = field(default_factory=threading.Event)
     trace: Trace | None = None
-    _texts: ToldTexts = field(default_factory=ToldTexts)
-    _arrivals: list[Arrival] = field(default_factory=list)
-    _prompt_ids: list[int] = field(default_factory=list)
-    _told: dict[str, Any] = field(default_factory=dict)
-    _reason: str = ""
-    _message: str = ""
     name: str = ""
     """What the server calls this answer: the plugin's file of it begins so."""
+    prompt_ids: tuple[int, ...] = ()
+    """Token ids of the prompt as the server read it, empty where it does not say."""
+    _arrivals: list[Arrival] = field(default_factory=list)
+    _counts: tuple[list[int], list[int]] | None = None
+    _summary: str = ""
+    _reason: str = ""
+    _unweighed: bool = False
 
-    @property
-    def prompt_ids(self) -> tuple[int, ...]:
-        """Token ids of the prompt as the server read it, empty where it does not tell."""
-        return tuple(self._prompt_ids)
+    def __post_init__(self) -> None:
+        self._reader = TokenReader(doubtful=self.server.kind == "llama.cpp")
 
     def events(self) -> Iterator[Run | Step | End]:
-        """The run, a step an arrival, the end. A server that breaks off ends it with what there is, and says why."""
-        sampler = Sampler(self.server.url, self.server.key)
+        """The run, a step an arrival, the end. A server that breaks off ends it with what there is, and says why.
+
+        Once ``cancel`` is set the end comes within a turn of the client.
+        """
+        sampler = Sampler(self.server.url, self.server.key, self.cancel)
         try:
             yield from self._sampled(sampler)
         finally:
@@ -124,64 +145,95 @@ class Answer:
     def _sampled(self, sampler: Sampler) -> Iterator[Run | Step | End]:
         run: Run | None = None
         steps: ChainSteps | None = None
+        broken = ""
         started = sampler.start()
         try:
             for arrival in self._received(started):
-                self._arrivals.append(arrival)
                 if run is None or steps is None:
-                    run = self._run()
-                    steps = ChainSteps(self._texts, self._prompt())
+                    run, steps = self._run(), self._steps()
                     yield run
-                if len(steps.steps) < MAX_STEPS:
-                    step = steps.add(chain_round(arrival, greedy=not self.ask.temperature))
-                    yield replace(step, notes=(*step.notes, *sampler.news()))
-                if self.cancel.is_set():
-                    self._reason = "cancelled"
-                    break
-        except (httpx.HTTPError, _BrokenOff) as problem:
+                if not steps.room(len(arrival.tokens)):
+                    raise BrokenOff(f"it wrote on past {len(steps.output)} tokens.")
+                self._arrivals.append(arrival)
+                step = steps.add(chain_round(arrival, greedy=not self.ask.temperature))
+                yield replace(step, notes=(*step.notes, *sampler.news()))
+        except Cancelled:
+            broken = why(self.cancel)
+            self._reason = "time_limit" if broken else "cancelled"
+            if run is None or steps is None:
+                run, steps = self._run(), self._steps()
+                yield run
+        except (BrokenOff, BadInput) as problem:
             if run is None:
-                raise BadInput(f"{self.server.url} did not answer: {_why(problem)}") from None
-            self._reason, self._message = "error", f"The server broke off: {_why(problem)} The steps so far are kept."
+                raise BadInput(f"{self.server.url} did not answer: {problem}") from None
+            self._reason, broken = "error", f"The server broke off: {problem} The steps so far are kept."
         if run is None or steps is None:
             raise BadInput(f"{self.server.url} answered without a token; ask for more, or look at the server's log.")
         sampler.stop()
-        end = self._end(steps.output, steps.steps, steps)
+        words = (broken, self._summary, ALWAYS_ONE if self._reader.always_one else "")
+        end = steps.end(self._reason or "cancelled", " ".join(part for part in words if part))
         yield end
         self.trace = with_samples(self._whole(Trace(run, tuple(steps.steps), end)), sampler.samples)
 
     def _received(self, started: int) -> Iterator[Arrival]:
-        """Arrivals of tokens; what else the server says goes to ``_told``."""
-        url = f"{self.server.url}/v1/{'completions' if self.ask.raw else 'chat/completions'}"
-        groups, before = CountedRounds(), started
-        with connection(self.server.key) as client, client.stream("POST", url, json=self._body()) as answer:
-            if answer.status_code != 200:
-                raise _BrokenOff(_refusal(answer))
-            for event in _events(answer):
-                self._keep(event)
-                for choice in event.get("choices") or ():
-                    self._reason = {"stop": "eos", "length": "budget"}.get(choice.get("finish_reason") or "", self._reason)
-                    tokens = told_tokens(choice, self._texts)
-                    told = groups.take(tokens, event.get("timings") or {}) if tokens else None
-                    if told is not None:
-                        now = time.perf_counter_ns()
-                        yield Arrival(told.tokens, now - before, told.drafted)
-                        before = now
-            rest = groups.rest()
-            if rest is not None:
-                yield Arrival(rest.tokens, time.perf_counter_ns() - before, rest.drafted)
+        """Arrivals of tokens; what else the server says is kept aside."""
+        groups, before, ended = CountedRounds(), started, None
+        try:
+            with Client(self.server.url, self.server.key, self.cancel) as client:
+                for event in self._answered(client):
+                    if event is None:
+                        break
+                    self._keep(event)
+                    for choice in event.objects("choices", 1):
+                        self._reason = REASONS.get(choice.text("finish_reason") or "", self._reason)
+                        tokens = self._reader.read(choice)
+                        for arrival in groups.take(tokens, event.inner("timings")) if tokens else ():
+                            now = time.perf_counter_ns()
+                            yield from bounded(replace(arrival, gap_ns=now - before))
+                            before = now
+                    if self.cancel.is_set():
+                        raise Cancelled("Stopped.")
+                else:
+                    if not self._reason:
+                        raise BrokenOff("the connection closed before the end.")
+        except (BrokenOff, BadInput, Cancelled) as problem:
+            ended = problem
+        for arrival in groups.rest():
+            yield from bounded(replace(arrival, gap_ns=time.perf_counter_ns() - before))
+        if ended is not None:
+            raise ended
 
-    def _keep(self, event: Mapping[str, Any]) -> None:
-        if event.get("error"):
-            raise _BrokenOff(str(event["error"])[:300])
-        self.name = self.name or str(event.get("id") or "")
-        for name in ("metrics", "usage", "timings", "sglext_spec", "sglext"):
-            if event.get(name):
-                self._told[name] = event[name]
-        if event.get("prompt_token_ids"):
-            self._prompt_ids = [int(token) for token in event["prompt_token_ids"]]
-        for choice in event.get("choices") or ():
-            if choice.get("prompt_token_ids"):
-                self._prompt_ids = [int(token) for token in choice["prompt_token_ids"]]
+    def _answered(self, client: Client) -> Iterator[Fields | None]:
+        """Events of the answer, asked for once more without log probabilities where a server may refuse them."""
+        path = f"/v1/{'completions' if self.ask.raw else 'chat/completions'}"
+        self._unweighed = not self.ask.logprobs
+        try:
+            yield from client.events(path, self._body())
+        except Refused as refusal:
+            if self._unweighed or refusal.status not in REFUSING:
+                raise
+            self._unweighed = True
+            yield from client.events(path, self._body())
+
+    def _keep(self, event: Fields) -> None:
+        if "error" in event:
+            raise BrokenOff(message(event.found))
+        self.name = self.name or event.text("id", 1024) or ""
+        if "metrics" in event and (counts := event.inner("metrics").inner("speculative_decoding")):
+            if "per_step_accepted" in counts and "per_step_drafted" in counts:
+                of_step = (counts.wholes(f"per_step_{name}", MOST_TOKENS, MAX_NODES) for name in ("accepted", "drafted"))
+                self._counts = (next(of_step), next(of_step))
+            kept, made = counts.whole("num_accepted_draft_tokens"), counts.whole("num_draft_tokens")
+            self._summary = f"The server counts {kept} of {made} drafted tokens accepted in "
+            self._summary += f"{counts.whole('num_spec_steps')} rounds with a draft."
+        elif (timings := event.inner("timings")).whole("draft_n"):
+            kept, made = timings.whole("draft_n_accepted"), timings.whole("draft_n")
+            self._summary = f"The server counts {kept} of {made} drafted tokens accepted."
+        elif told := event.found.get("sglext_spec") or event.inner("sglext").found.get("spec"):
+            self._summary = f"The server says: {shown(told, 300)}"
+        for place in (event, *event.objects("choices", 1)):
+            if "prompt_token_ids" in place:
+                self.prompt_ids = tuple(place.wholes("prompt_token_ids", MOST_PROMPT, LARGEST_TOKEN))
 
     def _body(self) -> dict[str, Any]:
         ask, kind = self.ask, self.server.kind
@@ -190,9 +242,11 @@ class Answer:
             "stream": True, "stream_options": {"include_usage": True},
         }  # fmt: skip
         if ask.raw:
-            body |= {"prompt": ask.prompt, "logprobs": TOP}
+            body |= {"prompt": ask.prompt}
         else:
-            body |= {"messages": [{"role": "user", "content": ask.prompt}], "logprobs": True, "top_logprobs": TOP}
+            body |= {"messages": [{"role": "user", "content": ask.prompt}]}
+        if not self._unweighed:
+            body |= {"logprobs": TOP} if ask.raw else {"logprobs": True, "top_logprobs": TOP}
         if ask.top_p < 1:
             body["top_p"] = ask.top_p
         if ask.top_k:
@@ -205,15 +259,17 @@ class Answer:
             body["return_spec_tokens_details"] = True
         return body
 
-    def _prompt(self) -> list[int]:
-        """Token ids of the prompt, where the server tells them; else its place is held by one token."""
-        return self._prompt_ids or [self._texts.learn(None, self.ask.prompt[:4096])]
+    def _steps(self) -> ChainSteps:
+        """Room for steps after the prompt, whose place is held by one token where the server does not say its ids."""
+        ids = self.prompt_ids or [self._reader.number(self.ask.prompt[:MAX_TEXT])]
+        return ChainSteps(self._reader, ids[-1], len(ids))
 
     def _run(self) -> Run:
         ask, server = self.ask, self.server
-        return Run(
+        words = (ARRIVALS if server.kind in ("openai", "sglang") else "", UNWEIGHED if self._unweighed else "")
+        run = Run(
             modality="text",
-            target=server.model.rstrip("/").rsplit("/", 1)[-1] if server.model.startswith("/") else server.model[:1024],
+            target=server.model.rstrip("/").rsplit("/", 1)[-1] if server.model.startswith("/") else server.model,
             method=f"served_{server.kind.replace('.', '_')}",
             title=f"Served by {server.title}",
             exactness="exact",
@@ -223,57 +279,32 @@ class Answer:
             dtype="",
             tier="served",
             prompt=ask.prompt,
-            prompt_pieces=(ask.prompt[:4096],),
+            prompt_pieces=(ask.prompt[:MAX_TEXT],),
             max_new_tokens=ask.max_new_tokens,
             chat_template=not ask.raw,
             libraries={"specviz": specviz.__version__},
             machine=server.url,
             recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            warnings=(TIMES, *((ARRIVALS,) if server.kind in ("openai", "sglang") else ())),
+            warnings=(TIMES, *(word for word in words if word)),
         )
-
-    def _end(self, output: Sequence[int], steps: Sequence[Step], texts: ChainSteps) -> End:
-        reason = self._reason or "cancelled"
-        told = told_counts(self._told)
-        return End(
-            reason=reason,
-            output_ids=tuple(output),
-            text=texts.text_of(list(output)),
-            prefill_ns=0,
-            metrics=summarise(list(steps), reason, 0),
-            message=" ".join(part for part in (self._message, told) if part),
-        )
+        return fitted_run(run)
 
     def _whole(self, seen: Trace) -> Trace:
         """The trace by the server's counts a draft, where it gave them; else what was seen."""
-        counts = ((self._told.get("metrics") or {}).get("speculative_decoding") or {}) if self._reason != "error" else {}
-        accepted, drafted = counts.get("per_step_accepted"), counts.get("per_step_drafted")
-        if accepted is None or drafted is None:
+        if self._counts is None or self._reason == "error":
             return seen
-        tokens = [token for arrival in self._arrivals for token in arrival.tokens]
+        assert seen.end is not None
         try:
-            rounds, warning = rounds_by_counts(tokens, accepted, drafted)
+            tokens = [token for arrival in self._arrivals for token in arrival.tokens]
+            rounds, warning = rounds_by_counts(tokens, *self._counts)
+            steps, cut = self._steps(), seen.end.reason if seen.end.reason in ("eos", "budget") else None
+            for place, (arrival, gap) in enumerate(zip(rounds, _gaps(self._arrivals, rounds), strict=True)):
+                at_end = cut if place == len(rounds) - 1 else None
+                steps.add(chain_round(replace(arrival, gap_ns=gap), at_end, greedy=not self.ask.temperature))
         except BadInput as problem:
-            run = seen.run
-            return Trace(_warned(run, f"The server's counts were left aside. {problem}"), seen.steps, seen.end)
-        gaps = _gaps(self._arrivals, rounds)
-        return traced(rounds, gaps, self._texts, self._prompt(), seen, warning)
-
-
-def traced(
-    rounds: Sequence[Arrival], gaps: Sequence[int], texts: ToldTexts, prompt: Sequence[int], seen: Trace, warning: str
-) -> Trace:
-    """A trace of these rounds, with run and end of the one that was seen."""
-    assert seen.end is not None
-    steps = ChainSteps(texts, prompt)
-    cut = seen.end.reason if seen.end.reason in ("eos", "budget", "context") else None
-    for place, (arrival, gap) in enumerate(zip(rounds, gaps, strict=True)):
-        last = place == len(rounds) - 1
-        round_ = Arrival(arrival.tokens, gap, arrival.drafted)
-        steps.add(chain_round(round_, cut if last else None, greedy=not seen.run.sampling.temperature))
-    metrics = summarise(steps.steps, seen.end.reason, 0)
-    end = End(seen.end.reason, tuple(steps.output), seen.end.text, 0, metrics, seen.end.message)
-    return Trace(_warned(seen.run, warning) if warning else seen.run, tuple(steps.steps), end)
+            return replace(seen, run=_warned(seen.run, f"The server's counts were left aside. {problem}"))
+        run = _warned(seen.run, warning) if warning else seen.run
+        return Trace(run, tuple(steps.steps), steps.end(seen.end.reason, seen.end.message))
 
 
 def _warned(run: Run, warning: str) -> Run:
@@ -293,76 +324,3 @@ def _gaps(arrivals: Sequence[Arrival], rounds: Sequence[Arrival]) -> list[int]:
         gaps.append(now - before)
         before = now
     return gaps
-
-
-def told_counts(told: Mapping[str, Any]) -> str:
-    """A server's own summary of speculation in one sentence, or nothing."""
-    counts = (told.get("metrics") or {}).get("speculative_decoding") or {}
-    if counts:
-        return (
-            f"The server counts {counts.get('num_accepted_draft_tokens')} of {counts.get('num_draft_tokens')} drafted tokens "
-            f"accepted in {counts.get('num_spec_steps')} rounds with a draft."
-        )
-    timings = told.get("timings") or {}
-    if timings.get("draft_n"):
-        return f"The server counts {timings.get('draft_n_accepted')} of {timings['draft_n']} drafted tokens accepted."
-    spec = told.get("sglext_spec") or (told.get("sglext") or {}).get("spec") or {}
-    if spec:
-        return f"The server says: {json.dumps(spec)[:300]}"
-    return ""
-
-
-class _BrokenOff(SpecvizError):
-    """The answer ended otherwise than it should."""
-
-
-def _why(problem: Exception) -> str:
-    words = str(problem).strip() or type(problem).__name__
-    return words if words.endswith((".", "!")) else words + "."
-
-
-def _json(client: httpx.Client, url: str) -> dict[str, Any]:
-    try:
-        response = client.get(url)
-    except httpx.HTTPError as problem:
-        raise BadInput(f"Nothing answers at {url}: {_why(problem)} Is the server running, and is this its address?") from None
-    if response.status_code != 200:
-        raise BadInput(f"{url} answers with status {response.status_code}; is this a server of OpenAI's kind?")
-    try:
-        found = response.json()
-    except ValueError:
-        raise BadInput(f"{url} answers with something else than JSON; is this a server of OpenAI's kind?") from None
-    return found if isinstance(found, dict) else {}
-
-
-def _refusal(answer: httpx.Response) -> str:
-    body = answer.read()[:2000].decode("utf-8", "replace")
-    try:
-        told = json.loads(body)
-        words = told.get("message") or (told.get("error") or {}).get("message") or body
-    except (ValueError, AttributeError):
-        words = body
-    return f"status {answer.status_code}, {str(words)[:300]}"
-
-
-def _events(answer: httpx.Response) -> Iterator[dict[str, Any]]:
-    """Server-sent events as JSON objects, until ``[DONE]``. Raises _BrokenOff on what is none or is too much."""
-    received, done = 0, False
-    for line in answer.iter_lines():
-        received += len(line)
-        if received > MOST_BYTES or len(line) > MOST_LINE:
-            raise _BrokenOff("it sent more than an answer holds.")
-        if not line.startswith("data:"):
-            continue
-        text = line[5:].strip()
-        if text == "[DONE]":
-            done = True
-            break
-        try:
-            event = json.loads(text)
-        except ValueError:
-            raise _BrokenOff("it sent something else than JSON.") from None
-        if isinstance(event, dict):
-            yield event
-    if not done:
-        raise _BrokenOff("the connection closed before the end.")

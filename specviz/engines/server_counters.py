@@ -6,28 +6,45 @@ import re
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-import httpx
-
+from specviz.engines.client import CONNECT_SECONDS, BrokenOff, Cancelled, Client
 from specviz.trace.notes.models import CounterSample, CountersNote
-from specviz.trace.schema import Note, Trace
+from specviz.trace.schema import EXACT, Note, Trace
 
-CONNECT_SECONDS = 5.0
-SILENT_SECONDS = 60.0
-"""Longest that a server may say nothing in the middle of an answer."""
 SAMPLE_SECONDS = 0.25
 """Between two looks at the counters."""
 MOST_SAMPLES = 2000
-_COUNTER = re.compile(
-    r"^(?:vllm|sglang):spec_decode_num_(drafts|draft_tokens|accepted_tokens)(?:_total)?(?:\{[^}]*\})? ([0-9.e+]+)", re.M
-)
-_BY_PLACE = re.compile(
-    r'^vllm:spec_decode_num_accepted_tokens_per_pos(?:_total)?\{[^}]*position="(\d+)"[^}]*\} ([0-9.e+]+)', re.M
-)
+MOST_PLACES = 256
+"""Places in a draft that are counted apart."""
+MOST_VALUES = 8192
+"""Numbers in one note."""
+MOST_LINE = 16 << 10
+_SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_COUNTED = re.compile(r"(?:vllm|sglang):spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)(?:_total)?")
+
+
+def prometheus(text: str, names: re.Pattern[str]) -> Iterator[tuple[re.Match[str], Mapping[str, str], int]]:
+    """Samples in Prometheus' text format whose name is one of ``names``: the name's match, its labels, and its value as a whole
+    number. Lines without one are left out."""
+    for line in text.splitlines():
+        found = _SAMPLE.fullmatch(line[:MOST_LINE])
+        name, value = (names.fullmatch(found[1]), whole(found[3])) if found else (None, None)
+        if found is not None and name is not None and value is not None:
+            labels = {label: told.replace('\\"', '"').replace("\\\\", "\\") for label, told in _LABEL.findall(found[2] or "")}
+            yield name, labels, value
+
+
+def whole(text: str) -> int | None:
+    """A count in a text of another program, None where it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return int(value) if 0 <= value <= EXACT else None
 
 
 @dataclass(frozen=True)
@@ -47,32 +64,33 @@ class Counters:
         return Counters(self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted, by_place)
 
 
-def counters(url: str, key: str = "") -> Counters | None:
-    """The server's counts of speculation, None where it has none."""
-    with connection(key) as client:
-        return _read(client, url)
+def counters(url: str, key: str = "", cancel: threading.Event | None = None) -> Counters | None:
+    """The server's counts of speculation, None where it has none or does not answer."""
+    with Client(url, key, cancel) as client:
+        return _read(client)
 
 
-def _read(client: httpx.Client, url: str) -> Counters | None:
+def _read(client: Client) -> Counters | None:
     try:
-        response = client.get(f"{url}/metrics")
-    except httpx.HTTPError:
+        status, text = client.page("/metrics", CONNECT_SECONDS)
+    except (BrokenOff, Cancelled):
         return None
-    return read_counters(response.text) if response.status_code == 200 else None
+    return read_counters(text) if status == 200 else None
 
 
 def read_counters(text: str) -> Counters | None:
     """Counts in Prometheus' text format, summed over engines; None where there are none."""
-    found: dict[str, float] = {}
-    for name, value in _COUNTER.findall(text):
-        found[name] = found.get(name, 0.0) + float(value)
-    places: dict[int, float] = {}
-    for place, value in _BY_PLACE.findall(text):
-        places[int(place)] = places.get(int(place), 0.0) + float(value)
-    if not found:
+    found: dict[str, int] = {}
+    places: dict[int, int] = {}
+    for name, labels, value in prometheus(text, _COUNTED):
+        if name[1] != "accepted_tokens_per_pos":
+            found[name[1]] = found.get(name[1], 0) + value
+        elif (place := whole(labels.get("position", ""))) is not None and place < MOST_PLACES:
+            places[place] = places.get(place, 0) + value
+    if not found and not places:
         return None
-    by_place = tuple(int(places.get(place, 0)) for place in range(max(places, default=-1) + 1))
-    return Counters(*(int(found.get(name, 0)) for name in ("drafts", "draft_tokens", "accepted_tokens")), by_place)
+    by_place = tuple(places.get(place, 0) for place in range(max(places, default=-1) + 1))
+    return Counters(*(found.get(name, 0) for name in ("drafts", "draft_tokens", "accepted_tokens")), by_place)
 
 
 class Sampler:
@@ -81,8 +99,8 @@ class Sampler:
     They are of all that the server does meanwhile, other requests included.
     """
 
-    def __init__(self, url: str, key: str = "") -> None:
-        self._url, self._key = url, key
+    def __init__(self, url: str, key: str = "", cancel: threading.Event | None = None) -> None:
+        self._url, self._key, self._cancel = url, key, cancel
         self._over = threading.Event()
         self._before: Counters | None = None
         self._thread: threading.Thread | None = None
@@ -91,7 +109,7 @@ class Sampler:
 
     def start(self) -> int:
         """Look for the first time; the moment that samples count from, on the clock of ``time.perf_counter_ns``."""
-        self._before = counters(self._url, self._key)
+        self._before = counters(self._url, self._key, self._cancel)
         self._began = time.perf_counter_ns()
         if self._before is not None:
             self._thread = threading.Thread(target=self._work, name="specviz counters", daemon=True)
@@ -102,24 +120,24 @@ class Sampler:
         """A note of the samples that came since the last call; none before the first sample."""
         fresh = self.samples[self._told :]
         self._told += len(fresh)
-        return (CountersNote(fresh).to_note(),) if self._told else ()
+        return (_note(fresh),) if self._told else ()
 
     def stop(self) -> None:
-        """Look once more, and no more."""
+        """Look once more, and no more. After ``cancel`` there is no look, so this does not wait."""
         self._over.set()
         if self._thread is not None:
             self._thread.join(CONNECT_SECONDS)
 
     def _work(self) -> None:
-        with connection(self._key, CONNECT_SECONDS) as client:
+        with Client(self._url, self._key, self._cancel) as client:
             while not self._over.wait(SAMPLE_SECONDS):
                 if not self._sample(client):
                     return
             self._sample(client)
 
-    def _sample(self, client: httpx.Client) -> bool:
-        """Keep what has changed; whether there is somebody to ask again."""
-        now = _read(client, self._url)
+    def _sample(self, client: Client) -> bool:
+        """Keep what has changed; whether there is a server to ask again."""
+        now = _read(client)
         if now is None or self._before is None or len(self.samples) >= MOST_SAMPLES:
             return False
         counts = now.since(self._before)
@@ -127,6 +145,12 @@ class Sampler:
             spent = (time.perf_counter_ns() - self._began) / 1e6
             self.samples.append(CounterSample(round(spent, 1), counts.drafts, counts.by_place))
         return True
+
+
+def _note(samples: Sequence[CounterSample]) -> Note:
+    """A note of the latest samples, as many as it may hold."""
+    most = MOST_VALUES // max((len(sample.accepted) + 8 for sample in samples), default=1)
+    return CountersNote(samples[-most:]).to_note()
 
 
 def with_samples(trace: Trace, samples: Sequence[CounterSample]) -> Trace:
@@ -140,16 +164,7 @@ def with_samples(trace: Trace, samples: Sequence[CounterSample]) -> Trace:
         of.setdefault(min(bisect_left(ends, sample.ms), len(ends) - 1), []).append(sample)
     first = min(of)
     steps = [
-        replace(step, notes=(*step.notes, CountersNote(of.get(place, [])).to_note())) if place >= first else step
+        replace(step, notes=(*step.notes, _note(of.get(place, [])))) if place >= first else step
         for place, step in enumerate(trace.steps)
     ]
     return replace(trace, steps=tuple(steps))
-
-
-@contextmanager
-def connection(key: str, silence: float | None = None) -> Iterator[httpx.Client]:
-    """A client that follows no redirection and no proxy of the environment: it talks to the address that was named."""
-    timeout = httpx.Timeout(silence or SILENT_SECONDS, connect=CONNECT_SECONDS)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    with httpx.Client(timeout=timeout, follow_redirects=False, trust_env=False, headers=headers) as client:
-        yield client

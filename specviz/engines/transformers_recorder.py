@@ -25,11 +25,11 @@ import transformers
 from torch import Tensor
 
 import specviz
-from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, TokenTexts, by_name
-from specviz.errors import BadInput
+from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, TokenTexts, by_name, fitted_run
+from specviz.errors import BadInput, SpecvizError, shown
 from specviz.models.text.text import TokenizerText
 from specviz.trace.metrics import summarise
-from specviz.trace.schema import Baseline, Divergence, End, Nanoseconds, Run, Sampling, Trace
+from specviz.trace.schema import CUTS, Baseline, Divergence, Nanoseconds, Run, Sampling, Trace
 
 TOP = 3
 METHODS = {
@@ -92,9 +92,10 @@ def record(model: Any, tokenizer: Any = None) -> Iterator[Recording]:
                 output = plain(*given, **asked)
         finally:
             busy.release()
-        trace = noted.trace(output, text)
-        if trace is not None:
-            recording.add(trace)
+        try:
+            recording.add(noted.trace(output, text))
+        except SpecvizError as problem:
+            warnings.warn(f"This call of generate was not recorded: {problem}", stacklevel=2)
         return output
 
     model.generate = generate
@@ -125,6 +126,7 @@ class _Noted:
         self._model = model
         self._config: Any = None
         self._generator: Any = None
+        self._began = time.perf_counter_ns()
         self._prompt: list[int] | None = None
         self._passes: list[_Pass] = []
         self._rounds: list[ChainRound] = []
@@ -231,32 +233,40 @@ class _Noted:
             self._drafted, emitted, time_spent,
             rule="ratio" if sampled and known else "match" if sampled else "greedy",
             q=self._q, p=_of(scores[None], self._drafted), bonus_p=float(log_p[after, emitted[-1]].exp().clamp(0, 1)),
-            top=top, cut="budget",
+            top=top,
             draft_calls=max(1, len(self._drafted)) if known else 1,
         )  # fmt: skip
 
-    def trace(self, output: Any, text: TokenTexts) -> Trace | None:
-        """The run as a trace, or None with a warning where it was none that a trace can hold."""
+    def trace(self, output: Any, text: TokenTexts) -> Trace:
+        """The run as a trace. Raises BadInput where it was none that a trace can hold."""
+        spent = (self._now() - self._began) / 1e9
         sequences = output if isinstance(output, Tensor) else getattr(output, "sequences", None)
         problem = self._problem or self._unfit(sequences)
         if problem:
-            warnings.warn(f"This call of generate was not recorded: {problem}.", stacklevel=4)
-            return None
+            raise BadInput(f"{problem}.")
         assert self._prompt is not None and sequences is not None
         ids = sequences[0].tolist()[len(self._prompt) :]
         ends = _ends(self._config)
-        steps = ChainSteps(text, self._prompt, ends)
+        reason, message = self._ending(ids, ends, spent)
+        steps = ChainSteps(text, self._prompt[-1], len(self._prompt), ends)
         for told in self._rounds or self._plain(ids):
-            steps.add(_ended(told, ends))
-        reason = "eos" if ids and ids[-1] in ends else "budget"
-        end = End(
-            reason=reason,
-            output_ids=tuple(ids),
-            text=steps.text_of(ids),
-            prefill_ns=0,
-            metrics=summarise(steps.steps, reason, 0),
-        )
-        return Trace(self._run(text), tuple(steps.steps), end)
+            at_end = len(steps.output) + len(told.emitted) == len(ids)
+            steps.add(replace(told, cut=reason if at_end and reason in CUTS else None))
+        return Trace(fitted_run(self._run(text)), tuple(steps.steps), steps.end(reason, message))
+
+    def _ending(self, ids: Sequence[int], ends: frozenset[int], spent: float) -> tuple[str, str]:
+        """Why the run was over after these tokens and seconds, and a sentence where a stopping criterion ended it."""
+        if ids[-1] in ends:
+            return "eos", ""
+        assert self._prompt is not None
+        if len(ids) >= _budget(self._config, len(self._prompt)):
+            return "budget", ""
+        most = getattr(self._config, "max_time", None)
+        if most is not None and spent >= most:
+            return "time_limit", f"generate had max_time={most:g} s."
+        found = getattr(self._config, "stop_strings", None)
+        named = f", such as one of the stop strings {shown(found)}" if found else ""
+        return "cancelled", f"A stopping criterion of generate ended it{named}."
 
     def _unfit(self, sequences: Any) -> str:
         """Why a trace cannot hold this run, or nothing."""
@@ -349,11 +359,6 @@ def _of(logits: Tensor | None, tokens: Sequence[int]) -> list[float | None]:
 def _ends(config: Any) -> frozenset[int]:
     ids = getattr(config, "eos_token_id", None)
     return frozenset([] if ids is None else [ids] if isinstance(ids, int) else ids)
-
-
-def _ended(told: ChainRound, ends: frozenset[int]) -> ChainRound:
-    """The round with the reason of its cut, should it be one."""
-    return replace(told, cut="eos") if told.emitted[-1] in ends else told
 
 
 def _budget(config: Any, prompt: int) -> int:

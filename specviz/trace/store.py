@@ -40,8 +40,13 @@ def text(trace: Trace) -> str:
 
 
 def write(trace: Trace, path: str | Path) -> None:
-    """Write a trace file. A file of that name is replaced only once the new one is whole."""
-    save(text(trace), path)
+    """Write a trace file. A file of that name is replaced only once the new one is whole.
+
+    Raises BadTrace for a trace that no reader would take.
+    """
+    content = text(trace)
+    validate(content)
+    save(content, path)
 
 
 def save(content: str, path: str | Path) -> Path:

@@ -82,18 +82,24 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_float=_fraction, parse_constant=_constant)
 
 
-def parsed(text: str) -> dict[str, Any]:
-    """One line's JSON object. Raises BadTrace on anything that is not strict, finite, shallow JSON."""
+def strict_json(text: str) -> Any:
+    """The value of a JSON text. Raises BadTrace on anything that is not strict, finite, shallow JSON."""
     try:
-        fields = _DECODER.decode(text)
+        value = _DECODER.decode(text)
         if "\\ud" in text or "\\uD" in text:
-            json.dumps(fields, ensure_ascii=False).encode("utf-8")
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as fault:
         raise BadTrace(f"not JSON ({fault.msg}, at character {fault.pos + 1}).") from None
     except RecursionError:
         raise BadTrace("the JSON is nested too deeply.") from None
     except UnicodeEncodeError:
         raise BadTrace("a text holds half of a surrogate pair (\\ud800 to \\udfff), which is no character.") from None
+    return value
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """One line's JSON object. Raises BadTrace on anything else."""
+    fields = strict_json(text)
     if not isinstance(fields, dict):
         raise BadTrace('a line is one JSON object, like {"v":1,"seq":0,"kind":"run",...}.')
     return fields

@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from specviz.engines.server import address
+from specviz.engines.client import address
 from specviz.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -102,11 +102,11 @@ def test_the_command_writes_a_file_for_each_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "no JSON objects"), ("{", "line 1: no JSON"), ('{"a": 1}', "it has a"), ("[1]", "no JSON objects"),
+        ("", "no JSON objects"), ("{", "line 1: not JSON"), ('{"a": 1}', "it has a"), ("[1]", "no JSON objects"),
         ('{"choices": [{}, {}]}', "2 choices"), ('{"choices": [{"message": {"content": "x"}}]}', "names no tokens"),
         (json.dumps(response([9], [3])), "no counts of accepted"), (json.dumps(response([1, 2], [3])), "go together"),
         (json.dumps(response([9, 9, 9], [9, 9, 9])), "whole response"),
-        ('{"n_draft": 1, "pos": [{"tok": "x"}], "n_accepted": 1}', "a token id is a whole number"),
+        ('{"n_draft": 1, "pos": [{"tok": "x"}], "n_accepted": 1}', "tok is .x.; it should be a number"),
         ('{"n_draft": 1, "pos": [], "n_accepted": 1}', "keeps 1 of 0"),
     ],
 )  # fmt: skip

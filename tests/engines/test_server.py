@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from specviz.__main__ import main
-from specviz.engines.server import Answer, Ask, address, look
+from specviz.engines.client import address
+from specviz.engines.server import Answer, Ask, look
 from specviz.engines.server_counters import Counters, counters, read_counters
 from specviz.errors import BadInput
 from specviz.trace import metrics, store

@@ -22,7 +22,7 @@ import pytest
 import torch
 
 from specviz.__main__ import main
-from specviz.engines import server_counters
+from specviz.engines import client
 from specviz.engines.server import Answer, Ask, Server, look
 from specviz.engines.server_counters import Counters, counters
 from specviz.engines.vllm_methods import CLASS
@@ -63,7 +63,7 @@ class Running:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A first answer compiles what it needs, which takes minutes where others compute."""
-    monkeypatch.setattr(server_counters, "SILENT_SECONDS", 600.0)
+    monkeypatch.setattr(client, "SILENT_SECONDS", 600.0)
 
 
 def model() -> Path:

@@ -17,15 +17,19 @@ from pathlib import Path
 from typing import IO, Any, TextIO
 
 import specviz
-from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, TokenTexts
+from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, TokenTexts, fitted_run
 from specviz.engines.vllm_plugin.framing import received
-from specviz.trace.metrics import summarise
+from specviz.errors import BadInput
 from specviz.trace.notes.models import ServedNote
-from specviz.trace.schema import MAX_STEPS, End, Nanoseconds, Run, Sampling
-from specviz.trace.wire import TraceWriter
+from specviz.trace.schema import Nanoseconds, Run, Sampling
+from specviz.trace.store import SUFFIX
+from specviz.trace.validate import MAX_FILE, Intake
+from specviz.trace.wire import MAX_LINE, Record, TraceWriter
 
 MOST_FILES = 1000
 """Files that one process writes; requests after them are served and not recorded."""
+MOST_SIZE = MAX_FILE // 4 - 2 * MAX_LINE
+"""Characters of a file after which no step is added; each may take four bytes."""
 NICE = 10
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 FIRST = "The pass that ends reading the prompt writes the first token: step 1 holds its time."
@@ -72,8 +76,8 @@ class Scribe:
                 self._files += 1
             return
         self._files += 1
-        place = self._folder / f"{_UNSAFE.sub('_', name)[:120]}.spectrace.jsonl"
-        file = place.open("w", encoding="utf-8")
+        self._finish(name)
+        file = new_file(self._folder, _UNSAFE.sub("_", name)[:120])
         self._open[name] = _File(file, self._text, prompt, asked, run_line(self._server, self._text, prompt, asked))
 
     def _round(self, told: list[Any], found: dict[str, list[Any]]) -> None:
@@ -105,25 +109,45 @@ def _of_request(host: dict[str, Any], place: int, row: int, flat: int, count: in
     }
 
 
+def new_file(folder: Path, name: str) -> TextIO:
+    """A file that only this user can read, numbered where there is one of that name: a client may choose a request's id."""
+    for number in range(1, 2 * MOST_FILES):
+        place = folder / f"{name}{f'-{number}' if number > 1 else ''}{SUFFIX}"
+        try:
+            return open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
+        except FileExistsError:
+            continue
+    raise BadInput(f"{folder} has {number} traces that are called {name}; move them away.")
+
+
 class _File:
     """One request's trace as it grows."""
 
     def __init__(self, out: TextIO, text: TokenTexts, prompt: list[int], asked: Mapping[str, Any], run: Run) -> None:
         self._out = out
-        self._writer = TraceWriter(out)
+        self._writer = TraceWriter()
+        self._intake = Intake()
+        self._size = 0
         self._ends = frozenset(asked["ends"])
-        self._steps = ChainSteps(text, prompt, self._ends)
+        self._steps = ChainSteps(text, prompt[-1], len(prompt), self._ends)
         self._most, self._least = asked["max_tokens"] or 1 << 30, asked["min_tokens"]
         self._greedy = not asked["temperature"]
         self._over = ""
         self._began = time.perf_counter_ns()
         self._prefill = 0
         self._batch = 1
-        self._writer.add(run)
+        self._write(run)
+
+    def _write(self, record: Record) -> None:
+        """Write a record that a reader takes. Raises BadTrace for any other."""
+        line = self._writer.add(record)
+        self._intake.take(line)
+        self._size += self._out.write(line + "\n")
+        self._out.flush()
 
     def add(self, told: dict[str, Any], spent: Nanoseconds, batch: int, scheduled: int) -> None:
         """What a round did for this request."""
-        if self._over or not told["sampled"] or len(self._steps.steps) >= MAX_STEPS:
+        if self._over or not told["sampled"] or not self._steps.room(len(told["sampled"])) or self._size > MOST_SIZE:
             return
         if not self._steps.steps:
             spent = Nanoseconds(verify=spent.verify, judge=spent.judge)
@@ -151,7 +175,7 @@ class _File:
             notes=(ServedNote(batch, 0, len(drafted)).to_note(),) if batch > 1 else (),
         )  # fmt: skip
         self._batch = max(self._batch, batch)
-        self._writer.add(self._steps.add(told_round))
+        self._write(self._steps.add(told_round))
 
     def _whole(self, sampled: list[int]) -> tuple[list[int], str]:
         """What of the round's tokens counts, and why the text is over: as vLLM's scheduler decides it."""
@@ -163,19 +187,8 @@ class _File:
 
     def close(self) -> None:
         """The end line. A request that ended otherwise than by its own tokens was stopped: by a client, or a stop text."""
-        ids, steps = self._steps.output, self._steps.steps
-        reason = self._over or "cancelled"
         message = f"{SHARED} Up to {self._batch} at once." if self._batch > 1 else ""
-        self._writer.add(
-            End(
-                reason=reason,
-                output_ids=tuple(ids),
-                text=self._steps.text_of(ids),
-                prefill_ns=self._prefill,
-                metrics=summarise(steps, reason, self._prefill),
-                message=message,
-            )
-        )
+        self._write(self._steps.end(self._over or "cancelled", message, self._prefill))
         self._out.close()
 
 
@@ -188,7 +201,7 @@ def run_line(server: Mapping[str, Any], text: TokenTexts, prompt: list[int], ask
     method, drafter = server["method"], server["drafter"]
     pieces = text.pieces([], prompt)
     warped = asked["top_p"] < 1 or asked["top_k"] > 0 or asked["min_p"] > 0
-    return Run(
+    run = Run(
         modality="text",
         target=_short(server["model"]),
         method=f"vllm_{method or 'autoregressive'}",
@@ -201,17 +214,18 @@ def run_line(server: Mapping[str, Any], text: TokenTexts, prompt: list[int], ask
         tier=server["tier"],
         prompt="".join(pieces),
         prompt_pieces=pieces,
-        max_new_tokens=min(1_000_000, asked["max_tokens"] or 1_000_000),
+        max_new_tokens=asked["max_tokens"] or 1_000_000,
         draft="" if drafter in ("", "ngram", "suffix", method) else _short(drafter),
         libraries={"specviz": specviz.__version__, "vllm": server["vllm"], "torch": server["torch"]},
         recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         warnings=(FIRST, *(("p is shown before top-k, top-p and min-p.",) if warped else ())),
     )
+    return fitted_run(run)
 
 
 def _short(name: str) -> str:
     """A hub's name, or the last part of a folder's path."""
-    return Path(name).name if Path(name).is_absolute() else name[:1024]
+    return Path(name).name if Path(name).is_absolute() else name
 
 
 def out_of_the_way() -> None:

@@ -38,8 +38,8 @@ def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
 def _asked(url: str, request: Request, cancel: threading.Event, progress: Progress) -> Iterator[Event]:
     """A server's answer as it comes, and at its end what the server's counters say of the meantime."""
     progress(f"Asking {url}", None)
-    server = look(url)
-    before = counters(server.url, server.key)
+    server = look(url, cancel=cancel)
+    before = counters(server.url, server.key, cancel)
     progress(f"Waiting for {server.title}", None)
     ask = Ask(request.prompt, request.max_new_tokens, request.temperature or 0.0, request.seed, request.raw)
     if isinstance(cancel, Stop):
@@ -47,11 +47,11 @@ def _asked(url: str, request: Request, cancel: threading.Event, progress: Progre
     for event in Answer(server, ask, cancel).events():
         if isinstance(event, Run):
             event = replace(event, warnings=(*event.warnings, NOT_SENT))
-        yield _with_counters(event, server, before) if isinstance(event, End) else event
+        yield _with_counters(event, server, before, cancel) if isinstance(event, End) else event
 
 
-def _with_counters(end: End, server: Server, before: Counters | None) -> End:
-    after = counters(server.url, server.key) if before is not None else None
+def _with_counters(end: End, server: Server, before: Counters | None, cancel: threading.Event) -> End:
+    after = counters(server.url, server.key, cancel) if before is not None else None
     if before is None or after is None:
         return end
     counts = after.since(before)

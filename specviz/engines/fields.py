@@ -1,0 +1,108 @@
+"""Fields of JSON that another program wrote, read by type and within bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specviz.errors import BadInput, BadTrace, shown
+from specviz.trace.schema import EXACT, MAX_TEXT
+from specviz.trace.validate import strict_json
+
+_ROUNDING = 0.001
+
+
+class Fields:
+    """A JSON object. A missing or null field is None; one of another type or out of bounds raises BadInput with its path."""
+
+    def __init__(self, found: Mapping[str, Any], path: str = "") -> None:
+        self.found, self._path = found, path
+
+    @classmethod
+    def parsed(cls, text: str) -> Fields:
+        """The object in a JSON text. Raises BadInput on anything else, also on NaN, infinities and huge numbers."""
+        try:
+            found = strict_json(text)
+        except BadTrace as fault:
+            raise BadInput(f"not strict JSON: {fault}") from None
+        if not isinstance(found, dict):
+            raise BadInput(f"{shown(found)} is no JSON object.")
+        return cls(found)
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    def __contains__(self, name: str) -> bool:
+        return self.found.get(name) is not None
+
+    def whole(self, name: str, most: int = EXACT, least: int = 0) -> int | None:
+        """A whole number from ``least`` to ``most``."""
+        return None if self.found.get(name) is None else self._whole(self.found[name], name, least, most)
+
+    def number(self, name: str) -> float | None:
+        """A finite number."""
+        value = self.found.get(name)
+        return None if value is None else self._number(value, name)
+
+    def probability(self, name: str) -> float | None:
+        """A probability from 0 to 1."""
+        value = self.number(name)
+        if value is not None and not -_ROUNDING <= value <= 1 + _ROUNDING:
+            raise self._wrong(name, value, "a probability from 0 to 1")
+        return None if value is None else min(1.0, max(0.0, value))
+
+    def from_log(self, name: str) -> float | None:
+        """A probability that is told by its logarithm."""
+        value = self.number(name)
+        if value is not None and value > _ROUNDING:
+            raise self._wrong(name, value, "a log probability, 0 at most")
+        return None if value is None else math.exp(min(0.0, value))
+
+    def text(self, name: str, most: int = MAX_TEXT) -> str | None:
+        """A text of at most ``most`` characters."""
+        value = self.found.get(name)
+        if value is not None and (not isinstance(value, str) or len(value) > most):
+            raise self._wrong(name, value, f"a text of at most {most} characters")
+        return value
+
+    def inner(self, name: str) -> Fields:
+        """The object in a field, empty where there is none."""
+        value = self.found.get(name)
+        if value is not None and not isinstance(value, dict):
+            raise self._wrong(name, value, "an object")
+        return Fields(value or {}, f"{self._path}{name}.")
+
+    def items(self, name: str, most: int) -> Sequence[Any]:
+        """A list of at most ``most`` entries of any type, empty where there is none."""
+        value = self.found.get(name)
+        if value is not None and (not isinstance(value, list) or len(value) > most):
+            raise self._wrong(name, value, f"a list of at most {most} entries")
+        return value or ()
+
+    def objects(self, name: str, most: int) -> list[Fields]:
+        """A list of objects."""
+        found = []
+        for place, entry in enumerate(self.items(name, most)):
+            if not isinstance(entry, dict):
+                raise self._wrong(f"{name}[{place}]", entry, "an object")
+            found.append(Fields(entry, f"{self._path}{name}[{place}]."))
+        return found
+
+    def wholes(self, name: str, most: int, largest: int) -> list[int]:
+        """A list of whole numbers from 0 to ``largest``."""
+        return [self._whole(entry, f"{name}[{place}]", 0, largest) for place, entry in enumerate(self.items(name, most))]
+
+    def _whole(self, value: Any, name: str, least: int, most: int) -> int:
+        number = self._number(value, name)
+        if number != math.floor(number) or not least <= value <= most:
+            raise self._wrong(name, value, f"a whole number from {least} to {most}")
+        return int(value)
+
+    def _number(self, value: Any, name: str) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(name, value, "a number")
+        return float(value)
+
+    def _wrong(self, name: str, value: Any, what: str) -> BadInput:
+        return BadInput(f"{self._path}{name} is {shown(value)}; it should be {what}.")
