@@ -23,11 +23,11 @@ if os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"):
 
 from specviz.ui import stubs
 
-with stubs.without_gradio_stubs():
-    from specviz.ui import page, settings, shared
+with stubs.without_gradio_stubs(), stubs.without_proxies():
+    from specviz.ui import page, settings, shared, starting
 
-running = shared.make(settings.read())
-demo, options = page.build(running), page.launch_options(running)
-
-if __name__ == "__main__":
-    demo.launch(**options)
+with starting.explained():
+    running = shared.make(starting.check(settings.read()))
+    demo, options = page.build(running), page.launch_options(running)
+    if __name__ == "__main__":
+        starting.launch(demo, options)

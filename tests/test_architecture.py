@@ -173,6 +173,16 @@ def test_libraries_stay_behind_their_fences(library: str) -> None:
     assert not wrong, f"{library} belongs {rule} {', '.join(places)}; found in {wrong}"
 
 
+def test_every_library_that_is_imported_is_required_in_a_range() -> None:
+    """``vllm``, ``playwright`` and ``spaces`` are imported only where they are there already."""
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    ranged = {match[1].lower() for line in lines if (match := re.match(r"([\w-]+)>=[\d.]+,<\d", line))}
+    packages = {"PIL": "pillow", "specviz": ""}
+    libraries = {name.split(".")[0] for file in OURS for name in _imported(file)} - sys.stdlib_module_names
+    required = {packages.get(name, name) for name in libraries} - {"", "vllm", "playwright", "spaces"}
+    assert required <= ranged, f"requirements.txt gives no range for {sorted(required - ranged)}"
+
+
 def test_methods_are_listed_without_torch() -> None:
     asked = "import sys, specviz.methods.registry as r; r.all_methods(); print({'torch', 'gradio'} & set(sys.modules))"
     answer = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -8,13 +8,16 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.errors import BadInput, SpecvizError
+from specviz.errors import BadInput, SpecvizError, shown
 from specviz.methods.registry import all_methods, get
 from specviz.ui.shared import AppState
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
+
+SWITCHES = ("raw", "baseline")
+"""Arguments that are true or false, and no text that could be read as either."""
 
 
 def register(shared: AppState) -> None:
@@ -63,6 +66,9 @@ def _form_state(
     method, target, draft, prompt = names
     if draft and not get(method).needs_draft:
         raise BadInput(f"{get(method).title} takes no draft model; leave draft empty.")
+    for name in SWITCHES:
+        if not isinstance(common[name], bool):  # the page's own forms send words as well
+            raise BadInput.of_field(name, name, f"is {shown(common[name])}; give true or false.")
     raw = common.pop("raw")
     advanced = {**common, "prompt_as": "raw" if raw else "chat", "device": shared.settings.device}
     forms = _form("basics", basics), _form("advanced", advanced), _form(method, _object(own))

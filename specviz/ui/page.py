@@ -126,6 +126,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
         "run_history": False,
         "ssr_mode": False,
         "share": False,
+        "enable_monitoring": False,
         "max_file_size": settings.max_upload_mb * 1_000_000,
         "server_port": settings.port,
         "show_error": False,

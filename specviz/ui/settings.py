@@ -2,24 +2,37 @@
 
 ==========================  ========================================================================================
 SPECVIZ_TARGET              target chosen when the page opens (default smollm2-135m-instruct)
+SPECVIZ_MODELS              models that the page offers, names with commas between them (default all that the catalogue
+                            lists; what ships and smollm2-135m-instruct where others than this machine can reach the app)
+SPECVIZ_ANY_MODEL           1 lets visitors name any hub id or local folder, 0 keeps them to the models that the page
+                            offers (default 1 where the app listens to this machine alone; 0 on a Space and on any other
+                            address, because there strangers would choose what is downloaded and read)
 SPECVIZ_DEVICE              auto, cpu or cuda: the device chosen when the page opens (default auto)
 SPECVIZ_MAX_NEW_TOKENS      most new tokens a visitor may ask for (default 512)
-SPECVIZ_MAX_WAITING         runs that may wait for the engine before newcomers are asked to come back (default 48)
+SPECVIZ_MAX_WAITING         runs that may wait for the engine before newcomers are asked to come back (default 48); two
+                            thirds of these places may be one address's
 SPECVIZ_MAX_SECONDS         most seconds that one run may compute, its earlier trajectories and its baseline included
                             (default 120 where others than this machine can reach the app, else no limit; on a ZeroGPU
                             Space never more than it lends a GPU for, less the time to load)
+SPECVIZ_MAX_PREPARING       most seconds that fetching and loading a model may take while other runs wait (default 120)
 SPECVIZ_MAX_UPLOAD_MB       largest trace file a visitor may upload, in megabytes (default 20)
-SPECVIZ_ANY_MODEL           1 lets visitors name any hub id or local folder, 0 keeps them to the list (default 1 where
-                            the app listens to this machine alone; 0 on a Space and on any other address, because there
-                            strangers would choose what is downloaded and read)
 SPECVIZ_SERVERS             addresses of running servers (vLLM, llama.cpp, SGLang), with commas between them, that visitors
                             may send prompts to; they are listed as targets (default none)
 SPECVIZ_TRACES              folder of recorded runs (default assets/traces beside app.py)
 SPECVIZ_LESSONS             folder of lessons (default assets/lessons beside app.py)
+SPECVIZ_PROXIED             1 where every request comes through a proxy that adds the visitor's address to X-Forwarded-For
+                            (default 1 on a Space, else 0); without it all visitors behind the proxy count as one
+SPECVIZ_CACHE               folder of fetched and unpacked models (default specviz in the user's cache folder); what comes
+                            from the model hub lies in HF_HOME
+GRADIO_TEMP_DIR             folder of uploads (default gradio in the temporary folder)
 PORT, GRADIO_SERVER_PORT    port to listen on (default 7860 or the next free one)
 GRADIO_SERVER_NAME          address to listen on (default 127.0.0.1)
 SPACES_ZERO_GPU, SPACE_ID   set by Hugging Face Spaces
 ==========================  ========================================================================================
+
+An app that listens to this machine alone answers to no other name than localhost and its addresses. A tunnel or proxy to
+127.0.0.1 makes it public all the same: from the first request with a forwarding header on, the defaults are those of a public
+app. What a variable sets explicitly stays. A tunnel that adds no such header needs GRADIO_SERVER_NAME=0.0.0.0.
 """
 
 from __future__ import annotations
@@ -27,15 +40,19 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from specviz.engines.client import address
-from specviz.errors import BadInput
+from specviz.errors import BadInput, shown
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLIC_SECONDS = 120
 """Most seconds of one run where strangers can reach the app."""
+PREPARING_SECONDS = 120
+"""Most seconds of fetching and loading a model while others wait."""
+DEVICES = ("auto", "cpu", "cuda")
+MOST_NUMBER = 1_000_000
 GPU_SECONDS = 60
 """Most seconds that one run may hold a GPU which a ZeroGPU Space lends; at its end the Space takes the GPU away."""
 LOADING_SECONDS = 20
@@ -44,7 +61,11 @@ LOADING_SECONDS = 20
 
 @dataclass(frozen=True)
 class Settings:
-    """How this copy of the app is set up."""
+    """How this copy of the app is set up.
+
+    ``private`` says that only this machine reaches it; ``exposed`` are then the settings for when a proxy turns out to stand
+    before it.
+    """
 
     target: str = "smollm2-135m-instruct"
     device: str = "auto"
@@ -59,27 +80,44 @@ class Settings:
     zero_gpu: bool = False
     proxied: bool = False
     servers: tuple[str, ...] = ()
+    max_preparing: int = PREPARING_SECONDS
+    host: str = "127.0.0.1"
+    private: bool = True
+    exposed: Settings | None = field(default=None, compare=False)
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
     """Settings from environment variables. Raises BadInput naming the variable that makes no sense."""
-    base = Settings()
-    port = environment.get("PORT") or environment.get("GRADIO_SERVER_PORT")
+    private = is_loopback(_host(environment)) and not environment.get("SPACE_ID")
+    settings = _read(environment, private)
+    return replace(settings, exposed=_read(environment, private=False)) if private else settings
+
+
+def _read(environment: Mapping[str, str], private: bool) -> Settings:
+    base, on_space = Settings(), bool(environment.get("SPACE_ID"))
+    port = "PORT" if environment.get("PORT") else "GRADIO_SERVER_PORT"
     return Settings(
         target=environment.get("SPECVIZ_TARGET") or base.target,
-        device=environment.get("SPECVIZ_DEVICE") or base.device,
+        device=_device(environment.get("SPECVIZ_DEVICE") or base.device),
         max_new_tokens=_whole_number(environment, "SPECVIZ_MAX_NEW_TOKENS", base.max_new_tokens),
         max_waiting=_whole_number(environment, "SPECVIZ_MAX_WAITING", base.max_waiting),
-        max_seconds=_whole_number(environment, "SPECVIZ_MAX_SECONDS", 0 if _private(environment) else PUBLIC_SECONDS) or None,
+        max_seconds=_whole_number(environment, "SPECVIZ_MAX_SECONDS", 0 if private else PUBLIC_SECONDS) or None,
         max_upload_mb=_whole_number(environment, "SPECVIZ_MAX_UPLOAD_MB", base.max_upload_mb),
-        any_model=environment.get("SPECVIZ_ANY_MODEL", "1" if _private(environment) else "0") == "1",
-        servers=tuple(address(url.strip()) for url in environment.get("SPECVIZ_SERVERS", "").split(",") if url.strip()),
+        any_model=_switch(environment, "SPECVIZ_ANY_MODEL", private),
+        servers=tuple(address(url) for url in _listed(environment, "SPECVIZ_SERVERS")),
         traces=Path(environment.get("SPECVIZ_TRACES") or base.traces),
         lessons=Path(environment.get("SPECVIZ_LESSONS") or base.lessons),
-        port=None if not port else _number("PORT", port),
+        port=_whole_number(environment, port, 0, 65_535) or None,
         zero_gpu=environment.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"),
-        proxied=bool(environment.get("SPACE_ID")),
+        proxied=_switch(environment, "SPECVIZ_PROXIED", on_space),
+        max_preparing=_whole_number(environment, "SPECVIZ_MAX_PREPARING", base.max_preparing),
+        host=_host(environment),
+        private=private,
     )
+
+
+def _host(environment: Mapping[str, str]) -> str:
+    return environment.get("GRADIO_SERVER_NAME") or Settings.host
 
 
 def most_seconds(settings: Settings) -> int | None:
@@ -89,22 +127,35 @@ def most_seconds(settings: Settings) -> int | None:
     return min(settings.max_seconds or GPU_SECONDS, GPU_SECONDS - LOADING_SECONDS)
 
 
-def _private(environment: Mapping[str, str]) -> bool:
-    """Whether only this machine can reach the app."""
-    name = environment.get("GRADIO_SERVER_NAME") or "127.0.0.1"
+def is_loopback(name: str) -> bool:
+    """Whether this name or address of a host stands for this machine alone."""
     try:
-        loopback = ipaddress.ip_address(name.strip("[]")).is_loopback
+        return ipaddress.ip_address(name.strip("[]")).is_loopback
     except ValueError:
-        loopback = name == "localhost"
-    return loopback and not environment.get("SPACE_ID")
+        return name.lower() == "localhost" or name.lower().endswith(".localhost")
 
 
-def _whole_number(environment: Mapping[str, str], name: str, default: int) -> int:
-    text = environment.get(name)
-    return default if not text else _number(name, text)
+def _device(name: str) -> str:
+    if name not in DEVICES:
+        raise BadInput(f"The environment variable SPECVIZ_DEVICE is {shown(name)}; give auto, cpu or cuda.")
+    return name
 
 
-def _number(name: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise BadInput(f"The environment variable {name} is {text!r}; give a whole number from 1.")
+def _listed(environment: Mapping[str, str], variable: str) -> list[str]:
+    return [part.strip() for part in environment.get(variable, "").split(",") if part.strip()]
+
+
+def _switch(environment: Mapping[str, str], variable: str, default: bool) -> bool:
+    text = environment.get(variable) or ("1" if default else "0")
+    if text not in ("0", "1"):
+        raise BadInput(f"The environment variable {variable} is {shown(text)}; give 1 or 0.")
+    return text == "1"
+
+
+def _whole_number(environment: Mapping[str, str], variable: str, default: int, most: int = MOST_NUMBER) -> int:
+    text = environment.get(variable)
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 1 <= int(text) <= most):
+        raise BadInput(f"The environment variable {variable} is {shown(text)}; give a whole number from 1 to {most:,}.")
     return int(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,21 @@ def test_hostile_values_are_refused_in_a_sentence(tmp_path: Path, given: dict[st
     with pytest.raises(SpecvizError) as refused:
         asked(app(tmp_path), **given)
     assert len(str(refused.value)) < 1500
+
+
+@pytest.mark.parametrize("value", ["false", "true", "", 0, 1, None, []])
+@pytest.mark.parametrize("switch", api.SWITCHES)
+def test_a_switch_is_true_or_false_and_nothing_that_looks_like_it(tmp_path: Path, switch: str, value: Any) -> None:
+    with pytest.raises(BadInput, match=f"{switch} is .*give true or false"):
+        asked(app(tmp_path), **{switch: value})
+
+
+def test_every_switch_of_the_interface_is_checked(tmp_path: Path) -> None:
+    with gr.Blocks() as page:
+        api.register(app(tmp_path))
+    run = next(function for function in page.fns.values() if function.api_name == "run")
+    given = inspect.signature(run.fn).parameters.values()  # type: ignore[arg-type]
+    assert {one.name for one in given if one.annotation == "bool"} == set(api.SWITCHES)
 
 
 @pytest.mark.parametrize("text", ["[]", "5", "{", "[" * 100_000, 5, "9" * 5000])

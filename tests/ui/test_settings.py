@@ -20,10 +20,14 @@ def test_every_variable_is_read() -> None:
         {
             "SPECVIZ_TARGET": "a/b", "SPECVIZ_DEVICE": "cpu", "SPECVIZ_MAX_NEW_TOKENS": "64", "SPECVIZ_MAX_WAITING": "3",
             "SPECVIZ_MAX_UPLOAD_MB": "5", "SPECVIZ_MAX_SECONDS": "45", "SPECVIZ_ANY_MODEL": "0", "SPECVIZ_TRACES": "/t",
-            "SPECVIZ_LESSONS": "/l", "PORT": "8080", "SPACES_ZERO_GPU": "true",
+            "SPECVIZ_LESSONS": "/l", "PORT": "8080", "SPACES_ZERO_GPU": "true", "SPECVIZ_PROXIED": "1",
+            "SPECVIZ_SERVERS": "http://h:1", "SPECVIZ_MAX_PREPARING": "30", "GRADIO_SERVER_NAME": "0.0.0.0",
         }
     )  # fmt: skip
-    assert found == settings.Settings("a/b", "cpu", 64, 3, 45, 5, False, Path("/t"), Path("/l"), 8080, True)
+    folders = Path("/t"), Path("/l")
+    assert found == settings.Settings(
+        "a/b", "cpu", 64, 3, 45, 5, False, *folders, 8080, True, True, ("http://h:1",), 30, "0.0.0.0", private=False
+    )
 
 
 def test_a_space_keeps_visitors_to_the_list_unless_told_otherwise() -> None:
@@ -46,8 +50,9 @@ def test_on_a_zero_gpu_space_a_run_has_less_time_than_the_gpu_is_lent_for() -> N
     assert settings.most_seconds(settings.read({})) is None
 
 
-def test_only_a_space_stands_behind_a_proxy_that_names_visitors() -> None:
+def test_a_space_stands_behind_a_proxy_that_names_visitors_and_others_say_so() -> None:
     assert settings.read({"SPACE_ID": "me/app"}).proxied and not settings.read({"GRADIO_SERVER_NAME": "0.0.0.0"}).proxied
+    assert settings.read({"GRADIO_SERVER_NAME": "0.0.0.0", "SPECVIZ_PROXIED": "1"}).proxied
 
 
 @pytest.mark.parametrize(
@@ -65,10 +70,17 @@ def test_the_port_of_gradio_counts_where_there_is_no_other() -> None:
     assert settings.read({"GRADIO_SERVER_PORT": "7000", "PORT": "80"}).port == 80
 
 
-@pytest.mark.parametrize("value", ["many", "0", "-1", "1.5"])
-def test_a_value_that_makes_no_sense_is_named(value: str) -> None:
-    with pytest.raises(BadInput, match="SPECVIZ_MAX_WAITING"):
-        settings.read({"SPECVIZ_MAX_WAITING": value})
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("SPECVIZ_MAX_WAITING", value) for value in ("many", "0", "-1", "1.5", "²", "9" * 5000)]
+    + [("SPECVIZ_MAX_SECONDS", "two"), ("SPECVIZ_MAX_PREPARING", "0"), ("SPECVIZ_MAX_UPLOAD_MB", "20MB")]
+    + [("PORT", value) for value in ("abc", "70000", "65536", "-1")] + [("GRADIO_SERVER_PORT", "http")]
+    + [("SPECVIZ_ANY_MODEL", "yes"), ("SPECVIZ_PROXIED", "true"), ("SPECVIZ_DEVICE", "tpu")],
+)  # fmt: skip
+def test_a_value_that_makes_no_sense_is_named(variable: str, value: str) -> None:
+    with pytest.raises(BadInput, match=f"{variable} is ") as refused:
+        settings.read({variable: value})
+    assert len(str(refused.value)) < 200
 
 
 def test_without_a_lent_gpu_runs_are_local() -> None:

@@ -19,6 +19,9 @@ and shows the record: what was drafted, what was kept and why, and what it cost.
 same.</p>
 <p>The page asks nothing of the network, and no visitor sees another visitor's runs.</p>"""
 
+CREDIT = """<p>Emoji in the examples, and what the picture models learned from: Twemoji, © Twitter, Inc. and other contributors,
+<a href="https://creativecommons.org/licenses/by/4.0/" rel="noreferrer">CC-BY 4.0</a>.</p>"""
+
 PROGRAMS = """<h2>From a program</h2><pre><code>from gradio_client import Client
 client = Client("{here}")
 job = client.submit(method="prompt_lookup", prompt="Repeat: one two three", max_new_tokens=48, api_name="/run")
@@ -50,6 +53,7 @@ def content(shared: AppState) -> str:
         + methods
         + f"<h2>Numbers</h2>{_numbers()}"
         + PROGRAMS.format(here="http://127.0.0.1:7860")
+        + CREDIT
     )
 
 

@@ -1,0 +1,87 @@
+"""Start of the app: what keeps it from starting is one sentence on the error stream and exit code 2."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gradio.utils import get_upload_folder
+
+from specviz.errors import BadInput, ModelUnavailable, SpecvizError, shown
+from specviz.models.hub.catalog import resolve
+from specviz.ui.settings import Settings
+from specviz.ui.stubs import without_proxies
+
+MENDABLE = 2
+"""The exit code of what the user can mend, as the command line has it."""
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """End the process with the sentence of a SpecvizError."""
+    try:
+        yield
+    except SpecvizError as problem:
+        print(" ".join(str(problem).split()), file=sys.stderr)
+        raise SystemExit(MENDABLE) from None
+
+
+def check(settings: Settings) -> Settings:
+    """The ``settings``, if the app can start with them.
+
+    Raises a SpecvizError naming the variable to change where a port, a folder or a model is none that can be used.
+    """
+    try:
+        resolve(settings.target)
+    except ModelUnavailable as problem:
+        raise BadInput(f"The environment variable SPECVIZ_TARGET is {shown(settings.target)}. {problem}") from problem
+    _check_address(settings.host, settings.port)
+    for variable, folder in (("SPECVIZ_TRACES", settings.traces), ("SPECVIZ_LESSONS", settings.lessons)):
+        if not folder.is_dir():
+            raise BadInput(f"The environment variable {variable} names {shown(str(folder))}, which is no folder.")
+    _check_writable(Path(get_upload_folder()))
+    return settings
+
+
+def _check_address(name: str, port: int | None) -> None:
+    try:
+        where = socket.getaddrinfo(name.strip("[]"), port or 0, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as problem:
+        raise BadInput(f"The environment variable GRADIO_SERVER_NAME is {shown(name)}, no address here ({problem}).") from problem
+    with socket.socket(*where[:3]) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(where[4])
+        except OSError as problem:
+            reason = problem.strerror or problem
+            raise BadInput(
+                f"The app cannot listen on port {port or 'any'} of {name} ({reason}). Set PORT to a free port, or stop the "
+                "program that has this one."
+            ) from problem
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError as problem:
+        raise BadInput(
+            f"Uploads are kept in {folder}, which cannot be written ({problem.strerror or problem}). Set the environment "
+            "variable GRADIO_TEMP_DIR to a folder that can."
+        ) from problem
+
+
+def launch(page: Any, options: dict[str, Any]) -> None:
+    """Serve ``page`` until the process ends. Raises BadInput where no port is free."""
+    try:
+        with without_proxies():  # Gradio asks the app's own address
+            page.launch(**options, prevent_thread_lock=True)
+    except OSError as problem:
+        raise BadInput(f"The app cannot listen ({problem}) Set PORT or GRADIO_SERVER_NAME to what is free here.") from problem
+    page.block_thread()

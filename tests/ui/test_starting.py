@@ -1,0 +1,100 @@
+"""The app starts wherever it can; where it cannot, one sentence says what to change."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specviz.errors import SpecvizError
+from specviz.ui import settings, starting, stubs
+
+
+@pytest.fixture(autouse=True)
+def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
+
+
+def started(**environment: str) -> settings.Settings:
+    return starting.check(settings.read(environment))
+
+
+def test_an_app_without_any_variable_starts() -> None:
+    assert started() == settings.Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("PORT", "70000", "PORT is '70000'"),
+        ("GRADIO_SERVER_NAME", "no.such.host.invalid", "GRADIO_SERVER_NAME is 'no.such.host.invalid'"),
+        ("GRADIO_SERVER_NAME", "203.0.113.1", "cannot listen on port any of 203.0.113.1"),
+        ("SPECVIZ_TARGET", "nonsense", "SPECVIZ_TARGET is 'nonsense'"),
+        ("SPECVIZ_TRACES", "/nowhere", "SPECVIZ_TRACES names '/nowhere'"),
+        ("SPECVIZ_LESSONS", "/dev/null", "SPECVIZ_LESSONS names '/dev/null'"),
+    ],
+)
+def test_what_cannot_be_used_is_named(variable: str, value: str, said: str) -> None:
+    with pytest.raises(SpecvizError, match=said):
+        started(**{variable: value})
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SpecvizError, match=f"cannot listen on port {port} of 127.0.0.1 .* Set PORT to a free port"):
+            started(PORT=str(port))
+
+
+@pytest.mark.parametrize("folder", ["/proc/nothing", "/dev/null", "/dev/null/below"])
+def test_a_folder_of_uploads_that_cannot_be_written_is_named(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADIO_TEMP_DIR", folder)
+    with pytest.raises(SpecvizError, match=f"Uploads are kept in {folder}, .* GRADIO_TEMP_DIR"):
+        started()
+
+
+def test_a_sentence_and_the_command_lines_exit_code_are_all_that_a_user_sees(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, starting.explained():
+        started(PORT="abc")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == "The environment variable PORT is 'abc'; give a whole number from 1 to 65,535.\n"
+
+
+def test_the_environments_proxies_are_left_out_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "intranet.example")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with stubs.without_proxies():
+        assert os.environ["no_proxy"] == os.environ["NO_PROXY"] == "*"
+    assert os.environ["no_proxy"] == "intranet.example" and "NO_PROXY" not in os.environ
+
+
+STARTS_AND_ENDS = """
+import runpy
+from specviz.ui.stubs import without_proxies
+with without_proxies():
+    import gradio
+gradio.Blocks.block_thread = lambda page: page.close()
+runpy.run_path("app.py", run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"},
+        {"ALL_PROXY": "socks5://127.0.0.1:9"},
+        {"all_proxy": "socks://127.0.0.1:9"},
+        {"SPECVIZ_CACHE": "/proc/nothing"},
+    ],
+)
+def test_the_whole_app_starts(environment: dict[str, str]) -> None:
+    clean = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy") and name != "PORT"}
+    asked = [sys.executable, "-c", STARTS_AND_ENDS]
+    done = subprocess.run(asked, cwd=settings.ROOT, env=clean | environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "Running on local URL" in done.stdout
