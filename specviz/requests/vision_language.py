@@ -16,8 +16,10 @@ from specviz.methods.registry import Method
 from specviz.methods.resources import VisionLanguageResources
 from specviz.models.cost_curves import measured_curve
 from specviz.models.drafters.heads import drafting_heads, ours
+from specviz.models.hub.catalog import DEFAULT_VISION_TARGET as SCENES
 from specviz.models.vision.picture_question import PictureQuestion
 from specviz.models.vision.pictures import as_text, one_picture
+from specviz.models.vision.scenes_vocabulary import warnings
 from specviz.models.vision.vision_drafts import text_only_model, vision_heads
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
 from specviz.request import Memory, Request, refuse_unused
@@ -74,7 +76,8 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
     warp = Warp(request.temperature, request.top_k, request.top_p)
     picture = one_picture(request.image)
     loaded = load_vision_language(request.target, request.dtype, request.device, progress)
-    loaded = replace(loaded, warnings=(*loaded.warnings, *picture.warnings))
+    limits = warnings(loaded.name, loaded.tokenizer, request.prompt, picture.image) if loaded.name == SCENES else ()
+    loaded = replace(loaded, warnings=(*loaded.warnings, *picture.warnings, *limits))
     question = loaded.read(picture.image, request.prompt)
     target = _target(loaded, question, request.tier, progress)
     ids = list(question.ids)

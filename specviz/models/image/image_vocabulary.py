@@ -1,4 +1,4 @@
-"""Vocabulary of the shipped image models: prompt words beyond it are reported, not silently dropped.
+"""Vocabulary of the shipped image models: prompt words and combinations beyond it are reported, not silently dropped.
 
 Their prompt tokenizer spells any word in pieces, so it cannot tell: "owl" was learned and is three pieces, "blorp" is too.
 """
@@ -11,10 +11,11 @@ from functools import cache
 from pathlib import Path
 
 WORDS = Path(__file__).resolve().parents[3] / "assets" / "words" / "emoji.txt"
-"""A word a line: of the names and keywords of every picture the models learned from, of styles and of grounds. Written by
-the recipe ``image_ar``."""
+"""Every picture the models learned from, a line of name and keywords each; then styles ("noto style") and grounds ("on blue").
+Written by the recipe ``image_ar``."""
 _WORD = re.compile(r"[^\W\d_]+|[\u2600-\u27bf\U0001f000-\U0001faff]")
 """Letters that hang together, or one pictograph."""
+_FILLERS = frozenset("a an and in is of on that the with".split())
 _MOST, _LETTERS = 8, 30
 
 
@@ -24,9 +25,33 @@ def words_of(text: str) -> list[str]:
 
 
 @cache
+def _lines() -> tuple[str, ...]:
+    return tuple(WORDS.read_text("utf-8").splitlines())
+
+
+@cache
 def learned() -> frozenset[str]:
     """Every word that some learned picture was asked for by."""
-    return frozenset(WORDS.read_text("utf-8").split())
+    return frozenset(words_of(" ".join(_lines())))
+
+
+@cache
+def _pictures() -> tuple[frozenset[str], ...]:
+    """The words of each learned picture."""
+    return tuple(frozenset(words_of(line)) for line in _lines() if not _is_look(line))
+
+
+def _is_look(line: str) -> bool:
+    return line.endswith(" style") or line.startswith("on ")
+
+
+def together(prompt: str) -> bool:
+    """Whether one learned picture was asked for by all words of a prompt, its style and ground aside."""
+    subject = " ".join(words_of(prompt))
+    for look in filter(_is_look, _lines()):
+        subject = re.sub(rf"\b{look}\b", "", subject)
+    words = set(words_of(subject)) - _FILLERS
+    return not words or any(words <= picture for picture in _pictures())
 
 
 def unlearned(prompt: str) -> list[str]:
@@ -35,10 +60,11 @@ def unlearned(prompt: str) -> list[str]:
 
 
 def warning(model: str, prompt: str) -> str:
-    """What to tell of a prompt with such words; empty where there are none."""
+    """What to tell of a prompt with such words, or whose words belong to no one picture; empty where there is nothing to tell."""
     unknown, every = unlearned(prompt), words_of(prompt)
     if not unknown:
-        return ""
+        apart = f"{model} learned the words of this prompt, but no picture by all of them: what it draws is a guess."
+        return "" if together(prompt) else apart
     named = ", ".join(f"“{word[:_LETTERS]}”" for word in unknown[:_MOST]) + (", …" if len(unknown) > _MOST else "")
     phrase = "any word of this prompt" if len(unknown) == len(every) else "these words of the prompt"
     return f"{model} learned no picture by {phrase}: {named}. It reads them in pieces, and what it makes of them is a guess."

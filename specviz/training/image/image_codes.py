@@ -18,7 +18,6 @@ from specviz.drafters.networks.weights import read_weights
 from specviz.models.hub.cache_dir import cache_folder, ensure_folder
 from specviz.models.image.image import weights_of
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config
-from specviz.models.image.image_vocabulary import words_of
 from specviz.models.image.prompts import SPECIAL, PromptRows, WordPrompts
 from specviz.training.common import parallel
 from specviz.training.image import emoji
@@ -124,11 +123,10 @@ def word_prompts() -> WordPrompts:
     return WordPrompts(json.dumps(json.loads(tokenizer.to_str()), separators=(",", ":"), ensure_ascii=True))
 
 
-def learned_words() -> list[str]:
-    """Every word that :func:`varied_prompt` may use for a picture that is learned from, sorted."""
-    texts = [f"{concept.label} {' '.join(concept.tags)}" for concept in emoji.load().part(held_out=False) if drawable(concept)]
-    texts += [f"{style} style" for style in emoji.STYLES] + [f"on {ground}" for ground in _COLOURS[1:]]
-    return sorted(set(words_of(" ".join(texts))))
+def learned_names() -> list[str]:
+    """What :func:`varied_prompt` may call each picture that is learned from, name and keywords; then styles and grounds."""
+    names = [", ".join((concept.label, *concept.tags)) for concept in emoji.load().part(held_out=False) if drawable(concept)]
+    return [*names, *(f"{style} style" for style in emoji.STYLES), *(f"on {ground}" for ground in _COLOURS[1:])]
 
 
 def prompt_of(concept: emoji.Concept, style: str, ground: str = "white") -> str:

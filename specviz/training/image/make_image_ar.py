@@ -25,7 +25,7 @@ from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.models.image.image_vocabulary import WORDS
 from specviz.training.common.loop import Schedule, Step, checkpoint_of, provenance_of, train
 from specviz.training.common.parallel import sharing
-from specviz.training.image.image_codes import Batches, coded, learned_words, vq_model, word_prompts
+from specviz.training.image.image_codes import Batches, coded, learned_names, vq_model, word_prompts
 from specviz.training.image.image_curriculum import Curriculum
 from specviz.training.image.image_net import ImageNet, fresh, learned, stacked
 from specviz.training.image.image_sheets import contact, sheet_prompts
@@ -104,7 +104,7 @@ def make(job: Job) -> None:
     train(ImageArTraining(name, settings, device, provenance), checkpoint_of(name), provenance=provenance)
     torch.set_num_threads(workers if device.type == "cpu" else torch.get_num_threads())
     if name in CALLED:
-        WORDS.write_text("\n".join(learned_words()) + "\n", "utf-8")
+        WORDS.write_text("\n".join(learned_names()) + "\n", "utf-8")
         _show(CALLED[name], job.device)
 
 

@@ -200,7 +200,7 @@ def test_the_examples_are_what_they_are_said_to_be(title: str, held_out: bool) -
         assert image_codes.drawable(concept) and concept.held_out == held_out, label
         assert style.removesuffix(" style") in emoji.STYLES
         assert all(one.removeprefix("on ") in emoji.GROUNDS for one in ground)
-        assert held_out or not image_words.unlearned(label)
+        assert bool(image_words.warning("emoji-64", ", ".join((label, style, *ground)))) == (held_out and label != "tiger")
 
 
 def test_the_concepts_of_the_examples_are_those_that_training_reads() -> None:
@@ -208,7 +208,7 @@ def test_the_concepts_of_the_examples_are_those_that_training_reads() -> None:
         pytest.skip("the emoji packages are not on this machine")
     known = {one.label: one for one in emoji.load().concepts}
     assert {label: (known[label].code, known[label].group) for label in CONCEPTS} == CONCEPTS
-    assert image_words.WORDS.read_text("utf-8").split() == image_codes.learned_words()
+    assert image_words.WORDS.read_text("utf-8").splitlines() == image_codes.learned_names()
     label, style, ground = offered("Seen in training")[-1]
     assert image_codes.ground_of(known[label].rows[style.removesuffix(" style")]) == ground.removeprefix("on ")
 
@@ -226,6 +226,9 @@ def test_a_seed_is_said_to_give_the_plain_runs_picture_only_where_it_does() -> N
         ("zxqv blorp", ["any word of this prompt: “zxqv”, “blorp”"], []),
         ("red zxqv, noto style", ["these words of the prompt: “zxqv”"], ["“red”", "“noto”"]),
         ("owl", None, []),
+        ("yellow star, noto style", ["the words of this prompt, but no picture by all of them"], []),
+        ("a red apple on a car, twemoji style", ["these words of the prompt: “car”"], []),
+        ("red heart, noto style, on yellow", None, []),
         ("RED Apple, noto style", None, []),
         ("12", None, []),
     ],
@@ -236,6 +239,6 @@ def test_words_that_no_learned_picture_was_asked_for_by_are_named(
     with tiny_models(4):
         changes = run(page, asked(prompt=prompt, method="autoregressive"))
     trace = [change.trace for change in changes if change.trace is not None][-1]
-    found = [word for word in trace.run.warnings if "learned no picture" in word]
+    found = [word for word in trace.run.warnings if " learned " in word]
     assert len(found) == (named is not None)
     assert all(part in found[0] for part in named or []) and not any(part in word for part in left_out for word in found)

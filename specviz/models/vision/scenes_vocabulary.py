@@ -1,0 +1,51 @@
+"""What the included vision-language model knows: a question or a picture beyond it is reported, since it answers all the same."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from specviz.models.vision.pictures import open_picture
+
+SCENES = Path(__file__).resolve().parents[3] / "assets" / "images" / "scenes"
+_WORD = re.compile(r"[^\W\d_]+")
+_MOST, _LETTERS = 8, 30
+
+
+def unlearned(tokenizer: Any, question: str) -> list[str]:
+    """The words of a question that training hardly saw: those are no token of their own. Each once, in order."""
+    words = dict.fromkeys(_WORD.findall(question))
+    return [word for word in words if not any(_is_token(tokenizer, form) for form in _forms(word))]
+
+
+def _forms(word: str) -> tuple[str, ...]:
+    return word, f" {word}", word.capitalize(), f" {word.lower()}"
+
+
+def _is_token(tokenizer: Any, text: str) -> bool:
+    return len(tokenizer.encode(text, add_special_tokens=False)) == 1
+
+
+@cache
+def _examples() -> frozenset[str]:
+    return frozenset(_digest(open_picture(path.read_bytes()).image) for path in SCENES.glob("*.png"))
+
+
+def _digest(picture: Image.Image) -> str:
+    return hashlib.sha256(repr(picture.size).encode() + picture.convert("RGB").tobytes()).hexdigest()
+
+
+def warnings(model: str, tokenizer: Any, question: str, picture: Image.Image) -> tuple[str, ...]:
+    """What to tell of a picture that is none of the example scenes, and of a question with words that were not learned."""
+    told = []
+    if _digest(picture) not in _examples():
+        told.append(f"{model} knows emoji and plain shapes only: whatever else a picture shows, its answer is invented.")
+    if unknown := unlearned(tokenizer, question):
+        named = ", ".join(f"“{word[:_LETTERS]}”" for word in unknown[:_MOST]) + (", …" if len(unknown) > _MOST else "")
+        told.append(f"{model} learned no question with {named}, and answers another one.")
+    return tuple(told)

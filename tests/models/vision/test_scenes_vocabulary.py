@@ -1,0 +1,58 @@
+"""What the included vision-language model is asked beyond what it learned is said, and its own scenes are not warned of."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from PIL import Image
+from safetensors import safe_open
+from tokenizers import Tokenizer
+
+from specviz.models.vision import scenes_vocabulary
+from specviz.models.vision.pictures import open_picture
+from specviz.ui.settings import ROOT
+
+SCENES = json.loads((scenes_vocabulary.SCENES / "index.json").read_text(encoding="utf-8"))["scenes"]
+
+
+class Words:
+    """The model's tokenizer without the model."""
+
+    def __init__(self) -> None:
+        with safe_open(ROOT / "assets" / "weights" / "scenes_vlm.safetensors", "pt") as weights:
+            self.tokenizer = Tokenizer.from_str(weights.metadata()["tokenizer"])
+
+    def encode(self, text: str, **how: Any) -> list[int]:
+        return list(self.tokenizer.encode(text, **how).ids)
+
+
+@pytest.fixture(scope="module")
+def words() -> Words:
+    return Words()
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene["file"])
+def test_a_scene_and_its_question_are_not_warned_of(words: Words, scene: dict[str, Any]) -> None:
+    picture = open_picture((scenes_vocabulary.SCENES / scene["file"]).read_bytes()).image
+    assert scenes_vocabulary.warnings("scenes-vlm", words, scene["question"], picture) == ()
+
+
+@pytest.mark.parametrize(
+    ("question", "unlearned"),
+    [
+        ("What is the total?", ["total"]),
+        ("how many donuts are there", []),
+        ("Who wears a hat?", ["Who", "wears"]),
+        ("What colour is the background?", []),
+        ("Was kostet das?", ["Was", "kostet", "das"]),
+    ],
+)
+def test_words_that_training_never_asked_with_are_named(words: Words, question: str, unlearned: list[str]) -> None:
+    assert scenes_vocabulary.unlearned(words, question) == unlearned
+
+
+def test_another_picture_is_said_to_be_answered_by_invention(words: Words) -> None:
+    told = scenes_vocabulary.warnings("scenes-vlm", words, "What is the total?", Image.new("RGB", (64, 64), "white"))
+    assert len(told) == 2 and "its answer is invented" in told[0] and "“total”" in told[1]
