@@ -12,7 +12,8 @@ whose choices and answer come from the step itself, or {"question", "choices", "
 ``panel`` opens the method's own panel beside the tree: true, the note type of one of several ("rows"), or "reveal", which keeps
 it back until the answer is given.
 
-In every text **x** is bold, `x` is code, and {tau} and the other names of :func:`facts` stand for the run's own numbers:
+In every text **x** is bold, *x* is stressed, `x` is code, and {tau} and the other names of :func:`facts` stand for the run's own
+numbers:
 {page2.kept} for those of the step on page 2, {beside.tau} for those of the other recording.
 """
 
@@ -291,9 +292,10 @@ def _number(value: float | None) -> str:
 
 def filled(text: str, known: Mapping[str, str]) -> str:
     """``text`` as safe HTML, its names replaced by what is known."""
-    named = re.sub(r"\{([\w.]+)\}", lambda match: known.get(match[1], match[0]), text)
-    bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", markup(named))
-    return re.sub(r"`(.+?)`", r"<code>\1</code>", bold)
+    bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", markup(text))
+    stressed = re.sub(r"\*(\w.*?)\*", r"<em>\1</em>", bold)
+    code = re.sub(r"`(.+?)`", r"<code>\1</code>", stressed)
+    return re.sub(r"\{([\w.]+)\}", lambda match: markup(known[match[1]]) if match[1] in known else match[0], code)
 
 
 def _question(ask: Mapping[str, Any] | None, trace: Trace, at: int | None, known: Mapping[str, str]) -> Question | None:
@@ -303,21 +305,22 @@ def _question(ask: Mapping[str, Any] | None, trace: Trace, at: int | None, known
         return Question(ask["question"], tuple(ask["choices"]), ask["answer"])
     assert at is not None
     step = trace.steps[at]
-    return _kept_question(step, known) if ask["about"] == "kept" else _bonus_question(step, known)
+    piece = "code" if trace.run.modality == "image" else "token"
+    return _kept_question(step, known, piece) if ask["about"] == "kept" else _bonus_question(step, known, piece)
 
 
-def _kept_question(step: Step, known: Mapping[str, str]) -> Question:
-    """How many drafted tokens go into the output: from none to as deep as the draft is, in ranges where it is deep."""
+def _kept_question(step: Step, known: Mapping[str, str], piece: str) -> Question:
+    """How many drafted pieces go into the output: from none to as deep as the draft is, in ranges where it is deep."""
     deepest = max(_sent_depths(step), default=0)
     size = -(-(deepest + 1) // MOST_CHOICES)
     counts = [(low, min(low + size - 1, deepest)) for low in range(0, deepest + 1, size)]
-    question = f"The drafter proposes {known['drafted']} tokens, at most {deepest} in a row. How many will the target keep?"
+    question = f"The drafter proposes {known['drafted']} {piece}s, at most {deepest} in a row. How many will the target keep?"
     choices = tuple(str(low) if low == high else f"{low} to {high}" for low, high in counts)
     return Question(question, choices, step.accepted // size)
 
 
-def _bonus_question(step: Step, known: Mapping[str, str]) -> Question | None:
-    """Which token the target says where the walk ends, among those it ranked high there and those that were drafted."""
+def _bonus_question(step: Step, known: Mapping[str, str], piece: str) -> Question | None:
+    """Which piece the target says where the walk ends, among those it ranked high there and those that were drafted."""
     if step.bonus is None:
         return None
     place = step.bonus.parent
@@ -326,7 +329,7 @@ def _bonus_question(step: Step, known: Mapping[str, str]) -> Question | None:
     others = [text for text in dict.fromkeys((*drafted, *ranked)) if text != step.bonus.text]
     choices = sorted([step.bonus.text, *others[: MOST_CHOICES - 1]])
     walk = f"It kept {known['kept']} of them: “{known['path']}”" if step.path else "It kept none of them"
-    question = f"{walk}. Which token of its own does the target add?"
+    question = f"{walk}. Which {piece} of its own does the target add?"
     return Question(question, tuple(show_whitespace(text) for text in choices), choices.index(step.bonus.text))
 
 

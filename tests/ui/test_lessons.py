@@ -20,6 +20,7 @@ from specviz.ui.shared import make
 from specviz.ui.tabs import learn_tab
 from specviz.ui.widgets import lesson_path
 from specviz.ui.widgets.gallery import Gallery
+from specviz.viewer import bundle
 from tests.support.fakes.ui import FakeEngine, app, gallery, recorded
 from tests.support.traces.samples import sample_trace
 
@@ -332,6 +333,64 @@ def test_panels_show_what_the_texts_beside_them_say() -> None:
     seen = sum(last - first + 1 for first, last in picture["visual"])
     assert 2 * seen > picture["target"] and picture["drafter"] == picture["target"] - seen and not picture["kept"]
     assert "without" in told("21-a-picture-kept-back", 4, "residuals")
+
+
+EXACT = re.compile(r"token for token|the very text|exactly the text|the text is the same|text is the one without")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_text_is_only_called_the_same_where_it_is(name: str) -> None:
+    """Either the recording never leaves plain decoding, or the page says where it does, and why."""
+    one, trace, _ = shipped(name)
+    parts = trace.end is None or trace.end.baseline is None or trace.end.baseline.first_divergence is not None
+    for raw in one.pages:
+        told = " ".join([*raw["text"], raw.get("reveal", "")])
+        assert not (EXACT.search(told) and parts) or "{same}" in told
+
+
+def test_the_run_about_rewards_hardly_gains_as_its_lesson_says() -> None:
+    """What the trees before and after the training got right, counted as the panel counts them."""
+    _, trace, _ = shipped("11-practising-on-trees")
+    written = [token for step in trace.steps for token in step.emitted]
+    before, after, at = 0, 0, 0
+    for step in trace.steps:
+        reference = next(note.data["reference"] for note in step.notes if note.type == "reward")
+        place, node = at, 0
+        while place < len(written):
+            children = [n for n, up in enumerate(reference["parents"]) if n and up == node]
+            node = next((n for n in children if reference["tokens"][n] == written[place]), -1)
+            if node < 0:
+                break
+            before, place = before + 1, place + 1
+        after += min(len(step.path), len(written) - at)
+        at += len(step.emitted)
+    assert abs(after - before) <= 0.03 * before
+
+
+def test_drafters_do_not_get_worse_with_length_as_the_lesson_about_the_last_token_says() -> None:
+    (curves,) = [one for one in bundle.measured() if one.target == "smollm2-135m-instruct"]
+    assert (curves.lengths[0], curves.lengths[-1]) == (64, 4096)
+    for curve in curves.of("answers"):
+        if curve.method in ("owl", "eagle2", "eagle3"):
+            assert max(curve.tau) < 1.1 * min(curve.tau), curve.method
+
+
+def test_the_picture_model_is_surer_than_the_large_ones_as_the_lesson_on_look_alikes_says() -> None:
+    _, trace, _ = shipped("22-look-alikes")
+    surest = sorted(row.top[0].p for step in trace.steps for row in step.rows if row.top)
+    assert surest[len(surest) // 2] > 0.9
+    relaxed = sum(step.nodes[node].status == "relaxed" for step in trace.steps for node in step.path)
+    assert 0 < relaxed < 0.1 * sum(len(step.path) for step in trace.steps)
+
+
+@pytest.mark.parametrize(("name", "number"), EVERY_PAGE)
+def test_no_page_shows_its_own_marks(name: str, number: int) -> None:
+    one, trace, beside = shipped(name)
+    made = lessons.page(one, number, trace, beside)
+    said = re.sub(r"<code>.*?</code>", "", " ".join((*made.text, made.reveal)))
+    assert not re.search(r"\*|`|\{", said)
+    if trace.run.modality == "image" and made.ask is not None:
+        assert "token" not in made.ask.question
 
 
 def test_every_lesson_leads_to_the_next(tmp_path: Path) -> None:

@@ -114,8 +114,8 @@ def _verdict(page: Page, guess: str | None) -> str:
     if page.ask is None:
         return ""
     right = page.ask.choices[page.ask.answer]
-    head = "Nobody guessed." if guess is None else "Right." if guess == right else f"You said: {guess}."
-    answer = f"<p><b>{panels.markup(head)}</b> Answer: {panels.markup(right)}</p><p>{page.reveal}</p>"
+    head = "" if guess is None else "Right. " if guess == right else f"You said: {guess}. "
+    answer = f"<p>{panels.markup(head)}<b>Answer:</b> {panels.markup(right)}</p><p>{page.reveal}</p>"
     return f'<div class="sp-reveal" role="status">{answer}</div>'
 
 
