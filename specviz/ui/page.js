@@ -43,6 +43,11 @@
 
   document.addEventListener("click", (event) => {
     if (!event.target.closest) return;
+    if (event.target.closest(".sp-skip")) {
+      event.preventDefault();
+      const seen = [...document.querySelectorAll(".specviz-host .specviz")].find((one) => one.getClientRects().length);
+      if (seen) seen.focus();
+    }
     const opener = event.target.closest("[data-sp-open]");
     if (opener) unfold(opener.dataset.spOpen);
     // On a phone the stage is above the button, out of sight.
@@ -51,7 +56,7 @@
     const next = dark() ? "light" : "dark";
     store.set(next);
     theme(next);
-    if (isOpen("sp-figures")) redraw("sp-figures");
+    for (const { id } of document.querySelectorAll(".sp-figures")) if (isOpen(id)) redraw(id);
   });
 
   /** The stage inside the component with this id, once it is there. */
@@ -272,7 +277,7 @@
 
   window.specvizPage = {
     reveal,
-    figures: (run) => [isOpen("sp-figures") ? run : "", dark() ? "dark" : "light"],
+    figures: (fold, run) => [isOpen(fold) ? run : "", dark() ? "dark" : "light"],
     align: (left, right, how) => { if (window.SpecvizViewer) window.SpecvizViewer.align(left, right, how); },
     go: goTo,
     stage,

@@ -31,6 +31,7 @@ VISION, IMAGE = "Vision-language", "Image"
 """What two tabs are called; an address calls them so in small letters."""
 
 MASTHEAD = """
+<a class="sp-skip" href="#stage">Skip to the stage</a>
 <h1 class="sp-brand">specviz</h1>
 <button type="button" id="sp-link" class="sp-theme" aria-label="Copy link" title="Copy a link to what is shown">
 <svg viewBox="0 0 16 16" width="15" height="15" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linecap="round"

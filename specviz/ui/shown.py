@@ -57,7 +57,7 @@ class Archive:
     def note(self, name: str) -> str:
         """What the index says to watch in a recorded run; nothing for any other."""
         recording = self.gallery.recordings.get(name)
-        return recording.note if recording else ""
+        return recording.watch if recording else ""
 
     def rehearsals(self, name: str) -> int:
         """How often a recorded run was made before it was kept; 0 for any other."""

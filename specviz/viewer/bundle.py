@@ -34,6 +34,10 @@ TINTS = {
     "accbg": "accepted", "relaxbg": "relaxed", "rejbg": "rejected", "resambg": "resampled", "bonusbg": "bonus",
 }  # fmt: skip
 
+# Marks on a picture have the light theme's colours in the dark one too: the picture is the same in both.
+ON_PICTURES = ".dark .specviz :is(.sv-picture-marks, .sv-picture-summary svg)"
+MARKS = ("card", "ink", "focus", "acc", "relax", "relaxink", "rej", "resam", "bonus")
+
 # Comments that take whole lines, and indentation: a fifth of what would otherwise travel with every page.
 _COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$", re.MULTILINE | re.DOTALL)
 _MARGIN = re.compile(r"^[ \t]+|\n(?=\n)", re.MULTILINE)
@@ -56,6 +60,8 @@ def style() -> str:
     """The stylesheet, the shared colours and fonts as variables first."""
     fonts = {"mono": palette.MONO, "sans": palette.SANS}
     variables = _rule(".specviz", _colours(palette.LIGHT) | fonts) + _rule(".dark .specviz", _colours(palette.DARK))
+    light = _colours(palette.LIGHT)
+    variables += _rule(ON_PICTURES, {name: light[name] for name in MARKS})
     sheets = "".join(_slim((HERE / "css" / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES)
     return variables + _LINE_END.sub("", sheets).replace(": ", ":").replace(" {", "{")
 

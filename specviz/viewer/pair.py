@@ -35,7 +35,7 @@ TEMPLATE = """<!doctype html>
 {table}
 {words}
 </section>
-<noscript>This page draws two recorded runs and needs JavaScript. It asks nothing of the network.</noscript>
+<noscript>This page draws two recorded runs and needs JavaScript. It loads nothing from other sites.</noscript>
 <script type="application/json" id="left-trace">{left}</script>
 <script type="application/json" id="right-trace">{right}</script>
 <script>{script}</script>

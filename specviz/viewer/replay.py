@@ -35,7 +35,7 @@ html, body { margin: 0; height: 100%; --specviz-height: max(600px, 100vh); }
 <body>
 {{notice}}
 <main id="stage" OPTIONS></main>
-<noscript>This page draws a recorded run and needs JavaScript. It asks nothing of the network.</noscript>
+<noscript>This page draws a recorded run and needs JavaScript. It loads nothing from other sites.</noscript>
 <script type="application/json" id="specviz-trace">{{trace}}</script>
 <script>{{script}}</script>
 </body>

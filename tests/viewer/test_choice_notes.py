@@ -105,11 +105,13 @@ def test_curves_by_length_are_drawn_where_the_target_was_measured(node: Evaluate
     )
     before, (text, paths), other = tree
     assert "Measured" not in before + other, "nothing is drawn that nobody measured"
-    assert "τ answering behind so many tokens; the ring is this run" in text and "4096" in text
+    assert (
+        "Tokens per pass (τ) when it answers, by the length of the text before; the ring is this run" in text and "4096" in text
+    )
     assert "Measured 2026-01-02: two questions and a <copy>." in text
     lines = [one for one in paths if one["d"].count("L") == 3]
     assert [one["class"] for one in lines] == ["sv-curve sv-curve-0", "sv-curve sv-curve-1"]
-    assert "copying from" in copied[1][0] and "howl" in copied[1][0] and "eagle3" not in copied[1][0]
+    assert "when it copies" in copied[1][0] and "howl" in copied[1][0] and "eagle3" not in copied[1][0]
 
 
 def test_measured_curves_travel_with_the_script_and_are_safe_there() -> None:

@@ -46,7 +46,7 @@ def test_masks_become_tokens_and_tokens_get_verdicts(node: Evaluate) -> None:
     text, classes, _ = drawn(node, "denoised", "masks")
     assert "2 masks stand behind the text" in text and "mask 2" in text and "·sea" not in text
     text, classes, _ = drawn(node, "denoised", "resolved")
-    assert "One forward of the drafter resolves all 2 masks at once" in text and "·sea" in text and "mask 2" not in text
+    assert "One drafter pass resolves all 2 masks at once" in text and "·sea" in text and "mask 2" not in text
     assert not any("sv-is-accepted" in one for one in classes), "nobody has judged yet"
     text, classes, spoken = drawn(node, "denoised")
     assert "The target kept 1 token of 2" in text

@@ -149,7 +149,7 @@ def test_a_limit_is_only_called_proven_where_it_is(node: Evaluate) -> None:
     """
     )
     (proven, said), (none, unsaid), (greedy, _) = node(body, told("lantern_pp"))
-    assert proven == pytest.approx(1 - 1 / 4) and "at most 0.75" in said
+    assert proven == pytest.approx(1 - 1 / 4) and "by more than 0.75" in said
     assert none is None and greedy is None and "no bound is proven" in unsaid
 
 

@@ -62,7 +62,7 @@ def test_growth_says_why_trees_are_as_deep_as_they_are_where_nobody_stated_it(no
         return drawn(node, "growth", GROWTH | {"depth": depth})[0]
 
     chosen = told({"levels": 2, "nodes": 8, "tau": 1.8, "gain": 1.152, "forward": 0.1})
-    assert "Trees have at most 2 levels" in chosen and "1.15 times the target alone" in chosen
+    assert "Trees have at most 2 levels" in chosen and "1.15× the target alone" in chosen
     assert "at most 4 levels, the usual depth" in told({"levels": 4})
     assert "go to the target" in drawn(node, "growth", GROWTH)[0], "the moment the story opens at"
     for nothing in (None, {"levels": "many"}, 3):

@@ -56,8 +56,9 @@ def build(shared: AppState, tab_page: gr.Tab) -> ImageTab:
     """Lay the tab out and connect it; ``tab_page`` is the tab itself."""
     first = shared.archive.gallery.first(ImageTab.modality)
     run_name, runs = gr.State(first.name if first else ""), gr.State([])
-    run, note = (first.run, first.note) if first else (None, "")
-    tab = ImageTab(shared, run_name, runs, **run_tab.room(ImageTab, shared, first, lambda: _controls(run, note)))
+    run, note = (first.run, first.watch) if first else (None, "")
+    parts = run_tab.room(ImageTab, shared, first, run_name, lambda: _controls(run, note))
+    tab = ImageTab(shared, run_name, runs, **parts)
     tab.wire(tab_page)
     tab.examples.choose(chosen, None, tab.prompt, queue=False, **QUIET)
     return tab
@@ -89,7 +90,7 @@ def _controls(first: Run | None, note: str) -> dict[str, Any]:
 def _examples() -> str:
     at = iter(range(len(PROMPTS)))
     groups = "".join(
-        f"<section><h4>{kind}</h4><div>"
+        f"<section><h2>{kind}</h2><div>"
         + "".join(f'<button type="button" data-at="{next(at)}">{prompt}</button>' for prompt in prompts)
         + "</div></section>"
         for kind, prompts in image_form.EXAMPLES

@@ -25,6 +25,7 @@ from specviz.ui.tabs import text_run
 from specviz.ui.tabs.own_values import Given, merged
 from specviz.ui.tabs.text_run import Change
 from specviz.ui.widgets import choice, controls, panels
+from specviz.ui.widgets.figures import Figures
 from specviz.ui.widgets.gallery import Recording
 from specviz.viewer.component import Race, Stage
 
@@ -47,8 +48,6 @@ class RunTab(ABC):
     verb: ClassVar[tuple[str, str]] = ("Run live", "Running")
     idea: ClassVar[str] = IDEA
     """What a visitor sees on the stage, in one sentence above it."""
-    more: ClassVar[str] = ""
-    """The way from the speed-up to its whole account, where the tab has one."""
     kept: ClassVar[tuple[str, ...]] = kept.NAMES
     """Names of the controls that outlive a reload of the page."""
 
@@ -72,6 +71,8 @@ class RunTab(ABC):
     advanced: gr.HTML
     given: gr.State
     """What the tab itself put into the prompt and the forms, a :class:`Given`."""
+    figures: Figures
+    """The whole account of the speed-up, in a fold under the stage."""
     stage_filled: gr.State
     """Whether the stage has been given a run. All but the first tab's wait until somebody opens the tab."""
 
@@ -155,7 +156,7 @@ class RunTab(ABC):
             updates[self.run] = gr.Button(self.verb[change.running])
             updates[self.stop] = gr.Button(visible=change.running)
         if change.trace is not None:
-            updates[self.why] = panels.why(change.trace, change.timing, self.more)
+            updates[self.why] = panels.why(change.trace, change.timing, panels.more(self.prefix))
         if change.settings_run is not None and self.knows(change.settings_run):
             updates |= self.take_over(change.settings_run, change.run_name or "")
         return updates
@@ -218,7 +219,7 @@ class RunTab(ABC):
     def _shown(self, recording: Recording, runs: Runs, session: str | None) -> Updates:
         page = self.shared.pages.find(session)
         if page and page.running:
-            return self.of_method(recording.run.method, dict(recording.run.parameters), recording.note)
+            return self.of_method(recording.run.method, dict(recording.run.parameters), recording.watch)
         return self.updates(text_run.recording(self.shared, session, recording.name), list(runs))
 
     def go(self, run_name: str, runs: Runs, request: gr.Request, *control_values: Any) -> Iterator[Updates]:
@@ -253,6 +254,8 @@ class RunTab(ABC):
         controls_kept = [getattr(self, name) for name in self.kept]
         changes = [component.change for component in controls_kept]
         gr.on(changes, None, controls_kept, None, js=kept.remember(self.prefix), queue=False, **QUIET)
+        for event in (played, chosen, ran):
+            self.figures.on(event.then, self.shared, self.run_name)
         return played, chosen, ran
 
 
@@ -265,12 +268,11 @@ def room(
     tab: type[RunTab],
     shared: AppState,
     first: Recording | None,
+    run_name: gr.State,
     make_controls: Callable[[], dict[str, Any]],
-    make_below: Callable[[], dict[str, Any]] = dict,
     filled: bool = False,
 ) -> dict[str, Any]:
-    """Lay a tab out. ``make_controls`` makes its controls, ``make_below`` what stands under the stage; it is ``filled`` where
-    its run travels with the page."""
+    """Lay a tab out. ``make_controls`` makes its controls; it is ``filled`` where its run travels with the page."""
     name = first.name if first else ""
     parts: dict[str, Any] = {"stage_filled": gr.State(filled)}
     # What the stage shows, in the header's free corner: recorded runs, and this session's as they come.
@@ -288,7 +290,7 @@ def room(
                     parts["run"] = gr.Button(tab.verb[0], variant="primary", elem_id=f"{tab.prefix}-run-live", **look)
                     parts["stop"] = gr.Button("Stop", visible=False, elem_classes="sp-stop", **look)
                 parts["hardware"] = theme.html(panels.hardware("Looking for a GPU…"), elem_classes="sp-hardware")
-                parts["why"] = theme.html(panels.why(first.trace if first else None, False, tab.more))
+                parts["why"] = theme.html(panels.why(first.trace if first else None, False, panels.more(tab.prefix)))
         with gr.Column(elem_classes="sp-main", min_width=0):
             with gr.Column(elem_classes="sp-front", min_width=0):
                 parts["banner"] = theme.html("", visible=False)
@@ -297,5 +299,5 @@ def room(
                     shared.archive.feed(name) if filled else "", elem_id=f"{tab.prefix}-stage", elem_classes="sp-stage",
                     lines=shared.archive.store.lines, tail=tail.PATH, with_script=False,
                 )  # fmt: skip
-            parts |= make_below()
+            parts["figures"] = Figures.build(shared, run_name, tab.prefix)
     return parts

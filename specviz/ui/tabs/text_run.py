@@ -63,15 +63,23 @@ def running(shared: AppState, caller: Caller, run_name: str, ask: Callable[[], R
         if last is not None:
             yield Change(trace=last)
     except SpecvizError as error:
-        yield Change(banner=str(error))
+        yield Change(banner=_refused(shared, run_name, str(error)))
     yield Change(running=False)
+
+
+def _refused(shared: AppState, run_name: str, reason: str) -> str:
+    """Why there is no run, and which one the stage goes on showing beside a form that asks for another."""
+    recording = shared.archive.gallery.recordings.get(run_name)
+    shown = f"“{recording.title}”" if recording else "the earlier run"
+    return f"{reason} The stage still shows {shown}." if run_name else reason
 
 
 def _changed(shared: AppState, run_name: str, frame: Frame) -> Change:
     if frame.failure and not frame.lines:
         earlier = shared.archive.trace(run_name) if run_name else None
         note = frame.failure.startswith(STOPPED)
-        return Change(feed=shared.archive.feed(run_name), trace=earlier, banner=frame.failure, note=note)
+        banner = frame.failure if note else _refused(shared, run_name, frame.failure)
+        return Change(feed=shared.archive.feed(run_name), trace=earlier, banner=banner, note=note)
     if not frame.lines:
         return Change(frame.feed)
     return Change(frame.feed, MINE + frame.key, frame.trace, frame.failure or None, joins_session=True, timing=frame.timing)

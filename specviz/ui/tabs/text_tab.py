@@ -17,7 +17,6 @@ from specviz.ui.tabs import request_form, run_tab
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.run_tab import QUIET, RunTab, Updates
 from specviz.ui.widgets import choice, controls, panels
-from specviz.ui.widgets.figures import Figures
 from specviz.ui.widgets.picker import chosen, picker
 
 METHOD = "prompt_lookup"
@@ -29,14 +28,12 @@ class TextTab(RunTab):
 
     modality = "text"
     prefix = "sp"
-    more = panels.MORE
     kept = (*RunTab.kept, "draft")
 
     draft: gr.Dropdown
     target_before: gr.State
     """The target that stood there before a method brought one that it runs on; else empty."""
     examples: gr.HTML
-    figures: Figures
 
     @property
     def outputs(self) -> list[Any]:
@@ -96,13 +93,12 @@ def build(shared: AppState, run_name: gr.State, runs: gr.State) -> TextTab:
         TextTab,
         shared,
         shared.archive.gallery.default,
+        run_name,
         lambda: _controls(shared),
-        lambda: {"figures": Figures.build(shared, run_name)},
         filled=True,
     )
     tab = TextTab(shared, run_name, runs, target_before=gr.State(""), **parts)
-    for event in tab.wire():
-        tab.figures.on(event.then, shared, tab.run_name)
+    tab.wire()
     tab.examples.choose(chosen, tab.basics, [tab.prompt, tab.basics], queue=False, **QUIET)
     return tab
 
@@ -115,7 +111,7 @@ def _controls(shared: AppState) -> dict[str, Any]:
     targets = [*request_form.models("target", settings.target), *request_form.servers(settings)]
     return {
         "method": choice.choice(choice.methods(), method, "Method", elem_id="sp-method"),
-        "summary": theme.html(panels.summary(method, gallery.default.note if gallery.default else "")),
+        "summary": theme.html(panels.summary(method, gallery.default.watch if gallery.default else "")),
         "target": gr.Dropdown(
             targets, value=settings.target, label="Target",
             allow_custom_value=settings.any_model, elem_id="sp-target",

@@ -24,10 +24,7 @@ from specviz.ui.widgets.example_scenes import Example
 
 MODALITY = "vision_language"
 FIRST = "hivis"
-LIMITS = (
-    f"{DEFAULT_VISION_TARGET}, the target that ships, knows emoji and plain shapes only: of a photograph it tells things "
-    "that are not there."
-)
+LIMITS = f"{DEFAULT_VISION_TARGET}, the included target, knows emoji and plain shapes only: it invents things in a photograph."
 
 
 @dataclass
@@ -137,7 +134,7 @@ def build(shared: AppState, tab_page: gr.Tab) -> VisionTab:
     """Lay the tab out and connect it; ``tab_page`` is the tab itself."""
     examples, recorded = scene_shelf.examples(), shared.archive.gallery.first(MODALITY)
     run_name, runs = gr.State(recorded.name if recorded else ""), gr.State([])
-    parts = run_tab.room(VisionTab, shared, recorded, lambda: _controls(shared, examples))
+    parts = run_tab.room(VisionTab, shared, recorded, run_name, lambda: _controls(shared, examples))
     picture = gr.State(examples[0].data if examples else None)
     tab = VisionTab(
         shared,

@@ -14,7 +14,7 @@ from specviz.ui import theme
 from specviz.ui.shared import AppState
 from specviz.ui.widgets import panels
 
-ASK = "(shown) => window.specvizPage.figures(shown)"
+ASK = "(shown) => window.specvizPage.figures({fold!r}, shown)"
 """In the browser: the run's name while the fold is open and nothing while it is closed, and the page's colours."""
 
 SUBTITLE_LETTERS = 66
@@ -28,7 +28,7 @@ SUMMARIES = (
     figures.reliability,
 )
 
-REVEAL = "() => window.specvizPage.reveal('sp-figures')"
+REVEAL = "() => window.specvizPage.reveal({fold!r})"
 
 
 @dataclass
@@ -41,12 +41,12 @@ class Figures:
     look: gr.Textbox
 
     @staticmethod
-    def build(shared: AppState, run_name: gr.State) -> Figures:
-        """Lay it out, closed; opening it draws the run that is on the stage."""
+    def build(shared: AppState, run_name: gr.State, prefix: str) -> Figures:
+        """Lay it out, closed, in the tab whose ids begin with ``prefix``; opening it draws the run that is on the stage."""
         with gr.Accordion(
             "Why (not) faster, and figures of the whole run",
             open=False,
-            elem_id="sp-figures",
+            elem_id=f"{prefix}-figures",
             elem_classes="sp-fold sp-figures",
         ) as fold:
             table = theme.html("")
@@ -57,7 +57,7 @@ class Figures:
                 plots += [gr.Plot(show_label=False, min_width=360) for _ in range(2)]
             look = gr.Textbox("light", visible=False)
         summary = Figures(fold, table, plots, look)
-        summary.on(fold.expand, shared, run_name).then(None, None, None, js=REVEAL)
+        summary.on(fold.expand, shared, run_name).then(None, None, None, js=REVEAL.format(fold=fold.elem_id))
         return summary
 
     def on(self, event: Any, shared: AppState, run_name: gr.State) -> Any:
@@ -66,7 +66,7 @@ class Figures:
             self.draw(shared),
             [run_name, self.look],
             [self.table, *self.plots],
-            js=ASK,
+            js=ASK.format(fold=self.fold.elem_id),
             show_progress="hidden",
             api_visibility="private",
             concurrency_limit=None,

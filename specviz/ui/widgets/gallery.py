@@ -19,6 +19,9 @@ from specviz.methods.registry import families
 from specviz.trace import store, validate
 from specviz.trace.schema import End, Run, Trace
 
+NO_FASTER = 1.03
+"""Below this speed-up a run is said to have gained nothing, and below its mirror image to have lost."""
+
 OTHERS = "Other methods"
 """The heading of recorded runs whose method this version does not know."""
 
@@ -32,6 +35,15 @@ class Recording:
     note: str
     path: Path
     rehearsals: int = 0
+
+    @property
+    def watch(self) -> str:
+        """What to watch in it; and, where it was no faster than its baseline, that it was not."""
+        speed = self.end.metrics.get("speedup") if self.end else None
+        if not speed or speed >= NO_FASTER or self.run.method == "autoregressive":
+            return self.note
+        word = "slower" if speed < 2 - NO_FASTER else "no faster"
+        return f"{self.note} This run was {word} than one token at a time: {speed:.2f}×.".strip()
 
     @cached_property
     def text(self) -> str:

@@ -8,7 +8,7 @@ from html import escape
 from specviz.figures.explain import Term, explain, step_cost_label
 from specviz.figures.speed_table import amount
 from specviz.figures.theme import duration, markup
-from specviz.methods.registry import Method, all_methods, families
+from specviz.methods.registry import Method, all_methods, chosen, families
 from specviz.trace.schema import PHASES, End, Run, Trace
 
 EXACTNESS = {
@@ -24,8 +24,16 @@ MEANING = {
 }
 
 
-MORE = '<button type="button" class="sp-link" data-sp-open="sp-figures">term by term ▸</button>'
-"""Opens the fold under the stage; page.js listens."""
+BASELINE = "autoregressive"
+"""The method that all others are timed against; beside itself it has no speed-up."""
+
+INCLUDED_FOR = {"text": "SmolLM2 135M", "vision_language": "scenes-vlm", "image": "emoji-64"}
+"""The target of each modality that the included drafters were trained for."""
+
+
+def more(prefix: str) -> str:
+    """What opens the fold under the stage of the tab whose ids begin so; page.js listens."""
+    return f'<button type="button" class="sp-link" data-sp-open="{prefix}-figures">term by term ▸</button>'
 
 
 UNRECORDED = '<p class="sp-summary">No run of it is recorded here, so the stage keeps what it shows; run it live to see it.</p>'
@@ -44,9 +52,9 @@ def _word(method: Method) -> str:
 def _meaning(method: Method) -> str:
     meaning = MEANING[_word(method)]
     if method.token_exact_with:
-        return f"{meaning} With {' '.join(method.token_exact_with)}: {MEANING['exact, token for token']}"
+        return f"{meaning} With {chosen(method.token_exact_with)}: {MEANING['exact, token for token']}"
     return (
-        f"{meaning} With {' '.join(method.in_distribution)}: {MEANING['exact in distribution']}"
+        f"{meaning} With {chosen(method.in_distribution)}: {MEANING['exact in distribution']}"
         if method.in_distribution
         else meaning
     )
@@ -76,7 +84,7 @@ def hardware(sentence: str) -> str:
     return f'<p title="{escape(sentence)}">{escape(sentence)}</p>'
 
 
-def why(trace: Trace | None, timing: bool = False, more: str = MORE) -> str:
+def why(trace: Trace | None, timing: bool = False, more: str = "") -> str:
     """The speed-up in one number and the terms behind it. ``timing`` says that the autoregressive run is still to come;
     ``more`` is the way to the whole account, where the page has one.
     """
@@ -112,16 +120,19 @@ def _row(term: Term) -> str:
 
 
 def cards(modality: str | None = None, measured: Mapping[str, str] | None = None) -> str:
-    """A card for every method, family by family. ``measured`` says what was seen of some here, as HTML."""
-    cards_html = "".join(
-        _card(method, title, (measured or {}).get(method.name, ""))
-        for title, family_methods in families(modality).items()
-        for method in family_methods
-    )
-    return f'<div class="sp-cards">{cards_html}</div>'
+    """A card for every method, family by family, each behind its list of names. ``measured`` is what was seen here, as HTML."""
+    listed = []
+    for title, methods in families(modality).items():
+        names = markup(" · ".join(method.title for method in methods))
+        family_cards = "".join(_card(method, (measured or {}).get(method.name, "")) for method in methods)
+        listed.append(
+            f'<details class="sp-family"><summary><h3>{markup(title)}</h3>{names}</summary>'
+            f'<div class="sp-cards">{family_cards}</div></details>'
+        )
+    return "".join(listed)
 
 
-def _card(method: Method, family: str, measured: str) -> str:
+def _card(method: Method, measured: str) -> str:
     word = exactness(method)
     rows = {
         "Watch": markup(method.look_at),
@@ -135,7 +146,7 @@ def _card(method: Method, family: str, measured: str) -> str:
     listed = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in rows.items() if text)
     tag = f'<span class="sp-tag"{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</span>'
     return (
-        f'<article class="sp-card"><small>{markup(family)}</small><h3>{markup(method.title)} {tag}</h3>'
+        f'<article class="sp-card"><h4>{markup(method.title)} {tag}</h4>'
         f"<p>{markup(method.summary)}</p><dl>{listed}</dl></article>"
     )
 
@@ -147,16 +158,13 @@ def _look(word: str) -> str:
 
 def needs(method: Method) -> str:
     """What a method cannot run without."""
-    if "hybrid_draft" in method.weights:
-        return "a target with recurrent layers and a draft model that scores trees; hybrid-small and its Mamba-2 drafter ship"
-    if method.needs_draft and method.modality == ("vision_language",):
-        return "a language model with the target's words; a small one for the scenes model ships"
+    if method.needs:
+        return method.needs
     if method.needs_draft:
-        return "a draft model with the target's tokenizer; a small one for SmolLM2 ships"
-    if method.weights and method.modality == ("vision_language",):
-        return "a drafter trained for the target; one for the scenes model ships"
+        pictures = method.modality == ("vision_language",)
+        return f"a draft model with the target's tokenizer; one for {'scenes-vlm' if pictures else 'SmolLM2'} is included"
     if method.weights:
-        return "a drafter trained for the target; one for SmolLM2 135M ships"
+        return f"a drafter trained for the target; included for {' and '.join(INCLUDED_FOR[kind] for kind in method.modality)}"
     return "nothing but the target"
 
 
@@ -165,7 +173,7 @@ def measured(run: Run, end: End | None, name: str) -> str:
     metrics = end.metrics if end else {}
     tau, speed = metrics.get("tau"), metrics.get("speedup")
     parts = [f"τ {tau:.2f}"] if tau else []
-    parts += [f"{speed:.2f}×"] if speed else []
+    parts += [f"{speed:.2f}×"] if speed and run.method != BASELINE else []
     where = f"{run.target}, {run.machine or run.device}"
     sentence = f"{', '.join(parts)} in its recorded run ({where})" if parts else f"recorded ({where})"
     return f'{markup(sentence)} <a href="?trace={markup(name)}">play it</a>'
@@ -175,6 +183,7 @@ def _paper(method: Method) -> str:
     paper = method.paper
     if paper is None:
         return "none: this is how a model decodes without a draft"
-    where = f"arXiv {paper.arxiv}" if paper.arxiv else ""
-    listed = ", ".join(part for part in (f"{paper.authors} {paper.year}", paper.venue, where) if part)
-    return f"<cite>{markup(paper.title)}</cite>, {markup(listed)}"
+    listed = ", ".join(part for part in (f"{paper.authors} {paper.year}", paper.venue) if part)
+    address = f"https://arxiv.org/abs/{markup(paper.arxiv)}"
+    link = f', <a href="{address}" target="_blank" rel="noopener noreferrer">arXiv {markup(paper.arxiv)}</a>'
+    return f"<cite>{markup(paper.title)}</cite>, {markup(listed)}{link if paper.arxiv else ''}"

@@ -45,7 +45,7 @@ def chosen(basics: str, event: gr.EventData) -> Any:
 def _list() -> str:
     at = iter(range(len(EXAMPLES)))
     groups = "".join(
-        f"<section><h4>{markup(group.kind)}</h4><p>{markup(group.expect)}</p><div>"
+        f"<section><h2>{markup(group.kind)}</h2><p>{markup(group.expect)}</p><div>"
         + "".join(
             f'<button type="button" data-at="{next(at)}" title="{markup(example.prompt)}">{markup(example.label)}</button>'
             for example in group.examples

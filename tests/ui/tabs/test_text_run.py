@@ -70,7 +70,8 @@ def test_a_model_that_cannot_be_had_gives_the_earlier_run_back(tmp_path: Path) -
     shared = app(tmp_path, FakeEngine(breaks=Refused("The model cannot be fetched; check the network.")))
     changes = run(shared)
     back = [change for change in changes if change.banner]
-    assert back[-1].banner == "The model cannot be fetched; check the network."
+    title = shared.archive.gallery.get("token_recycling").title
+    assert back[-1].banner == f"The model cannot be fetched; check the network. The stage still shows “{title}”."
     assert back[-1].feed == shared.archive.feed("token_recycling")
     assert all(change.run_name is None for change in changes)
 

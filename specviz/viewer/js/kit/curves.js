@@ -5,7 +5,7 @@ import * as svgKit from "./svgKit.js";
 import { disc, line, text } from "./svgKit.js";
 
 const STYLES = 5;
-const WORDS = { answers: "answering behind", copies: "copying from" };
+const WORDS = { answers: "when it answers", copies: "when it copies" };
 
 /** What was measured of the run's target for this kind, or null where nothing was. */
 function curvesOf(stage, kind) {
@@ -45,7 +45,7 @@ export function draw(stage, kind, point, tall) {
     return dom.s("path", { d: `M${points.join("L")}`, class: look(curve) }, dom.s("title", {}, `${curve.method}: τ ${curve.tau.join(", ")}`));
   });
   const ends = own ? [0, lengths.length - 1].map((at) => text(stage, x(lengths[at]), y(own.tau[at]) + 17 * u, own.tau[at].toFixed(2), { anchor: "middle", bold: true, kind: "sv-halo" })) : [];
-  const head = `τ ${WORDS[kind]} so many tokens; the ring is this run`;
+  const head = `Tokens per pass (τ) ${WORDS[kind]}, by the length of the text before; the ring is this run`;
   const spoken = `${head}. ${known.curves.map((curve) => `${curve.method} ${curve.tau.join(", ")}`).join("; ")}`;
   const ring = disc(x(point.length), y(point.tokens), 6 * u, "sv-cursor");
   const axis = text(stage, left + wide, top + high + 30 * u, "tokens of text before it", { anchor: "end", kind: "sv-mute" });

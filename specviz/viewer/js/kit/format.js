@@ -26,12 +26,13 @@ export function short(text, limit) {
 export const token = (text, limit = 18) => short(visible(text), limit);
 export const quote = (text) => "“" + token(text, 24) + "”";
 
-/** A probability: three digits where they matter, never a bare 0 or 1 that is not exactly that. */
+/** A probability: at most four digits, and in words where they would make it a bare 0 or 1 that it is not. */
 export function probability(value) {
   if (value === null || value === undefined) return "–";
   if (value === 0 || value === 1) return String(value);
-  if (value < 0.001) return value.toExponential(1);
-  if (value > 0.999 && value < 1) return value < 0.99995 ? value.toFixed(4) : "1−" + (1 - value).toExponential(0);
+  if (value > 0 && value < 0.00005) return "almost 0";
+  if (value > 0.99995 && value < 1) return "almost 1";
+  if (value < 0.001 || (value > 0.999 && value < 1)) return value.toFixed(4);
   return value < 0.1 ? value.toPrecision(2) : value.toFixed(value > 10 ? 0 : 2);
 }
 

@@ -1,4 +1,4 @@
-// A drafter that writes several levels with every forward: the levels pulse together, and the mask shows who sees whom.
+// A drafter that writes several levels with every pass: the levels pulse together, and the mask shows who sees whom.
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
@@ -22,7 +22,7 @@ function read(note, step) {
 }
 
 const moments = (data) =>
-  data.blocks.map((block, place) => ({ key: `forward ${place}`, label: `Forward ${place + 1}`, block, place }));
+  data.blocks.map((block, place) => ({ key: `forward ${place}`, label: `Pass ${place + 1}`, block, place }));
 
 const span = (block) => (block.from === block.to ? `level ${block.from}` : `levels ${block.from} to ${block.to}`);
 
@@ -33,7 +33,7 @@ function sentence(data, step, moment) {
   const got = format.count(block.nodes.length, "token");
   const cut = sent < block.nodes.length ? `, of which ${sent} went to the target` : "";
   const tail = step.veiled ? "" : ` The target kept ${acceptedCount}.`;
-  return `Forward ${place + 1} writes ${span(block)} at once: ${got}${cut}.${tail}`;
+  return `Pass ${place + 1} writes ${span(block)} at once: ${got}${cut}.${tail}`;
 }
 
 const of = (data, level) => data.blocks.findIndex((block) => level >= block.from && level <= block.to);
@@ -68,7 +68,7 @@ function mask(data, stage, moment, side) {
   return { parts, left, end: left + data.levels * cell };
 }
 
-/** How many tokens every forward brought, as rows of dots: each forward one row of k levels. */
+/** How many tokens every pass brought, as rows of dots: each pass one row of k levels. */
 function harvest(data, step, stage, moment, x, side) {
   const { u } = stage;
   const pitch = Math.min(40 * u, side / Math.max(1, data.blocks.length));
@@ -80,7 +80,7 @@ function harvest(data, step, stage, moment, x, side) {
     return dom.s(
       "g",
       { class: `sv-forward-row ${look}` },
-      text(stage, x, high, `forward ${place + 1}`, { bold: place === moment.place }),
+      text(stage, x, high, `pass ${place + 1}`, { bold: place === moment.place }),
       text(stage, x, high + 15 * u, summary, { kind: "sv-mute" }),
     );
   });
@@ -109,7 +109,7 @@ function draw(note, step, stage) {
   return dom.h("div", {}, scrubber.make(stage, "blocks", moments(data), drawMoment), legend);
 }
 
-/** In the main tree: a band behind the levels of each forward; what is not written yet is dim. */
+/** In the main tree: a band behind the levels of each pass; what is not written yet is dim. */
 function overlay(note, step, stage) {
   const data = read(note, step);
   if (!data.levels) return null;
@@ -137,7 +137,7 @@ function band(treeLayout, u, block, place, now) {
     "font-size": Math.max(11, 11.5 * u),
     class: "sv-halo",
   };
-  return [box(left, 3, right - left, treeLayout.height - 6, kind, 8), dom.s("text", attributes, `forward ${place + 1}`)];
+  return [box(left, 3, right - left, treeLayout.height - 6, kind, 8), dom.s("text", attributes, `pass ${place + 1}`)];
 }
 
 noteRegistry.register("blocks", { title: "Blocks", draw, overlay });

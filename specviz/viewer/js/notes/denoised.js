@@ -12,7 +12,7 @@ const MOST = 64,
   SHOWN = 3;
 const MOMENTS = [
   { key: "masks", label: "Masks" },
-  { key: "resolved", label: "One forward" },
+  { key: "resolved", label: "One pass" },
   { key: "verdict", label: "Verdict" },
 ];
 
@@ -33,7 +33,7 @@ function sentence(data, step, moment) {
   if (moment.key === "masks") return `${masks} stand behind the text: nothing is drafted yet.`;
   if (moment.key === "resolved") {
     return (
-      `One forward of the drafter resolves all ${masks} at once. Every place sees the text, and none knows what its ` +
+      `One drafter pass resolves all ${masks} at once. Every place sees the text, and none knows what its ` +
       "neighbours become."
     );
   }

@@ -31,8 +31,8 @@ function chosen(depth) {
   const most = format.count(levels, "level");
   return gain === null
     ? ` Trees have at most ${most}, the usual depth: no measurement says what others bring with this drafter and beam.`
-    : ` Trees have at most ${most}: by the calibration and by what forwards and passes cost here that pays most; ` +
-        `foretold are ${gain.toFixed(2)} times the target alone.`;
+    : ` Trees have at most ${most}: by the calibration and by what passes of drafter and target cost here, that pays most; ` +
+        `the forecast is ${gain.toFixed(2)}× the target alone.`;
 }
 
 function moments(data, step) {

@@ -51,7 +51,7 @@ const moments = (data) => [
 
 function sentence(data, step, moment) {
   if (moment.upTo < 0) {
-    return "One forward gave every place a distribution. The likeliest tokens of each make a column; none knows the others.";
+    return "One drafter pass gave every place a distribution. The likeliest tokens of each make a column; none knows the others.";
   }
   if (!moment.done) {
     const beam = data.beams[moment.upTo];

@@ -42,7 +42,7 @@ function background({ stopped, limit, tested, below, forward }) {
   const quantile =
     rare === null ? "" : ` In the calibration ${Math.round(100 * rare)} % of the beams at this level held less.`;
   const saved = limit - stopped;
-  const spared = saved > 0 ? ` ${format.count(saved, "drafter forward")} of ${limit} saved.` : "";
+  const spared = saved > 0 ? ` ${format.count(saved, "drafter pass", "drafter passes")} of ${limit} saved.` : "";
   return `Deeper guesses would be right too seldom.${quantile}${spared}${price && ` ${price}`}`;
 }
 

@@ -61,9 +61,11 @@ function map(row, book, stage, width, height) {
   const parts = [];
   const own = codes.has(book, row.code) ? row.code : null;
   if (own !== null && inside.size) {
-    const away = [...inside].map((code) => Math.hypot(x(code) - x(own), y(code) - y(own)));
-    const r = Math.min(Math.max(...away) + 7, Math.max(width, height) * 0.6);
-    parts.push(svgKit.disc(x(own), y(own), r, "sv-neighbourhood"), svgKit.disc(x(own), y(own), r, "sv-neighbourhood-edge"));
+    const all = [own, ...inside];
+    const edge = (at, most, side) => Math.min(most - 1, Math.max(1, side * Math.max(...all.map((code) => side * at(code))) + side * 9));
+    const [left, right, top, bottom] = [edge(x, width, -1), edge(x, width, 1), edge(y, height, -1), edge(y, height, 1)];
+    const ring = (kind) => box(left, top, right - left, bottom - top, kind, Math.min(right - left, bottom - top) / 2);
+    parts.push(ring("sv-neighbourhood"), ring("sv-neighbourhood-edge"));
     for (const code of inside) parts.push(line(x(own), y(own), x(code), y(code), "sv-neighbour-line"));
   }
   const near = [...beyond].filter((code) => code !== own && !inside.has(code));
@@ -77,8 +79,8 @@ function map(row, book, stage, width, height) {
   }
   const more = beyond.size ? `, ${beyond.size} more were considered` : "";
   const spoken = `Map of ${book.size} codes; ${shading(row, inside.size)} around the drafted code${more}.`;
-  const flat = "The two main directions of the codes' vectors: what is near here is not always alike. Spokes lead to the nearest latent codes.";
-  parts.push(dom.s("g", {}, dom.s("title", {}, flat), text(stage, width - 4, height - 3, "two directions of many", { anchor: "end", kind: "sv-mute", size: 9 })));
+  const flat = "Vectors have more directions than two, so codes that are close on this map need not be alike. Spokes lead to the nearest latent codes.";
+  parts.push(dom.s("g", {}, dom.s("title", {}, flat), text(stage, width - 4, height - 3, "mapped by their two main directions", { anchor: "end", kind: "sv-mute", size: 9 })));
   const figure = dom.s("svg", { class: "sv-figure", width, height, role: "img", "aria-label": `${spoken} ${flat}` }, parts);
   return dom.h("div", { class: "sv-codemap", style: `width:${width}px;height:${height}px` }, codes.ground(book, width, height), figure);
 }
@@ -201,10 +203,10 @@ function overall(stage, name, value) {
   return [all, before, open];
 }
 
-const APPROXIMATE = "Approximate: judged again from the recording.";
+const APPROXIMATE = "Approximate: the recording is judged again.";
 const WHY =
-  "Judged again from the recording, later drafts would have differed, a sibling's p is what the region taken " +
-  "before it had left, and nearest latent codes are known in runs of 1–6, 8, 10, 12, 16 …: a looser limit may take a little more. “Or more”: the walk came to codes that were not verified. In the tree: + would be kept, × would be lost.";
+  "With another limit later drafts would have differed; a sibling's p is what the codes tried before it left; and the sums over " +
+  "nearest latent codes are known for 1–6, 8, 10, 12, 16 … of them, so a looser limit may take a little more. “Or more” means that the walk came to codes that were not verified. In the tree, + marks a code that would be kept, × one that would be lost.";
 
 function slider(note, step, stage) {
   const rows = read(note, step);
@@ -224,7 +226,7 @@ function slider(note, step, stage) {
     const mark = (count, unsure) => (unsure ? `${count} or more` : String(count));
     dom.say(
       status,
-      `${name} = ${other}: this step would keep ${mark(replayed.count, replayed.unsure)} (it kept ${step.path.length}); all steps ${mark(all, open)} (${before}).`,
+      `With ${name} = ${other} this step keeps ${mark(replayed.count, replayed.unsure)} of its codes (recorded: ${step.path.length}), the whole run ${mark(all, open)} (recorded: ${before}).`,
     );
   };
   input.addEventListener("input", () => {

@@ -11,7 +11,7 @@ import { Zoom } from "./zoom.js";
 export class Overview {
   constructor(stage) {
     this.stage = stage;
-    this.title = dom.h("h3", { class: "sv-card-title" });
+    this.title = dom.h("h2", { class: "sv-card-title" });
     this.base = dom.h("canvas", { class: "sv-plot", role: "img" });
     this.veil = dom.h("canvas", { class: "sv-plot sv-clock-layer", "aria-hidden": "true" });
     this.box = dom.h("div", { class: "sv-plots" }, this.base, this.veil);

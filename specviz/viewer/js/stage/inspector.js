@@ -293,7 +293,7 @@ export class Inspector {
       ["grid", node.grid ? node.grid.join(", ") : null],
     ].filter(([, value]) => value !== null);
     const listed = rows.map(([name, value]) => [dom.h("dt", {}, name), dom.h("dd", {}, value)]);
-    const formula = rule.formula && !root ? dom.h("code", {}, rule.formula) : null;
-    return dom.h("div", { class: "sv-numbers" }, formula, dom.h("dl", {}, listed));
+    const formula = rule.formula && !root ? [dom.h("p", { class: "sv-rule-words" }, rule.words), dom.h("code", {}, rule.formula)] : [];
+    return dom.h("div", { class: "sv-numbers" }, ...formula, dom.h("dl", {}, listed));
   }
 }

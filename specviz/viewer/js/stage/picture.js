@@ -10,7 +10,7 @@ export class Picture {
   constructor(stage) {
     this.stage = stage;
     this.choice = null;
-    this.head = dom.h("h3", { class: "sv-card-title" });
+    this.head = dom.h("h2", { class: "sv-card-title" });
     this.toggle = dom.button("", "Verdicts on or off (V)", () => this.flip(), { class: "sv-verdict-toggle" });
     this.canvas = dom.h("canvas", { class: "sv-pixels", "aria-hidden": "true" });
     this.coarse = dom.h("canvas", { class: "sv-pixels" });
@@ -189,7 +189,7 @@ export class Picture {
       });
       this.draft.hidden = false;
     }
-    for (const motion of this.draft.getAnimations()) Object.assign(motion, { currentTime: 0 });
+    for (const motion of this.draft.getAnimations()) motion.currentTime = 0;
   }
 
   /** The outline of a cell's sign at (x, y), ten units wide: strict underlined, relaxed framed twice, resampled dashed, bonus a corner. */
@@ -200,6 +200,9 @@ export class Picture {
     if (kind === "relaxed") return `M${x + 1} ${y + 1}h8v8h-8ZM${x + 2.6} ${y + 2.6}h4.8v4.8h-4.8Z`;
     return "";
   }
+
+  /** A mark on the picture, over a light edge of its own: so it is seen on any colour. */
+  static mark = (d, name) => [`sv-mark-edge${/ sv-earlier/.test(name) ? " sv-earlier" : ""}`, name].map((kind) => dom.s("path", { d, class: kind }));
 
   /** One element for all signs of a kind: an element a cell would slow a live run down. */
   signs() {
@@ -213,7 +216,7 @@ export class Picture {
       add(`sv-cell-mark sv-is-${cell.kind}${cell.index === cursor ? "" : " sv-earlier"}`, Picture.outline(cell.kind, x, y));
       if (cell.index === cursor) add("sv-current-cell", `M${x} ${y}h10v10h-10Z`);
     }
-    return Object.keys(kinds).map((name) => dom.s("path", { d: kinds[name], class: name }));
+    return Object.keys(kinds).flatMap((name) => Picture.mark(kinds[name], name));
   }
 
   corner(at) {
@@ -229,7 +232,7 @@ export class Picture {
 
   mark() {
     this.marks.setAttribute("viewBox", `0 0 ${this.columns * 10} ${this.rows * 10}`);
-    const over = this.plain ? [] : [...this.signs(), this.chosen(), this.pointed()];
+    const over = this.plain ? [] : [...this.signs(), ...this.chosen(), this.pointed()];
     this.marks.replaceChildren(this.mesh(), ...over.filter(Boolean));
     this.marks.setAttribute("aria-label", `Picture, ${this.drawn} of ${this.rows * this.columns} codes. ${this.spoken}`);
   }
@@ -238,9 +241,8 @@ export class Picture {
   chosen() {
     const { cursor, node } = this.stage;
     const at = this.cells.findIndex((cell, place) => place < this.drawn && cell && cell.index === cursor && cell.id === node);
-    if (at < 0) return null;
     const [x, y] = this.corner(at);
-    return dom.s("path", { d: `M${x - 0.5} ${y - 0.5}h11v11h-11Z`, class: "sv-chosen-cell" });
+    return at < 0 ? [] : Picture.mark(`M${x - 0.5} ${y - 0.5}h11v11h-11Z`, "sv-chosen-cell");
   }
 
   /** Where a drafted code that was not kept would have gone. */
@@ -251,8 +253,7 @@ export class Picture {
     const cell = this.cells[row * this.columns + column];
     if (cell && cell.index === this.stage.cursor && cell.id === selected.id) return null;
     const fill = codes.colour(codes.of(this.stage.trace.run), selected.token);
-    const spot = { x: column * 10 + 1.5, y: row * 10 + 1.5, width: 7, height: 7, fill, class: "sv-rejected-cell" };
-    return dom.s("rect", spot);
+    return dom.s("rect", { x: column * 10 + 1.5, y: row * 10 + 1.5, width: 7, height: 7, fill, class: "sv-rejected-cell" });
   }
 
   /** How many cells of each kind there are so far, and what relaxing has cost. */
@@ -260,7 +261,7 @@ export class Picture {
     const counts = { accepted: 0, relaxed: 0, resampled: 0, bonus: 0 };
     for (const cell of this.cells.slice(0, this.drawn)) if (cell && cell.kind in counts) counts[cell.kind] += 1;
     const sign = (kind) =>
-      dom.s("svg", { width: 15, height: 15, viewBox: "0 0 10 10", "aria-hidden": "true" }, dom.s("path", { d: Picture.outline(kind, 0, 0), class: `sv-cell-mark sv-is-${kind}` }));
+      dom.s("svg", { width: 15, height: 15, viewBox: "0 0 10 10", "aria-hidden": "true" }, Picture.mark(Picture.outline(kind, 0, 0), `sv-cell-mark sv-is-${kind}`));
     const parts = Picture.NAMES.filter(([kind]) => counts[kind]).map(([kind, name]) => dom.h("span", {}, sign(kind), `${counts[kind]} ${name}`));
     const spent = distortion.until(this.stage.trace, this.stage.cursor);
     const words = spent && distortion.sentence(spent);

@@ -5,6 +5,7 @@ import { Feed } from "../run/feed.js";
 import * as motion from "../run/motion.js";
 import { findNode } from "../run/parseStep.js";
 import { Player } from "../run/player.js";
+import * as attention from "./attention.js";
 import * as keys from "./keys.js";
 import { buildPanels } from "./panels.js";
 import * as projector from "./projector.js";
@@ -97,12 +98,13 @@ export class Stage {
     else if (this.cursor < 0) this.open();
   }
 
-  /** First sight of a recorded run: at its first step, playing unless the reader asked for less motion. */
+  /** First sight of a recorded run: at its first step, playing unless the reader asked for less motion; or where it relaxes. */
   open() {
     if (this.fresh) this.player.speed = this.options.speed || Player.comfortable(this.trace);
-    const plays = this.fresh && this.options.autoplay !== false && !this.calm && this.last > 0;
+    const at = this.fresh ? attention.opening(this.trace) : 0;
+    const plays = this.fresh && !at && this.options.autoplay !== false && !this.calm && this.last > 0;
     if (plays && this.player.moves) this.at(0, 0);
-    else this.show(0);
+    else this.show(at);
     this.fresh = false;
     if (plays) this.player.play();
   }
@@ -163,15 +165,8 @@ export class Stage {
   /** The node to explain: of a step that moves the one that was judged last. */
   toExplain() {
     const { moment, step } = this;
-    if (moment === null || !this.shown.veiled) return Stage.nodeToExplain(step);
+    if (moment === null || !this.shown.veiled) return attention.nodeToExplain(step);
     return motion.of(step).moments[moment].node ?? null;
-  }
-
-  /** The node worth explaining when a step comes up: the last one kept, else the token that ended it. */
-  static nodeToExplain(step) {
-    if (!step) return null;
-    if (step.path.length) return step.path[step.path.length - 1];
-    return step.bonus ? "bonus" : 0;
   }
 
   /** The reader goes to a step: playback and following stop. */

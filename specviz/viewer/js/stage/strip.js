@@ -7,6 +7,7 @@ import { findNode } from "../run/parseStep.js";
 
 const MOST_PIECES = 8000; // tokens, and letters, of the strip: a browser takes seconds to break longer text into lines
 const MOST_LETTERS = 200000;
+const MOST_LINES = 6; // a step of more lines does not take the tree's room
 
 export class Strip {
   constructor(stage) {
@@ -31,6 +32,7 @@ export class Strip {
 
   /** Scrolling needs the finished layout, so it comes after every panel has drawn. */
   settle() {
+    if (this.moved || this.counted < this.groups.length) this.grow();
     if (this.moved) this.reveal();
     this.moved = false;
   }
@@ -39,8 +41,9 @@ export class Strip {
     this.steps = trace.steps;
     this.groups = [];
     this.at = -1;
-    Object.assign(this, { pieces: 0, letters: 0, rest: null });
+    Object.assign(this, { pieces: 0, letters: 0, rest: null, counted: 0, lines: 0 });
     this.thumb = false;
+    this.text.style.removeProperty("--sv-step-lines");
     this.text.classList.remove("sv-pictured");
     for (const name of ["backgroundImage", "backgroundSize", "paddingLeft", "minHeight"]) this.text.style[name] = "";
     this.text.replaceChildren();
@@ -109,12 +112,28 @@ export class Strip {
     return this.groups[index] ? [...this.groups[index].children] : [];
   }
 
+  get line() {
+    return 14.5 * 1.85 * this.stage.u;
+  }
+
+  /** The strip is as high as the step of most lines, so that none is cut: of all steps once they are laid out anew. */
+  grow() {
+    const { width } = this.stage;
+    if (this.width !== width) Object.assign(this, { width, counted: 0, lines: 0 });
+    const high = this.groups.slice(this.counted).map((group) => Math.ceil((group.getBoundingClientRect().height - 2) / this.line));
+    this.counted = this.groups.length;
+    const lines = Math.min(MOST_LINES, Math.max(this.lines, ...high));
+    if (lines === this.lines) return;
+    this.lines = lines;
+    this.text.style.setProperty("--sv-step-lines", lines);
+  }
+
   /** Scroll the strip itself, never the page, by whole lines. */
   reveal() {
     const group = this.groups[this.stage.cursor];
     const { scrollTop, clientHeight, scrollHeight } = this.text;
     if (!group || !group.isConnected || scrollHeight <= clientHeight) return;
-    const line = 14.5 * 1.85 * this.stage.u;
+    const { line } = this;
     const box = group.getBoundingClientRect();
     const top = box.top - this.text.getBoundingClientRect().top + scrollTop,
       bottom = top + box.height;

@@ -39,7 +39,7 @@ export function plan({ items, widths, gap }, drawing, room) {
   const heights = bands.map((band) => Math.max(...band.map(bottom)) - Math.min(...band.map(top)));
   const least = heights.reduce((sum, height) => sum + height, 0) + (bands.length - 1) * BETWEEN * room.u;
   const spare = room.height - MARGIN.top - MARGIN.bottom - least;
-  const between = (BETWEEN + Math.min(LOOSE, Math.max(0, spare / bands.length))) * room.u;
+  const between = BETWEEN * room.u + Math.min(LOOSE * room.u, Math.max(0, spare / bands.length));
   const tall = least + (bands.length - 1) * (between - BETWEEN * room.u);
   const height = Math.max(room.height, tall + MARGIN.top + MARGIN.bottom);
   let y = Math.max(MARGIN.top, (height - tall) / 2);

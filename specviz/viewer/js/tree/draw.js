@@ -2,7 +2,7 @@
 import * as dom from "../kit/dom.js";
 import { s } from "../kit/dom.js";
 import { FAILED } from "../run/parseStep.js";
-import { ROUND } from "./items.js";
+import { ROUND, letters } from "./items.js";
 
 const box = (x, y, w, h, r, kind) => s("rect", { x, y, width: w, height: h, rx: r, class: kind });
 
@@ -46,7 +46,7 @@ function shape(item, status, hatch) {
 }
 
 function label(item, u, compact) {
-  const size = Math.max(11, (compact || item.form === "chip" ? 11 : 12.5) * u);
+  const size = letters(compact || item.form === "chip" ? 11 : 12.5, u);
   const x =
     item.form === "full" || item.form === "bare"
       ? (item.w - dom.measure(item.label, size)) / 2
@@ -74,7 +74,7 @@ function diamond(item, u) {
   const r = 9 * u;
   return [
     s("path", { d: `M0 0L${r} ${-r}L${2 * r} 0L${r} ${r}Z`, class: "sv-diamond" }),
-    s("text", { x: 2 * r + 5 * u, y: 4.5 * u, "font-size": Math.max(11, 13 * u), "font-weight": 600 }, item.label),
+    s("text", { x: 2 * r + 5 * u, y: 4.5 * u, "font-size": letters(13, u), "font-weight": 600 }, item.label),
   ];
 }
 
@@ -116,11 +116,12 @@ function frame(item, kind, ...children) {
   return s("g", named, hit, ring, children);
 }
 
-export const node = (item, u, hatch) =>
-  frame(item, `sv-is-${statusOf(item)}`, face(item, u, hatch), qBar(item, u), pBar(item, u));
+export const node = (item, hatch) =>
+  frame(item, `sv-is-${statusOf(item)}`, face(item, item.u, hatch), qBar(item, item.u), pBar(item, item.u));
 
 /** The same of a step that moves: as drafted, as judged and its p apart, for each has its time to appear. */
-export function layers(item, u, hatch) {
+export function layers(item, hatch) {
+  const { u } = item;
   const layer = (status) => s("g", { class: `sv-node sv-form-${item.form} sv-is-${status}` }, face(item, u, hatch, status));
   const judged = item.kind === "node" && item.node.status !== "root";
   const parts = { drafted: judged ? layer("drafted") : null, judged: layer(statusOf(item)), scored: pBar(item, u) };

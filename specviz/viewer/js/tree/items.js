@@ -23,14 +23,22 @@ export const ROUND = { dot: 3, "dot-small": 2.1, "dot-tiny": 1.6, "dot-least": 1
 export const MARGIN = { left: 14, right: 14, top: 10, bottom: 10 };
 const TRACK = 40; // width of the p and q hairlines at probability 1
 
+const LEGIBLE = 0.8; // a drawing that is shrunk further names what was kept, and nothing else
+
 /** How an item is drawn in a form: what counts in full, what failed and what was not verified as the form says. */
-function formOf(item, form, chosen) {
+function formOf(item, form, { chosen, shrink }) {
   if (item.kind !== "node") return item.kind === "chip" ? "chip" : "full";
-  if (FAILED.has(item.node.status)) return item.place < form.named || chosen === item.id ? form.failed : form.crowd || "dot";
+  if (FAILED.has(item.node.status)) return (item.place < form.named && shrink >= LEGIBLE) || chosen === item.id ? form.failed : form.crowd || "dot";
   return item.node.status === "root" || JUDGED.has(item.node.status) || chosen === item.id
     ? "full"
     : form.unverified;
 }
+
+/** Text that tells the accepted path shrinks less than the rest of a drawing that has to become smaller. */
+const sizeOf = (item, { u, shrink }) => u * (ROUND[item.form] || (FAILED.has(item.node.status) && shrink < LEGIBLE) ? shrink : Math.sqrt(shrink));
+
+/** The size of a label, at least 11 px where the drawing is not shrunk. */
+export const letters = (size, u) => Math.max(11 * Math.min(1, u), size * u);
 
 const hasBars = (item) => item.kind === "node" && item.node.status !== "root" && item.node.p !== null;
 
@@ -48,8 +56,9 @@ function measurePatch(item, u) {
 
 /** Form, label and size of one item. */
 export function measureItem(item, form, room) {
-  const { u, measure } = room;
-  item.form = formOf(item, form, room.chosen);
+  const { measure } = room;
+  item.form = formOf(item, form, room);
+  item.u = sizeOf(item, room);
   const label = format.token(
     item.node.text,
     JUDGED.has(item.node.status) || item.kind !== "node" ? 18 : form.chars,
@@ -57,12 +66,14 @@ export function measureItem(item, form, room) {
   item.label = ROUND[item.form] ? "" : item.kind === "chip" ? item.node.text : label;
   item.bars = hasBars(item) && item.form === "full";
   item.side = 0;
-  item.track = TRACK * u;
+  item.track = TRACK * item.u;
   if (!ROUND[item.form] && item.kind !== "chip" && room.patched && room.patched(item.node)) {
-    measurePatch(item, u);
+    item.u = room.u * room.shrink;
+    measurePatch(item, item.u);
     return;
   }
-  const text = (size, bold) => measure(item.label, Math.max(11, size * u), bold);
+  const { u } = item;
+  const text = (size, bold) => measure(item.label, letters(size, u), bold);
   if (item.kind === "bonus") Object.assign(item, { w: text(13, true) + 27 * u, h: 20 * u, tall: TALL.bonus * u });
   else if (item.kind === "chip") Object.assign(item, { w: text(11) + 14 * u, h: 17 * u, tall: TALL.chip * u });
   else if (item.form === "full" || item.form === "bare") {

@@ -1,8 +1,8 @@
 // Where every node of a step's tree goes: a tidy tree, left to right, judged nodes large, the rest as small as need be.
 //
-// Text never shrinks below 11 px. When room is short, nodes that were not verified lose size first (small boxes, then dots), then
-// the deepest of them hide behind counts, then the drawing grows past its frame and scrolls. What is deep and narrow is cut
-// into bands. A step's accepted path runs straight, so the eye reads it as one line.
+// Text shrinks below 11 px last of all. When room is short, nodes that were not verified lose size first (small boxes, then
+// dots), then the deepest of them hide behind counts, then the whole drawing shrinks until it fits. What is deep and narrow is
+// cut into bands. A step's accepted path runs straight, so the eye reads it as one line.
 import * as labels from "../kit/labels.js";
 import { FAILED, JUDGED } from "../run/parseStep.js";
 import * as bands from "./bands.js";
@@ -14,6 +14,8 @@ const WIDEST_GAP = 112;
 const LIMIT = 400;
 const DEEP = 10; // columns from which on a narrow tree is rather cut into bands than written without its text
 const FEWER = [72, 48, 32]; // items, tried in turn where not even the densest form fits
+const SHRINK = [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.42, 0.35, 0.28, 0.22, 0.16]; // sizes of the drawing, tried in turn until it fits
+const READABLE = SHRINK.filter((size) => size >= 0.6); // a class that is asked what will be kept has to read the draft
 const MANY = 12; // so many pruned nodes are folded into a count as soon as others would lose their text to them
 export const PRUNED_CHIP = "chippruned";
 
@@ -34,7 +36,7 @@ export function choose(step, limit = LIMIT, opened = new Set(), fold = false) {
     if (visible.size >= places) break;
     if (visible.has(node.parent)) visible.add(node.id);
   }
-  const drawing = assemble(step, visible, limit, fold);
+  const drawing = assemble(step, visible, Math.min(LIMIT, 2 * limit), fold);
   const { pruned, cut } = step.counts;
   if (fold && pruned) addPruned(drawing, labels.pruned(step), cut);
   else if (cut > pruned) addPruned(drawing, `${cut - pruned} more pruned`, cut - pruned);
@@ -132,7 +134,7 @@ function plan(drawing, form, room) {
   const items = [...drawing.items.values()];
   for (const item of items) measureItem(item, form, room);
   const widths = columns(items);
-  const gap = form.gap * room.u;
+  const gap = form.gap * room.u * room.shrink;
   const least = MARGIN.left + MARGIN.right + widths.reduce((sum, width) => sum + width, 0) + gap * (widths.length - 1);
   const tall = MARGIN.top + MARGIN.bottom + extent(drawing.root).tall;
   return { items, widths, gap, least, tall, fits: least <= room.width && tall <= room.height };
@@ -157,6 +159,7 @@ const fullRoom = (room) => ({
   width: 720,
   height: 380,
   u: 1,
+  shrink: 1,
   limit: LIMIT,
   opened: new Set(),
   chosen: null,
@@ -171,16 +174,28 @@ export function tree(step, frame) {
   const room = fullRoom(frame);
   const foldable = step.counts.pruned > MANY && !room.opened.has("pruned");
   const named = foldable ? fittingForm(choose(step, room.limit, room.opened), room, step, NAMED) : null;
-  return finished(named && named.fits ? named : fitted(step, room, foldable), room);
+  if (named && named.fits) return finished(named, room);
+  const readable = step.veiled ? shrunk(step, room, foldable, READABLE, NAMED) : null;
+  return finished(readable && readable.fits ? readable : shrunk(step, room, foldable), room);
+}
+
+/** The step as large as it fits into the room. */
+function shrunk(step, room, fold, sizes = SHRINK, forms = FORMS) {
+  let found;
+  for (room.shrink of sizes) {
+    found = fitted(step, room, fold, forms);
+    if (found.fits) break;
+  }
+  return found;
 }
 
 /** The step in the roomiest form that fits, with fewer items where none does. */
-function fitted(step, room, fold) {
-  const whole = fittingForm(choose(step, room.limit, room.opened, fold), room, step);
+function fitted(step, room, fold, forms) {
+  const whole = fittingForm(choose(step, room.limit, room.opened, fold), room, step, forms);
   if (whole.fits || room.opened.size) return whole;
   const judged = step.nodes.filter((node) => JUDGED.has(node.status) || FAILED.has(node.status)).length;
   for (const limit of FEWER.filter((count) => count < step.nodes.length && count * 0.75 > judged + 1)) {
-    const part = fittingForm(choose(step, limit, room.opened, fold), room, step);
+    const part = fittingForm(choose(step, limit, room.opened, fold), room, step, forms);
     if (part.fits) return part;
   }
   return whole;
@@ -189,11 +204,11 @@ function fitted(step, room, fold) {
 function finished({ drawing, sizing, banded }, room) {
   const { items } = drawing;
   if (banded) return { items, ...banded };
-  return { items, ...placeItems(sizing, drawing, room), edges: edges(items, room.u), form: sizing.form };
+  return { items, ...placeItems(sizing, drawing, room), edges: edges(items, room.u * room.shrink), form: sizing.form };
 }
 
 /** A drawing in the roomiest form that fits, in one row or in bands; in the densest where none does. */
-function fittingForm(drawing, room, step, forms = FORMS) {
+function fittingForm(drawing, room, step, forms) {
   for (const id of step.path) if (drawing.items.has(id)) drawing.items.get(id).on = true;
   let sizing;
   for (const form of forms) {
@@ -215,5 +230,5 @@ function narrow({ items, widths }) {
 
 function inBands(sizing, drawing, room) {
   settle(drawing.root, 0);
-  return bands.plan(sizing, drawing, room);
+  return bands.plan(sizing, drawing, { ...room, u: room.u * room.shrink });
 }

@@ -22,11 +22,11 @@ export class Motion {
   }
 
   /** Draw a laid-out step in layers. Returns its edges and nodes, in the order of the static drawing. */
-  draw(step, plan, u, hatch) {
+  draw(step, plan, hatch) {
     this.stop();
     Object.assign(this, { on: true, plan, of: motion.of(step) });
     const edges = plan.edges.map((link) => this.edge(link));
-    const nodes = [...plan.items.values()].map((item) => this.node(item, u, hatch));
+    const nodes = [...plan.items.values()].map((item) => this.node(item, hatch));
     this.sweep.style.height = `${Math.floor(plan.height) - 2}px`;
     return { edges: edges.flat(), nodes };
   }
@@ -41,8 +41,8 @@ export class Motion {
     return born.get(first);
   }
 
-  node(item, u, hatch) {
-    const { group, drafted, judged, scored } = draw.layers(item, u, hatch);
+  node(item, hatch) {
+    const { group, drafted, judged, scored } = draw.layers(item, hatch);
     this.ramp(group, this.born(item));
     if (drafted) this.verdict(item, drafted, judged);
     this.ramp(scored, this.passed(item));

@@ -8,27 +8,33 @@ import { REASONS, failed, winner } from "./reasons.js";
 /** Rules by which the output follows the target's distribution, not the tokens of one autoregressive run. */
 export const EXACT = new Set(["ratio", "without_replacement", "traversal"]);
 
-const card = (name, title, formula) => [name, { title, formula, why: REASONS[name] }];
+const card = (name, title, words, formula) => [name, { title, words, formula, why: REASONS[name] }];
 export const ALL = Object.fromEntries([
-  card("none", "no draft", "x ~ p"),
-  card("greedy", "greedy match", "keep c  ⇔  c = argmax p"),
-  card("match", "sample and match", "y ~ p;  keep c  ⇔  c = y"),
-  card("ratio", "ratio test", "keep c  ⇔  draw < min(1, p/q)"),
+  card("none", "no draft", "The target draws its own token.", "x ~ p"),
+  card("greedy", "greedy match", "Keep a guess when it is the target's likeliest token.", "keep c  ⇔  c = argmax p"),
+  card("match", "sample and match", "The target draws a token; keep the guess when it is the same.", "y ~ p;  keep c  ⇔  c = y"),
+  card("ratio", "ratio test", "Keep a guess with the chance p / q, and always when p is not below q.", "keep c  ⇔  draw < min(1, p/q)"),
   card(
     "without_replacement",
     "rejection without replacement",
+    "The ratio test, with r, what the failed guesses before it left of p.",
     "keep c  ⇔  draw < min(1, r/q);  else r ← norm((r − q)₊)",
   ),
-  card("traversal", "traversal verification", "w = min(1, w(parent) · p/q);  keep path  ⇔  draw < w"),
-  card("typical", "typical acceptance", "keep c  ⇔  p > min(ε, δ · exp(−H(p)))"),
-  card("relaxed", "relaxed acceptance", "keep c  ⇔  draw < (p + Σ neighbours) / q"),
-  card("local", "local verification", "keep c  ⇔  Σ p(c and neighbours) ≥ bar"),
+  card(
+    "traversal",
+    "traversal verification",
+    "Multiply the ratios down a path, never above 1, and keep the path with that chance.",
+    "w = min(1, w(parent) · p/q);  keep path  ⇔  draw < w",
+  ),
+  card("typical", "typical acceptance", "Keep a guess when p is above a bar that sinks where the target is unsure.", "keep c  ⇔  p > min(ε, δ · exp(−H(p)))"),
+  card("relaxed", "relaxed acceptance", "The ratio test, where p counts the code's look-alikes too.", "keep c  ⇔  draw < (p + Σ neighbours) / q"),
+  card("local", "local verification", "Keep a code when it and its look-alikes reach the bar together.", "keep c  ⇔  Σ p(c and neighbours) ≥ bar"),
 ]);
 
 export function of(step) {
   const known = Object.hasOwn(ALL, step.rule) ? ALL[step.rule] : null;
   const name = format.short(step.rule, 40);
-  return known || { title: name, formula: "", why: () => `The rule “${name}” judged this node.` };
+  return known || { title: name, words: "", formula: "", why: () => `The rule “${name}” judged this node.` };
 }
 
 function skipped(step, node) {

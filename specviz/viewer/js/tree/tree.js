@@ -20,7 +20,7 @@ export class Tree {
   constructor(stage) {
     this.stage = stage;
     this.hatch = dom.id("hatch");
-    this.head = dom.h("h3", { class: "sv-card-title" });
+    this.head = dom.h("h2", { class: "sv-card-title" });
     this.legend = dom.h("div", { class: "sv-legend" });
     this.svg = dom.s("svg", { class: "sv-tree", role: "tree" });
     this.motion = new Motion();
@@ -137,8 +137,8 @@ export class Tree {
       this.legendKey = statuses.join();
       this.legend.replaceChildren(
         ...statuses.map((status) => dom.h("span", {}, draw.sample(status, this.hatch), LEGEND[status])),
-        dom.h("span", { class: "sv-legend-extra" }, dom.h("i", { class: "sv-swatch sv-q" }), "q drafter"),
-        dom.h("span", { class: "sv-legend-extra" }, dom.h("i", { class: "sv-swatch sv-p" }), "p target"),
+        // One piece: “p target” alone in a second line would say nothing.
+        dom.h("span", { class: "sv-legend-extra" }, dom.h("i", { class: "sv-swatch sv-q" }), "q drafter", dom.h("i", { class: "sv-swatch sv-p" }), "p target"),
       );
     }
     this.legend.hidden = !step;
@@ -207,7 +207,7 @@ export class Tree {
     // What a note adds to the tree may tell of its verdicts.
     const overlay = (!moves && noteRegistry.overlay(this.stage)) || {};
     const marks = (part) => dom.s("g", { class: "sv-tree-overlay", "aria-hidden": "true" }, part ? part(this.plan, u) : []);
-    const { edges, nodes } = moves ? this.motion.draw(step, this.plan, u, this.hatch) : this.still(u);
+    const { edges, nodes } = moves ? this.motion.draw(step, this.plan, this.hatch) : this.still();
     // Drawn last, the accepted path lies over the rest.
     const above = (line) => Number(/accepted|relaxed|bonus/.test(line.getAttribute("class")));
     const lines = dom.s("g", { "aria-hidden": "true" }, edges.sort((a, b) => above(a) - above(b)));
@@ -223,9 +223,9 @@ export class Tree {
   }
 
   /** Edges and nodes of a step that stands still. */
-  still(u) {
+  still() {
     this.motion.stop();
-    const nodes = [...this.plan.items.values()].map((item) => draw.node(item, u, this.hatch));
+    const nodes = [...this.plan.items.values()].map((item) => draw.node(item, this.hatch));
     return { edges: this.plan.edges.map((link) => draw.edge(link)), nodes };
   }
 

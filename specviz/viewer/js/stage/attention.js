@@ -1,0 +1,15 @@
+// Where to look first: at which step a recorded run opens, and which of a step's nodes is explained.
+
+const relaxed = (step) => step.path.filter((id) => step.nodes[id].status === "relaxed");
+
+/** A relaxed run opens at the step that relaxes most, the first of those; any other at its beginning. */
+export function opening({ run, steps }) {
+  const counts = run && run.exactness === "relaxed" ? steps.map((step) => relaxed(step).length) : [0];
+  return Math.max(0, counts.indexOf(Math.max(...counts)));
+}
+
+/** The last node that a relaxed rule alone kept, else the last one kept, else the token that ended the step. */
+export function nodeToExplain(step) {
+  if (!step) return null;
+  return relaxed(step).at(-1) ?? step.path.at(-1) ?? (step.bonus ? "bonus" : 0);
+}
