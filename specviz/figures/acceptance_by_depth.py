@@ -18,7 +18,7 @@ def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
     """A point for each depth: the share of steps that accepted a node there, of those that had one to judge there."""
     look = theme_of(theme)
     shares, judged = metrics.accepted_by_depth(trace.steps), judged_at_depth(trace.steps)
-    subtitle = "of the steps whose walk came that far and had a drafted token to judge" if shares else "nothing was drafted"
+    subtitle = "share accepted, of the steps that reached this depth with a draft to judge" if shares else "nothing was drafted"
     fig = figure(look, "Acceptance by depth", subtitle, width=720, height=380)
     depths = list(range(1, len(shares) + 1))
     hover_rows = zip(depths, shares, judged, strict=True)

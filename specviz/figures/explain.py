@@ -18,7 +18,7 @@ SILENT = 0.25
 FEW_TOKENS = 1.3
 """Below so many tokens a pass no saving elsewhere helps much."""
 STANDS_OUT = 0.05
-"""A cost below this share of a step is not worth naming as the one that eats the gain."""
+"""An overhead below this share of a step is not worth naming."""
 AGREE = 0.03
 DOING = {"draft": "Drafting", "verify": "Verifying", "judge": "Judging", "commit": "Committing", "host": "Host work"}
 
@@ -129,7 +129,7 @@ def _nothing_drafted(trace: Trace, measured: float | None) -> Term:
 
 
 def bottleneck(trace: Trace) -> str | None:
-    """The name of the term that eats most of the gain: a phase, "tau", or None when nothing stands out."""
+    """The name of the term that limits the speed-up most: a phase, "tau", or None when nothing stands out."""
     baseline = trace.end.baseline if trace.end is not None else None
     costs = _costs(trace.steps, baseline) if trace.steps else None
     return _bottleneck(costs) if costs is not None else None
@@ -150,9 +150,10 @@ def _bottleneck_sentence(costs: _Costs) -> str:
         return f"No cost stands out: a step costs about one target pass and gives {costs.tau:.2f} tokens."
     if term_name == "verify" and costs.plain is not None:
         passes = costs.phases[term_name] / costs.plain
-        sentence = f"Verifying eats most: a pass over the draft takes {passes:.1f} one-token passes."
+        sentence = f"Verifying is the largest overhead: a pass over the draft takes {passes:.1f} one-token passes."
     else:
-        sentence = f"{DOING[term_name]} eats most: it takes {percent(costs.phases[term_name] / costs.total)} of each step."
+        share = percent(costs.phases[term_name] / costs.total)
+        sentence = f"Beyond the one target pass that a step needs, {DOING[term_name].lower()} costs most: {share} of each step."
     return sentence + _if_free(costs, term_name)
 
 

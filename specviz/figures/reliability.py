@@ -110,9 +110,9 @@ def _subtitle(bins: Sequence[Bin]) -> str:
         return "no verified token of this run has a confidence: its drafter proposes without probabilities"
     confidence = sum(bucket.confidence * bucket.judged for bucket in bins) / sum(bucket.judged for bucket in bins)
     share = sum(bucket.accepted for bucket in bins) / sum(bucket.judged for bucket in bins)
-    side = "too sure" if confidence > share + 0.02 else "too modest" if confidence < share - 0.02 else "about right"
+    side = "overconfident" if confidence > share + 0.02 else "underconfident" if confidence < share - 0.02 else "well calibrated"
     judged = count(sum(bucket.judged for bucket in bins), "verified token")
-    return f"{judged}; on the diagonal it would be right as often as it thinks; {side} by {percent(error)} on average"
+    return f"{judged}; {side}: {percent(error)} off the diagonal on average, where confidence equals acceptance"
 
 
 def _points(fig: go.Figure, look: Theme, bins: Sequence[Bin]) -> None:

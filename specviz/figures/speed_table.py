@@ -9,7 +9,7 @@ from specviz.trace.schema import Trace
 
 
 def speed_table(trace: Trace, theme: str = "light") -> str:
-    """The verdict, then a row a term; the term that eats most of the gain is marked in words and in weight."""
+    """The verdict, then a row a term; the largest overhead is marked in words and in weight."""
     look = theme_of(theme)
     terms = explain(trace)
     if not terms:
@@ -26,7 +26,7 @@ def speed_table(trace: Trace, theme: str = "light") -> str:
 
 def _row(term: Term, worst: bool, loud: str, line: str, mute: str) -> str:
     weight = f"font-weight:600;color:{loud};" if worst or term.loud else ""
-    label = markup(term.label) + (" (eats most)" if worst else "")
+    label = markup(term.label) + (" (largest overhead)" if worst else "")
     cell = f"padding:3px 12px 3px 0;border-top:1px solid {line};vertical-align:top;text-align:left;"
     return (
         f'<tr><th scope="row" style="{cell}{weight or "font-weight:400;"}white-space:nowrap">{label}</th>'

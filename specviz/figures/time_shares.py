@@ -31,7 +31,7 @@ def time_shares(trace: Trace, theme: str = "light") -> go.Figure:
     )
     aside = sum(step.time.aside for step in trace.steps) / steps if steps else 0.0
     if aside:
-        subtitle += f"; what is only shown took {duration(aside)} more, which is not counted"
+        subtitle += f"; recording it took another {duration(aside)}, not counted"
     fig = figure(look, "Where the time of a step goes", subtitle, width=720, height=330, bargap=0.38)
     fig.add_bar(
         orientation="h",

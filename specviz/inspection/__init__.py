@@ -1,6 +1,6 @@
 """Inspection of a drafter head: how well it foresees a target as it was loaded, and whether another reading would do better.
 
-A head that is read by another convention than it was trained with drafts badly, and nothing says so. Here the target writes a
+A head loaded with other conventions than it was trained with runs without an error and drafts badly. Here the target writes a
 few answers once; every reading of the head is then taught along them, so that readings are compared on the same places.
 """
 

@@ -33,7 +33,7 @@ class Parameters:
     family="heads",
     claim="5.54× and τ 6.58 on HumanEval with Qwen3-30B-A3B, where EAGLE-3 has 2.41×; blocks accepted up to 32 tokens long.",
     paper=Paper("DEER: Draft with Diffusion, Verify with Autoregressive Models", "Cheng et al.", 2025, "2512.15176"),
-    look_at="All masks resolve in one forward. Each place guesses without knowing its neighbours: where they disagree, it ends.",
+    look_at="All masks resolve in one pass. Each place guesses without knowing its neighbours: where they disagree, it ends.",
     differs=(
         "The paper's drafter has half a billion weights and 240 GPU hours of training, ours 1.4 million and minutes: its first "
         "token is right in 47 of 100 places (46 after the first stage alone), the second 35 times after a right first, the third "

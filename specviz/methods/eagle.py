@@ -47,7 +47,7 @@ class Parameters:
     differs=(
         "Here, over sixty held-out prompts of six kinds, τ is 3.11 at temperature 0; over three 1.46×, at 1 1.33×. The head "
         "learned from 37 thousand dialogues, the paper's from seventy thousand. A pass over 25 nodes and "
-        "five drafter forwards are expensive on a CPU, beside a target of 135 million weights; the fitted tree keeps few of them."
+        "five drafter passes are expensive on a CPU, beside a target of 135 million weights; the fitted tree keeps few of them."
     ),
     paper=Paper("EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", "Li et al.", 2024, "2401.15077", "ICML"),
     look_at="The tree has one shape in every round, sure or not; acceptance falls below the first level, as features drift.",

@@ -19,9 +19,9 @@ class Parameters:
 
     depth: int = number(
         0, 0, 12,
-        "Deepest level, and drafter forwards a round; 0 goes as deep as pays on this machine, two levels at least, where the "
-        "heads were calibrated on the target with this width, else 5. Drawn tokens go as deep as pays in each round, 5 levels at "
-        "most. The paper's value is 8.",
+        "Depth of the tree; each level takes one drafter pass. 0 chooses the depth that pays on this machine, at least 2, if "
+        "the drafter was calibrated for this target and width; otherwise 5. Drawn tokens go as deep as pays in each round, 5 "
+        "levels at most. The paper's value is 8.",
         "levels",
     )  # fmt: skip
     width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")

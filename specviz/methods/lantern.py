@@ -28,7 +28,7 @@ class Parameters:
         0.1, 0.0, 1.0, "δ: most mass a code may take over from its nearest latent codes; 0 is the exact rule.", step=0.01
     )
     k: int = number(100, 0, 1024, "Nearest latent codes that are considered, nearest first.", "codes")
-    depth: int = number(4, 1, 12, "Deepest level, and drafter forwards a round.", "levels")
+    depth: int = number(4, 1, 12, "Depth of the tree; each level takes one drafter pass.", "levels")
     width: int = number(10, 1, 16, "Nodes in the beam, and children each of them offers.", "nodes")
     nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 58.", "nodes")
     residual: str = RESIDUAL

@@ -27,6 +27,11 @@ FAMILIES = {
 """What sets methods apart, as a picker groups them, in the order in which a class meets them."""
 
 
+def chosen(choice: tuple[str, str]) -> str:
+    """A parameter and one of its choices, the choice in quotation marks."""
+    return "{} “{}”".format(*choice)
+
+
 @dataclass(frozen=True)
 class Paper:
     """Where a method comes from."""
@@ -48,6 +53,7 @@ class Method:
     ``published`` are modalities in which it drafts with heads that the user names alone, as none ship.
     ``look_at`` tells a class what to watch. ``weights`` are catalog names it needs, ``targets`` are the
     catalog's targets that it runs on, the one that ships first; empty where it is not so choosy.
+    ``needs`` says what it cannot run without, where that is more than a drafter or a draft model for the target.
     ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on;
     ``differs`` says why a small model on a small machine sees something else.
     """
@@ -65,6 +71,7 @@ class Method:
     weights: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     needs_draft: bool = False
+    needs: str = ""
     bound: str = ""
     family: str = "other"
     claim: str = ""
@@ -81,8 +88,8 @@ class Method:
     def exception(self) -> str:
         """With which choice a method is less exact, or more, than it is by itself, in words; empty where there is none."""
         if self.token_exact_with:
-            return f"token for token with {' '.join(self.token_exact_with)}"
-        return f"in distribution with {' '.join(self.in_distribution)}" if self.in_distribution else ""
+            return f"token for token with {chosen(self.token_exact_with)}"
+        return f"in distribution with {chosen(self.in_distribution)}" if self.in_distribution else ""
 
     def card(self) -> dict[str, Any]:
         """What a program asks of a method first: what it is and how exact, as plain data."""

@@ -65,7 +65,7 @@ def listed(archive: Archive, runs: list[tuple[str, str]]) -> list[tuple[str, str
     """What either side may show: this session's runs, the recorded ones, and the methods of text that have none."""
     recorded = {recording.run.method for recording in archive.gallery.recordings.values()}
     others = [one for one in all_methods().values() if "text" in one.modality and one.name not in recorded]
-    return [*choices(archive, shortened(runs)), *((f"{one.title} (not recorded)", METHOD + one.name) for one in others)]
+    return [*choices(archive, shortened(runs)), *((f"{one.title} (live only)", METHOD + one.name) for one in others)]
 
 
 def both(shared: AppState, left: str, right: str) -> Change:
@@ -144,6 +144,7 @@ def first_pair(gallery: Gallery) -> tuple[str, str]:
 def unlike(left: Run, right: Run) -> str:
     """What two runs would have to share to be compared, and do not; nothing when they can be."""
     of = {
+        "modalities": lambda run: run.modality,
         "prompts": lambda run: run.prompt,
         "targets": lambda run: run.target,
         "number formats": lambda run: run.dtype,

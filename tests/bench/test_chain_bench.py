@@ -104,16 +104,16 @@ def test_a_chosen_model_is_judged_by_itself_and_all_that_were_weighed_are_told()
     assert fine.gain > 1 and fine.block > 1
     assert warning(fine, [dear, fine]) == ""
     alone = warning(dear, [dear])
-    assert dear.forecast is not None and f"margin {dear.forecast.margin:+.2f}" in alone
-    assert "This intermediate model is not expected to pay on this machine. The dear model:" in alone
-    assert "No other was weighed" in alone and "None of" not in alone
+    assert dear.forecast is not None and f"its pass takes {dear.forecast.ratio:.2f} target passes" in alone
+    assert "This intermediate model is not expected to pay on this machine: the dear model, 0." in alone
+    assert f"it pays below {dear.forecast.bound:.2f}." in alone and "None of" not in alone
     worse = made(good=1.2)
     both = warning(dear, [worse, dear])
-    assert "None of the 2 intermediate models weighed is expected to pay" in both
+    assert "None of the 2 intermediate models is expected to pay" in both
     for one in (worse, dear):
         assert one.forecast is not None
-        assert f"{one.intermediate.title}: {one.gain:.2f} times" in both.replace("The good", "the good")
-        assert f"margin {one.forecast.margin:+.2f}" in both
+        assert f"{one.intermediate.title}, {one.gain:.2f}× the speed of the chain without it" in both
+        assert f"it pays below {one.forecast.bound:.2f}" in both
     assert made(good=0.3, block=5).block == 5, "what the user says counts"
 
 
@@ -123,7 +123,7 @@ def test_a_model_nobody_calibrated_says_how_to_find_out() -> None:
     assert warning(strange, [strange]).endswith("never calibrated, so whether it pays is unknown.")
     assert "`do this` finds out" in warning(strange, [strange], "do this")
     both = warning(made(dear=0.95), [made(dear=0.95), strange])
-    assert "the strange model: never calibrated" in both
+    assert "the strange model, never calibrated" in both
 
 
 def test_a_slower_drafter_moves_the_forecast() -> None:

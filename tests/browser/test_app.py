@@ -269,7 +269,7 @@ def test_a_pair_is_on_one_clock_and_both_sides_are_chosen_and_run_here(visitor: 
     prompt = visitor.page.locator("#sp-both-prompt :is(input, textarea)")
     expect(visitor.page.locator(".sp-warm input")).to_have_value("0.8")
     prompt.fill("My own prompt.")
-    visitor.choose("#sp-two", "Autoregressive (not recorded)")
+    visitor.choose("#sp-two", "Autoregressive (live only)")
     expect(visitor.page.locator(".sp-verdict")).to_contain_text("press Run both")
     visitor.button("Run both").click()
     visitor.until(f"{left}.feed.name && {left}.trace.end && {right}.trace.end && {right}.trace.run.method === 'autoregressive'")

@@ -292,7 +292,7 @@ def test_another_limit_marks_what_would_be_lost_in_the_tree_and_is_forgotten_wit
     slider.fill("1")
     lost = len(step.path) - next(at for at, node in enumerate(step.path) if step.nodes[node].status == "relaxed")
     expect(tab.page.locator(".sv-tree .sv-would-lose")).to_have_count(lost)
-    expect(tab.page.locator(".sv-rejudge")).to_contain_text("λ = 1: this step would keep")
+    expect(tab.page.locator(".sv-rejudge")).to_contain_text("With λ = 1 this step keeps")
     tab.go(step.index + 1)
     expect(slider).to_have_value("1")
     tab.run(f"stage.update({json.dumps(text('lantern'))})")

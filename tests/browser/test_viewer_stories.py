@@ -71,10 +71,10 @@ def test_a_story_plays_to_its_end_and_stops(show: Open) -> None:
     tab = show(text("falcon"))
     tab.run(OPEN)
     tab.page.get_by_role("button", name="Play this step").click()
-    expect(tab.page.locator(".sv-scrubber-label")).to_have_text("Forward 1")
+    expect(tab.page.locator(".sv-scrubber-label")).to_have_text("Pass 1")
     expect(tab.page.locator(".sv-tree .sv-current-band")).to_have_count(1)
     assert tab.run("document.querySelectorAll('.sv-tree .sv-dim').length") > 10, "later levels are not written yet"
-    expect(tab.page.locator(".sv-scrubber-label")).to_have_text("Forward 3")
+    expect(tab.page.locator(".sv-scrubber-label")).to_have_text("Pass 3")
     expect(tab.page.get_by_role("button", name="Play this step")).to_be_visible()
 
 

@@ -30,7 +30,8 @@ def test_slow_drafting_is_named_with_its_share_and_what_it_costs() -> None:
     found = trace(timed(draft=41, verify=50, judge=3, commit=3, host=3), plain_ms=40)
     verdict = terms(found)["verdict"]
     assert verdict.sentence == (
-        "1.20× faster than one token at a time. Drafting eats most: it takes 41 % of each step. "
+        "1.20× faster than one token at a time. Beyond the one target pass that a step needs, drafting costs most: "
+        "41 % of each step. "
         "If it were free, the speed-up would be 2.03×."
     )
     assert not verdict.loud
@@ -40,7 +41,9 @@ def test_slow_drafting_is_named_with_its_share_and_what_it_costs() -> None:
 
 def test_slow_verifying_is_told_in_one_token_passes() -> None:
     found = trace(timed(draft=5, verify=120), plain_ms=40)
-    assert "Verifying eats most: a pass over the draft takes 3.0 one-token passes." in terms(found)["verdict"].sentence
+    assert (
+        "Verifying is the largest overhead: a pass over the draft takes 3.0 one-token passes." in terms(found)["verdict"].sentence
+    )
     assert terms(found)["verify"].without == pytest.approx(3 * 40 / 45)
 
 
@@ -95,7 +98,7 @@ def test_without_a_baseline_it_says_what_is_missing_and_still_blames_the_costs()
     found = terms(trace(timed(draft=50, verify=50), plain_ms=None))
     assert found["verdict"].value is None
     assert "no autoregressive run was recorded" in found["verdict"].sentence
-    assert "Drafting eats most: it takes 50 % of each step." in found["verdict"].sentence
+    assert "drafting costs most: 50 % of each step." in found["verdict"].sentence
     assert found["measured"].value is None and "predicted" not in found
 
 
@@ -149,5 +152,5 @@ def test_the_figure_draws_the_step_against_its_tokens_one_by_one() -> None:
     assert figure.layout.title.text == "Why (not) faster · 2.00× measured · 2.00× predicted"
 
 
-def test_the_table_marks_the_term_that_eats_most() -> None:
-    assert "draft (eats most)" in figures.speed_table(trace(timed(draft=41, verify=50)))
+def test_the_table_marks_the_largest_overhead() -> None:
+    assert "draft (largest overhead)" in figures.speed_table(trace(timed(draft=41, verify=50)))

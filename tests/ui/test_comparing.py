@@ -179,7 +179,7 @@ def test_a_bad_prompt_leaves_both_stages_alone(tmp_path: Path) -> None:
 def test_a_method_without_a_recorded_run_can_be_chosen_and_run(tmp_path: Path) -> None:
     shared = app(tmp_path)
     listed = {name: title for title, name in comparing.listed(shared.archive, [("Mine", "mine:1")])}
-    assert listed["method:eagle2"] == "EAGLE-2 (not recorded)" and "method:stand" not in listed
+    assert listed["method:eagle2"] == "EAGLE-2 (live only)" and "method:stand" not in listed
     assert listed["mine:1"] == "Mine" and "stand" in listed and "method:mulo_sd" not in listed
     assert comparing.both(shared, "stand", "method:eagle2").right == ""
     names = ("stand", "method:prompt_lookup")

@@ -48,10 +48,10 @@ class Parameters:
     family="features",
     claim="3.16× on average on Vicuna and LLaMA2-Chat, 4 % over EAGLE-2.",
     differs=(
-        "On trees of 25 nodes, over twelve held-out prompts of six kinds, 3.8 drafter forwards a round do instead of 8, at 0.94 "
+        "On trees of 25 nodes, over twelve held-out prompts of six kinds, 3.8 drafter passes a round do instead of 8, at 0.94 "
         "of the τ, and the run is 1.05 times as fast as at fixed depth, 1.04 times as fast as with always 4 levels. By default "
         "2.06× with τ 3.30 at temperature 0, 1.28× with 1.73 at 1, over sixty prompts. The threshold is the one whose rounds "
-        "would have written most on ten greedy prompts for what a pass and a forward cost here; the paper's is -0.3."
+        "would have written most on ten greedy prompts for what a target pass and a drafter pass cost here; the paper's is -0.3."
     ),
     paper=Paper("Dynamic Depth Decoding: Faster Speculative Decoding for LLMs", "Brown et al.", 2024, "2409.00142"),
     look_at="The gauge beside each level: it empties as the beam loses mass, and below the line no deeper level is drafted.",

@@ -1,4 +1,4 @@
-"""Falcon (Gao et al. 2412.12639): a semi-autoregressive drafter that fills two levels of the tree with every forward."""
+"""Falcon (Gao et al. 2412.12639): a semi-autoregressive drafter that fills two levels of the tree with every pass."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DRAWN = ((4,), (2, 1, 1, 1), (2, 1, 1), (1, 1))
 
 @dataclass(frozen=True)
 class Parameters:
-    """Which tree, and how large the fitted one may become. The paper: 4 forwards, 20 children at most, 166 entries."""
+    """Which tree, and how large the fitted one may become. The paper: 4 passes, 20 children at most, 166 entries."""
 
     tree: str = choice(
         "fitted",
@@ -37,14 +37,14 @@ class Parameters:
         "The most confident nodes, as many as pay here; the published 165 nodes by rank; or 15 nodes drawn at random.",
     )
     nodes: int = number(0, 0, 200, "Size of the fitted tree; 0 takes what pays most on this machine.", "nodes")
-    forwards: int = number(2, 1, 4, "Drafter forwards of the fitted tree, each two levels deep.", "forwards")
+    forwards: int = number(2, 1, 4, "Drafter passes for the fitted tree, each two levels deep.", "passes")
     width: int = number(8, 1, 20, "Nodes carried on at each level of the fitted tree, and children of each.", "nodes")
 
 
 @method(
     name="falcon",
     title="Falcon",
-    summary="One drafter forward gives two levels of the tree; the second level is guessed without knowing the first.",
+    summary="One drafter pass gives two levels of the tree; the second level is guessed without knowing the first.",
     modality=("text",),
     exactness="exact",
     token_exact=True,
@@ -52,10 +52,10 @@ class Parameters:
     family="heads",
     claim="2.9 to 3.5× on Vicuna and LLaMA2-Chat.",
     differs=(
-        "Here τ is 2.79 with 25 nodes over sixty held-out prompts of six kinds, two drafter forwards a step where EAGLE's tree "
-        "takes five and has 3.11; as it comes 1.46× with 2.19 (three prompts). The second token of a forward has to be foretold "
+        "Here τ is 2.79 with 25 nodes over sixty held-out prompts of six kinds, two drafter passes a step where EAGLE's tree "
+        "takes five and has 3.11; as it comes 1.46× with 2.19 (three prompts). The second token of a pass has to be predicted "
         "without the first. Glancing costs more than it brings: a drafter trained without it for as long writes 2.00 tokens a "
-        "forward where this one writes 1.88."
+        "pass where this one writes 1.88."
     ),
     paper=Paper(
         "Falcon: Faster and Parallel Inference of Large Language Models through Enhanced Semi-Autoregressive Drafting and "
@@ -65,7 +65,7 @@ class Parameters:
         "2412.12639",
         "AAAI 2025",
     ),
-    look_at="Levels light up in pairs, a pair a forward: a pair's second level hangs from one list below each seed.",
+    look_at="Levels light up in pairs, a pair a pass: a pair's second level hangs from one list below each seed.",
     parameters=Parameters,
     weights=("falcon",),
 )

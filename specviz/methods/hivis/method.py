@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Parameters:
     """The paper's tree for 7B targets is EAGLE-2's with depth 5, width 10 and 59 nodes."""
 
-    depth: int = number(5, 1, 12, "Deepest level, and drafter forwards a round; the paper's value is 5.", "levels")
+    depth: int = number(5, 1, 12, "Depth of the tree; each level takes one drafter pass. The paper's value is 5.", "levels")
     width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
     nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes")
     residuals: str = choice(

@@ -55,6 +55,7 @@ class Parameters:
     bound="No bound: what passes the threshold τ is kept as drafted, and between waves kept cells keep the draft's cache "
     "entries. Above τ = 1 the output is autoregressive sampling, token for token.",
     parameters=Parameters,
+    needs="a low-resolution model of the same pictures and samplers up to the full grid; those for emoji-64 are included",
     weights=("image_ar_small", "image_samplers"),
 )
 def compose(parameters: Parameters, parts: ImageResources) -> Composition:

@@ -25,7 +25,7 @@ PAPER = Paper(
 class Parameters:
     """The paper's values for an 8B target are depth 8, width 10 and 60 nodes, half of them with probes."""
 
-    depth: int = number(4, 1, 12, "Deepest level, and drafter forwards a round; the paper's value is 8.", "levels")
+    depth: int = number(4, 1, 12, "Depth of the tree; each level takes one drafter pass. The paper's value is 8.", "levels")
     width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
     nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 30.", "nodes")
     probe: bool = switch(True, "A [SPEC] token behind every scored one, whose state the drafter reads too; twice the rows.")

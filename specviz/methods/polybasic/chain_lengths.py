@@ -92,10 +92,10 @@ class WeighedModel:
         """The model with its forecast, in words."""
         forecast = self.forecast
         if forecast is None:
-            return f"{self.intermediate.title}: never calibrated"
+            return f"{self.intermediate.title}, never calibrated"
         return (
-            f"{self.intermediate.title}: {forecast.gain:.2f} times the chain of two (its pass costs {forecast.ratio:.2f} of the "
-            f"target's, by the published condition it may cost {forecast.bound:.2f}: margin {forecast.margin:+.2f})"
+            f"{self.intermediate.title}, {forecast.gain:.2f}× the speed of the chain without it: its pass takes "
+            f"{forecast.ratio:.2f} target passes, and by the paper's condition it pays below {forecast.bound:.2f}"
         )
 
 
@@ -110,17 +110,9 @@ def warning(best: WeighedModel, candidates: Sequence[WeighedModel], recipe: str 
     if best.forecast.pays:
         return ""
     if len(candidates) == 1:
-        return (
-            f"This intermediate model is not expected to pay on this machine. {_capital(best.describe())}. No other was weighed."
-        )
+        return f"This intermediate model is not expected to pay on this machine: {best.describe()}."
     descriptions = "; ".join(candidate.describe() for candidate in candidates)
-    return (
-        f"None of the {len(candidates)} intermediate models weighed is expected to pay on this machine. {_capital(descriptions)}."
-    )
-
-
-def _capital(words: str) -> str:
-    return words[:1].upper() + words[1:]
+    return f"None of the {len(candidates)} intermediate models is expected to pay on this machine: {descriptions}."
 
 
 def weighed(

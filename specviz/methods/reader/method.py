@@ -52,6 +52,7 @@ class Parameters:
     paper=Paper("READER: Retrieval-Assisted Drafter for Efficient LLM Inference", "Divilkovskiy et al.", 2025, "2508.09072"),
     look_at="Two colours in one tree: the drafter's nodes are short and bushy, retrieved ones long and thin.",
     parameters=Parameters,
+    needs="nothing but the target; grafted on the small draft model or on EAGLE-3, that drafter too; both are included",
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match

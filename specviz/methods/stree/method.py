@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Parameters:
     """The published demo drafts four levels with three beams."""
 
-    depth: int = number(4, 1, 16, "Deepest level, and drafter passes a round; the published demo has 4.", "levels")
+    depth: int = number(4, 1, 16, "Depth of the tree; each level takes one drafter pass. The published demo has 4.", "levels")
     width: int = number(3, 1, 8, "Beams, and children each of them offers; 1 drafts a chain. The published demo has 3.", "nodes")
     nodes: int = number(12, 0, 96, "Nodes of the tree; 0, for the beam alone, keeps as many as pay in each round.", "nodes")
     cooled: float = number(
@@ -56,6 +56,7 @@ class Parameters:
     paper=Paper("STree: Speculative Tree Decoding for Hybrid State-Space Models", "Wu et al.", 2025, "2505.14969", "NeurIPS"),
     look_at="The mask is no longer 0 or 1: each square is what is left of an ancestor after its path's decay.",
     parameters=Parameters,
+    needs="a target with recurrent layers and a draft model that scores trees; hybrid-small and its Mamba-2 drafter are included",
     weights=("hybrid", "hybrid_draft"),
     targets=("hybrid-small", "bamba-9b", "mamba-codestral-7b", "qwen3.5-0.8b", "qwen3.5-2b"),
     needs_draft=True,

@@ -39,7 +39,7 @@ class Parameters:
     family="judge",
     claim="2 to 6 % more accepted tokens than judging from the root, on the same trees.",
     differs=(
-        "On three prompts τ is 3.04 at temperature 0 and 1.54×, at 1 2.59 and 1.19×: five drafter forwards and a wide tree. On "
+        "On three prompts τ is 3.04 at temperature 0 and 1.54×, at 1 2.59 and 1.19×: five drafter passes and a wide tree. On "
         "the very same trees, drawn by an earlier head of EAGLE-3, it "
         "accepts more than the rule from the root: 2 % at two levels, 10 % along chains of six, 4 % on bushy trees. Along a "
         "chain it is never less on average; on a tree it can be, where a later sibling goes on and an earlier one does not."

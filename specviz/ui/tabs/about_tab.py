@@ -17,7 +17,7 @@ INTRODUCTION = """<h2>Speculative decoding, made visible</h2>
 check all guesses in one pass; what it agrees with is written at once. This app runs real models, records every step,
 and shows the record: what was drafted, what was kept and why, and what it cost. A recorded run and a live one look the
 same.</p>
-<p>The page asks nothing of the network, and no visitor sees another visitor's runs.</p>"""
+<p>The page loads nothing from other sites, and no visitor sees another visitor's runs.</p>"""
 
 CREDIT = """<p>Emoji in the examples, and what the picture models learned from: Twemoji, © Twitter, Inc. and other contributors,
 <a href="https://creativecommons.org/licenses/by/4.0/" rel="noreferrer">CC-BY 4.0</a>.</p>"""

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 TOKENS, DEPTH = 64, 5
 """What an inspection costs at most; the command's own defaults."""
 PLOTS = 3
-_HEAD = """<h2>Inspect a drafter</h2><p>A drafter that is read by another convention than it was trained with drafts badly, and
-nothing says so. Here the target answers four prompts, and the drafter is teacher-forced along them, as it was loaded and under
-every other reading. <code>python -m specviz inspect</code> does the same.</p>"""
+_HEAD = """<h2>Inspect a drafter</h2><p>A drafter loaded with other conventions than it was trained with runs without an
+error and drafts badly. Here the target answers four prompts, and the drafter is teacher-forced along them, as it was loaded
+and under every other reading. <code>python -m specviz inspect</code> does the same.</p>"""
 _LOOK = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark') ? 'dark' : 'light']"
 
 

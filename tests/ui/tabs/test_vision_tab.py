@@ -137,8 +137,12 @@ def test_a_folder_without_scenes_is_told(tmp_path: Path) -> None:
 
 
 def test_a_card_names_the_target_that_its_drafter_is_for() -> None:
-    assert "scenes model" in panels.needs(get("hivis")) and "scenes model" in panels.needs(get("dream"))
-    assert "SmolLM2" in panels.needs(get("eagle2")) and "nothing but the target" in panels.needs(get("stand"))
+    assert "scenes-vlm" in panels.needs(get("hivis")) and "scenes-vlm" in panels.needs(get("dream"))
+    assert (
+        "SmolLM2" in panels.needs(get("eagle2"))
+        and "emoji-64" in panels.needs(get("mulo_sd"))
+        and "nothing but the target" in panels.needs(get("stand"))
+    )
 
 
 def test_beside_the_upload_it_says_what_the_model_does_not_know(tmp_path: Path) -> None:

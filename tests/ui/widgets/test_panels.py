@@ -52,9 +52,9 @@ def test_a_rule_that_keeps_only_the_distribution_is_named_beside_token_for_token
     if method.in_distribution is not None:
         name, choice = method.in_distribution
         assert choice in known[name] and method.parameters().__dict__[name] != choice
-        assert panels.exactness(method) == f"exact, token for token; in distribution with {name} {choice}"
+        assert panels.exactness(method) == f"exact, token for token; in distribution with {name} “{choice}”"
         assert panels.MEANING["exact in distribution"] in html.unescape(panels.summary(method.name))
-        assert f"With {name} {choice}" in panels.cards()
+        assert f"With {name} “{choice}”" in panels.cards()
 
 
 @pytest.mark.parametrize("name", ["eagle", "medusa", "stand"])
@@ -64,8 +64,8 @@ def test_a_rule_that_is_token_exact_is_named_where_the_usual_one_is_not(name: st
     parameter, choice = method.token_exact_with
     known = {one.name: one.bounds.choices for one in describe(method.parameters)}
     assert choice in known[parameter] and method.parameters().__dict__[parameter] != choice
-    assert panels.exactness(method).endswith(f"; token for token with {parameter} {choice}")
-    assert f"With {parameter} {choice}: {panels.MEANING['exact, token for token']}" in html.unescape(panels.summary(name))
+    assert panels.exactness(method).endswith(f"; token for token with {parameter} “{choice}”")
+    assert f"With {parameter} “{choice}”: {panels.MEANING['exact, token for token']}" in html.unescape(panels.summary(name))
 
 
 def test_what_a_tree_on_states_needs_is_not_the_draft_model_of_another_target() -> None:
