@@ -213,7 +213,8 @@ def _outcome(trace: Trace, costs: _Costs | None, measured: float | None, baselin
     divergence = baseline.first_divergence
     if divergence is not None:
         near = "" if divergence.gap is None else f" (its two best logits were {divergence.gap:.2g} apart there)"
-        sentence = f"The autoregressive run writes other text from token {divergence.position + 1} on{near}."
+        other = "draws other codes from code" if trace.run.modality == "image" else "writes other text from token"
+        sentence = f"The autoregressive run {other} {divergence.position + 1} on{near}."
         terms.append(Term("divergence", "texts differ from token", divergence.position + 1, "", sentence))
     return terms
 

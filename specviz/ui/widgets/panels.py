@@ -173,7 +173,8 @@ def measured(run: Run, end: End | None, name: str) -> str:
     metrics = end.metrics if end else {}
     tau, speed = metrics.get("tau"), metrics.get("speedup")
     parts = [f"τ {tau:.2f}"] if tau else []
-    parts += [f"{speed:.2f}×"] if speed and run.method != BASELINE else []
+    slower = " (slower than one token at a time)" if speed and speed < 1 else ""
+    parts += [f"{speed:.2f}×{slower}"] if speed and run.method != BASELINE else []
     where = f"{run.target}, {run.machine or run.device}"
     sentence = f"{', '.join(parts)} in its recorded run ({where})" if parts else f"recorded ({where})"
     return f'{markup(sentence)} <a href="?trace={markup(name)}">play it</a>'

@@ -14,7 +14,7 @@ const WIDEST_GAP = 112;
 const LIMIT = 400;
 const DEEP = 10; // columns from which on a narrow tree is rather cut into bands than written without its text
 const FEWER = [72, 48, 32]; // items, tried in turn where not even the densest form fits
-const SHRINK = [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.42, 0.35, 0.28, 0.22, 0.16]; // sizes of the drawing, tried in turn until it fits
+const SHRINK = [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.42, 0.35, 0.28, 0.22, 0.16, 0.11, 0.07]; // sizes of the drawing, tried in turn until it fits
 const READABLE = SHRINK.filter((size) => size >= 0.6); // a class that is asked what will be kept has to read the draft
 const MANY = 12; // so many pruned nodes are folded into a count as soon as others would lose their text to them
 export const PRUNED_CHIP = "chippruned";
