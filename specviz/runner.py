@@ -13,8 +13,10 @@ from specviz.engine.stop import Stop, why
 from specviz.engine.threads import ThreadLimit
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.registry import Method, get
+from specviz.models.device import check_room
 from specviz.models.hub.cache_dir import silent
 from specviz.models.hub.modality import modality_of
+from specviz.models.room import second_models
 from specviz.request import Memory, Request
 from specviz.requests import image, text, vision_language
 from specviz.requests.prepared import KINDS, Prepared, Progress, check_modality
@@ -44,6 +46,7 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
     if request.temperature is None:
         request = replace(request, temperature=1.0 if modality == "image" else 0.0)
     check_modality(method, modality, request.target)
+    check_room((request.target, *second_models(request.draft)), request.dtype, request.device)
     return _KINDS[modality](request, method, memory or Memory(), progress)
 
 

@@ -227,7 +227,7 @@ def text_model(folder: Path, tokenizer: Any = None, seed: int = 5) -> str:
 @pytest.fixture
 def own_shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(load, "_SHELF", load.ModelCache(3))
+    monkeypatch.setattr(load, "_SHELF", load.ModelCache())
 
 
 @pytest.mark.spread(1)

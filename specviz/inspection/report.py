@@ -22,10 +22,12 @@ from specviz.inspection.lens import lenses
 from specviz.inspection.passages import Passage, open_target, passages
 from specviz.inspection.readings import layers_wanted
 from specviz.inspection.verdict import ROUNDS, Verdict, advice, judge
+from specviz.models.device import check_room
 from specviz.models.drafters import dialects
 from specviz.models.drafters.heads import fit_of, load_heads, ours
 from specviz.models.drafters.own_heads import as_head
 from specviz.models.hub.published import Fit, open_repository
+from specviz.models.room import second_models
 from specviz.models.text.load import LoadedText
 from specviz.models.vision.vision_language import LoadedVisionLanguage
 from specviz.targets.hybrid import HybridTarget
@@ -159,6 +161,7 @@ def inspect(
 
     Raises ModelUnavailable naming the tensor or setting for which it cannot be read, once what is stored was told.
     """
+    check_room((target_name, *second_models(name)))
     tell(f"Loading {target_name}")
     loaded, target = open_target(target_name, image=image)
     fit = fit_of(loaded.name, target)

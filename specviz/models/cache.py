@@ -1,28 +1,40 @@
-"""LRU cache of loaded models, each built once however many threads ask for it."""
+"""LRU cache of loaded models, bounded by the memory of the device they lie on; each is built once however many threads ask."""
 
 from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from specviz.errors import OutOfMemory
+from specviz.models import room
 
 Thing = TypeVar("Thing")
 Key = tuple[str, ...]
 
 
 class ModelCache(Generic[Thing]):
-    """At most ``room`` things; the one used longest ago makes way before a new one is made, so that memory is free."""
+    """The one used longest ago makes way before a new one is made, until that fits beside the rest.
 
-    def __init__(self, room: int) -> None:
-        self._room = room
+    ``limit`` says how many bytes there are on a device. What had to make way counts as long as a run still holds it.
+    """
+
+    def __init__(self, limit: Callable[[str], int] = room.limit) -> None:
+        self._limit = limit
         self._things: OrderedDict[Key, Thing] = OrderedDict()
+        self._sizes: dict[Key, tuple[str, int]] = {}
+        self._leaving: list[tuple[weakref.ref[Any], str, int]] = []
         self._making: dict[Key, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def get(self, key: Key, make: Callable[[], Thing]) -> Thing:
-        """The thing of ``key``, made now if it is not there. Others wait only when they want the same one."""
+    def get(self, key: Key, make: Callable[[], Thing], size: Callable[[], int] = lambda: 0, place: str = "cpu") -> Thing:
+        """The thing of ``key``, made now if it is not there, which takes ``size()`` bytes on the device ``place``.
+
+        Others wait only when they want the same one. Raises OutOfMemory before it is made where there is no room for it.
+        """
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
@@ -30,18 +42,51 @@ class ModelCache(Generic[Thing]):
                 if key in self._things:
                     self._things.move_to_end(key)
                     return self._things[key]
-                while len(self._things) >= self._room:
-                    self._things.popitem(last=False)
+            needed = size()
+            self._make_room(key[0], needed, place)
             gc.collect()
             model = make()
             with self._lock:
                 self._things[key] = model
+                self._sizes[key] = place, needed
             return model
+
+    def _make_room(self, name: str, needed: int, place: str) -> None:
+        limit = self._limit(place) if needed else 0
+        with self._lock:
+            for key in list(self._things):
+                if not needed or self._taken(place) + needed <= limit:
+                    return
+                if self._sizes[key][0] == place:
+                    self._let_go(key)
+        gc.collect()
+        with self._lock:
+            self._leaving = [one for one in self._leaving if one[0]() is not None]
+            held = sum(size for _, where, size in self._leaving if where == place)
+        if needed and held + needed > limit:
+            others = f" while runs hold models of {held / 1e9:.1f} GB" if held else ""
+            raise OutOfMemory(
+                f"{name} needs about {needed / 1e9:.1f} GB of memory, and {max(0, limit) / 1e9:.1f} GB are for models on "
+                f"{place}{others}. Choose a smaller model or a number format of fewer bytes."
+            )
+
+    def _taken(self, place: str) -> int:
+        return sum(size for where, size in self._sizes.values() if where == place)
+
+    def _let_go(self, key: Key) -> None:
+        where, size = self._sizes.pop(key)
+        thing = self._things.pop(key)
+        if size:
+            self._leaving.append((weakref.ref(thing), where, size))
 
     def release(self, first: str | None = None) -> None:
         """Drop everything, or all whose key starts with ``first``."""
         with self._lock:
             for key in list(self._things):
                 if first is None or key[0] == first:
-                    del self._things[key]
+                    self._let_go(key)
         gc.collect()
+
+
+MODELS: ModelCache[Any] = ModelCache()
+"""What every loader keeps its models in, so that they share one memory."""

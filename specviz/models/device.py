@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
 
 from specviz.errors import BadInput, ModelUnavailable
+from specviz.models import room
+from specviz.models.hub.catalog import resolve
 
 DTYPES = {
     "float64": torch.float64,
@@ -70,6 +73,13 @@ def choose_dtype(name: str = "auto", device: torch.device | str = "cpu") -> torc
     if torch.device(device).type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     return torch.bfloat16 if cpu_has_bfloat16() else torch.float32
+
+
+def check_room(names: Sequence[str], dtype: str = "auto", device: str = "auto") -> None:
+    """Raise a SpecvizError, before anything is fetched, where these models, the target first, cannot fit together."""
+    devices, entry = choose_devices(device), resolve(names[0]).entry
+    own = entry.dtype if entry is not None and dtype == "auto" else ""
+    room.check(names, dtype_name(choose_dtype(own or dtype, devices[-1])), [str(one) for one in devices])
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -27,6 +27,8 @@ from specviz.errors import BadInput
 from specviz.methods.registry import Method, all_methods, get
 from specviz.methods.resources import MethodResources
 from specviz.models.hub.cache_dir import silent
+from specviz.models.hub.hub import revisions
+from specviz.models.room import second_models
 from specviz.request import Memory, Recollection, Request
 from specviz.requests import trajectories
 from specviz.trace.metrics import summarise
@@ -168,7 +170,7 @@ class Prepared:
             max_new_tokens=self.budget,
             bound=method.bound,
             draft=composition.draft_name,
-            libraries=_libraries(),
+            libraries=_libraries() | revisions((request.target, *second_models(request.draft))),
             machine=_machine(target.device),
             recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             warnings=tuple(word for word in warnings if word),

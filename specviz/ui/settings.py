@@ -45,12 +45,18 @@ from pathlib import Path
 
 from specviz.engines.client import address
 from specviz.errors import BadInput, shown
+from specviz.models.hub import catalog
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLIC_SECONDS = 120
 """Most seconds of one run where strangers can reach the app."""
 PREPARING_SECONDS = 120
 """Most seconds of fetching and loading a model while others wait."""
+SMALL = (
+    catalog.DEFAULT_TEXT_TARGET,
+    *(entry.name for entry in catalog.entries() if isinstance(entry.source, catalog.ShippedFile)),
+)
+"""Models that any machine can run: what strangers may choose by default."""
 DEVICES = ("auto", "cpu", "cuda")
 MOST_NUMBER = 1_000_000
 GPU_SECONDS = 60
@@ -63,8 +69,8 @@ LOADING_SECONDS = 20
 class Settings:
     """How this copy of the app is set up.
 
-    ``private`` says that only this machine reaches it; ``exposed`` are then the settings for when a proxy turns out to stand
-    before it.
+    ``models`` are those the page offers, all of the catalogue where none is named. ``private`` says that only this machine
+    reaches it; ``exposed`` are then the settings for when a proxy turns out to stand before it.
     """
 
     target: str = "smollm2-135m-instruct"
@@ -81,6 +87,7 @@ class Settings:
     proxied: bool = False
     servers: tuple[str, ...] = ()
     max_preparing: int = PREPARING_SECONDS
+    models: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     private: bool = True
     exposed: Settings | None = field(default=None, compare=False)
@@ -111,6 +118,7 @@ def _read(environment: Mapping[str, str], private: bool) -> Settings:
         zero_gpu=environment.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"),
         proxied=_switch(environment, "SPECVIZ_PROXIED", on_space),
         max_preparing=_whole_number(environment, "SPECVIZ_MAX_PREPARING", base.max_preparing),
+        models=tuple(_listed(environment, "SPECVIZ_MODELS")) or (() if private else SMALL),
         host=_host(environment),
         private=private,
     )

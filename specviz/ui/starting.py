@@ -12,8 +12,8 @@ from typing import Any
 
 from gradio.utils import get_upload_folder
 
-from specviz.errors import BadInput, ModelUnavailable, SpecvizError, shown
-from specviz.models.hub.catalog import resolve
+from specviz.errors import BadInput, SpecvizError, shown
+from specviz.models.room import is_model
 from specviz.ui.settings import Settings
 from specviz.ui.stubs import without_proxies
 
@@ -36,10 +36,13 @@ def check(settings: Settings) -> Settings:
 
     Raises a SpecvizError naming the variable to change where a port, a folder or a model is none that can be used.
     """
-    try:
-        resolve(settings.target)
-    except ModelUnavailable as problem:
-        raise BadInput(f"The environment variable SPECVIZ_TARGET is {shown(settings.target)}. {problem}") from problem
+    named = [("SPECVIZ_TARGET", settings.target), *(("SPECVIZ_MODELS", name) for name in settings.models)]
+    for variable, model in named:
+        if not is_model(model):
+            raise BadInput(
+                f"The environment variable {variable} names {shown(model)}, which is no model of the catalogue, hub id, "
+                "folder or .gguf file. `python -m specviz fetch --help` lists the catalogue."
+            )
     _check_address(settings.host, settings.port)
     for variable, folder in (("SPECVIZ_TRACES", settings.traces), ("SPECVIZ_LESSONS", settings.lessons)):
         if not folder.is_dir():

@@ -30,7 +30,7 @@ def own_cache(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
     """Nothing a test does touches the user's cache, except where the test asks for the real model."""
     if request.node.get_closest_marker("model") is None:
         monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-        monkeypatch.setattr(load, "_SHELF", load.ModelCache(3))
+        monkeypatch.setattr(load, "_SHELF", load.ModelCache())
     return tmp_path / "cache"
 
 

@@ -1,4 +1,4 @@
-"""Loaded models are kept, but not too many, and made once however many ask."""
+"""Loaded models are kept as far as there is memory, and made once however many ask."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import pytest
 from specviz.models.cache import ModelCache
 
 
+class Word(str):
+    """Text that can be forgotten."""
+
+
 def test_a_thing_is_made_once_and_the_oldest_goes_first() -> None:
-    shelf: ModelCache[str] = ModelCache(2)
+    shelf: ModelCache[Word] = ModelCache(lambda place: 20)
     made: list[str] = []
 
     def get(name: str) -> str:
-        return shelf.get((name, "float32"), lambda: made.append(name) or name)
+        return shelf.get((name, "float32"), lambda: made.append(name) or Word(name), lambda: 10)
 
     for name in ("a", "b", "a", "c", "a", "b"):
         assert get(name) == name
@@ -22,7 +26,7 @@ def test_a_thing_is_made_once_and_the_oldest_goes_first() -> None:
 
 
 def test_releasing_forgets_by_name_or_all() -> None:
-    shelf: ModelCache[object] = ModelCache(3)
+    shelf: ModelCache[object] = ModelCache()
     first = shelf.get(("a", "float32"), object)
     other = shelf.get(("b", "float32"), object)
     shelf.release("a")
@@ -33,7 +37,7 @@ def test_releasing_forgets_by_name_or_all() -> None:
 
 
 def test_threads_that_want_the_same_thing_share_it() -> None:
-    shelf: ModelCache[object] = ModelCache(2)
+    shelf: ModelCache[object] = ModelCache()
     entered, go_on = threading.Event(), threading.Event()
     made: list[int] = []
     found: list[object] = []
@@ -56,7 +60,7 @@ def test_threads_that_want_the_same_thing_share_it() -> None:
 
 
 def test_a_failure_is_not_kept() -> None:
-    shelf: ModelCache[int] = ModelCache(1)
+    shelf: ModelCache[int] = ModelCache()
 
     def fail() -> int:
         raise ValueError("no")

@@ -21,12 +21,28 @@ def test_every_variable_is_read() -> None:
             "SPECVIZ_TARGET": "a/b", "SPECVIZ_DEVICE": "cpu", "SPECVIZ_MAX_NEW_TOKENS": "64", "SPECVIZ_MAX_WAITING": "3",
             "SPECVIZ_MAX_UPLOAD_MB": "5", "SPECVIZ_MAX_SECONDS": "45", "SPECVIZ_ANY_MODEL": "0", "SPECVIZ_TRACES": "/t",
             "SPECVIZ_LESSONS": "/l", "PORT": "8080", "SPACES_ZERO_GPU": "true", "SPECVIZ_PROXIED": "1",
-            "SPECVIZ_SERVERS": "http://h:1", "SPECVIZ_MAX_PREPARING": "30", "GRADIO_SERVER_NAME": "0.0.0.0",
+            "SPECVIZ_SERVERS": "http://h:1", "SPECVIZ_MAX_PREPARING": "30", "SPECVIZ_MODELS": "qwen3-0.6b, a/b",
+            "GRADIO_SERVER_NAME": "0.0.0.0",
         }
     )  # fmt: skip
     folders = Path("/t"), Path("/l")
     assert found == settings.Settings(
-        "a/b", "cpu", 64, 3, 45, 5, False, *folders, 8080, True, True, ("http://h:1",), 30, "0.0.0.0", private=False
+        "a/b",
+        "cpu",
+        64,
+        3,
+        45,
+        5,
+        False,
+        *folders,
+        8080,
+        True,
+        True,
+        ("http://h:1",),
+        30,
+        ("qwen3-0.6b", "a/b"),
+        "0.0.0.0",
+        private=False,
     )
 
 
@@ -48,6 +64,13 @@ def test_on_a_zero_gpu_space_a_run_has_less_time_than_the_gpu_is_lent_for() -> N
     assert settings.most_seconds(settings.read({**space, "SPECVIZ_MAX_SECONDS": "15"})) == 15
     assert settings.most_seconds(settings.read({"SPACE_ID": "me/app"})) == 120
     assert settings.most_seconds(settings.read({})) is None
+
+
+def test_strangers_are_offered_what_any_machine_can_run() -> None:
+    assert settings.read({}).models == ()
+    public = settings.read({"GRADIO_SERVER_NAME": "0.0.0.0"}).models
+    assert "smollm2-135m-instruct" in public and "emoji-64" in public and "scenes-vlm" in public and "qwen3-8b" not in public
+    assert settings.read({"SPACE_ID": "me/app", "SPECVIZ_MODELS": "qwen3-0.6b"}).models == ("qwen3-0.6b",)
 
 
 def test_a_space_stands_behind_a_proxy_that_names_visitors_and_others_say_so() -> None:

@@ -2,29 +2,114 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download
+from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from huggingface_hub.utils import filter_repo_objects
 from tqdm.auto import tqdm
 
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.catalog import HubRepository, resolve
+from specviz.models.room import NUMBER_BYTES, check_disk, is_model
 
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 _UNWANTED = ("original/*", "onnx/*", "consolidated*")
+_ASK_SECONDS = 10.0
 
 
-def fetch_repository(repository: str, progress: Progress = silent) -> Path:
+@dataclass(frozen=True)
+class Facts:
+    """What the hub says of a repository before it is fetched: ``size`` of the files wanted in bytes, and how many ``numbers`` its
+    weights have; 0 where it does not say."""
+
+    size: int = 0
+    numbers: float = 0.0
+
+
+def _folder(repository: str) -> Path:
+    return Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
+
+
+def revision_here(repository: str) -> str:
+    """The commit at which a repository was first fetched, which later runs keep to; empty before."""
+    file = _folder(repository) / "refs" / "main"
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+
+
+def revisions(names: Sequence[str]) -> dict[str, str]:
+    """The revision of each of these models that comes from the hub, by its repository."""
+    places = [resolve(name) for name in names if is_model(name)]
+    sources = [place.entry.source if place.entry is not None else None for place in places]
+    repositories = [
+        source.repository if isinstance(source, HubRepository) else place.repository
+        for place, source in zip(places, sources, strict=True)
+    ]
+    return {repository: commit for repository in repositories if repository and (commit := revision_here(repository))}
+
+
+def folder_here(repository: str) -> Path | None:
+    """The folder with what was fetched of a repository, if anything was."""
+    folder = _folder(repository) / "snapshots" / (revision_here(repository) or "none")
+    return folder if folder.is_dir() else None
+
+
+def bytes_here(repository: str) -> int:
+    """Bytes of a repository that were fetched already, those of an interrupted download included."""
+    blobs = _folder(repository) / "blobs"
+    return sum(file.stat().st_size for file in blobs.iterdir() if file.is_file()) if blobs.is_dir() else 0
+
+
+def facts(repository: str) -> Facts:
+    """What the hub says of a repository; nothing where it does not answer, since the fetch that follows says why."""
+    try:
+        return _asked(repository)
+    except Exception:
+        return Facts()
+
+
+@lru_cache(maxsize=64)
+def _asked(repository: str) -> Facts:
+    about = HfApi().model_info(repository, files_metadata=True, timeout=_ASK_SECONDS)
+    sizes = {file.rfilename: file.size or 0 for file in about.siblings or ()}
+    wanted = filter_repo_objects(sizes, allow_patterns=_WANTED, ignore_patterns=_UNWANTED)
+    weights = sum(size for name, size in sizes.items() if name.endswith(".safetensors") and "/" not in name)
+    counts = about.safetensors.parameters.values() if about.safetensors else ()
+    return Facts(sum(sizes[name] for name in wanted), sum(counts) or weights / _stored_bytes(repository))
+
+
+def _stored_bytes(repository: str) -> int:
+    """Bytes a number in a repository's files, as its config.json says where that is here; two are usual."""
+    file = (folder_here(repository) or Path("none")) / "config.json"
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+        return NUMBER_BYTES[config.get("dtype") or config["torch_dtype"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return 2
+
+
+def fetch_repository(repository: str, progress: Progress = silent, wanted: tuple[str, ...] = _WANTED) -> Path:
     """The folder with ``repository``'s files, from the hub's own cache where they are there already.
 
-    Interrupted downloads resume; the hub's client checks sizes and hashes. Raises ModelUnavailable saying what to do.
+    What was fetched once stays at that revision, so that the same run stays the same. Interrupted downloads resume; the hub's
+    client checks sizes and hashes. Raises ModelUnavailable saying what to do, before the download where the disk is too small.
     """
     progress(f"Looking for {repository} on the model hub", None)
+    if wanted is _WANTED:
+        check_disk(repository, max(0, facts(repository).size - bytes_here(repository)), Path(constants.HF_HUB_CACHE))
     try:
         folder = snapshot_download(
-            repository, allow_patterns=_WANTED, ignore_patterns=_UNWANTED, tqdm_class=_bar(repository, progress)
+            repository,
+            revision=revision_here(repository) or None,
+            allow_patterns=wanted,
+            ignore_patterns=_UNWANTED,
+            tqdm_class=_bar(repository, progress),
         )
     except GatedRepoError as problem:
         raise ModelUnavailable(

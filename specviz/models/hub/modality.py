@@ -25,7 +25,7 @@ _LOCK = threading.Lock()
 def modality_of(name: str, progress: Progress = silent) -> str:
     """ "text", "image" or "vision_language" for a target's name; raises ModelUnavailable when it is none.
 
-    A hub repository is brought here first, as only its config.json says what it is.
+    A hub repository's config.json is brought here, as nothing else says what it is.
     """
     place = resolve(name)
     if place.entry is not None:
@@ -36,7 +36,7 @@ def modality_of(name: str, progress: Progress = silent) -> str:
         if place.repository not in _KNOWN:
             from specviz.models.hub.hub import fetch_repository
 
-            _KNOWN[place.repository] = modality_in(fetch_repository(place.repository, progress))
+            _KNOWN[place.repository] = modality_in(fetch_repository(place.repository, progress, ("config.json",)))
         return _KNOWN[place.repository]
 
 

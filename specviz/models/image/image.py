@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.drafters.networks.weights import read_weights
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.models.cache import ModelCache
+from specviz.models import room
+from specviz.models.cache import MODELS, ModelCache
 from specviz.models.device import choose_device, choose_dtype, dtype_name
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.image.prompts import PromptReader, WordPrompts
@@ -42,7 +44,7 @@ UNTRAINED = ("model.vision_model.", "model.aligner.", "lm_head.")
 MISSING = 238
 """The grey level of cells that are not drawn yet."""
 
-_SHELF: ModelCache[LoadedImage] = ModelCache(3)
+_SHELF: ModelCache[LoadedImage] = MODELS
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class LoadedImage:
 
 
 def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedImage:
-    """The image model called ``name``: "emoji-64" or "emoji-32". The last few stay loaded.
+    """The image model called ``name``: "emoji-64" or "emoji-32". What fits stays loaded.
 
     ``dtype`` and ``device`` are "auto" or the user's choice. Raises ModelUnavailable or BadInput.
     """
@@ -134,7 +136,8 @@ def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progr
     vq = WEIGHTS / "image_vq.safetensors"
     version = "-".join(str(file.stat().st_mtime_ns) for file in (path, vq) if file.is_file())
     key = (name, dtype_name(how), str(where), version)
-    return _SHELF.get(key, lambda: _shipped(name, path, vq, how, where, progress))
+    size = partial(room.memory_of, name, dtype_name(how))
+    return _SHELF.get(key, lambda: _shipped(name, path, vq, how, where, progress), size, str(where))
 
 
 def weights_of(recipe: str) -> Path:

@@ -14,7 +14,9 @@ import torch.nn.functional as F
 from transformers import AutoTokenizer, JanusForConditionalGeneration
 
 from specviz.errors import ModelUnavailable
-from specviz.models.cache import ModelCache
+from specviz.models import room
+from specviz.models.cache import MODELS, ModelCache
+from specviz.models.device import dtype_name
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.modality import type_in
 from specviz.models.hub.prepare import prepare
@@ -28,7 +30,7 @@ OPENING = "<begin_of_image>"
 GUIDANCE = 5.0
 """What transformers takes for these models unless told."""
 
-_SHELF: ModelCache[LoadedImage] = ModelCache(1)
+_SHELF: ModelCache[LoadedImage] = MODELS
 
 
 class ChatPrompts:
@@ -54,7 +56,12 @@ class ChatPrompts:
 
 def load_hub_image(name: str, dtype: torch.dtype, device: torch.device, progress: Progress = silent) -> LoadedImage:
     """The Janus, Anole or LlamaGen model called ``name``. Raises ModelUnavailable when it is none or cannot be had."""
-    return _SHELF.get((name, str(dtype), str(device)), lambda: _load(name, prepare(name, progress), dtype, device))
+    return _SHELF.get(
+        (name, str(dtype), str(device)),
+        lambda: _load(name, prepare(name, progress), dtype, device),
+        lambda: room.memory_of(name, dtype_name(dtype)),
+        str(device),
+    )
 
 
 def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedImage:

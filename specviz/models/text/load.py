@@ -13,7 +13,8 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCa
 
 from specviz.engine.attention import GROUPED
 from specviz.errors import ModelUnavailable, OutOfMemory
-from specviz.models.cache import ModelCache
+from specviz.models import room
+from specviz.models.cache import MODELS, ModelCache
 from specviz.models.device import choose_devices, choose_dtype, cpu_has_bfloat16, dtype_name
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import resolve
@@ -25,8 +26,6 @@ from specviz.models.packing import pack
 from specviz.models.pipeline import device_map, enter_at
 from specviz.models.text.architecture import Architecture, architecture_of, eos_ids_of
 from specviz.models.text.text import TokenizerText
-
-_KEPT = 3
 
 
 @dataclass(frozen=True)
@@ -53,11 +52,11 @@ class LoadedText:
         return self.text.has_template
 
 
-_SHELF: ModelCache[LoadedText] = ModelCache(_KEPT)
+_SHELF: ModelCache[LoadedText] = MODELS
 
 
 def load_causal_lm(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedText:
-    """The model called ``name``: a catalogue name, hub id, folder or .gguf file. The last few stay loaded.
+    """The model called ``name``: a catalogue name, hub id, folder or .gguf file. What fits stays loaded.
 
     ``dtype`` and ``device`` are "auto" or the user's choice; over several devices (see ``choose_devices``) the layers lie in
     order, and the model is entered and left on the last. Raises ModelUnavailable, BadInput or OutOfMemory.
@@ -68,7 +67,12 @@ def load_causal_lm(name: str, dtype: str = "auto", device: str = "auto", progres
     own = place.entry.dtype if place.entry is not None else ""
     how = choose_dtype(own if own and dtype == "auto" else dtype, where)
     key = (str(place.path or place.name), dtype_name(how), *map(str, devices))
-    return _SHELF.get(key, lambda: _load(place.name, prepare(name, progress), how, devices, progress))
+    return _SHELF.get(
+        key,
+        lambda: _load(place.name, prepare(name, progress), how, devices, progress),
+        lambda: room.memory_of(name, dtype_name(how)) // len(devices),
+        str(where),
+    )
 
 
 def release(name: str | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 from specviz.errors import ModelUnavailable, OutOfMemory
-from specviz.models.cache import ModelCache
+from specviz.models import room
+from specviz.models.cache import MODELS, ModelCache
 from specviz.models.device import choose_device, choose_dtype, dtype_name
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import ShippedFile, resolve
@@ -26,7 +28,6 @@ from specviz.models.vision import scenes
 from specviz.models.vision.picture_processor import picture_processor
 from specviz.models.vision.picture_question import PictureReader, ProcessorReader, SquareReader
 
-_KEPT = 2
 _ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -56,13 +57,13 @@ class LoadedVisionLanguage:
         return self.text.has_template
 
 
-_SHELF: ModelCache[LoadedVisionLanguage] = ModelCache(_KEPT)
+_SHELF: ModelCache[LoadedVisionLanguage] = MODELS
 
 
 def load_vision_language(
     name: str, dtype: str = "auto", device: str = "auto", progress: Progress = silent, attention: str = "sdpa"
 ) -> LoadedVisionLanguage:
-    """The model called ``name``: a catalogue name, hub id or folder. The last two stay loaded.
+    """The model called ``name``: a catalogue name, hub id or folder. What fits stays loaded.
 
     ``dtype`` and ``device`` are "auto" or the user's choice; ``attention`` is "sdpa" or "eager". Raises ModelUnavailable,
     BadInput or OutOfMemory.
@@ -72,12 +73,18 @@ def load_vision_language(
     place = resolve(name)
     if place.entry is not None and place.entry.modality != "vision_language":
         raise ModelUnavailable(f"{name} reads no pictures. Choose a vision-language model, such as {scenes.NAME}.")
+    size = partial(room.memory_of, name, dtype_name(how))
     if place.entry is not None and isinstance(place.entry.source, ShippedFile):
         path = _ROOT / place.entry.source.path
         key = (str(place.name), dtype_name(how), str(where), attention, str(_stamp(path)))
-        return _SHELF.get(key, lambda: load_scenes(path, how, where, attention))
+        return _SHELF.get(key, lambda: load_scenes(path, how, where, attention), size, str(where))
     key = (str(place.path or place.name), dtype_name(how), str(where), attention)
-    return _SHELF.get(key, lambda: _guarded(name, lambda: _load(name, prepare(name, progress), how, where, attention)))
+    return _SHELF.get(
+        key,
+        lambda: _guarded(name, lambda: _load(name, prepare(name, progress), how, where, attention)),
+        size,
+        str(where),
+    )
 
 
 def load_scenes(path: Path, dtype: torch.dtype, device: torch.device, attention: str = "sdpa") -> LoadedVisionLanguage:

@@ -13,6 +13,7 @@ from specviz.models.hub import catalog
 from specviz.request import Request
 from specviz.trace.schema import Run
 from specviz.ui.settings import Settings
+from specviz.ui.tabs import request_form
 from specviz.ui.widgets import controls
 
 PROMPT_LETTERS = 2000
@@ -110,15 +111,16 @@ def _prompt(text: str | None) -> str:
 
 def _target(name: str | None, settings: Settings) -> str:
     target = name.strip() if isinstance(name, str) else ""
-    known = [entry.name for entry in catalog.entries("image", catalog.TARGET)]
+    known = list(request_form.offered(settings, catalog.IMAGE, catalog.TARGET))
     if target not in known and not settings.any_model:
         raise BadInput(f"This app draws only with the models on its list: {', '.join(known)}.")
+    request_form.check_room(target or catalog.DEFAULT_IMAGE_TARGET)
     return target or catalog.DEFAULT_IMAGE_TARGET
 
 
-def targets() -> list[tuple[str, str]]:
-    """Title and name of every image model."""
-    return [(entry.title, entry.name) for entry in catalog.entries("image", catalog.TARGET)]
+def targets(settings: Settings) -> list[tuple[str, str]]:
+    """Title and name of every image model that the page offers."""
+    return request_form.models(catalog.TARGET, settings, catalog.IMAGE, catalog.DEFAULT_IMAGE_TARGET)
 
 
 def basics(run: Run | None = None) -> str:

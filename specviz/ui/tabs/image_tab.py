@@ -57,20 +57,20 @@ def build(shared: AppState, tab_page: gr.Tab) -> ImageTab:
     first = shared.archive.gallery.first(ImageTab.modality)
     run_name, runs = gr.State(first.name if first else ""), gr.State([])
     run, note = (first.run, first.watch) if first else (None, "")
-    parts = run_tab.room(ImageTab, shared, first, run_name, lambda: _controls(run, note))
+    parts = run_tab.room(ImageTab, shared, first, run_name, lambda: _controls(shared, run, note))
     tab = ImageTab(shared, run_name, runs, **parts)
     tab.wire(tab_page)
     tab.examples.choose(chosen, None, tab.prompt, queue=False, **QUIET)
     return tab
 
 
-def _controls(first: Run | None, note: str) -> dict[str, Any]:
+def _controls(shared: AppState, first: Run | None, note: str) -> dict[str, Any]:
     method = first.method if first else image_form.METHOD
     components = {
         "method": choice.choice(choice.methods("image"), method, "Method", elem_id="sp-image-method"),
         "summary": theme.html(panels.summary(method, note)),
         "target": gr.Dropdown(
-            image_form.targets(), value=image_form.catalog.DEFAULT_IMAGE_TARGET, label="Target",
+            image_form.targets(shared.settings), value=image_form.catalog.DEFAULT_IMAGE_TARGET, label="Target",
             allow_custom_value=True, elem_id="sp-image-target",
         ),
         "prompt": gr.Textbox(

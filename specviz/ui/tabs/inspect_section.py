@@ -54,6 +54,7 @@ def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: st
     """Sentences on how far it is; returns the report, or None where this page began something else. Takes its turn among the
     runs. Raises a SpecvizError with one sentence where there is none."""
     name, on = drafter_name(drafter, shared.settings), request_form.model(target, shared.settings)
+    request_form.check_room(on, name)
     page, reports = shared.pages.enter(caller.session, caller.address), list[Any]()
 
     def work(tell: Callable[[str], None]) -> None:
@@ -110,7 +111,7 @@ def build(shared: AppState) -> None:
             label="Drafter" + ", or a folder or hub id" * settings.any_model, elem_id="sp-drafter", min_width=260,
         )  # fmt: skip
         target = gr.Dropdown(
-            request_form.models("target", settings.target), value=settings.target, label="Target",
+            request_form.models("target", settings, own=settings.target), value=settings.target, label="Target",
             allow_custom_value=settings.any_model, min_width=260,
         )  # fmt: skip
     with gr.Row(elem_classes="sp-go"):

@@ -8,6 +8,7 @@ from typing import Any
 from specviz.errors import BadInput
 from specviz.methods import registry
 from specviz.methods.parameters import build
+from specviz.models import room
 from specviz.models.hub import catalog
 from specviz.request import Request
 from specviz.trace.schema import Run
@@ -44,7 +45,7 @@ def request(form_state: FormState, settings: Settings) -> Request:
     advanced = _checked(controls.Advanced, form_state.advanced, "advanced")
     if basics.max_new_tokens > settings.max_new_tokens:
         raise BadInput(f"New tokens is {basics.max_new_tokens}; here the most is {settings.max_new_tokens}.")
-    return Request(
+    asked = Request(
         method=method.name,
         prompt=_prompt(form_state.prompt),
         target=model(form_state.target, settings, form_state.modality),
@@ -62,6 +63,14 @@ def request(form_state: FormState, settings: Settings) -> Request:
         baseline=advanced.baseline,
         image=form_state.image,
     )
+    if not asked.target.startswith(SERVED):
+        check_room(asked.target, asked.draft, asked.dtype)
+    return asked
+
+
+def check_room(target: str, draft: str | None = None, dtype: str = "auto") -> None:
+    """Raise a SpecvizError where these models cannot fit on this machine, as far as that is known without asking the hub."""
+    room.check([name for name in (target, *room.second_models(draft)) if room.is_model(name)], dtype, ask=False)
 
 
 def _checked(parameters: type, payload: str, of: str) -> Any:
@@ -86,7 +95,7 @@ def _prompt(text: str | None) -> str:
 def model(name: str | None, settings: Settings, modality: str = "text") -> str:
     """A model's name, refused when this copy of the app keeps visitors to the list."""
     model_name = name.strip() if isinstance(name, str) else ""
-    known = [entry.name for entry in catalog.entries(modality)]
+    known = list(offered(settings, modality))
     if model_name.startswith(SERVED):
         return _allowed(model_name, settings)
     if not model_name or len(model_name) > 300:
@@ -109,10 +118,23 @@ def servers(settings: Settings) -> list[tuple[str, str]]:
     return [(f"Server at {url.split('://', 1)[1]}", SERVED + url) for url in settings.servers]
 
 
-def models(role: str, own: str = "", modality: str = "text") -> list[tuple[str, str]]:
-    """Title and name of every model that can take a role, and of ``own``, the one this copy of the app is set up with."""
-    listed = [(entry.title, entry.name) for entry in catalog.entries(modality, role)]
-    return listed if not own or own in [name for _, name in listed] else [(own, own), *listed]
+def offered(settings: Settings, modality: str = "text", role: str | None = None) -> dict[str, str]:
+    """Titles by name of the models that the page offers; what SPECVIZ_MODELS names beside the catalogue is for text."""
+    entries = catalog.entries(modality, role)
+    listed = {entry.name: entry.title for entry in entries if not settings.models or entry.name in settings.models}
+    catalogued = {entry.name for entry in catalog.entries()}
+    return listed | {name: name for name in settings.models if modality == "text" and name not in catalogued}
+
+
+def models(role: str, settings: Settings, modality: str = "text", own: str = "") -> list[tuple[str, str]]:
+    """Title and name of every model offered for a role, and of ``own``, the one this copy of the app is set up with.
+
+    The title of a model that cannot fit on this machine says why.
+    """
+    listed = offered(settings, modality, role)
+    if own and own not in listed:
+        listed = {own: offered(Settings(), modality).get(own, own), **listed}
+    return [(f"{title} ({why})" if (why := room.why_not(name)) else title, name) for name, title in listed.items()]
 
 
 def basics(settings: Settings, run: Run | None = None) -> str:

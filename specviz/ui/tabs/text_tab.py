@@ -108,7 +108,7 @@ def _controls(shared: AppState) -> dict[str, Any]:
     settings, gallery = shared.settings, shared.archive.gallery
     first = gallery.default.run if gallery.default else None
     method = first.method if first else METHOD
-    targets = [*request_form.models("target", settings.target), *request_form.servers(settings)]
+    targets = [*request_form.models("target", settings, own=settings.target), *request_form.servers(settings)]
     return {
         "method": choice.choice(choice.methods(), method, "Method", elem_id="sp-method"),
         "summary": theme.html(panels.summary(method, gallery.default.watch if gallery.default else "")),
@@ -117,7 +117,8 @@ def _controls(shared: AppState) -> dict[str, Any]:
             allow_custom_value=settings.any_model, elem_id="sp-target",
         ),
         "draft": gr.Dropdown(
-            [("The small one that ships", request_form.OWN_DRAFT), *request_form.models("draft")], value=request_form.OWN_DRAFT,
+            [("The small one that ships", request_form.OWN_DRAFT), *request_form.models("draft", settings)],
+            value=request_form.OWN_DRAFT,
             label="Draft model", allow_custom_value=settings.any_model, visible=all_methods()[method].needs_draft,
             elem_id="sp-draft",
         ),

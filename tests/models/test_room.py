@@ -1,0 +1,203 @@
+"""What cannot fit into memory or onto the disk is refused in a sentence before it is fetched, whoever asks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from specviz.errors import ModelUnavailable, OutOfMemory
+from specviz.inspection.report import inspect
+from specviz.models import room
+from specviz.models.cache import ModelCache
+from specviz.models.hub import hub
+from specviz.models.text.load import load_causal_lm
+from specviz.models.vision.vision_language import load_vision_language
+from specviz.request import Request
+from specviz.runner import prepare
+
+GIB = 2**30
+
+
+class Group:
+    """A machine of so many bytes, and the files of its control groups."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.patch = root, monkeypatch
+        self.read = room.memory_of_machine
+
+    def memory(self, gib: float) -> Group:
+        total = int(gib * GIB)
+        self.patch.setattr(room.psutil, "virtual_memory", lambda: type("Memory", (), {"total": total}))
+        self.patch.setattr(room, "memory_of_machine", lambda: self.read(self.root))
+        return self
+
+    def disk(self, free: float) -> Group:
+        usage = type(shutil.disk_usage("/"))(int(50e9), int(50e9 - free), int(free))
+        self.patch.setattr(room.shutil, "disk_usage", lambda folder: usage)
+        return self
+
+    def write(self, path: str, text: str) -> Group:
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / path).write_text(text, encoding="utf-8")
+        return self
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
+    monkeypatch.setattr(hub, "_asked", lambda repository: hub.Facts(int(140e9), 70e9) if "huge" in repository else hub.Facts())
+    monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return Group(tmp_path / "root", monkeypatch).memory(16).disk(45e9)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "gib"),
+    [
+        ("0::/", {"memory.max": "max\n"}, 16),
+        ("0::/", {"memory.max": str(2 * GIB)}, 2),
+        ("0::/a/b", {"a/memory.max": str(3 * GIB), "a/b/memory.max": "max"}, 3),
+        ("5:devices:/\n4:cpu,memory:/box", {"memory/box/memory.limit_in_bytes": str(4 * GIB)}, 4),
+        ("4:memory:/host/id", {"memory/memory.limit_in_bytes": str(5 * GIB)}, 5),
+        ("4:memory:/", {"memory/memory.limit_in_bytes": "9223372036854771712"}, 16),
+        ("3:cpu:/", {"memory.max": str(GIB)}, 16),
+    ],
+)
+def test_the_smallest_limit_of_groups_and_machine_counts(machine: Group, groups: str, files: dict[str, str], gib: int) -> None:
+    machine.write("proc/self/cgroup", groups)
+    for name, text in files.items():
+        machine.write(f"sys/fs/cgroup/{name}", text)
+    assert room.memory_of_machine() == gib * GIB
+    assert room.limit() == int(gib * GIB - min(2e9, gib * GIB / 4))
+
+
+@pytest.mark.parametrize(
+    ("gib", "names", "dtype", "fits"),
+    [
+        (1, ["smollm2-135m-instruct"], "bfloat16", True),
+        (1, ["smollm2-135m-instruct"], "float64", False),
+        (1, ["emoji-64"], "float32", True),
+        (16, ["qwen3-4b"], "bfloat16", True),
+        (16, ["qwen3-4b", "qwen3-0.6b"], "bfloat16", True),
+        (16, ["qwen3-4b"], "float32", False),
+        (16, ["qwen3-8b"], "bfloat16", False),
+        (16, ["bamba-9b"], "float16", False),
+        (16, ["smollm2-1.7b-instruct"], "float32", True),
+        (16, ["smollm2-1.7b-instruct", "qwen3-1.7b"], "float32", True),
+        (16, ["smollm2-1.7b-instruct", "smollm2-1.7b-instruct"], "float64", True),
+        (16, ["smollm2-1.7b-instruct", "smollm2-360m-instruct"], "float64", False),
+        (16, ["anybody/huge"], "bfloat16", False),
+        (16, ["anybody/unknown"], "bfloat16", True),
+        (64, ["qwen2.5-vl-7b-instruct"], "float32", True),
+        (256, ["anybody/huge"], "bfloat16", True),
+    ],
+)
+def test_models_fit_by_memory_and_number_format(machine: Group, gib: int, names: list[str], dtype: str, fits: bool) -> None:
+    machine.memory(gib)
+    if fits:
+        return room.check(names, dtype)
+    with pytest.raises(OutOfMemory, match=r"needs? about [\d.]+ GB in .* are for models\. Choose"):
+        room.check(names, dtype)
+
+
+@pytest.mark.parametrize(
+    ("free", "name", "fits"),
+    [(45e9, "qwen3-8b", True), (17e9, "qwen3-8b", False), (3e9, "qwen3-0.6b", False), (4e9, "qwen3-0.6b", True),
+     (0, "emoji-64", True), (2.1e9, "smollm2-135m-instruct", False), (3e9, "smollm2-135m-instruct", True)],
+)  # fmt: skip
+def test_models_fit_by_disk(machine: Group, free: float, name: str, fits: bool) -> None:
+    machine.memory(256).disk(free)
+    if fits:
+        return room.check([name], "bfloat16")
+    with pytest.raises(ModelUnavailable, match=rf"{name} takes [\d.]+ GB of disk, and [\d.]+ GB are left"):
+        room.check([name], "bfloat16")
+
+
+def test_what_is_fetched_already_needs_no_disk(machine: Group, tmp_path: Path) -> None:
+    blobs = tmp_path / "hub" / "models--Qwen--Qwen3-0.6B" / "blobs"
+    blobs.mkdir(parents=True)
+    with (blobs / "whole").open("wb") as file:
+        file.truncate(2 * 596_049_920)
+    machine.disk(0)
+    room.check(["qwen3-0.6b"], "bfloat16")
+
+
+def test_a_folders_size_is_what_its_files_say(tmp_path: Path) -> None:
+    save_file({"a": torch.zeros(100, 30), "b": torch.zeros(7, dtype=torch.float16)}, tmp_path / "model.safetensors")
+    (tmp_path / "other.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0notjson!")
+    assert room.memory_of(str(tmp_path), "float64") == int(3007 * 8 * 1.1)
+
+
+ASKERS: dict[str, Callable[[str], Any]] = {
+    "run": lambda name: prepare(Request("prompt_lookup", "hi", target=name)),
+    "draft": lambda name: prepare(Request("speculative_sampling", "hi", target="smollm2-135m-instruct", draft=name)),
+    "inspect": lambda name: inspect("eagle3", name, ("hi",), 4, 2, True, lambda sentence: None),
+    "inspected": lambda name: inspect(name, "smollm2-135m-instruct", ("hi",), 4, 2, True, lambda sentence: None),
+    "load": load_causal_lm,
+}
+
+
+@pytest.mark.parametrize("asker", ASKERS)
+@pytest.mark.parametrize("name", ["qwen3-8b", "anybody/huge"])
+def test_whoever_asks_is_refused_before_anything_is_fetched(
+    machine: Group, asker: str, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fetched(repository: str, *rest: object, **more: Any) -> str:
+        config = tmp_path / "config.json"
+        config.write_text('{"model_type": "llama"}', encoding="utf-8")
+        assert more["allow_patterns"] == ("config.json",), f"{repository} was fetched"
+        return str(tmp_path)
+
+    monkeypatch.setattr(hub, "snapshot_download", fetched)
+    with pytest.raises(OutOfMemory, match=f"{name}.* GB"):
+        ASKERS[asker](name)
+
+
+def test_a_picture_model_is_refused_likewise(machine: Group) -> None:
+    with pytest.raises(OutOfMemory, match=r"qwen2.5-vl-7b-instruct needs about"):
+        load_vision_language("qwen2.5-vl-7b-instruct")
+
+
+def test_a_repository_stays_at_the_revision_it_was_fetched_at(
+    machine: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def fetched(repository: str, *, revision: str | None, **more: Any) -> str:
+        asked.append(revision)
+        refs = tmp_path / "hub" / "models--a--b" / "refs"
+        refs.mkdir(parents=True, exist_ok=True)
+        (refs / "main").write_text("c" * 40)
+        return str(tmp_path)
+
+    monkeypatch.setattr(hub, "snapshot_download", fetched)
+    hub.fetch_repository("a/b")
+    hub.fetch_repository("a/b")
+    assert asked == [None, "c" * 40]
+    assert hub.revisions(["a/b", "smollm2-135m-instruct", "qwen3-0.6b"]) == {"a/b": "c" * 40}
+
+
+class Model:
+    """Something that can be forgotten."""
+
+
+def test_a_run_that_holds_a_model_keeps_its_memory_taken() -> None:
+    models: ModelCache[Model] = ModelCache(lambda place: 10)
+    held = models.get(("a",), Model, lambda: 6)
+    with pytest.raises(OutOfMemory, match="b needs about 0.0 GB .* while runs hold models"):
+        models.get(("b",), Model, lambda: 6)
+    del held
+    models.get(("b",), Model, lambda: 6)
+
+
+def test_each_device_has_room_of_its_own() -> None:
+    models: ModelCache[Model] = ModelCache({"cpu": 10, "cuda:0": 6}.__getitem__)
+    first = models.get(("a",), Model, lambda: 8)
+    models.get(("b",), Model, lambda: 6, "cuda:0")
+    assert models.get(("a",), Model, lambda: 8) is first
+    with pytest.raises(OutOfMemory, match="c needs .* cuda:0"):
+        models.get(("c",), Model, lambda: 7, "cuda:0")
