@@ -221,6 +221,8 @@ def facts(trace: Trace, at: int | None) -> dict[str, str]:
         "speedup": _number(end.get("speedup")),
         "predicted": _number(end.get("predicted_speedup")),
         "nodes": f"{_mean([step.verified for step in trace.steps]) or 0:.0f}",
+        "fewest": str(min((step.verified for step in trace.steps if step.verified), default=0)),
+        "most": str(max((step.verified for step in trace.steps), default=0)),
         "pass_cost": _number(pass_cost(trace)),
         "draft_share": _percent((end.get("shares") or {}).get("draft")),
         "same": _same(trace),
