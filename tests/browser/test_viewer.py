@@ -93,7 +93,7 @@ def test_hovering_shows_the_numbers_without_a_click(show: Open) -> None:
     expect(tip).to_contain_text("step 1")
     box = tab.page.locator(".sv-clock-layer").bounding_box()
     assert box
-    tab.page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 70)
+    tab.page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] - 32)
     expect(tip).to_contain_text("verify 42.0 ms")
     tab.page.mouse.move(5, 5)
     expect(tip).to_be_hidden()

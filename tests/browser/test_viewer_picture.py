@@ -223,7 +223,7 @@ def test_judging_again_changes_the_verdicts_and_says_that_it_is_approximate(show
     tab, trace = show(text()), image_trace()
     recorded = sum(len(step.path) for step in trace.steps)
     box = tab.page.locator(".sv-rejudge")
-    expect(box).to_contain_text("Approximate: judged again from the recording")
+    expect(box).to_contain_text("Approximate: the recording is judged again")
     slider = tab.page.get_by_label("another λ")
     expect(slider).to_have_value("4")
     expect(box).to_contain_text(f"all steps {recorded} ({recorded})")

@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 from specviz.trace import store
 from specviz.trace.schema import Note, Trace
 from tests.support.pages.stage import PHONE, Open, StagePage
+from tests.support.viewer import cases
 from tests.support.viewer.vision_notes import FIRST, GRID, KEPT, vision_trace
 
 pytestmark = pytest.mark.browser
@@ -72,7 +73,7 @@ def test_the_words_of_the_shown_step_are_whole_in_sight_whichever_way_one_goes(p
 
 
 def test_an_empty_line_does_not_stand_above_the_text(show: Open) -> None:
-    tab = show()
+    tab = show(cases.trace(cases.chain(0, length=5, kept=3), cases.bushy(1)))
     strip, head = (tab.page.locator(f".sv-{name}").bounding_box() for name in ("strip", "head"))
     assert strip and head and strip["y"] - head["y"] - head["height"] < 14
 

@@ -37,8 +37,9 @@ function formOf(item, form, { chosen, shrink }) {
 /** Text that tells the accepted path shrinks less than the rest of a drawing that has to become smaller. */
 const sizeOf = (item, { u, shrink }) => u * (ROUND[item.form] || (FAILED.has(item.node.status) && shrink < LEGIBLE) ? shrink : Math.sqrt(shrink));
 
-/** The size of a label, at least 11 px where the drawing is not shrunk. */
-export const letters = (size, u) => Math.max(11 * Math.min(1, u), size * u);
+/** The size of a label: boxes shrink around it, and labels become shorter, but it stays at least 11 px. */
+export const letters = (size, u) => Math.max(11, size * u);
+const LINE = 14; // the least height of a box with a label
 
 const hasBars = (item) => item.kind === "node" && item.node.status !== "root" && item.node.p !== null;
 
@@ -61,7 +62,7 @@ export function measureItem(item, form, room) {
   item.u = sizeOf(item, room);
   const label = format.token(
     item.node.text,
-    JUDGED.has(item.node.status) || item.kind !== "node" ? 18 : form.chars,
+    Math.max(3, Math.round((JUDGED.has(item.node.status) || item.kind !== "node" ? 18 : form.chars) * room.shrink)),
   );
   item.label = ROUND[item.form] ? "" : item.kind === "chip" ? item.node.text : label;
   item.bars = hasBars(item) && item.form === "full";
@@ -75,14 +76,14 @@ export function measureItem(item, form, room) {
   const { u } = item;
   const text = (size, bold) => measure(item.label, letters(size, u), bold);
   if (item.kind === "bonus") Object.assign(item, { w: text(13, true) + 27 * u, h: 20 * u, tall: TALL.bonus * u });
-  else if (item.kind === "chip") Object.assign(item, { w: text(11) + 14 * u, h: 17 * u, tall: TALL.chip * u });
+  else if (item.kind === "chip") Object.assign(item, { w: text(11) + 14 * u, h: Math.max(LINE, 17 * u), tall: Math.max(LINE + 2, TALL.chip * u) });
   else if (item.form === "full" || item.form === "bare") {
     const least = item.bars ? (TRACK + 4) * u : 28 * u;
     Object.assign(item, {
       w: Math.max(least, text(12.5) + 14 * u),
-      h: 20 * u,
-      tall: TALL[item.bars ? "bars" : item.form] * u,
+      h: Math.max(LINE, 20 * u),
+      tall: Math.max(LINE + 2, TALL[item.bars ? "bars" : item.form] * u),
     });
-  } else if (item.form === "small") Object.assign(item, { w: text(11) + 9 * u, h: 15 * u, tall: TALL.small * u });
+  } else if (item.form === "small") Object.assign(item, { w: text(11) + 9 * u, h: Math.max(LINE, 15 * u), tall: Math.max(LINE + 1, TALL.small * u) });
   else Object.assign(item, { w: (2 * ROUND[item.form] + 1) * u, h: Math.min(7, TALL[item.form]) * u, tall: TALL[item.form] * u });
 }

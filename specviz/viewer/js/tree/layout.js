@@ -1,8 +1,7 @@
 // Where every node of a step's tree goes: a tidy tree, left to right, judged nodes large, the rest as small as need be.
 //
-// Text shrinks below 11 px last of all. When room is short, nodes that were not verified lose size first (small boxes, then
-// dots), then the deepest of them hide behind counts, then the whole drawing shrinks until it fits. What is deep and narrow is
-// cut into bands. A step's accepted path runs straight, so the eye reads it as one line.
+// Text never shrinks below 11 px. When room is short, nodes that were not verified lose size first (small boxes, then dots), then
+// the deepest of them hide behind counts, then all but the text shrinks until it fits. What is deep and narrow is cut into bands. A step's accepted path runs straight, so the eye reads it as one line.
 import * as labels from "../kit/labels.js";
 import { FAILED, JUDGED } from "../run/parseStep.js";
 import * as bands from "./bands.js";
