@@ -226,17 +226,17 @@ def test_judging_again_changes_the_verdicts_and_says_that_it_is_approximate(show
     expect(box).to_contain_text("Approximate: the recording is judged again")
     slider = tab.page.get_by_label("another λ")
     expect(slider).to_have_value("4")
-    expect(box).to_contain_text(f"all steps {recorded} ({recorded})")
+    expect(box).to_contain_text(f"the whole run {recorded} (recorded: {recorded})")
 
     def kept() -> int:
-        return int(re.findall(r"all steps (\d+)", box.inner_text())[0])
+        return int(re.findall(r"the whole run (\d+)", box.inner_text())[0])
 
     slider.focus()
     tab.page.keyboard.press("Home")
-    expect(box).to_contain_text("λ = 1:")
+    expect(box).to_contain_text("λ = 1 this step")
     strict = kept()
     tab.page.keyboard.press("End")
-    expect(box).to_contain_text("λ = 10:")
+    expect(box).to_contain_text("λ = 10 this step")
     assert strict < recorded < kept()
 
 
