@@ -7,6 +7,7 @@ import sys
 from specviz.commands.console import colours, printable, say, table, tell
 from specviz.figures.explain import explain
 from specviz.figures.theme import number, percent
+from specviz.trace.metrics import parting
 from specviz.trace.schema import RELAXED, End, Run, Step, Trace
 
 _PLAIN = "\x1b[0m"
@@ -83,10 +84,10 @@ def _rows(trace: Trace) -> list[tuple[str, str]]:
 def _compared(trace: Trace) -> list[tuple[str, str]]:
     assert trace.end is not None and trace.end.baseline is not None
     metrics, divergence = trace.end.metrics, trace.end.baseline.first_divergence
+    parts = parting(trace) or f"after token {divergence.position}" if divergence else ""
     baseline_rate = f"{number(metrics['baseline_tokens_per_second'], 1)} tokens a second"
-    same = "the same text, token for token" if divergence is None else f"other text from token {divergence.position + 1} on"
-    gap = "" if divergence is None or divergence.gap is None else f", its two best logits {divergence.gap:.2g} apart there"
+    same = f"other text {parts}" if parts else "the same text, token for token"
     return [
-        ("baseline", f"{baseline_rate}, {same}{gap}"),
+        ("baseline", f"{baseline_rate}, {same}"),
         ("speed-up", f"{number(metrics['speedup'])}× measured, {number(metrics['predicted_speedup'])}× predicted"),
     ]

@@ -20,6 +20,7 @@ FEW_TOKENS = 1.3
 STANDS_OUT = 0.05
 """An overhead below this share of a step is not worth naming."""
 AGREE = 0.03
+"""A prediction this close to the measurement explains it."""
 DOING = {"draft": "Drafting", "verify": "Verifying", "judge": "Judging", "commit": "Committing", "host": "Host work"}
 
 
@@ -75,8 +76,9 @@ def explain(trace: Trace) -> list[Term]:
         return []
     baseline = trace.end.baseline if trace.end is not None else None
     costs = _costs(trace.steps, baseline)
-    measured = _measured(trace, baseline)
-    terms = [_verdict(trace, costs, measured), *_silence(trace)]
+    found = metrics.verdict(trace)
+    measured = found.speedup if found else None
+    terms = [_verdict(trace, costs, found), *_silence(trace)]
     if costs is not None:
         terms += [_tau(costs), *_plain_pass(costs), *(_cost(costs, phase) for phase in PHASES)]
     return terms + _outcome(trace, costs, measured, baseline)
@@ -94,29 +96,23 @@ def _costs(steps: tuple[Step, ...], baseline: Baseline | None) -> _Costs | None:
     return _Costs(length, means, per_token or None)
 
 
-def _measured(trace: Trace, baseline: Baseline | None) -> float | None:
-    if baseline is None or trace.end is None:
-        return None
-    return metrics.summarise(trace.steps, trace.end.reason, trace.end.prefill_ns, baseline)["speedup"]
-
-
 def _drafted(step: Step) -> bool:
     return len(step.nodes) > 1
 
 
-def _verdict(trace: Trace, costs: _Costs | None, measured: float | None) -> Term:
+def _verdict(trace: Trace, costs: _Costs | None, found: metrics.Verdict | None) -> Term:
     """The one sentence for whoever reads only one."""
     if not any(_drafted(step) for step in trace.steps):
-        return _nothing_drafted(trace, measured)
-    if measured is None:
+        return _nothing_drafted(trace, found.speedup if found else None)
+    if found is None:
         sentence = "How much faster this was is unknown: no autoregressive run was recorded beside it."
-    elif abs(measured - 1) < AGREE:
-        sentence = f"As fast as one token at a time ({measured:.2f}×)."
     else:
-        sentence = f"{measured:.2f}× {'faster than' if measured > 1 else 'the speed of'} one token at a time."
+        sentence = f"{found.sentence}."
     if costs is not None:
         sentence += " " + _bottleneck_sentence(costs)
-    return Term("verdict", "in one sentence", measured, "x", sentence, loud=measured is not None and measured < 1)
+    return Term(
+        "verdict", "in one sentence", found and found.speedup, "x", sentence, loud=found is not None and found.word == "slower"
+    )
 
 
 def _nothing_drafted(trace: Trace, measured: float | None) -> Term:
@@ -212,10 +208,9 @@ def _outcome(trace: Trace, costs: _Costs | None, measured: float | None, baselin
     terms.append(Term("measured", "measured speed-up", measured, "x", _gap(trace, predicted, measured)))
     divergence = baseline.first_divergence
     if divergence is not None:
-        near = "" if divergence.gap is None else f" (its two best logits were {divergence.gap:.2g} apart there)"
-        other = "draws other codes from code" if trace.run.modality == "image" else "writes other text from token"
-        sentence = f"The autoregressive run {other} {divergence.position + 1} on{near}."
-        terms.append(Term("divergence", "texts differ from token", divergence.position + 1, "", sentence))
+        other = "draws other codes" if trace.run.modality == "image" else "writes other text"
+        sentence = f"The autoregressive run {other} {metrics.parting(trace) or f'after token {divergence.position}'}."
+        terms.append(Term("divergence", "texts part after token", divergence.position, "", sentence))
     return terms
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from specviz.errors import BadTrace
@@ -39,13 +40,89 @@ FORMULAS: dict[str, str] = {
     "prefill is not in it.",
     "baseline_tokens_per_second": "Tokens of the target's own autoregressive run divided by its decode seconds, same "
     "process, tier and prompt; the prefill is not in it.",
-    "speedup": "The autoregressive run's decode time per token divided by this run's: the ratio of the two run times when "
-    "both wrote equally many tokens.",
+    "speedup": "The autoregressive run's decode time per token divided by this run's, whatever the lengths of their texts: "
+    "within 5 % of 1 the two count as equally fast.",
     "predicted_speedup": "tokens a step x t_AR / (t_draft + t_verify + t_judge + t_commit + t_host): t_AR is the baseline "
     "run's time per token, the others are means over the steps that were not cut.",
     "first_divergence": "The first output position where this run and the autoregressive run differ, and how far apart "
     "the two best logits of the autoregressive run were there; none when they are equal.",
 }
+
+
+LEVEL = 1.05
+"""Two times per token closer than this count as equal: two runs of one kind on one machine differ by as much."""
+DRAWN_RULES = ("ratio", "without_replacement", "traversal")
+"""Rules by which the output follows the target's distribution, not the tokens of one autoregressive run."""
+EQUAL_RULES = ("none", "greedy", "match")
+"""Rules that keep what the target itself chooses: the tokens are those of the autoregressive run, but for rounding."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a run and its autoregressive run come to: the one verdict that every view prints.
+
+    ``speedup`` is time per token over time per token, so the lengths of the two texts may differ. ``saved_ns`` is what this
+    run's ``tokens`` would have taken one at a time, less what they took: negative where time was lost.
+    """
+
+    speedup: float
+    saved_ns: int
+    tokens: int
+    baseline_tokens: int
+
+    @property
+    def word(self) -> str:
+        """ "faster", "slower", or "level" where the difference is not worth a word."""
+        return "level" if 1 / LEVEL < self.speedup < LEVEL else "faster" if self.speedup > 1 else "slower"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict without its final stop."""
+        if self.word == "level":
+            return f"About as fast as one token at a time ({self.speedup:.2f}×)"
+        how = "as fast as" if self.word == "faster" else "the speed of"
+        return f"{self.speedup:.2f}× {how} one token at a time"
+
+
+def verdict(trace: Trace) -> Verdict | None:
+    """The verdict on a run; None without a timed autoregressive run, or without a time or a token of its own."""
+    return _verdict(trace.steps, trace.end.baseline if trace.end is not None else None)
+
+
+def _verdict(steps: Sequence[Step], baseline: Baseline | None) -> Verdict | None:
+    spent = sum(step.time.total for step in steps)
+    tokens = sum(len(step.emitted) for step in steps)
+    if baseline is None or not baseline.total_ns or not spent or not tokens:
+        return None
+    alone = baseline.total_ns / len(baseline.token_ns)
+    return Verdict(alone * tokens / spent, round(alone * tokens) - spent, tokens, len(baseline.token_ns))
+
+
+def promise(trace: Trace) -> str:
+    """What a run promises of its output, by the rules that judged it: "equal", "distribution" or "relaxed".
+
+    A method that relaxes above temperature 0 alone keeps the target's own choice at 0, and says so by its rule.
+    """
+    rules = {step.rule for step in trace.steps}
+    judged = rules - {"none"}
+    if trace.run.exactness == "relaxed" and not (judged and rules.issubset(EQUAL_RULES)):
+        return "relaxed"
+    return "distribution" if rules.intersection(DRAWN_RULES) else "equal"
+
+
+def parting(trace: Trace) -> str:
+    """Where a run that promises the same tokens parts from its autoregressive run, and on what; else nothing.
+
+    Positions count from 0, so a run parts after as many tokens as its position says. At a temperature the logits say
+    nothing of how near the draw was, so the gap is told of greedy runs alone.
+    """
+    divergence = trace.end.baseline.first_divergence if trace.end is not None and trace.end.baseline is not None else None
+    if divergence is None or promise(trace) != "equal":
+        return ""
+    where = f"after token {divergence.position}"
+    if divergence.gap is None or trace.run.sampling.temperature:
+        return where
+    return f"{where}, where two logits {'tie' if not divergence.gap else f'are {divergence.gap:.3g} apart'}"
 
 
 def ratio(above: float, below: float) -> float | None:
@@ -141,16 +218,16 @@ def summarise(
         "tokens_per_second": ratio(emitted, spent["total"]),
     }
     if baseline is not None:
-        summary.update(_against(baseline, steps, summary["tokens_per_second"]))
+        summary.update(_against(baseline, steps))
     return summary
 
 
-def _against(baseline: Baseline, steps: Sequence[Step], tokens_per_second: float | None) -> dict[str, Any]:
-    baseline_rate = ratio(len(baseline.token_ns), baseline.total_ns / 1e9)
+def _against(baseline: Baseline, steps: Sequence[Step]) -> dict[str, Any]:
+    found = _verdict(steps, baseline)
     divergence = baseline.first_divergence
     return {
-        "baseline_tokens_per_second": baseline_rate,
-        "speedup": None if tokens_per_second is None or not baseline_rate else tokens_per_second / baseline_rate,
+        "baseline_tokens_per_second": ratio(len(baseline.token_ns), baseline.total_ns / 1e9),
+        "speedup": found and found.speedup,
         "predicted_speedup": predicted_speedup(steps, baseline),
         "first_divergence": None if divergence is None else {"position": divergence.position, "gap": divergence.gap},
     }

@@ -218,7 +218,7 @@ def facts(trace: Trace, at: int | None) -> dict[str, str]:
         "tokens": str(sum(len(step.emitted) for step in trace.steps)),
         "budget": str(trace.run.max_new_tokens),
         "tau": _number(metrics.tau(trace.steps)),
-        "speedup": _number(end.get("speedup")),
+        "speedup": _number(verdict.speedup if (verdict := metrics.verdict(trace)) else None),
         "predicted": _number(end.get("predicted_speedup")),
         "nodes": f"{_mean([step.verified for step in trace.steps]) or 0:.0f}",
         "fewest": str(min((step.verified for step in trace.steps if step.verified), default=0)),
@@ -268,16 +268,14 @@ def _same(trace: Trace) -> str:
     baseline = trace.end.baseline if trace.end else None
     if baseline is None:
         return "Plain decoding was not recorded beside this run."
-    parting = baseline.first_divergence
-    if parting is None:
+    if baseline.first_divergence is None:
         return "Token for token, this run wrote what plain decoding writes."
-    if trace.run.sampling.temperature:
+    promise = metrics.promise(trace)
+    if promise == "relaxed":
+        return "This run relaxes the rule, so it writes other tokens than plain decoding."
+    if promise == "distribution":
         return "This run draws its tokens, so plain decoding draws others, from the same probabilities."
-    why = "its two best tokens have the same score" if not parting.gap else f"its two best scores are {parting.gap:g} apart"
-    return (
-        f"This run wrote what plain decoding writes up to token {parting.position}. For the next one the target could not "
-        f"decide: {why}, and rounding tips the scales."
-    )
+    return f"This run and plain decoding part {metrics.parting(trace)}: there rounding decides which token is written."
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -66,7 +66,7 @@ class Archive:
 
     def feed(self, name: str) -> str:
         """What a stage is given to play it. Nothing for no name, so that a page without recordings still opens."""
-        return feed.recorded(name, self.text(name)) if name else ""
+        return feed.recorded(name, self.text(name), self.note(name)) if name else ""
 
 
 def title(trace: Trace) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from specviz import palette
 from specviz.palette import Theme
+from specviz.trace import metrics
 from specviz.trace.lengths import LengthCurves, measured
 from specviz.trace.replay import embedded
 from specviz.trace.schema import MAX_PRUNED
@@ -96,6 +97,9 @@ def _generated(lengths: Sequence[LengthCurves]) -> str:
         "LABELS": _compact(palette.LABELS),
         "LEGEND": _compact(palette.LEGEND),
         "MAX_PRUNED": str(MAX_PRUNED),
+        "LEVEL": str(metrics.LEVEL),
+        "DRAWN_RULES": _compact(metrics.DRAWN_RULES),
+        "EQUAL_RULES": _compact(metrics.EQUAL_RULES),
         "CSS": json.dumps(style(), ensure_ascii=False),
     }
     return "".join(f"export const {name} = {value};\n" for name, value in known.items())

@@ -107,7 +107,7 @@ class Stage(gr.HTML):
 class Race(gr.HTML):
     """Races the runs of ``stages``, selectors of components on the same page, against their autoregressive baselines.
 
-    It starts by itself when a recorded run comes up, waits to be asked after a live one, and is gone while one is running.
+    It plays once when a run comes up or a live one ends, then says the verdict; while one is running it is gone.
     Whether a visitor has closed it is kept in the browser under ``name``; ``opened`` is how it is at first. ``sentence``, our own
     markup, stands beside its controls and stays when it is closed.
     """

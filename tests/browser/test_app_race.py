@@ -14,7 +14,7 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import Browser, Locator, expect
 
-from specviz.trace import store
+from specviz.trace import metrics, store
 from specviz.trace.schema import Baseline, Divergence, Trace
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages import stage as stage_page
@@ -56,15 +56,18 @@ def lanes(visitor: AppPage) -> Locator:
 
 
 def test_the_page_opens_with_a_race_under_way_below_one_sentence(visitor: AppPage) -> None:
-    expect(race(visitor).locator("p")).to_contain_text("Speculative decoding: a drafter guesses a tree of tokens")
+    expect(race(visitor).locator("p").first).to_contain_text("Speculative decoding: a drafter guesses a tree of tokens")
     expect(lanes(visitor).locator(".sv-lane-name")).to_have_text(["Token recycling", "Autoregressive"])
     trace = sample_trace(16)
     assert trace.end is not None and trace.end.baseline is not None
     seconds = [sum(step.time.total for step in trace.steps) / 1e9, trace.end.baseline.total_ns / 1e9]
     expect(lanes(visitor).locator(".sv-lane-clock")).to_have_text([f"{one:.2f} s" for one in seconds])
-    expect(lanes(visitor).locator(".sv-lane-result")).to_contain_text(["1st · ", "2nd · "])
-    speedup = f"{seconds[1] / seconds[0]:.1f}×"
-    expect(lanes(visitor).first).to_contain_text(f"{speedup} sooner")
+    expect(lanes(visitor).locator(".sv-lane-result")).to_contain_text(["1st · ", "2nd"])
+    found = metrics.verdict(trace)
+    assert found is not None
+    speedup = f"{found.speedup:.2f}×"
+    expect(lanes(visitor).first).to_contain_text(f"{speedup} as fast")
+    expect(race(visitor).locator(".sv-race-verdict")).to_contain_text(f"{speedup} as fast as one at a time")
     texts = lanes(visitor).locator(".sv-lane-text").all_text_contents()
     written = trace.end.text.replace("\n\n", "\n").replace("\n", "⏎ ")
     assert texts[0] == texts[1] and texts[0].replace(" ", "") == written.replace(" ", "")
@@ -93,7 +96,21 @@ def test_at_any_moment_each_side_has_what_it_had_then(visitor: AppPage) -> None:
     controls.get_by_role("button", name="Go on").focus()
     visitor.page.keyboard.press("Space")
     expect(controls.get_by_role("button", name="Pause")).to_be_visible()
-    assert visitor.run("player.playing"), "the stage's own run goes on as it was"
+    assert not visitor.run("player.playing"), "one thing moves at a time"
+
+
+def test_the_stage_starts_once_the_race_is_over_and_says_what_to_watch(visitor: AppPage) -> None:
+    visitor.until(f"{RACE}.querySelectorAll('.sv-lane').length === 2")
+    assert not visitor.run("player.playing") and visitor.run("cursor") == 0
+    visitor.until(f"{RACE}.hasAttribute('data-told')")
+    visitor.until(f"{visitor.stage()}.player.playing")
+
+
+def test_whoever_moves_the_stage_meanwhile_is_left_alone(visitor: AppPage) -> None:
+    visitor.until(f"{RACE}.querySelectorAll('.sv-lane').length === 2")
+    visitor.run("go(3)")
+    visitor.until(f"{RACE}.hasAttribute('data-over')")
+    assert visitor.run("cursor") == 3 and not visitor.run("player.playing")
 
 
 def test_the_stage_keeps_its_place_while_the_race_is_on(visitor: AppPage) -> None:
@@ -109,7 +126,7 @@ def test_a_closed_race_stays_closed_and_its_sentence_stays(visitor: AppPage) -> 
     visitor.page.reload()
     visitor.until(f"{visitor.stage()}.cursor >= 0")
     expect(race(visitor).get_by_role("button", name="Show the race")).to_be_visible()
-    expect(race(visitor).locator("p")).to_be_visible()
+    expect(race(visitor).locator("p").first).to_be_visible()
     assert lanes(visitor).locator("visible=true").count() == 0
     race(visitor).get_by_role("button", name="Show the race").press("Enter")
     expect(lanes(visitor).first).to_contain_text("1st")
@@ -118,6 +135,7 @@ def test_a_closed_race_stays_closed_and_its_sentence_stays(visitor: AppPage) -> 
 def test_whoever_wants_less_motion_sees_how_it_ended(browser: Browser, url: str) -> None:
     with closing(AppPage(browser, url, reduced_motion="reduce")) as calm:
         expect(lanes(calm).locator(".sv-lane-result")).to_contain_text(["1st", "2nd"])
+        expect(race(calm).locator(".sv-race-verdict")).to_be_visible()
         expect(race(calm).get_by_role("button", name="Race", exact=True)).to_be_visible()
 
 
@@ -130,17 +148,15 @@ def test_on_a_phone_the_lanes_are_stacked_and_buttons_fit_a_finger(browser: Brow
         assert pause and pause["height"] >= 44 and pause["width"] >= 44
 
 
-def test_a_live_run_has_no_race_until_it_is_over_and_then_waits_to_be_asked(visitor: AppPage) -> None:
+def test_a_live_run_has_no_race_until_it_is_over_and_then_ends_on_its_verdict(visitor: AppPage) -> None:
     visitor.button("Run live").click()
     visitor.until(f"{visitor.stage()}.running")
     expect(race(visitor).locator(".sv-lane")).to_have_count(0)
     visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline")
     expect(lanes(visitor)).to_have_count(2)
-    expect(lanes(visitor).locator(".sv-lane-tally")).to_contain_text(["0 of ", "0 of "])
-    visitor.page.wait_for_timeout(300)
-    expect(lanes(visitor).locator(".sv-lane-clock")).to_have_text(["0.00 s", "0.00 s"])
-    race(visitor).get_by_role("button", name="Race", exact=True).click()
-    expect(lanes(visitor).first).to_contain_text("1st")
+    expect(race(visitor).locator(".sv-race-verdict")).to_contain_text("as one at a time")
+    expect(lanes(visitor).first.locator(".sv-lane-clock")).not_to_have_text("0.00 s")
+    expect(race(visitor).get_by_role("button", name="Race", exact=True)).to_be_visible()
 
 
 def test_compare_races_both_runs_and_both_baselines_once_it_is_asked(visitor: AppPage) -> None:

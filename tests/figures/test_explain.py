@@ -30,7 +30,7 @@ def test_slow_drafting_is_named_with_its_share_and_what_it_costs() -> None:
     found = trace(timed(draft=41, verify=50, judge=3, commit=3, host=3), plain_ms=40)
     verdict = terms(found)["verdict"]
     assert verdict.sentence == (
-        "1.20× faster than one token at a time. Beyond the one target pass that a step needs, drafting costs most: "
+        "1.20× as fast as one token at a time. Beyond the one target pass that a step needs, drafting costs most: "
         "41 % of each step. "
         "If it were free, the speed-up would be 2.03×."
     )
@@ -50,7 +50,7 @@ def test_slow_verifying_is_told_in_one_token_passes() -> None:
 def test_a_target_pass_that_costs_what_it_always_costs_is_not_a_loss() -> None:
     found = trace(timed(draft=0, verify=40), plain_ms=40)
     assert bottleneck(found) is None
-    assert terms(found)["verdict"].sentence.startswith("3.00× faster than one token at a time. No cost stands out")
+    assert terms(found)["verdict"].sentence.startswith("3.00× as fast as one token at a time. No cost stands out")
 
 
 def test_low_acceptance_is_the_limit_however_cheap_the_rest() -> None:
@@ -112,8 +112,8 @@ def test_a_cut_last_step_explains_the_gap_between_prediction_and_measurement() -
 
 def test_texts_that_differ_are_mentioned_with_place_and_gap() -> None:
     found = terms(trace(TREE, apart=Divergence(1, 0.03125)))
-    assert found["divergence"].value == 2
-    assert "from token 2 on (its two best logits were 0.031 apart there)" in found["divergence"].sentence
+    assert found["divergence"].value == 1
+    assert "after token 1, where two logits are 0.0312 apart" in found["divergence"].sentence
 
 
 def test_a_run_that_has_only_begun_is_no_error() -> None:

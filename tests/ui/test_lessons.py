@@ -277,8 +277,9 @@ def test_what_is_said_of_a_run_depends_on_how_its_text_differs() -> None:
         return lessons.facts(replace(of, end=replace(trace.end, baseline=baseline)), None)["same"]  # type: ignore[type-var]
 
     assert said(None).startswith("Token for token")
-    assert "same score" in said(Divergence(5, 0.0)) and "0.125 apart" in said(Divergence(5, 0.125))
-    warm = replace(trace, run=replace(trace.run, sampling=replace(trace.run.sampling, temperature=0.7)))
+    assert "two logits tie" in said(Divergence(5, 0.0)) and "0.125 apart" in said(Divergence(5, 0.125))
+    drawn = tuple(replace(step, rule="ratio") for step in trace.steps)
+    warm = replace(trace, run=replace(trace.run, sampling=replace(trace.run.sampling, temperature=0.7)), steps=drawn)
     assert "draws its tokens" in said(Divergence(5, 0.0), warm)
     assert lessons.facts(replace(greedy, end=None), None)["same"] == "Plain decoding was not recorded beside this run."
 

@@ -15,7 +15,7 @@ from tests.viewer.conftest import Evaluate
 
 MS = 1_000_000
 LANES = """
-const { lineUp, countAt, gain, places } = modules["run/raceLanes"];
+const { lineUp, countAt, result, places } = modules["run/raceLanes"];
 const read = (text) => { const one = feed(); one.accept(text); return one.trace; };
 const lanes = lineUp(given.texts.map(read));
 """
@@ -43,14 +43,18 @@ def test_a_run_gets_its_tokens_by_the_step_and_its_baseline_one_by_one(node: Eva
 @pytest.mark.parametrize(
     ("baseline", "said"),
     [
-        (timed(*[25] * 8), ["2.1× sooner", "2.1× as long"]),
-        (timed(*[6] * 8), ["2.0× as long", "2.0× sooner"]),
-        (timed(*[12] * 8), ["level", "level"]),
-        (timed(*[25] * 4), ["2.1× the tokens per second", ""]),
+        (timed(*[25] * 8), ["1st · 2.08× as fast", "2nd"]),
+        (timed(*[6] * 8), ["2nd · 0.50× the speed", "1st"]),
+        (timed(*[12] * 8), ["level · 1.00×", "level"]),
+        (timed(*[25] * 4), ["1st · 2.08× as fast", "2nd"]),
+        (timed(*[6] * 40), ["2nd · 0.50× the speed", "1st"]),
     ],
 )
-def test_the_winner_is_sooner_only_where_both_wrote_as_much(node: Evaluate, baseline: dict[str, Any], said: list[str]) -> None:
-    assert node(LANES + "return lanes.map(gain);", {"texts": [text(baseline)]}) == said
+def test_places_go_by_time_per_token_however_long_the_texts_are(
+    node: Evaluate, baseline: dict[str, Any], said: list[str]
+) -> None:
+    body = LANES + "const order = places(lanes); return lanes.map((lane, at) => result(lane, order[at]));"
+    assert node(body, {"texts": [text(baseline)]}) == said
 
 
 @pytest.mark.parametrize(
@@ -87,19 +91,29 @@ def test_without_a_timed_baseline_there_is_no_race(node: Evaluate, baseline: Any
     assert node(LANES + "return lanes.length;", {"texts": [text(baseline)]}) == 0
 
 
-def test_two_runs_race_with_both_their_baselines_and_places_go_by_time(node: Evaluate) -> None:
+def test_two_runs_race_with_both_their_baselines_and_places_go_by_speed_up(node: Evaluate) -> None:
     texts = [text(timed(*[25] * 8), title="Slow", steps=2), text(timed(*[26] * 4), title="Quick", steps=1)]
     found = node(LANES + "return [lanes.map((lane) => lane.name), places(lanes)];", {"texts": texts})
-    assert found == [["Slow", "Quick", "AR beside Slow", "AR beside Quick"], [2, 1, 4, 3]]
+    assert found == [["Slow", "Quick", "AR beside Slow", "AR beside Quick"], [1, 1, 3, 3]]
 
 
 def test_runs_without_a_baseline_race_each_other_from_the_first_token_that_no_prompt_delays(node: Evaluate) -> None:
     texts = [text(None, title="Ours"), text(None, title="Theirs", method="vllm_eagle3")]
-    body = LANES + "return [lanes.map(({ name, total }) => [name, total / 1e6]), lanes.map(gain), places(lanes)];"
+    body = (
+        LANES
+        + "return [lanes.map(({ name, total }) => [name, total / 1e6]), lanes.map((lane) => result(lane, null)), places(lanes)];"
+    )
     found = node(body, {"texts": texts})
-    assert found == [[["Ours", 96], ["Theirs", 48]], ["2.0× as long", "2.0× sooner"], [2, 1]]
+    assert found == [[["Ours", 96], ["Theirs", 48]], ["", "2.00× as fast"], [2, 1]]
     mixed = node(body, {"texts": [text(timed(*[25] * 8), title="Ours"), texts[1]]})
     assert [name for name, _ in mixed[0]] == ["Ours", "Theirs", "Autoregressive"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pace"), [(0.04, 0.05), (0.25, 0.05), (0.54, 0.1), (2.25, 1), (7.9, 1), (15.7, 5), (300, 10)]
+)
+def test_the_pace_follows_the_length_of_the_race(node: Evaluate, seconds: float, pace: float) -> None:
+    assert node('return modules["run/race"].comfortable(given);', seconds * 1e9) == pace
 
 
 def test_nobody_is_first_where_the_prompts_differ(node: Evaluate) -> None:

@@ -13,9 +13,9 @@ def control(mode: str, run: str, **more: object) -> str:
     return json.dumps({"kind": "stage", "mode": mode, "run": run, **more}, separators=(",", ":")) + "\n"
 
 
-def recorded(run: str, text: str) -> str:
-    """A whole trace file for the stage, which plays it from its first step."""
-    return control("recorded", run) + text
+def recorded(run: str, text: str, watch: str = "") -> str:
+    """A whole trace file for the stage, which plays it from its first step; ``watch`` says what to look at."""
+    return control("recorded", run, **({"watch": watch} if watch else {})) + text
 
 
 class Feed:

@@ -22,6 +22,9 @@ same.</p>
 CREDIT = """<p>Emoji in the examples, and what the picture models learned from: Twemoji, © Twitter, Inc. and other contributors,
 <a href="https://creativecommons.org/licenses/by/4.0/" rel="noreferrer">CC-BY 4.0</a>.</p>"""
 
+CREDIT = """<p>Emoji in the examples, and what the picture models learned from: Twemoji, © Twitter, Inc. and other contributors,
+<a href="https://creativecommons.org/licenses/by/4.0/" rel="noreferrer">CC-BY 4.0</a>.</p>"""
+
 PROGRAMS = """<h2>From a program</h2><pre><code>from gradio_client import Client
 client = Client("{here}")
 job = client.submit(method="prompt_lookup", prompt="Repeat: one two three", max_new_tokens=48, api_name="/run")

@@ -9,6 +9,7 @@ from specviz.figures.explain import Term, explain, step_cost_label
 from specviz.figures.speed_table import amount
 from specviz.figures.theme import duration, markup
 from specviz.methods.registry import Method, all_methods, chosen, families
+from specviz.trace import metrics
 from specviz.trace.schema import PHASES, End, Run, Trace
 
 EXACTNESS = {
@@ -18,7 +19,7 @@ EXACTNESS = {
     (False, False): "relaxed",
 }
 MEANING = {
-    "exact, token for token": "With the same seed it writes the very tokens of the autoregressive run.",
+    "exact, token for token": "With the same seed it writes the tokens of the autoregressive run, unless rounding breaks a tie.",
     "exact in distribution": "Its output follows the target's own distribution; the same seed may draw other tokens.",
     "relaxed": "Its output distribution differs from the target's own, within a stated bound.",
 }
@@ -91,17 +92,19 @@ def why(trace: Trace | None, timing: bool = False, more: str = "") -> str:
     terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
     if trace is None or not terms:
         return '<p class="sp-why-none">Why it was faster, or not, stands here when the run is over.</p>'
-    return f'<div class="sp-why">{_headline(terms, timing, more)}<dl>{"".join(_rows(terms, step_cost_label(trace)))}</dl></div>'
+    rows = "".join(_rows(terms, step_cost_label(trace)))
+    return f'<div class="sp-why">{_headline(trace, terms, timing, more)}<dl>{rows}</dl></div>'
 
 
-def _headline(terms: dict[str, Term], timing: bool, more: str) -> str:
-    measured = terms["measured"].value if "measured" in terms else None
+def _headline(trace: Trace, terms: dict[str, Term], timing: bool, more: str) -> str:
+    measured = metrics.verdict(trace)
     sentence = markup(terms["verdict"].sentence)
     if measured is None:
         why = "timing the autoregressive run …" if timing else "unknown: the autoregressive run was not timed"
         return f'<p title="{sentence}">Speed-up {more}</p><p>{why}</p>'
-    word = "faster" if measured >= 1 else "slower"
-    return f'<p title="{sentence}">Why {word} {more}</p><p><b>{measured:.2f}×</b> measured</p>'
+    word = {"level": "no faster"}.get(measured.word, measured.word)
+    formula = markup(metrics.FORMULAS["speedup"])
+    return f'<p title="{sentence}">Why {word} {more}</p><p title="{formula}"><b>{measured.speedup:.2f}×</b> measured</p>'
 
 
 def _rows(terms: dict[str, Term], cost_label: str) -> list[str]:
@@ -170,10 +173,10 @@ def needs(method: Method) -> str:
 
 def measured(run: Run, end: End | None, name: str) -> str:
     """What a recorded run shows of its method, with a link to it."""
-    metrics = end.metrics if end else {}
-    tau, speed = metrics.get("tau"), metrics.get("speedup")
+    numbers = end.metrics if end else {}
+    tau, speed = numbers.get("tau"), numbers.get("speedup")
     parts = [f"τ {tau:.2f}"] if tau else []
-    slower = " (slower than one token at a time)" if speed and speed < 1 else ""
+    slower = " (slower than one token at a time)" if speed and speed <= 1 / metrics.LEVEL else ""
     parts += [f"{speed:.2f}×{slower}"] if speed and run.method != BASELINE else []
     where = f"{run.target}, {run.machine or run.device}"
     sentence = f"{', '.join(parts)} in its recorded run ({where})" if parts else f"recorded ({where})"

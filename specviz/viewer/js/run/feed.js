@@ -31,6 +31,7 @@ export class Feed {
       problems: [],
       notice: null,
       baseline: "",
+      watch: "",
       coming: null,
       seen: new Set(),
     };
@@ -181,6 +182,7 @@ export class Feed {
     if (line.mode === "live" || line.mode === "recorded") this.trace.mode = line.mode;
     if (line.message || line.error) this.trace.notice = line;
     if (typeof line.baseline === "string") this.trace.baseline = line.baseline;
+    if (typeof line.watch === "string") this.trace.watch = line.watch;
   }
 
   problem(what) {

@@ -1,6 +1,7 @@
 // The strokes of the run overview: stacks of tokens, the phases of each step, the autoregressive baseline, and what was saved.
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
+import { gain as gained } from "./verdict.js";
 
 const COLOUR = {
   accepted: "accepted",
@@ -106,32 +107,36 @@ export function ends(pen, view) {
     const later = stage.trace.baseline || `not recorded${how}`;
     const label = stage.running ? "measured after the run, if asked for" : later;
     text(pen, view, label, at.left + 6, at.plain + at.lane / 2);
-  } else difference(pen, view);
+  } else if (view.verdict) difference(pen, view);
 }
 
 /** Whether a time is among those that the lanes show. */
 const seen = (at, ns) => ns >= at.from && ns <= at.to;
 
-/** The time saved or lost in words, where it would stand between the ends of the lanes, and whether it fits there. */
+/**
+ * The verdict in words, where it would stand between the ends of the lanes, and whether it fits there: the gap between the ends
+ * is what was saved or lost only where both wrote as much, and a difference worth a word.
+ */
 export function gain(view) {
-  const { at, stage, plain: alone } = view;
-  if (!alone || stage.last < 0) return null;
-  const mine = view.x(stage.total),
-    other = view.x(alone.total);
-  const slower = mine > other;
-  const ratio = alone.total / Math.max(1, stage.total);
-  const label = `${format.time(Math.abs(alone.total - stage.total))} ${slower ? "lost" : "saved"} · ${ratio.toFixed(2)}×`;
-  const start = (slower ? other : mine) + 62 * stage.u,
+  const { at, stage, plain: alone, verdict } = view;
+  if (!verdict || stage.last < 0) return null;
+  const { alike, word } = verdict;
+  const other = view.x(alone.total);
+  const slower = word === "slower";
+  const label = gained(verdict) + (alike ? "" : " per token");
+  const start = (slower ? other : view.x(stage.total)) + 62 * stage.u,
     end = slower ? at.width : other;
-  return { label, slower, start, end, other, fits: view.zoom.factor === 1 && end - start > label.length * 6.9 * stage.u + (slower ? 0 : 20) };
+  const room = end - start > label.length * 6.9 * stage.u + (slower ? 0 : 20);
+  const drawn = alike && word !== "level" && view.zoom.factor === 1;
+  return { label, word, slower, start, end, other, drawn, fits: drawn && room };
 }
 
 /** Between the ends of the lanes: the time saved, or the time lost. What does not fit stands in the card's head. */
 function difference(pen, view) {
   const { at, stage } = view;
-  const { label, slower, start, end, other, fits } = gain(view);
+  const { label, slower, start, end, other, drawn, fits } = gain(view);
   if (seen(at, view.plain.total)) text(pen, view, format.time(view.plain.total), other + 6, at.plain + at.lane / 2);
-  if (view.zoom.factor > 1) return;
+  if (!drawn) return;
   const bold = true;
   if (slower && fits) text(pen, view, label, start, at.plain + at.lane / 2, { colour: "rejected", bold });
   if (slower) return;

@@ -6,7 +6,10 @@ import * as labels from "../kit/labels.js";
 import * as lanes from "./lanes.js";
 import { palette } from "./lanes.js";
 import { PHASES } from "./parseStep.js";
+import * as verdict from "./verdict.js";
 import { Zoom } from "./zoom.js";
+
+const VERDICT = "The baseline's time per token ÷ this run's; what was saved is over the tokens of this run";
 
 export class Overview {
   constructor(stage) {
@@ -75,8 +78,10 @@ export class Overview {
       ? ` · at ${format.time(stage.clock)}: ${format.count(emitted, "token")}${alone === null ? "" : `, baseline ${alone}`}`
       : "";
     const difference = lanes.gain(this);
-    const gained = difference && !difference.fits ? [" · ", dom.h("b", { class: difference.slower ? "sv-lost" : "sv-saved" }, difference.label)] : [];
-    this.title.replaceChildren(dom.h("b", {}, "Run"), ...gained, rate + now + captured(trace.end));
+    const look = { faster: "sv-saved", slower: "sv-lost" };
+    const gained = difference && !difference.fits ? [" · ", dom.h("b", { class: look[difference.word] || "", title: VERDICT }, difference.label)] : [];
+    const parts = this.parting ? ` · texts part ${this.parting}` : "";
+    this.title.replaceChildren(dom.h("b", {}, "Run"), ...gained, rate + parts + now + captured(trace.end));
     const shown = this.zoom.on ? `, steps ${this.stepAt(this.at.from) + 1} to ${this.stepAt(this.at.to) + 1} in the lanes` : "";
     const gain = this.plain ? ` Autoregressive baseline: ${format.time(this.plain.total)}.` : "";
     this.base.setAttribute(
@@ -94,7 +99,11 @@ export class Overview {
     const left = (phone ? 80 : 84) * stage.u,
       right = (phone ? 56 : 66) * stage.u;
     const baseline = stage.trace.end && stage.trace.end.baseline;
-    if (this.of !== baseline) this.plain = Overview.baselineTimes(baseline);
+    if (this.of !== baseline) {
+      this.plain = verdict.baselineTimes(baseline);
+      this.verdict = verdict.of(stage.trace);
+      [this.parting] = verdict.parting(stage.trace).split(","); // the reason has its place in the badge
+    }
     this.of = baseline;
     const longest = Math.max(1, stage.total, this.plain ? this.plain.total : 0);
     const whole = stage.running ? 2 ** Math.ceil(Math.log2(longest * 1.05)) : Math.max(longest, stage.span);
@@ -112,14 +121,6 @@ export class Overview {
   line(width, height) {
     const span = Math.max(1, this.stage.total);
     return { width, height, left: 3, plot: width - 6, from: 0, to: span, span, lane: height - 8, run: 4, plain: 2, floor: 0, top: 4, map: height, thin: true };
-  }
-
-  /** When the autoregressive baseline had each of its tokens, or null where it was not measured. */
-  static baselineTimes(baseline) {
-    const times = baseline ? coerce.list(baseline.token_ns).map((ns) => Math.max(0, coerce.number(ns) || 0)) : [];
-    let sum = 0;
-    const ends = times.map((ns) => (sum += ns));
-    return times.length ? { times, ends, total: sum } : null;
   }
 
   x(ns) {

@@ -56,6 +56,21 @@ export class Player {
     stage.touch("ui");
   }
 
+  /** Stand at the beginning until `begin`, where the run has just opened and nobody has moved it yet. */
+  hold() {
+    const { stage } = this;
+    if (!this.playing || stage.cursor || stage.picked || stage.slow) return false;
+    this.stop();
+    if (this.moves) stage.at(0, 0);
+    stage.touch("ui");
+    return true;
+  }
+
+  /** Play a run that was held, unless the reader has moved meanwhile. */
+  begin() {
+    if (!this.stage.cursor && !this.stage.picked) this.play();
+  }
+
   /** Play the step on show from its beginning, and no further. */
   once() {
     this.stop();

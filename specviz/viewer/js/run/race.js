@@ -1,116 +1,31 @@
 // A race: runs and their autoregressive baselines typing side by side, each at the pace that was recorded.
-import * as codes from "../kit/codes.js";
-import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
-import { countAt, gain, lineUp, places } from "./raceLanes.js";
+import { Lane, seconds } from "./raceLane.js";
+import { lineUp, places, result } from "./raceLanes.js";
+import * as verdict from "./verdict.js";
 
-const SPEEDS = [0.1, 0.25, 0.5, 1, 2];
-const MOST_BURSTS = 400; // spans of one lane's text, of which only the last lines are in sight
-const ORDER = ["", "1st", "2nd", "3rd", "4th"];
-const seconds = (ns) => `${(ns / 1e9).toFixed(2)} s`;
+const SPEEDS = [0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10];
+const named = (speed) => (speed === 1 ? "real time" : speed < 1 ? `slowed ${1 / speed}×` : `sped up ${speed}×`);
 
-/** One contestant: its name, its clock, its count, and its text or its picture so far. */
-class Lane {
-  constructor(lane, place) {
-    Object.assign(this, { lane, place, shown: 0 });
-    this.result = dom.h("span", { class: "sv-lane-result", title: `Beside ${lane.rival.name}` });
-    this.tally = dom.h("span", { class: "sv-lane-tally" });
-    this.clock = dom.h("b", { class: "sv-lane-clock", title: "Decoding time as it was recorded, without reading the prompt" });
-    this.bar = dom.h("i");
-    this.body = lane.grid ? this.canvas() : dom.h("div", { class: "sv-lane-text" });
-    const name = dom.h("b", { class: "sv-lane-name", title: lane.name }, lane.name);
-    const head = dom.h("div", { class: "sv-lane-head" }, name, this.result, dom.h("span", { class: "sv-lane-time" }, this.tally, this.clock));
-    const bar = dom.h("div", { class: "sv-lane-bar" }, this.bar);
-    const missing = lane.grid && lane.known < lane.count ? dom.h("em", { class: "sv-unknown" }, "Its own picture was not recorded.") : null;
-    this.element = dom.h("div", { class: `sv-lane sv-lane-${lane.kind}${lane.grid ? " sv-lane-pictured" : ""}` }, this.body, head, bar, missing);
-  }
-
-  canvas() {
-    const { grid, picture } = this.lane;
-    if (picture) {
-      this.picture = new Image();
-      this.picture.addEventListener("load", () => this.paint());
-      this.picture.src = `data:image/png;base64,${coerce.text(picture)}`;
-    }
-    return dom.h("canvas", { class: "sv-lane-picture", width: grid[1] * 4, height: grid[0] * 4, "aria-hidden": "true" });
-  }
-
-  draw(clock, over) {
-    const { lane } = this;
-    const count = countAt(lane, clock);
-    const done = clock >= lane.total;
-    if (count !== this.shown || !this.drawn) this.write(count);
-    dom.say(this.clock, seconds(Math.min(clock, lane.total)));
-    dom.say(this.tally, `${count} of ${format.count(lane.count, lane.grid ? "code" : "token")}`);
-    const order = done && this.place ? ORDER[this.place] || `${this.place}th` : "";
-    dom.say(this.result, [order, over ? gain(lane) : ""].filter(Boolean).join(" · "));
-    this.element.classList.toggle("sv-lane-won", done && this.place === 1);
-    this.bar.style.transform = `scaleX(${lane.count ? count / lane.count : 0})`;
-    this.drawn = true;
-  }
-
-  /** Bring text or picture to `count` tokens; only what is new is added. */
-  write(count) {
-    const { lane } = this;
-    if (count < this.shown || !this.drawn) {
-      this.shown = 0;
-      if (!lane.grid) this.body.replaceChildren();
-    }
-    const before = this.shown;
-    this.shown = count;
-    if (lane.grid) this.paint(before);
-    else this.type(before, count);
-  }
-
-  type(before, count) {
-    const { known, tokens, common } = this.lane;
-    const { body } = this;
-    const words = (from, to) => tokens.slice(from, to).map(({ text }) => format.plain(text).replace(/\n+/g, "⏎ ")).join("");
-    const upto = Math.min(count, known),
-      parting = Math.min(Math.max(before, common ?? upto), upto);
-    for (const span of body.querySelectorAll(".sv-burst")) span.classList.remove("sv-burst");
-    if (before < parting) body.append(dom.h("span", { class: "sv-burst" }, words(before, parting)));
-    if (parting < upto) body.append(dom.h("span", { class: "sv-burst sv-parted", title: "Here it wrote other words than the run" }, words(parting, upto)));
-    if (count > known && before <= known) {
-      body.append(dom.h("em", { class: "sv-unknown" }, known ? " … other words from here on, not recorded" : "its own words were not recorded"));
-    }
-    while (body.childNodes.length > MOST_BURSTS) body.firstChild.remove();
-    body.scrollTop = body.scrollHeight;
-  }
-
-  /** Cells from number `from`: of the finished picture where it is known, else a plain ground that says how many and no more. */
-  paint(from = 0) {
-    const { grid, known, tokens, trace } = this.lane;
-    const { body, picture, shown } = this;
-    const whole = picture && picture.complete && picture.naturalWidth;
-    const side = Math.max(1, Math.round(whole ? picture.naturalWidth / grid[1] : 4));
-    const width = side * grid[1];
-    if (body.width !== width) Object.assign(body, { width, height: side * grid[0] });
-    const pen = body.getContext("2d");
-    if (!from) pen.clearRect(0, 0, body.width, body.height);
-    const plain = getComputedStyle(body).color;
-    for (let at = from; at < shown; at += 1) {
-      const [row, column] = (tokens[at] && tokens[at].cell) || [Math.floor(at / grid[1]), at % grid[1]];
-      const box = [column * side, row * side, side, side];
-      if (whole && at < known) pen.drawImage(picture, ...box, ...box);
-      else {
-        pen.fillStyle = (at < known && tokens[at] && codes.colour(codes.of(trace.run), tokens[at].token)) || plain;
-        pen.fillRect(box[0], box[1], side - Number(at >= known), side - Number(at >= known));
-      }
-    }
-  }
+/** The pace at which a race can be watched: as it was where that takes 1.5 to 8 s, else the one that takes nearest to 4 s. */
+export function comfortable(ns) {
+  const wait = (speed) => Math.max(1e-3, ns / 1e9) / speed;
+  const off = (speed) => Math.abs(Math.log(wait(speed) / 4));
+  return wait(1) >= 1.5 && wait(1) <= 8 ? 1 : SPEEDS.reduce((best, speed) => (off(speed) < off(best) ? speed : best));
 }
 
 export class Race {
   /** `host` names the components of its stages in data-stages, and under data-name what is remembered of it. */
   constructor(host) {
-    Object.assign(this, { host, lanes: [], clock: 0, playing: false, waits: false, frame: 0, before: 0, speed: 1, key: [] });
+    Object.assign(this, { host, lanes: [], clock: 0, playing: false, waits: false, frame: 0, before: 0, speed: 1, key: [], held: [] });
     this.buttons();
     this.box = dom.h("div", { class: "sv-lanes" });
+    this.verdict = dom.h("p", { class: "sv-race-verdict", hidden: true });
+    this.watch = dom.h("p", { class: "sv-race-watch", hidden: true });
     this.heard = dom.h("div", { class: "sv-live-region", role: "status" });
     host.classList.add("specviz", "sv-race");
-    host.append(this.controls, this.box, this.heard);
+    host.append(this.verdict, this.controls, this.box, this.watch, this.heard);
     this.open = this.remembered();
     this.listen = (event) => this.hear(event);
     document.addEventListener("specviz:run", this.listen);
@@ -123,9 +38,8 @@ export class Race {
   buttons() {
     this.play = dom.button("", "", () => this.toggle(), { class: "sv-race-play" });
     this.again = dom.button(dom.icon("first"), "Back to the start", () => this.restart(), { "aria-label": "Back to the start" });
-    const title = "Pace of the race: 1× is the time it really took";
-    this.pace = dom.h("select", { "aria-label": "Pace of the race", title }, SPEEDS.map((speed) => dom.h("option", { value: speed }, `${speed}×`)));
-    this.pace.value = "1";
+    const title = "Pace of the race, beside the time that it really took";
+    this.pace = dom.h("select", { "aria-label": "Pace of the race", title }, SPEEDS.map((speed) => dom.h("option", { value: speed }, named(speed))));
     this.pace.addEventListener("change", () => (this.speed = Number(this.pace.value)));
     this.fold = dom.button("", "", () => this.unfold(!this.open), { class: "sv-race-fold" });
     this.tools = dom.h("span", { class: "sv-race-tools" }, this.play, this.again, this.pace);
@@ -159,28 +73,58 @@ export class Race {
     const key = running ? [] : stages.flatMap(({ trace }) => [trace.steps, trace.end]);
     if (key.length === this.key.length && key.every((part, place) => part === this.key[place])) return;
     this.stop();
+    this.held = [];
     const lanes = running ? [] : lineUp(stages.map((stage) => stage.trace));
     const order = places(lanes);
     Object.assign(this, { key, clock: 0, lanes: lanes.map((lane, place) => new Lane(lane, order[place])) });
     this.box.replaceChildren(...this.lanes.map(({ element }) => element));
+    this.speed = comfortable(this.total);
+    this.pace.value = String(this.speed);
+    this.tell(stages);
     if (this.calm) this.clock = this.total;
-    // What somebody has just watched live waits to be asked for.
-    else if (this.open) this.start(stages.every((stage) => stage.trace.mode === "recorded"));
+    else if (this.open && lanes.length) this.start(stages);
     this.draw();
   }
 
-  /** Begin once the race is in sight. */
-  start(wanted) {
-    this.waits = wanted && this.lanes.length > 0 && !this.seen;
-    if (wanted && this.seen) this.run();
+  /** Begin once the race is in sight. One thing moves at a time: stages that have just opened stand still until it is over. */
+  start(stages) {
+    this.held = stages.filter((stage) => stage.player.hold());
+    if (this.seen) this.run();
+    else this.waits = true;
+  }
+
+  /** Let the stages go on that waited for the race. */
+  release() {
+    for (const stage of this.held) stage.player.begin();
+    this.held = [];
+  }
+
+  /** What the race of one run against its baseline comes to, and what to watch on its stage: told when it is over. */
+  tell([stage]) {
+    const found = this.lanes.length === 2 && this.lanes[1].lane.kind === "baseline" ? verdict.of(stage.trace) : null;
+    this.told = found !== null;
+    const watch = this.told ? stage.trace.watch : "";
+    dom.say(this.watch, watch && `Watch: ${watch}`);
+    this.watch.title = watch;
+    this.live = this.told && stage.live;
+    if (!found) return;
+    const [number, ...how] = verdict.pace(found.speedup).split(" ");
+    const saved = `${format.time(Math.abs(found.saved))} ${found.saved < 0 ? "lost" : "saved"} over ${format.count(found.tokens, stage.trace.run.grid ? "code" : "token")}`;
+    const rest = [found.word === "level" ? "" : saved, verdict.texts(stage.trace)].filter(Boolean).join(" · ");
+    this.verdict.replaceChildren(dom.h("b", {}, number), dom.h("strong", {}, ` ${how.join(" ")} as one at a time`.replace("speed as", "speed of")), rest && ` · ${rest}`);
+    this.verdict.className = `sv-race-verdict sv-race-${found.word}`;
+    this.verdict.title = "Time per token of the autoregressive run ÷ that of this run; what was saved is over the tokens of this run";
   }
 
   see(seen) {
     this.seen = seen;
     if (seen && this.waits) this.run();
-    else if (!seen && this.playing) {
-      this.stop();
-      this.waits = true;
+    else if (!seen) {
+      if (this.playing) {
+        this.stop();
+        this.waits = true;
+      }
+      this.release();
     }
     this.draw();
   }
@@ -208,6 +152,7 @@ export class Race {
       // A private window keeps nothing.
     }
     this.stop();
+    this.release();
     this.clock = this.calm ? this.total : 0;
     if (open && !this.calm) this.run();
     this.draw();
@@ -249,14 +194,18 @@ export class Race {
     if (this.done) {
       this.stop();
       this.announce();
-      this.leaving = setTimeout(() => this.host.setAttribute("data-over", ""), 2500);
+      this.leaving = setTimeout(() => {
+        this.host.setAttribute("data-over", "");
+        this.release();
+        this.draw();
+      }, 2500);
     } else this.frame = requestAnimationFrame((next) => this.tick(next));
     this.draw();
   }
 
   announce() {
     const results = this.lanes.map(({ lane }) => `${lane.name}: ${seconds(lane.total)}, ${format.count(lane.count, lane.grid ? "code" : "token")}`);
-    dom.say(this.heard, `${results.join("; ")}. ${gain(this.lanes[0].lane)}`);
+    dom.say(this.heard, `${results.join("; ")}. ${this.told ? this.verdict.textContent : result(this.lanes[0].lane, this.lanes[0].place)}`);
   }
 
   draw() {
@@ -264,6 +213,10 @@ export class Race {
     this.host.toggleAttribute("data-race", lanes.length > 0 && open);
     this.controls.hidden = !lanes.length;
     this.tools.hidden = this.box.hidden = !open || !lanes.length;
+    // Of a run that somebody has just watched live the verdict stands even where its race was closed.
+    this.verdict.hidden = !this.told || !(open ? done : this.live);
+    this.watch.hidden = !open || !done || !this.watch.textContent || playing;
+    this.host.toggleAttribute("data-told", !this.verdict.hidden);
     this.label(this.fold, open ? "✕" : "▾ Race", open ? "Hide the race" : "Show the race");
     this.fold.setAttribute("aria-expanded", String(open));
     const word = playing ? "Pause" : done || !clock ? "Race" : "Go on";

@@ -2,14 +2,12 @@
 import * as coerce from "../kit/coerce.js";
 import * as format from "../kit/format.js";
 import { findNode } from "./parseStep.js";
-import { Overview } from "./overview.js";
-
-const LEVEL = 1.05; // closer than this, two times are called the same
+import { baselineTimes, pace, word } from "./verdict.js";
 
 /** The run's lane, and its baseline's where one was timed. */
 function lanesOf(trace) {
   const { end, run, steps } = trace;
-  const plain = Overview.baselineTimes(end && end.baseline);
+  const plain = baselineTimes(end && end.baseline);
   if (!steps.length || !run) return [];
   const tokens = steps.flatMap(tokensOf);
   const ends = trace.ends.map((at) => at - (readsPrompt(run) ? trace.ends[0] : 0));
@@ -58,14 +56,19 @@ export function countAt(lane, clock) {
   return low ? lane.bursts[low - 1].upto : 0;
 }
 
-/** What a finished lane has gained on its rival: by time where both wrote as many tokens, else by tokens a second. */
-export function gain(lane) {
-  const { rival } = lane;
-  const alike = lane.count === rival.count;
-  const ratio = (rival.total * lane.count) / Math.max(1, lane.total * rival.count);
-  if (ratio < LEVEL && ratio > 1 / LEVEL) return "level";
-  if (ratio < 1) return alike ? `${(1 / ratio).toFixed(1)}× as long` : "";
-  return `${ratio.toFixed(1)}× ${alike ? "sooner" : "the tokens per second"}`;
+const ORDER = ["", "1st", "2nd", "3rd", "4th"];
+const perToken = (lane) => lane.total / Math.max(1, lane.count);
+
+/** The ratio of the rival's time per token to the lane's own: against its baseline the run's speed-up. */
+export const ratio = (lane) => perToken(lane.rival) / Math.max(1e-9, perToken(lane));
+
+/** What a finished lane comes to: its place and, of a run, the one number that is its verdict. */
+export function result(lane, place) {
+  const said = word(ratio(lane));
+  const against = lane.rival.kind === "baseline";
+  if (said === "level") return lane.kind === "run" && against ? `level · ${ratio(lane).toFixed(2)}×` : "level";
+  const leads = lane.kind === "run" && (against || said === "faster");
+  return [place ? ORDER[place] || `${place}th` : "", leads ? pace(ratio(lane)) : ""].filter(Boolean).join(" · ");
 }
 
 /** Lanes of several runs: the runs first. Where there are several baselines each says whose it is. A run without one races against
@@ -80,8 +83,14 @@ export function lineUp(traces) {
   return [...pairs.map(([mine]) => mine), ...baselines.map(([, other]) => other)];
 }
 
-/** Places at the finish, from 1; nobody has one while prompts differ, since those runs had different things to write. */
+/**
+ * Places at the finish, from 1, by time per token, and by speed-up where every run has a baseline of its own: what is level
+ * shares a place. Nobody has one while prompts differ, since those runs had different things to write.
+ */
 export function places(lanes) {
   const one = new Set(lanes.map(({ trace }) => trace.run.prompt)).size === 1;
-  return lanes.map((lane) => (one ? 1 + lanes.filter(({ total }) => total < lane.total).length : null));
+  const apart = lanes.every(({ kind, rival }) => kind === "baseline" || rival.kind === "baseline");
+  const values = lanes.map((lane) => (!apart ? perToken(lane) : lane.kind === "baseline" ? 1 : 1 / ratio(lane)));
+  const better = (mine, other) => other < mine && word(mine / Math.max(1e-9, other)) === "faster";
+  return values.map((mine) => (one ? 1 + values.filter((other) => better(mine, other)).length : null));
 }

@@ -2,7 +2,7 @@
 import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as format from "../kit/format.js";
-import * as rules from "../tree/rules.js";
+import * as verdict from "../run/verdict.js";
 
 export class Header {
   constructor(stage) {
@@ -19,8 +19,8 @@ export class Header {
   update(changed) {
     if (changed.has("run") || changed.has("data")) {
       const { run, mode, end, problems, notice, steps } = this.stage.trace;
-      this.inDistribution = steps.some((step) => rules.EXACT.has(step.rule));
-      const key = [run, mode, end, problems.length, notice, steps.length > 0, this.inDistribution];
+      this.promise = run ? verdict.promise(this.stage.trace) : "";
+      const key = [run, mode, end, problems.length, notice, steps.length > 0, this.promise];
       if (this.key && key.every((part, place) => part === this.key[place])) return;
       this.key = key;
       this.draw();
@@ -43,18 +43,7 @@ export class Header {
 
   badgeList(trace, run) {
     const badge = (text, kind, title) => dom.h("span", { class: `sv-badge ${kind}`, title }, text);
-    const exact =
-      run.exactness === "relaxed"
-        ? badge(
-            run.bound ? `relaxed · ${format.short(run.bound, 40)}` : "relaxed",
-            "sv-relaxed",
-            "The output distribution differs from the target's own by no more than the stated bound",
-          )
-        : badge(
-            this.inDistribution ? "exact in distribution" : "exact",
-            "sv-exact",
-            "The output follows the target's own distribution",
-          );
+    const [words, kind, title] = this.exactness(trace, run);
     return [
       badge(
         trace.mode === "live" ? "live" : "recorded",
@@ -68,8 +57,24 @@ export class Header {
         "",
         "target · number format · device · tier",
       ),
-      exact,
+      badge(words, kind, title),
     ];
+  }
+
+  /** How exact the run is and was: text, class and title of its badge. */
+  exactness(trace, run) {
+    if (this.promise === "relaxed") {
+      // The first clause of the bound, whole: cut in the middle it says nothing.
+      const [clause] = coerce.text(run.bound).split(/[,:;.]\s/, 1);
+      return [clause ? `relaxed · ${clause}` : "relaxed", "sv-relaxed", coerce.text(run.bound) || "The output distribution differs from the target's own"];
+    }
+    if (this.promise === "distribution") return ["exact in distribution", "sv-exact", "The output follows the target's own distribution"];
+    const parts = verdict.parting(trace);
+    const why = `in ${run.dtype || "few digits"} a pass over many tokens rounds otherwise than one over a single token`;
+    if (parts) return [`exact in ${verdict.finer(run.dtype)} · parts ${parts}`, "sv-exact", `The rule keeps the target's own choice alone, but ${why}: the text parts from plain decoding's ${parts}`];
+    const bound = run.exactness === "relaxed" ? ` ${coerce.text(run.bound)}` : "";
+    const beside = trace.end && trace.end.baseline ? "Token for token what plain decoding wrote beside it." : "Every token is the target's own choice.";
+    return ["exact", "sv-exact", beside + bound];
   }
 
   static messages(trace) {

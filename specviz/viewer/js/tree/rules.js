@@ -1,12 +1,10 @@
 // The accept rules by name: title, formula and reason; and the sentences for what no rule judges: root, bonus, skipped.
+import { DRAWN_RULES } from "../generated.js";
 import * as coerce from "../kit/coerce.js";
 import * as format from "../kit/format.js";
 import { count, quote } from "../kit/format.js";
 import { FAILED, sentChildren } from "../run/parseStep.js";
 import { REASONS, failed, winner } from "./reasons.js";
-
-/** Rules by which the output follows the target's distribution, not the tokens of one autoregressive run. */
-export const EXACT = new Set(["ratio", "without_replacement", "traversal"]);
 
 const card = (name, title, words, formula) => [name, { title, words, formula, why: REASONS[name] }];
 export const ALL = Object.fromEntries([
@@ -81,7 +79,7 @@ function bonus(step) {
   const tried = failed(step, step.end.children);
   if (step.bonus.source === "residual") {
     const all = tried === 1 ? "The guess" : `All ${tried} guesses`;
-    const guarantee = EXACT.has(step.rule) ? ", so the output keeps the target's own distribution" : "";
+    const guarantee = DRAWN_RULES.includes(step.rule) ? ", so the output keeps the target's own distribution" : "";
     const left = "what is left of the target's distribution once the drafter's share is taken out";
     return `${all} after ${where} failed. ${token} is drawn from ${left}${guarantee}.`;
   }

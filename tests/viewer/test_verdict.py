@@ -1,0 +1,146 @@
+"""One verdict on a run wherever it is printed: on all recordings, and on runs whose lengths and promises differ."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from specviz.figures.explain import explain
+from specviz.trace import metrics, store
+from specviz.trace.schema import Baseline, Divergence, Trace
+from specviz.ui import lessons
+from specviz.ui.widgets import panels
+from tests.support.traces.samples import lines, sample_trace
+from tests.viewer.conftest import Evaluate
+
+TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
+SAID = """
+const verdict = modules["run/verdict"], lanes = modules["run/raceLanes"], { gain } = modules["run/lanes"];
+const { Header } = modules["stage/header"];
+return given.map((text) => {
+  const one = feed();
+  one.accept(text);
+  const { trace } = one;
+  const found = verdict.of(trace);
+  const promise = verdict.promise(trace);
+  const [badge] = Header.prototype.exactness.call({ promise }, trace, trace.run);
+  const race = lanes.lineUp([trace]);
+  const places = lanes.places(race);
+  const plain = verdict.baselineTimes(trace.end && trace.end.baseline);
+  const stage = { u: 1, last: 1, total: trace.ends.at(-1) };
+  const view = { at: { width: 900 }, stage, plain, verdict: found, zoom: { factor: 1 }, x: (ns) => ns / 1e7 };
+  const card = gain(view);
+  return { found, promise, parting: verdict.parting(trace), texts: verdict.texts(trace), badge, card,
+    results: race.map((lane, at) => lanes.result(lane, places[at])), places };
+});
+"""
+
+
+@cache
+def recordings() -> dict[str, Trace]:
+    return {path.name.split(".")[0]: store.read(path) for path in sorted(TRACES.glob("*.gz"))}
+
+
+def against(ms: float, tokens: int, **run: object) -> Trace:
+    """A run of 16 steps against ``tokens`` baseline tokens, each ``ms`` times as long as one of the run's own."""
+    trace = sample_trace(16)
+    assert trace.end is not None
+    written = sum(len(step.emitted) for step in trace.steps)
+    own = sum(step.time.total for step in trace.steps) / written
+    parts = Divergence(3, 0.0)
+    baseline = Baseline((round(own * ms),) * tokens, 1, False, parts, pieces=("x",) * (tokens - 3))
+    return replace(trace, run=replace(trace.run, **run), end=replace(trace.end, baseline=baseline))  # type: ignore[arg-type]
+
+
+LENGTHS = [against(pace, tokens) for pace in (0.5, 0.96, 1.0, 1.04, 2.37) for tokens in (5, 20, 60, 400)]
+
+
+def test_python_and_script_come_to_one_verdict(node: Evaluate) -> None:
+    traces = [*recordings().values(), *LENGTHS]
+    for trace, said in zip(traces, node(SAID, ["\n".join(lines(trace)) for trace in traces]), strict=True):
+        found, name = metrics.verdict(trace), trace.run.title
+        assert (said["promise"], said["parting"]) == (metrics.promise(trace), metrics.parting(trace)), name
+        if found is None:
+            assert said["found"] is None and said["card"] is None and said["results"] == []
+            continue
+        assert said["found"]["speedup"] == pytest.approx(found.speedup) and said["found"]["word"] == found.word, name
+        assert said["found"]["saved"] == pytest.approx(found.saved_ns, abs=1), name
+
+
+def test_race_card_panel_and_sentence_print_the_same(node: Evaluate) -> None:
+    traces = [trace for trace in [*recordings().values(), *LENGTHS] if metrics.verdict(trace)]
+    for trace, said in zip(traces, node(SAID, ["\n".join(lines(trace)) for trace in traces]), strict=True):
+        found = metrics.verdict(trace)
+        assert found is not None
+        number, level = f"{found.speedup:.2f}×", found.word == "level"
+        run, alone = said["results"]
+        assert number in run and number in said["card"]["label"], trace.run.title
+        assert ("saved" in said["card"]["label"], "lost" in said["card"]["label"]) == (
+            found.word == "faster", found.word == "slower",
+        )  # fmt: skip
+        assert said["places"] == {"faster": [1, 2], "slower": [2, 1], "level": [1, 1]}[found.word]
+        assert (alone == "level") is level and ("level" in run) is level
+        word = {"level": "no faster"}.get(found.word, found.word)
+        assert f"Why {word} " in panels.why(trace) and f"<b>{number}</b> measured" in panels.why(trace)
+        verdict = next(term for term in explain(trace) if term.name == "verdict")
+        assert trace.run.method == "autoregressive" or (verdict.sentence.startswith(found.sentence) and number in found.sentence)
+        assert lessons.facts(trace, None)["speedup"] in number
+        assert trace.end is not None
+        if trace.run.title in {one.run.title for one in recordings().values()}:
+            assert trace.end.metrics["speedup"] == pytest.approx(found.speedup, rel=1e-3)
+
+
+def test_only_where_both_wrote_as_much_is_the_gap_between_the_lanes_what_was_saved(node: Evaluate) -> None:
+    same, longer = node(SAID, ["\n".join(lines(trace)) for trace in (recordings()["eagle2"], recordings()["stand"])])
+    assert same["card"]["drawn"] and not longer["card"]["drawn"] and longer["card"]["label"].endswith("per token")
+
+
+def test_a_run_that_parts_from_its_baseline_says_so_wherever_equality_is_spoken_of(node: Evaluate) -> None:
+    traces = recordings()
+    said = dict(zip(traces, node(SAID, ["\n".join(lines(trace)) for trace in traces.values()]), strict=True))
+    parted = {name for name, trace in traces.items() if metrics.parting(trace)}
+    assert {"diffuspec", "easyspec", "falcon", "gto", "polybasic"} <= parted
+    for name in parted:
+        where = metrics.parting(traces[name])
+        assert said[name]["badge"] == f"exact in float32 · parts {where}"
+        assert where.removeprefix("after ") in said[name]["texts"]
+        assert where in lessons.facts(traces[name], None)["same"]
+        term = next(term for term in explain(traces[name]) if term.name == "divergence")
+        assert where in term.sentence
+    assert said["diffuspec"]["badge"] == "exact in float32 · parts after token 14, where two logits tie"
+    assert said["eagle2"]["badge"] == "exact" and said["stand"]["badge"] == "exact in distribution"
+
+
+def test_an_old_record_without_the_gap_says_the_position_alone(node: Evaluate) -> None:
+    trace = recordings()["diffuspec"]
+    assert trace.end is not None and trace.end.baseline is not None
+    bare = replace(trace, end=replace(trace.end, baseline=replace(trace.end.baseline, first_divergence=Divergence(14))))
+    assert metrics.parting(bare) == "after token 14"
+    assert node(SAID, ["\n".join(lines(bare))])[0]["badge"] == "exact in float32 · parts after token 14"
+
+
+def test_a_badge_never_contradicts_itself_and_is_never_cut(node: Evaluate) -> None:
+    traces = recordings()
+    said = dict(zip(traces, node(SAID, ["\n".join(lines(trace)) for trace in traces.values()]), strict=True))
+    assert said["medusa"]["badge"] == "exact", "its rule relaxes above temperature 0 only"
+    for name, trace in traces.items():
+        badge = said[name]["badge"]
+        assert "…" not in badge and ("relaxed" in badge) == (metrics.promise(trace) == "relaxed")
+        assert not ("relaxed" in badge and "exact" in badge.lower())
+        assert "relaxed" not in badge or trace.run.bound.startswith(badge.removeprefix("relaxed · "))
+
+
+def test_every_lesson_that_speaks_of_equal_text_says_what_this_run_did() -> None:
+    """Where the recorded run parts from plain decoding, a sentence that promises the same tokens stands beside the facts."""
+    folder = TRACES.parent / "lessons"
+    for path in sorted(folder.glob("*.json")):
+        lesson = json.loads(path.read_text(encoding="utf-8"))
+        trace = recordings().get(lesson.get("trace", ""))
+        for page in lesson["pages"]:
+            words = json.dumps(page, ensure_ascii=False)
+            if trace is not None and metrics.parting(trace) and "token for token" in words:
+                assert "{same}" in words, path.name
