@@ -105,11 +105,11 @@ def test_a_chosen_model_is_judged_by_itself_and_all_that_were_weighed_are_told()
     assert warning(fine, [dear, fine]) == ""
     alone = warning(dear, [dear])
     assert dear.forecast is not None and f"its pass takes {dear.forecast.ratio:.2f} target passes" in alone
-    assert "This intermediate model is not expected to pay on this machine: the dear model, 0." in alone
-    assert f"it pays below {dear.forecast.bound:.2f}." in alone and "None of" not in alone
+    assert "Predicted before the run: this intermediate model is not expected to pay on this machine: the dear model, 0." in alone
+    assert f"it pays below {dear.forecast.bound:.2f}." in alone and "none of" not in alone
     worse = made(good=1.2)
     both = warning(dear, [worse, dear])
-    assert "None of the 2 intermediate models is expected to pay" in both
+    assert "Predicted before the run: none of the 2 intermediate models is expected to pay" in both
     for one in (worse, dear):
         assert one.forecast is not None
         assert f"{one.intermediate.title}, {one.gain:.2f}× the speed of the chain without it" in both

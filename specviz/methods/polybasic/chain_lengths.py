@@ -110,9 +110,10 @@ def warning(best: WeighedModel, candidates: Sequence[WeighedModel], recipe: str 
     if best.forecast.pays:
         return ""
     if len(candidates) == 1:
-        return f"This intermediate model is not expected to pay on this machine: {best.describe()}."
+        return f"Predicted before the run: this intermediate model is not expected to pay on this machine: {best.describe()}."
     descriptions = "; ".join(candidate.describe() for candidate in candidates)
-    return f"None of the {len(candidates)} intermediate models is expected to pay on this machine: {descriptions}."
+    said = f"none of the {len(candidates)} intermediate models is expected to pay on this machine: {descriptions}."
+    return f"Predicted before the run: {said}"
 
 
 def weighed(
