@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -11,7 +12,7 @@ from itertools import combinations
 from specviz.errors import BadInput, SpecvizError
 from specviz.figures.theme import markup
 from specviz.methods.registry import all_methods
-from specviz.request import Request
+from specviz.request import Memory, Request
 from specviz.trace import metrics
 from specviz.trace.schema import Run, Trace
 from specviz.ui.shared import AppState
@@ -29,18 +30,20 @@ METHOD = "method:"
 WAITS = "Waits until the left run is over"
 """What the right stage says meanwhile."""
 
-EQUAL = 1.05
-"""Runs whose times differ by less are called equally fast; the baselines of two recordings differ by as much."""
+ROUNDS = 2
+"""How often both are run, in turn: A, B, A, B, each beside an autoregressive run of its own, so that a machine that gets slower
+slows both, and what is left of chance can be seen."""
 
 
 @dataclass(frozen=True)
 class Change:
     """What is to change; None leaves it. ``left`` and ``right`` are the stages' feeds, ``names`` what they show,
-    ``session_run`` one that joins this session's list."""
+    ``session_run`` one that joins this session's list; ``rounds`` are the names of all pairs that were measured."""
 
     left: str | None = None
     right: str | None = None
     names: tuple[str, str] | None = None
+    rounds: tuple[tuple[str, str], ...] = ()
     session_run: tuple[str, Trace] | None = None
     banner: str | None = None
     running: bool | None = None
@@ -80,17 +83,29 @@ def both(shared: AppState, left: str, right: str) -> Change:
 def live(
     shared: AppState, caller: Caller, form_state: FormState, pair: tuple[str, str], before: tuple[str, str]
 ) -> Generator[Change, None, None]:
-    """Run what both sides show, one after the other, on the form's prompt, temperature and seed.
+    """Run what both sides show in turn, :data:`ROUNDS` times, on the form's prompt and temperature, each from an empty memory.
 
-    ``before`` is what the stages show: it comes back when a run cannot begin.
+    Length and seed are those of the left run, so that a recording is made again as it was. ``before`` is what the stages show:
+    it comes back when a run cannot begin.
     """
     try:
+        form_state = _as_recorded(shared, form_state, pair[0])
         requests = [request_form.request(_asked(shared.archive, form_state, name), shared.settings) for name in pair]
         yield Change(running=True, banner="", left="", right=feed.control("live", "next", message=WAITS))
-        yield from _one_after_the_other(shared, caller, requests, before)
+        yield from _in_turn(shared, caller, [replace(request, baseline=True) for request in requests], before)
     except SpecvizError as error:
         yield Change(banner=str(error))
     yield Change(running=False)
+
+
+def _as_recorded(shared: AppState, form_state: FormState, name: str) -> FormState:
+    """The form with the length and the seed of a run; a method without a run leaves it."""
+    if not name or name.startswith(METHOD):
+        return form_state
+    run = shared.archive.trace(name).run
+    length = min(run.max_new_tokens, shared.settings.max_new_tokens)
+    basics = controls.replaced(form_state.basics, "max_new_tokens", length)
+    return replace(form_state, basics=basics, advanced=controls.replaced(form_state.advanced, "seed", run.sampling.seed))
 
 
 def _asked(archive: Archive, form_state: FormState, name: str) -> FormState:
@@ -105,28 +120,34 @@ def _asked(archive: Archive, form_state: FormState, name: str) -> FormState:
     return replace(form_state, method=method, own=controls.method_answer(method, parameters))
 
 
-def _one_after_the_other(
-    shared: AppState, caller: Caller, requests: list[Request], before: tuple[str, str]
-) -> Generator[Change, None, None]:
-    page, names = shared.pages.enter(caller.session, caller.address), list(before)
-    for side, request in enumerate(requests):
-        with closing(shared.live.run(page, request, caller.reader())) as frames:
-            for frame in frames:
-                if not page.current(frame.cancel):
-                    yield both(shared, *before)
-                    return
-                if frame.failure and not frame.lines:
-                    yield replace(both(shared, *before), banner=frame.failure)
-                    return
-                if frame.lines:
-                    names[side] = MINE + frame.key
-                session_run = (names[side], frame.trace) if frame.trace else None
-                change = Change(session_run=session_run, banner=frame.failure or None)
-                yield replace(change, right=frame.feed) if side else replace(change, left=frame.feed)
-        if not side and frame.trace and frame.trace.end and frame.trace.end.reason == "cancelled":
-            yield replace(both(shared, names[0], names[1]), left=None)
-            return
-    yield Change(names=(names[0], names[1]))
+def _in_turn(shared: AppState, caller: Caller, requests: list[Request], before: tuple[str, str]) -> Generator[Change, None, None]:
+    """A, B, A, B: each beside its autoregressive run. A stop leaves the last round that is whole, or the left run alone."""
+    page, rounds = shared.pages.enter(caller.session, caller.address), list[tuple[str, str]]()
+    for _ in range(ROUNDS):
+        names = list(rounds[-1] if rounds else before)
+        for side, request in enumerate(requests):
+            with closing(shared.live.run(page, request, caller.reader(), Memory())) as frames:
+                for frame in frames:
+                    if not page.current(frame.cancel):
+                        yield both(shared, *before)
+                        return
+                    if frame.failure and not frame.lines:
+                        yield replace(both(shared, *before), banner=frame.failure)
+                        return
+                    if frame.lines:
+                        names[side] = MINE + frame.key
+                    session_run = (names[side], frame.trace) if frame.trace else None
+                    change = Change(session_run=session_run, banner=frame.failure or None)
+                    yield replace(change, right=frame.feed) if side else replace(change, left=frame.feed)
+            stopped = frame.trace is not None and frame.trace.end is not None and frame.trace.end.reason == "cancelled"
+            if stopped and rounds:
+                yield replace(both(shared, *rounds[-1]), rounds=tuple(rounds))
+                return
+            if stopped and not side:
+                yield replace(both(shared, names[0], names[1]), left=None)
+                return
+        rounds.append((names[0], names[1]))
+    yield Change(names=rounds[-1], rounds=tuple(rounds))
 
 
 def first_pair(gallery: Gallery) -> tuple[str, str]:
@@ -168,7 +189,7 @@ def table(left: Trace, right: Trace) -> str:
         ("target passes", len(left.steps), len(right.steps)),
         ("tokens per pass, τ", _number(metrics.tau(left.steps)), _number(metrics.tau(right.steps))),
         ("tokens a second", _metric(left, "tokens_per_second", 1), _metric(right, "tokens_per_second", 1)),
-        ("speed-up", _metric(left, "speedup", 2, "×"), _metric(right, "speedup", 2, "×")),
+        ("speed-up of this run", *(f"{found.speedup:.2f}×" if (found := metrics.verdict(one)) else "–" for one in (left, right))),
     ]
     cells = "".join(f"<tr><th scope=row>{name}</th><td>{a}</td><td>{b}</td></tr>" for name, a, b in rows)
     heads = "".join(f"<th scope=col>{markup(trace.run.title)}</th>" for trace in (left, right))
@@ -176,35 +197,69 @@ def table(left: Trace, right: Trace) -> str:
 
 
 @dataclass(frozen=True)
+class Speeds:
+    """Speed-ups of one side over its own autoregressive runs, one for each round."""
+
+    each: tuple[float, ...]
+
+    @property
+    def middle(self) -> float:
+        return statistics.median(self.each)
+
+    @property
+    def label(self) -> str:
+        """The median, and the range where there is more than one."""
+        spread = f" ({min(self.each):.2f} to {max(self.each):.2f})" if len(self.each) > 1 else ""
+        return f"{self.middle:.2f}×{spread}"
+
+    def overlaps(self, other: Speeds) -> bool:
+        """Whether chance alone may order the two: their ranges meet or, of single runs, lie closer than two of a kind do."""
+        low, high = max(min(self.each), min(other.each)), min(max(self.each), max(other.each))
+        return low <= high * (metrics.LEVEL if len(self.each) == 1 else 1)
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What two runs come to: who is faster, what that means for the text, what to know beside it.
 
-    ``times`` are both times per token in autoregressive passes, None where they are not to be compared.
+    ``speeds`` are the speed-ups of both sides, None where they are not to be compared.
     """
 
     headline: str
     text: str = ""
     beside: str = ""
-    times: tuple[float, float] | None = None
+    speeds: tuple[Speeds, Speeds] | None = None
 
 
-def verdict(left: Trace, right: Trace, rehearsals: tuple[int, int] = (0, 0)) -> Verdict:
-    """The comparison in words. ``rehearsals`` says how often each was run before it was recorded."""
+def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: tuple[int, int] = (0, 0)) -> Verdict:
+    """The comparison in words, of one pair or of several rounds. ``rehearsals`` says how often each was run before its record."""
+    left, right = rounds[-1]
     if different := unlike(left.run, right.run):
         return Verdict(
             f"Their {different} differ", beside="So neither texts nor times compare. Run both to see them on one prompt."
         )
-    speedups = [trace.end.metrics.get("speedup") if trace.end else None for trace in (left, right)]
+    sides = [[metrics.verdict(one) for one in side] for side in zip(*rounds, strict=True)]
+    left_speeds, right_speeds = (Speeds(tuple(found.speedup for found in side if found)) for side in sides)
     beside = [_remembered(trace.run, count) for trace, count in zip((left, right), rehearsals, strict=True)]
-    if speedups[0] is None or speedups[1] is None:
+    if min(len(left_speeds.each), len(right_speeds.each)) < len(rounds):
         return Verdict("No speed to compare", _texts(left, right), "The autoregressive run was not timed beside both.")
-    pair = sorted(((speedups[0], left.run.title), (speedups[1], right.run.title)), reverse=True)
-    (fast, winner), (slow, other) = pair
-    headline = (
-        f"{winner} is {fast / slow:.1f}× as fast as {other}" if fast / slow > EQUAL else f"{winner} and {other} are equally fast"
+    named = ((left_speeds.middle, left.run.title), (right_speeds.middle, right.run.title))
+    (fast, winner), (slow, other) = sorted(named, reverse=True)
+    headline = f"{winner} is {fast / slow:.1f}× as fast as {other}"
+    if left_speeds.overlaps(right_speeds):
+        headline = f"{winner} and {other} are about as fast"
+    beside.append(_baselines(left, right) if len(rounds) == 1 else _turns(left, right, rounds))
+    words = " ".join(part for part in beside if part)
+    return Verdict(headline, _texts(left, right), words, (left_speeds, right_speeds))
+
+
+def _turns(left: Trace, right: Trace, rounds: Sequence[tuple[Trace, Trace]]) -> str:
+    """How it was measured, and how far apart the autoregressive runs were."""
+    alone = [1e3 / one.end.metrics["baseline_tokens_per_second"] for pair in rounds for one in pair if one.end]
+    return (
+        f"Measured in turn, {len(rounds)} times each, from an empty memory; every run against the autoregressive run beside it, "
+        f"{min(alone):.1f} to {max(alone):.1f} ms a token."
     )
-    beside.append(_baselines(left, right))
-    return Verdict(headline, _texts(left, right), " ".join(part for part in beside if part), (1 / speedups[0], 1 / speedups[1]))
 
 
 def _texts(left: Trace, right: Trace) -> str:
@@ -232,35 +287,42 @@ def _baselines(left: Trace, right: Trace) -> str:
     """The autoregressive runs that the speed-ups are measured by, in milliseconds a token."""
     rates = [trace.end.metrics["baseline_tokens_per_second"] if trace.end else 0 for trace in (left, right)]
     told = " and ".join(f"{1000 / rate:.1f}" for rate in rates if rate)
-    return f"Each is timed against the autoregressive run made beside it: {told} ms a token."
+    return f"One run each, so how far they vary is not known. Each against the autoregressive run beside it: {told} ms a token."
 
 
 def race(left: Trace, right: Trace, judged: Verdict) -> str:
-    """Bars of the time per token on one scale: the autoregressive baseline of both, and the two runs."""
-    if judged.times is None:
+    """Bars of the speed-up on one scale, longer is faster: one token at a time, and both sides with their range."""
+    if judged.speeds is None:
         return ""
-    rows = [
-        ("Autoregressive", 1.0, "baseline"),
-        *((trace.run.title, time, "run") for trace, time in zip((left, right), judged.times, strict=True)),
-    ]
-    most = max(time for _, time, _ in rows)
+    sides = [(trace.run.title, speeds, "run") for trace, speeds in zip((left, right), judged.speeds, strict=True)]
+    rows = [("One at a time", Speeds((1.0,)), "baseline"), *sides]
+    most = max(max(speeds.each) for _, speeds, _ in rows)
     cells = "".join(
-        f'<tr class="sp-{kind}"><th scope=row>{markup(title)}</th><td><i style="width:{100 * time / most:.1f}%"></i></td>'
-        f"<td>{1 / time:.2f}×</td></tr>"
-        for title, time, kind in rows
+        f'<tr class="sp-{kind}"><th scope=row>{markup(title)}</th><td><i style="width:{100 * speeds.middle / most:.1f}%"></i>'
+        f"{_spread(speeds, most)}</td><td>{speeds.label}</td></tr>"
+        for title, speeds, kind in rows
     )
-    return f'<table class="sp-race"><caption>time per token</caption>{cells}</table>'
+    return f'<table class="sp-race"><caption>Speed-up: longer is faster</caption>{cells}</table>'
+
+
+def _spread(speeds: Speeds, most: float) -> str:
+    """A line from the slowest to the fastest run."""
+    if len(speeds.each) == 1:
+        return ""
+    low, high = (100 * edge / most for edge in (min(speeds.each), max(speeds.each)))
+    return f'<u style="left:{low:.1f}%;width:{high - low:.1f}%"></u>'
 
 
 def running() -> str:
     """What stands in the verdict's place meanwhile."""
-    return _block("Running both", "", "One after the other, on this prompt. The verdict follows.")
+    words = f"In turn, {ROUNDS} times each, on this prompt and from an empty memory. The verdict follows."
+    return _block("Running both", "", words)
 
 
-def banner(left: Trace, right: Trace, rehearsals: tuple[int, int] = (0, 0)) -> str:
+def banner(rounds: Sequence[tuple[Trace, Trace]], rehearsals: tuple[int, int] = (0, 0)) -> str:
     """The verdict as it stands above the two stages."""
-    judged = verdict(left, right, rehearsals)
-    return _block(judged.headline, judged.text, judged.beside, race(left, right, judged))
+    judged = verdict(rounds, rehearsals)
+    return _block(judged.headline, judged.text, judged.beside, race(*rounds[-1], judged))
 
 
 def _block(headline: str, text: str, beside: str, bars: str = "") -> str:

@@ -274,7 +274,7 @@ def test_a_pair_is_on_one_clock_and_both_sides_are_chosen_and_run_here(visitor: 
     visitor.button("Run both").click()
     visitor.until(f"{left}.feed.name && {left}.trace.end && {right}.trace.end && {right}.trace.run.method === 'autoregressive'")
     assert visitor.run("trace.run.prompt", "#sp-left") == visitor.run("trace.run.prompt", "#sp-right") == "My own prompt."
-    expect(visitor.page.locator(".sp-verdict")).to_contain_text("autoregressive run made beside it")
+    expect(visitor.page.locator(".sp-verdict")).to_contain_text("Measured in turn, 2 times each")
     visitor.until(f"{left}.span > 0 && {right}.span > 0")
     expect(prompt).to_have_value("My own prompt.")
 

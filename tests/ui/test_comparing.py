@@ -21,15 +21,18 @@ from tests.support.traces.samples import sample_trace
 
 
 def timed(trace: Trace, speedup: float, title: str, **run: object) -> Trace:
-    """The trace as one whose speed-up is known, at temperature 0 unless said otherwise."""
-    assert trace.end is not None
-    numbers = {**trace.end.metrics, "speedup": speedup, "baseline_tokens_per_second": 40.0}
+    """The trace as one that is so much faster than its autoregressive run, at temperature 0 unless said otherwise."""
+    assert trace.end is not None and trace.end.baseline is not None
+    own = sum(step.time.total for step in trace.steps) / sum(len(step.emitted) for step in trace.steps)
+    count = len(trace.end.baseline.token_ns)
+    baseline = replace(trace.end.baseline, token_ns=(round(own * speedup),) * count)
+    numbers = {**trace.end.metrics, "baseline_tokens_per_second": 40.0}
     warm = run.pop("temperature", 0.0)
     sampling = replace(trace.run.sampling, temperature=warm)  # type: ignore[arg-type]
     return replace(
         trace,
         run=replace(trace.run, title=title, sampling=sampling, **run),
-        end=replace(trace.end, metrics=numbers),  # type: ignore[arg-type]
+        end=replace(trace.end, metrics=numbers, baseline=baseline),  # type: ignore[arg-type]
     )
 
 
@@ -55,22 +58,39 @@ def test_texts_part_at_the_first_different_token() -> None:
     [
         ((2.0, 3.4), "Right is 1.7× as fast as Left"),
         ((3.4, 2.0), "Left is 1.7× as fast as Right"),
-        ((2.0, 2.05), "Right and Left are equally fast"),
+        ((2.0, 2.05), "Right and Left are about as fast"),
     ],
 )
 def test_the_headline_says_who_is_faster(speedups: tuple[float, float], said: str) -> None:
     left, right = (timed(PLAIN, speedup, title) for speedup, title in zip(speedups, ("Left", "Right"), strict=True))
-    found = comparing.verdict(left, right)
+    found = comparing.verdict([(left, right)])
     assert (found.headline, found.text) == (said, "same text")
-    assert found.times == pytest.approx((1 / speedups[0], 1 / speedups[1]))
-    assert "25.0 and 25.0 ms a token" in found.beside
+    assert found.speeds and [side.middle for side in found.speeds] == pytest.approx(speedups, rel=1e-4)
+    assert "25.0 and 25.0 ms a token" in found.beside and "One run each" in found.beside
+
+
+@pytest.mark.parametrize(
+    ("rounds", "said"),
+    [
+        ([(2.0, 3.0), (2.2, 3.4)], "Right is 1.5× as fast as Left"),
+        ([(2.0, 3.0), (3.1, 3.4)], "Right and Left are about as fast"),
+        ([(2.0, 2.1), (2.3, 2.0)], "Left and Right are about as fast"),
+    ],
+)
+def test_several_rounds_have_a_range_and_doubt_where_ranges_meet(rounds: list[tuple[float, float]], said: str) -> None:
+    pairs = [(timed(PLAIN, left, "Left"), timed(PLAIN, right, "Right")) for left, right in rounds]
+    found = comparing.verdict(pairs)
+    assert found.headline == said and "Measured in turn, 2 times each" in found.beside
+    bars = comparing.race(*pairs[-1], found)
+    low, high = sorted(left for left, _ in rounds)
+    assert f"{(low + high) / 2:.2f}× ({low:.2f} to {high:.2f})" in bars and bars.count("<u ") == 2
 
 
 def test_what_the_texts_share_depends_on_the_temperature_and_the_methods() -> None:
     other, before = parted(PLAIN)
 
     def said(**run: object) -> str:
-        return comparing.verdict(timed(PLAIN, 2.0, "a", **run), timed(other, 3.0, "b", **run)).text
+        return comparing.verdict([(timed(PLAIN, 2.0, "a", **run), timed(other, 3.0, "b", **run))]).text
 
     assert said() == f"same text up to token {before}, where rounding decides"
     assert said(temperature=0.7) == "same distribution"
@@ -88,26 +108,26 @@ def test_what_the_texts_share_depends_on_the_temperature_and_the_methods() -> No
 )
 def test_runs_that_are_unlike_are_not_compared(changes: dict[str, object], said: str) -> None:
     left, right = timed(PLAIN, 2.0, "a"), timed(PLAIN, 3.0, "b", **changes)
-    found = comparing.verdict(left, right)
-    assert found.headline == said and found.times is None and not comparing.race(left, right, found)
+    found = comparing.verdict([(left, right)])
+    assert found.headline == said and found.speeds is None and not comparing.race(left, right, found)
 
 
 def test_without_a_timed_baseline_no_speed_is_claimed() -> None:
     bare = replace(sample_trace(10, method="token_recycling", baseline=False), run=PLAIN.run)
-    found = comparing.verdict(PLAIN, bare)
-    assert found.headline == "No speed to compare" and found.times is None
+    found = comparing.verdict([(PLAIN, bare)])
+    assert found.headline == "No speed to compare" and found.speeds is None
 
 
 def test_a_run_that_remembers_the_prompt_says_so() -> None:
     left, right = timed(PLAIN, 2.0, "Fresh"), timed(PLAIN, 9.0, "Old hand")
-    assert "Old hand had answered this prompt once before." in comparing.verdict(left, right, (0, 1)).beside
-    assert "had answered" not in comparing.verdict(left, right).beside
+    assert "Old hand had answered this prompt once before." in comparing.verdict([(left, right)], (0, 1)).beside
+    assert "had answered" not in comparing.verdict([(left, right)]).beside
 
 
 def test_bars_are_on_one_scale_with_one_baseline() -> None:
     left, right = timed(PLAIN, 2.0, "<b>a</b>"), timed(PLAIN, 0.5, "b")
-    made = comparing.race(left, right, comparing.verdict(left, right))
-    assert re.findall(r"width:([\d.]+)%", made) == ["50.0", "25.0", "100.0"]
+    made = comparing.race(left, right, comparing.verdict([(left, right)]))
+    assert re.findall(r"width:([\d.]+)%", made) == ["50.0", "100.0", "25.0"], "longer is faster"
     assert re.findall(r"([\d.]+)×", made) == ["1.00", "2.00", "0.50"]
     assert "&lt;b&gt;" in made and "<b>a" not in made
 
@@ -118,9 +138,45 @@ def test_the_tab_opens_on_a_gain() -> None:
     names = comparing.first_pair(shipped)
     assert names == shipped.pair
     left, right = (shipped.get(name) for name in names)
-    found = comparing.verdict(left.trace, right.trace, (left.rehearsals, right.rehearsals))
-    assert found.times is not None and max(found.times) < 1 and "× as fast as" in found.headline
+    found = comparing.verdict([(left.trace, right.trace)], (left.rehearsals, right.rehearsals))
+    assert found.speeds is not None and min(side.middle for side in found.speeds) > 1 and "× as fast as" in found.headline
     assert found.text.startswith("same")
+
+
+def test_the_tab_opens_on_runs_that_its_own_button_reproduces(tmp_path: Path) -> None:
+    """Same prompt and settings, nothing seen before: the requests it would make are those of the recordings."""
+    shipped = Gallery(Settings().traces)
+    runs = [shipped.get(name).trace.run for name in comparing.first_pair(shipped)]
+    assert all(not shipped.get(name).rehearsals for name in comparing.first_pair(shipped))
+    assert {run.sampling.generation for run in runs} == {0}
+    assert (
+        len({(run.prompt, run.target, run.max_new_tokens, run.sampling, run.dtype, run.device, run.machine) for run in runs}) == 1
+    )
+
+
+def test_rounds_take_turns_and_remember_nothing(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    shared = app(tmp_path, engine)
+    memories: list[object] = []
+    stream = shared.live.stream
+
+    def watched(request: object, memory: object, *more: object) -> object:
+        memories.append(memory)
+        return stream(request, memory, *more)  # type: ignore[arg-type]
+
+    shared.live.stream = watched  # type: ignore[assignment]
+    state = asked(shared, "eagle")
+    changes = list(comparing.live(shared, Caller("a"), state, ("stand", "prompt_lookup"), ("", "")))
+    assert [one.method for one in engine.asked] == ["stand", "prompt_lookup"] * comparing.ROUNDS
+    assert all(one.baseline for one in engine.asked) and len(set(map(id, memories))) == len(memories)
+    recorded = shared.archive.trace("stand").run
+    assert {(one.max_new_tokens, one.seed) for one in engine.asked} == {(recorded.max_new_tokens, recorded.sampling.seed)}
+    rounds = changes[-2].rounds
+    assert (
+        len(rounds) == comparing.ROUNDS
+        and rounds[-1] == changes[-2].names
+        and len({name for pair in rounds for name in pair}) == 4
+    )
 
 
 def test_the_table_is_safe_and_knows_what_is_missing() -> None:

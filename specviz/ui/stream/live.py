@@ -75,10 +75,13 @@ class Live:
         self.tails = tails
         self.store = tails.store
 
-    def run(self, page: PageSession, request: Request, reader: Reader | None = None) -> Generator[Frame, None, None]:
+    def run(
+        self, page: PageSession, request: Request, reader: Reader | None = None, memory: Memory | None = None
+    ) -> Generator[Frame, None, None]:
         """Frames of one run: many a second, or few while a page reads its tail. Raises LineFull before the page changes.
 
-        Without a ``reader`` who is connected it never starts, and with one who has gone it ends.
+        Without a ``reader`` who is connected it never starts, and with one who has gone it ends. ``memory`` stands in for the
+        page's own.
         """
         ticket, reader = self.queue.join(), reader or Reader(lambda: True)
         cancel, feed = page.begin(self.limit), Feed(self.store.new())
@@ -90,7 +93,7 @@ class Live:
                 return
             has_turn = True
             ticket.start()
-            yield from self._engine(page.memory, cancel, request, feed, ticket, reader)
+            yield from self._engine(memory or page.memory, cancel, request, feed, ticket, reader)
         finally:
             self.tails.end(feed.run)
             over.set()

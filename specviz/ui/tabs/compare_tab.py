@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -82,7 +82,7 @@ class CompareTab:
             updates[self.left_choice], updates[self.right_choice] = (
                 gr.Dropdown(listed, value=name or None) for name in change.names
             )
-            updates |= self.versus(*change.names)
+            updates |= self.versus(change.rounds or (change.names,))
         if change.banner is not None:
             updates[self.banner] = gr.HTML(panels.banner(change.banner), visible=bool(change.banner))
         if change.running is not None:
@@ -91,17 +91,18 @@ class CompareTab:
             updates |= {self.verdict: comparing.running(), self.table: ""} if change.running else {}
         return updates
 
-    def versus(self, left: str, right: str) -> dict[Any, Any]:
-        """The verdict above the two and the table below; while one of them is missing, what to do about it."""
+    def versus(self, rounds: Sequence[tuple[str, str]]) -> dict[Any, Any]:
+        """The verdict above the two and the table below, of pairs by name; while one is missing, what to do about it."""
         archive = self.shared.archive
-        if any(name.startswith(comparing.METHOD) for name in (left, right)):
+        if any(name.startswith(comparing.METHOD) for pair in rounds for name in pair):
             return {self.verdict: comparing.unrecorded(), self.table: ""}
         try:
-            pair = archive.trace(left), archive.trace(right)
+            traces = [(archive.trace(left), archive.trace(right)) for left, right in rounds]
         except SpecvizError:
             return {self.verdict: "", self.table: ""}
+        left, right = rounds[-1]
         rehearsals = archive.rehearsals(left), archive.rehearsals(right)
-        return {self.verdict: comparing.banner(*pair, rehearsals), self.table: comparing.table(*pair)}
+        return {self.verdict: comparing.banner(traces, rehearsals), self.table: comparing.table(*traces[-1])}
 
     def fill(self, left: str, prompt: str, temperature: float, offered: Offered) -> dict[Any, Any]:
         """Prompt and temperature of the left run, unless the visitor has written something else."""
