@@ -46,6 +46,9 @@ T = TypeVar("T")
 class BrokenOff(SpecvizError):
     """An exchange ended otherwise than it should."""
 
+    def __init__(self, words: str) -> None:
+        super().__init__(words if words.endswith((".", "!")) else f"{words}.")
+
 
 class Cancelled(SpecvizError):
     """An exchange was stopped."""
@@ -127,8 +130,7 @@ class Client:
             with self._pool.stream(method, self._url + path, headers=headers, content=content or None) as answer:
                 yield answer
         except (httpcore.ProtocolError, httpcore.NetworkError) as problem:
-            words = str(problem).strip() or type(problem).__name__
-            raise BrokenOff(words if words.endswith((".", "!")) else f"{words}.") from None
+            raise BrokenOff(str(problem).strip() or type(problem).__name__) from None
 
 
 class _Bounds:

@@ -117,3 +117,29 @@ def test_a_file_that_is_none_of_these_is_refused_with_the_reason(text: str, why:
         imports.read(place)
     with pytest.raises(BadInput, match="cannot be read"):
         imports.read(tmp_path / "none")
+
+
+def test_no_more_is_read_than_a_file_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "MOST_BYTES", 1 << 20)
+    with pytest.raises(BadInput, match="more than 1 MB"):
+        imports.read("/dev/zero")
+
+
+def test_a_number_in_a_file_takes_no_memory(tmp_path: Path) -> None:
+    told = response([2, 0, 3], [3, 2, 4], words=9, usage={"prompt_tokens": 40_000_000})
+    (trace,) = imports.read(written(tmp_path, told)).traces
+    assert trace.steps[0].position == 40_000_000 - 1
+    with pytest.raises(BadInput, match=r"usage.prompt_tokens is 300000000; it should be a whole number"):
+        imports.read(written(tmp_path, told | {"usage": {"prompt_tokens": 300_000_000}}))
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    place = tmp_path / "file.json"
+    place.write_bytes(b"\xef\xbb\xbf" + json.dumps(response([2, 0, 3], [3, 2, 4], words=9)).encode())
+    assert len(imports.read(place).traces) == 1
+
+
+def test_what_is_beyond_the_most_traces_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "MOST_TRACES", 2)
+    found = imports.read(written(tmp_path, [response([2, 0, 3], [3, 2, 4], words=9)] * 3))
+    assert len(found.traces) == 2 and "Of 3 responses the first 2 were read." in found.notes

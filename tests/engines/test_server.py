@@ -11,11 +11,13 @@ import pytest
 from specviz.__main__ import main
 from specviz.engines.client import address
 from specviz.engines.server import Answer, Ask, look
-from specviz.engines.server_counters import Counters, counters, read_counters
+from specviz.engines.server_counters import Counters, counters, read_counters, with_samples
 from specviz.errors import BadInput
 from specviz.trace import metrics, store
+from specviz.trace.notes.models import CounterSample
 from specviz.trace.schema import ACCEPTED, End, Run, Step, Trace
 from tests.support.fakes.chat_server import WORDS, Script, piece, serving
+from tests.support.traces.samples import sample_trace
 
 DETAILED = {"speculative_decoding": {"per_step_accepted": [2, 0, 3], "per_step_drafted": [3, 2, 3],
             "num_accepted_draft_tokens": 5, "num_draft_tokens": 8, "num_spec_steps": 3}}  # fmt: skip
@@ -165,3 +167,51 @@ def test_the_command_prints_counters_and_the_ratio(tmp_path: Any, capsys: pytest
     assert "6 of 12 drafted tokens accepted" in printed.err
     assert "median of 2 pairs" in printed.out and "2 of 2 pairs wrote the same text" in printed.out
     assert store.read(out).run.title == "Served by vLLM"
+
+
+def test_a_server_that_refuses_log_probabilities_is_asked_without() -> None:
+    events = [{"choices": [{"delta": {"content": word}}]} for word in WORDS[:3]] + [piece([3], "stop")]
+    script = Script(events, owner="somebody", refuses="logprobs")
+    with serving(script) as url:
+        _, trace = answered(url)
+    assert (
+        trace.end is not None and trace.end.text == "".join(WORDS[:4]) and any("p is not known" in w for w in trace.run.warnings)
+    )
+    assert ["logprobs" in asked for asked in script.asked] == [True, False]
+    script = Script(events, owner="somebody")
+    with serving(script) as url:
+        assert main(["connect", url, "--prompt", "Why?", "--no-logprobs"]) == 0
+    assert ["logprobs" in asked for asked in script.asked] == [False]
+
+
+def test_llama_cpps_probability_one_for_every_token_is_left_out_and_said() -> None:
+    def certain(number: int) -> dict[str, Any]:
+        event = piece([number], timings={"draft_n": 3, "draft_n_accepted": 2})
+        event["choices"][0]["logprobs"]["content"][0]["logprob"] = 0.0
+        return event
+
+    with serving(Script([certain(0), certain(1), certain(2)], owner="llamacpp")) as url:
+        _, trace = answered(url)
+    assert {node.p for step in trace.steps for node in step.nodes} == {None}
+    assert trace.end is not None and "probability 1" in trace.end.message
+
+
+def test_a_missing_key_is_named_and_a_given_one_is_sent() -> None:
+    with serving(Script(VLLM, key="sesame")) as url:
+        with pytest.raises(BadInput, match="give it with --key"):
+            look(url)
+        with pytest.raises(BadInput, match="refuses this key"):
+            look(url, "wrong")
+        assert look(url, "sesame").kind == "vllm"
+
+
+def test_a_place_that_no_draft_has_takes_no_memory() -> None:
+    text = COUNTS.format(1, 2, 3) + 'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="99999999999"} 1\n'
+    text += "vllm:spec_decode_num_drafts_total 1e999\nvllm:spec_decode_num_drafts_total 1.1.1\n" + "x" * 100_000
+    assert read_counters(text) == Counters(1, 0, 0, (2, 3))
+
+
+def test_a_long_silence_makes_notes_that_a_trace_can_hold() -> None:
+    samples = [CounterSample(float(number), number, (1,) * 200) for number in range(2000)]
+    found = with_samples(sample_trace(2), samples)
+    assert store.read(store.text(found).encode()).steps[-1].notes[-1].data["samples"][-1]["drafts"] == 1999

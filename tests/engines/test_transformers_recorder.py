@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import StoppingCriteria, StoppingCriteriaList
 
 import specviz
 from specviz.engines.transformers_recorder import PLAIN
@@ -112,6 +113,32 @@ def test_an_end_inside_an_accepted_path_is_a_cut() -> None:
         last = trace.steps[-1]
         assert last.cut == (None if last.bonus is not None else "eos")
     assert any(place % 6 < 5 for place in first.values())
+
+
+class Ten(StoppingCriteria):
+    """Ends a text after ten tokens."""
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **more: Any) -> torch.Tensor:
+        return torch.tensor([input_ids.shape[1] >= len(PROMPT) + 10])
+
+
+@pytest.mark.parametrize("how", ["plain", "lookup"])
+@pytest.mark.parametrize(
+    ("asked", "reason", "words"),
+    [
+        ({"stopping_criteria": StoppingCriteriaList([Ten()])}, "cancelled", "A stopping criterion of generate ended it."),
+        ({"max_time": 1e-9}, "time_limit", "generate had max_time=1e-09 s."),
+        ({}, "budget", ""),
+    ],
+)  # fmt: skip
+def test_what_ended_a_run_is_said(how: str, asked: dict[str, Any], reason: str, words: str) -> None:
+    target = model()
+    asked = {**asked, "eos_token_id": None, **({"prompt_lookup_num_tokens": 4} if how == "lookup" else {})}
+    with specviz.record(target) as recording:
+        ids = written(target, **asked)
+    end = checked(recording.trace, ids).end
+    assert end is not None and (end.reason, end.message) == (reason, words)
+    assert (len(ids) < 24) == (reason != "budget")
 
 
 def test_what_no_trace_can_hold_is_generated_all_the_same() -> None:

@@ -271,6 +271,17 @@ def test_files_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert len(list(tmp_path.glob("*.spectrace.jsonl"))) == 1
 
 
+def test_a_request_id_overwrites_no_file_and_files_are_their_users_alone(tmp_path: Path) -> None:
+    one = scribe.Scribe(tmp_path)
+    one.take("server", SERVER, {})
+    for prompt in ([1, 2], [3, 4], [5, 6]):
+        one.take("start", ["../a", prompt, ASKED], {})
+    files = sorted(tmp_path.glob("*.spectrace.jsonl"), key=lambda file: (len(file.name), file.name))
+    assert [file.name.partition(".spectrace")[0] for file in files] == [".._a", ".._a-2", ".._a-3"]
+    assert [store.read(file).run.prompt for file in files] == ["<1><2>", "<3><4>", "<5><6>"]
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+
+
 def test_who_is_behind_records_no_further_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(rounds, "MOST_WAITING", -1)
     runner, traces = played(tmp_path, SCRIPT, monkeypatch)

@@ -22,6 +22,9 @@ class Script:
     metrics: Sequence[str] = ("",)
     breaks_after: int | None = None
     status: int = 200
+    refuses: str = ""
+    """A field with which a request is refused."""
+    key: str = ""
     pause: float = 0.0
     """Seconds before each event."""
     pages: Mapping[str, str] = field(default_factory=dict)
@@ -65,6 +68,8 @@ def serving(script: Script) -> Iterator[str]:
             self.wfile.write(body.encode())
 
         def do_GET(self) -> None:
+            if script.key and self.headers["Authorization"] != f"Bearer {script.key}":
+                return self._say("{}", status=401)
             if self.path == "/v1/models":
                 return self._say(json.dumps({"data": [{"id": "/models/tiny", "owned_by": script.owner}]}))
             path = self.path.partition("?")[0]
@@ -76,6 +81,8 @@ def serving(script: Script) -> Iterator[str]:
 
         def do_POST(self) -> None:
             script.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            if script.refuses and script.refuses in script.asked[-1]:
+                return self._say(json.dumps({"message": f"{script.refuses} is not supported"}), status=400)
             if script.status != 200:
                 return self._say(json.dumps({"error": {"message": "no such model"}}), status=script.status)
             self.send_response(200)

@@ -1,0 +1,157 @@
+"""Answers and files with parts replaced at random: a valid trace or one sentence, and never a fault of ours."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specviz.__main__ import BAD_REQUEST, main
+from specviz.trace import store
+from tests.support.fakes import rude_server
+
+VALUES: list[Any] = [
+    None, 0, -1, 1, 1.5, "x", "", True, [], {}, [[]], [None], ["x"], {"a": 1}, 10**9, 10**12, 2**31, 2**63, -(2**63), 1e308,
+    float("nan"), float("inf"), "\ud800", "\x1b[31mx\x1b]52;c;AAAA\x07", "x" * 200_000, [1] * 5000, {"content": 5},
+    {"content": [5]}, {"content": [None]}, {"content": [{"token": None, "logprob": "x"}]}, "10" * 3000, "\ufffd", "token_id:7",
+]  # fmt: skip
+METRICS = [
+    "vllm:spec_decode_num_drafts_total 1e999\n", "vllm:spec_decode_num_drafts_total 1.1.1\n", "x" * 1_000_000, "\x00\xff",
+    'vllm:spec_decode_num_drafts 1\nvllm:spec_decode_num_accepted_tokens_per_pos_total{position="99999999999"} 1\n',
+    'vllm:spec_decode_num_drafts{a="' * 20_000,
+]  # fmt: skip
+RAW = [
+    b"data: {oops\n\n", b'data: {"choices":[{"delta":{"content":"a"},"logprobs":{"content":[{"token":"a","logprob":NaN}]}}]}\n\n',
+    b"data: " + b"[" * 100_000 + b"\n\n", b'data: {"choices":[{"delta":{"content":"a"},"token_ids":[' + b"9" * 5000 + b"]}]}\n\n",
+    b"data: \xff\xfe\x00\n\n", b'data: "' + b"x" * (5 << 20) + b'"\n\n', b"data: [DONE]\n\n", b"\n" * 100_000,
+]  # fmt: skip
+
+
+def places(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Paths to everything inside a JSON value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path for key, entry in inside for path in ((*before, key), *places(entry, (*before, key)))]
+
+
+def mutated(value: Any, rng: random.Random) -> Any:
+    """The JSON value with one or two of its parts replaced or left out."""
+    value = json.loads(json.dumps(value))
+    for _ in range(rng.choice([1, 1, 2])):
+        paths = places(value)
+        if not paths:
+            return value
+        *way, last = rng.choice(paths)
+        inner = value
+        for key in way:
+            inner = inner[key]
+        if rng.random() < 0.8:
+            inner[last] = rng.choice(VALUES)
+        else:
+            del inner[last]
+    return value
+
+
+def checked(arguments: list[str], out: Path, capsys: pytest.CaptureFixture[str]) -> int:
+    """The command's status, once it is known that all is well with what it wrote and said."""
+    out.unlink(missing_ok=True)
+    status = main([*arguments, "--out", str(out)])
+    said = capsys.readouterr()
+    assert status in (0, BAD_REQUEST), said.err
+    assert "\x1b" not in said.out + said.err and len(said.err) < 3000, said.err[:3000]
+    if out.exists():
+        store.validate(out)
+    return status
+
+
+def chunk(text: str, number: int) -> dict[str, Any]:
+    weighed = {"token": text, "logprob": -0.5, "bytes": list(text.encode()), "top_logprobs": [{"token": text, "logprob": -0.5}]}
+    choice = {"index": 0, "delta": {"content": text}, "finish_reason": None, "logprobs": {"content": [weighed]}}
+    return {"id": "c", "choices": [{**choice, "token_ids": [number]}], "timings": {"draft_n": 2 * number, "draft_n_accepted": 1}}
+
+
+COUNTS = {"per_step_accepted": [1, 0], "per_step_drafted": [2, 2], "num_spec_steps": 2, "num_draft_tokens": 4}
+LAST = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"prompt_tokens": 3}, "prompt_token_ids": [1, 2, 3],
+        "metrics": {"speculative_decoding": {**COUNTS, "num_accepted_draft_tokens": 1}}}  # fmt: skip
+EVENTS = [*(chunk(text, number) for number, text in enumerate(["Hello", " wor", "ld", "!"])), LAST]
+
+
+def answer(rng: random.Random) -> tuple[bytes, bytes, bytes]:
+    """The list of models, the counters and the events of a server that is not quite right."""
+    models: Any = {"data": [{"id": "m", "owned_by": rng.choice(["vllm", "sglang", "llamacpp", "x"])}]}
+    events, metrics, kind = EVENTS, "", rng.choice(["models", *["events"] * 4, "metrics", "raw", "cut"])
+    if kind == "models":
+        models = mutated(models, rng)
+    if kind == "events":
+        events = mutated(EVENTS, rng)
+    if kind == "metrics":
+        metrics = rng.choice(METRICS)
+    stream = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events] + [b"data: [DONE]\n\n"]
+    if kind == "raw":
+        stream.insert(rng.randrange(len(stream)), rng.choice(RAW))
+    if kind == "cut":
+        stream = stream[: rng.randrange(len(stream))]
+    return json.dumps(models).encode(), metrics.encode(), b"".join(stream)
+
+
+def served(count: int, seed: int, folder: Path, capsys: pytest.CaptureFixture[str]) -> set[int]:
+    rng = random.Random(seed)
+    statuses = set()
+    for _ in range(count):
+        models, metrics, stream = answer(rng)
+        pages = {b"GET /v1/models": models, b"GET /metrics": metrics, b"POST": stream}
+        more = ["--raw"] if rng.random() < 0.2 else []
+        with rude_server.paged(pages) as url:
+            asked = ["connect", url, "--prompt", "Hi", "--max-new-tokens", "16", *more]
+            statuses.add(checked(asked, folder / "x.spectrace.jsonl", capsys))
+    return statuses
+
+
+NAMES = ["a", "b", "c", " d"]
+WEIGHED = [{"token": name, "logprob": -0.1, "bytes": [97], "top_logprobs": [{"token": "z", "logprob": -3}]} for name in NAMES]
+CHOICE = {"finish_reason": "stop", "message": {"content": "abc d"}, "logprobs": {"content": WEIGHED}, "token_ids": [5, 6, 7, 8]}
+DRAFT = [{"i": 0, "tok": 5, "p": 0.5, "logp": -0.7, "acc": 1}, {"i": 1, "tok": 6, "p": 0.4, "acc": 0}]
+FILES: list[Any] = [
+    {"model": "m", "choices": [CHOICE], "usage": {"prompt_tokens": 4}, "metrics": {"speculative_decoding": COUNTS},
+     "prompt_token_ids": [1, 2, 3, 4]},
+    {"model": "m", "choices": [{"text": "abc", "finish_reason": "length",
+                                "logprobs": {"tokens": ["a", "b"], "token_logprobs": [-1, -2]}}], "usage": {"prompt_tokens": 3}},
+    [{"step": step, "seq": 0, "n_draft": 2, "n_accepted": 1, "pos": DRAFT} for step in range(4)],
+    [{"metadata": {"x": 1}, "metrics": {"a": {"value": 1.5, "unit": "s"}, "b": {"value": 3}}} for _ in range(3)],
+]  # fmt: skip
+
+
+def imported(count: int, seed: int, folder: Path, capsys: pytest.CaptureFixture[str]) -> set[int]:
+    rng = random.Random(seed)
+    statuses = set()
+    for _ in range(count):
+        told = mutated(rng.choice(FILES), rng)
+        lines = isinstance(told, list) and rng.random() < 0.7
+        data = ("\n".join(map(json.dumps, told)) if lines else json.dumps(told)).encode()
+        data = rng.choice(
+            [data] * 20 + [data[: len(data) // 2], b"\xef\xbb\xbf" + data, b"[" * 100_000 + data, b"", b"\xff\xfe" + data]
+        )
+        place = folder / "in.json"
+        place.write_bytes(data)
+        statuses.add(checked(["import", str(place)], folder / "x.spectrace.jsonl", capsys))
+    return statuses
+
+
+def test_mutated_answers_break_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert served(25, 1, tmp_path, capsys) == {0, BAD_REQUEST}
+
+
+def test_mutated_files_break_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert imported(40, 1, tmp_path, capsys) == {0, BAD_REQUEST}
+
+
+@pytest.mark.slow
+def test_a_thousand_mutated_answers_break_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert served(1000, 2, tmp_path, capsys) == {0, BAD_REQUEST}
+
+
+@pytest.mark.slow
+def test_six_hundred_mutated_files_break_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert imported(600, 2, tmp_path, capsys) == {0, BAD_REQUEST}
