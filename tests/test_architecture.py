@@ -257,6 +257,13 @@ def test_nothing_that_serves_requests_can_open_a_torch_zip() -> None:
     assert all(_room(ROOT / name) in {"commands", "__main__"} for name in importers), importers
 
 
+def test_commands_print_through_the_console_alone() -> None:
+    """It spells out what would steer a terminal; the live run colours what it has spelled out itself."""
+    files = [file for file in OURS if _room(file) in {"commands", "__main__"} and file.name not in {"console.py", "live.py"}]
+    printing = re.compile(r"(?<![\w.])print\(|\.std(out|err)\.write\(")
+    assert not [_name(file) for file in files if printing.search(_text(file))]
+
+
 def test_no_error_is_swallowed_and_no_pickle_opened() -> None:
     wrong = []
     for file in PYTHON:

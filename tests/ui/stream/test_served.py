@@ -15,6 +15,7 @@ from specviz.ui import settings as environment
 from specviz.ui.settings import Settings
 from specviz.ui.stream.served import SERVED, with_servers
 from specviz.ui.tabs import request_form
+from tests.support.fakes import rude_server
 from tests.support.fakes.chat_server import WORDS, Script, piece, serving
 
 COUNTERS = """vllm:spec_decode_num_drafts_total{e="0"} %d
@@ -43,6 +44,20 @@ def test_a_server_of_the_list_is_asked_and_its_counters_are_told() -> None:
     assert end.text == "".join(WORDS[:5]) and "by its counters over all that it served meanwhile: 0.75" in end.message
     trace = Trace(run, tuple(step for step in steps if isinstance(step, Step)), end)
     assert store.read(store.text(trace).encode()).run.method == "served_vllm"
+
+
+def test_a_stop_reaches_a_server_that_only_pings() -> None:
+    cancel, found = threading.Event(), list[Run | Step | End]()
+    with rude_server.serving(rude_server.MANNERS["pings"]) as url:
+        request = Request("prompt_lookup", "Why?", target=SERVED + url, temperature=0.0)
+        stream = with_servers(local, (url,))(request, Memory(), cancel, lambda message, share: None)
+        worker = threading.Thread(target=lambda: found.extend(stream), daemon=True)
+        worker.start()
+        cancel.wait(0.3)
+        cancel.set()
+        worker.join(20.0)
+        assert not worker.is_alive(), "the engine is held"
+    assert isinstance(found[-1], End) and found[-1].reason == "cancelled"
 
 
 def test_no_other_host_is_asked() -> None:
