@@ -213,9 +213,9 @@ class Speeds:
         return f"{self.middle:.2f}×{spread}"
 
     def overlaps(self, other: Speeds) -> bool:
-        """Whether chance alone may order the two: their ranges meet or, of single runs, lie closer than two of a kind do."""
+        """Whether chance alone may order the two: their ranges meet, or their medians lie closer than two of a kind do."""
         low, high = max(min(self.each), min(other.each)), min(max(self.each), max(other.each))
-        return low <= high * (metrics.LEVEL if len(self.each) == 1 else 1)
+        return low <= high or max(self.middle, other.middle) < metrics.LEVEL * min(self.middle, other.middle)
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,7 @@ def test_the_headline_says_who_is_faster(speedups: tuple[float, float], said: st
         ([(2.0, 3.0), (2.2, 3.4)], "Right is 1.5× as fast as Left"),
         ([(2.0, 3.0), (3.1, 3.4)], "Right and Left are about as fast"),
         ([(2.0, 2.1), (2.3, 2.0)], "Left and Right are about as fast"),
+        ([(2.0, 2.06), (2.01, 2.07)], "Right and Left are about as fast"),
     ],
 )
 def test_several_rounds_have_a_range_and_doubt_where_ranges_meet(rounds: list[tuple[float, float]], said: str) -> None:
