@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
 
 from specviz.errors import ModelUnavailable
 
 Progress = Callable[[str, float | None], None]
 """Told what is going on, and how much of it is done in [0, 1], or None when nobody can know."""
+
+
+_TURN_SECONDS = 0.25
+_FULL = ("No space left", "Disk quota exceeded", "not enough space on the disk")
 
 
 def silent(message: str, fraction: float | None = None) -> None:
@@ -48,23 +55,58 @@ def ensure_folder(folder: Path) -> Path:
 
 @contextmanager
 def only_one(name: str, progress: Progress = silent, patience: float = 3600.0) -> Iterator[None]:
-    """Hold the lock called ``name`` against every other process of this machine; wait ``patience`` seconds for it."""
+    """Hold the lock called ``name`` against every other process of this machine; wait ``patience`` seconds for it.
+
+    While it waits, ``progress`` is called at least twice a second, so that what it raises ends the wait.
+    """
     lock = FileLock(str(ensure_folder(cache_folder() / "locks") / f"{name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        progress(f"Waiting for another process that is getting {name} ready", None)
+    end, turn = time.monotonic() + patience, 0.0
+    while not lock.is_locked:
         try:
-            lock.acquire(timeout=patience)
+            with written_or_refused(name):
+                lock.acquire(timeout=turn)
         except Timeout:
-            raise ModelUnavailable(
-                f"Another process has been getting {name} ready for {patience:.0f} seconds. "
-                f"Stop it, or delete {lock.lock_file} if there is none, and try again."
-            ) from None
+            progress(f"Waiting for another process that is getting {name} ready", None)
+            turn = min(_TURN_SECONDS, end - time.monotonic())
+            if turn <= 0:
+                raise ModelUnavailable(
+                    f"Another process has been getting {name} ready for {patience:.0f} seconds. "
+                    f"Stop it, or delete {lock.lock_file} if there is none, and try again."
+                ) from None
     try:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def written_or_refused(name: str) -> Iterator[None]:
+    """Write to the cache inside. Raises ModelUnavailable where its disk is full or cannot be written."""
+    try:
+        yield
+    except Timeout:  # of a lock, and an OSError
+        raise
+    except (OSError, SafetensorError) as problem:
+        reason = "the disk is full" if disk_is_full(problem) else getattr(problem, "strerror", None) or problem
+        raise ModelUnavailable(no_room(name, str(reason))) from problem
+
+
+def no_room(name: str, reason: str = "the disk is full") -> str:
+    """The sentence for what could not be written to the cache."""
+    return (
+        f"{name} could not be written to {cache_folder()} ({reason}). "
+        "Make room there, or set SPECVIZ_CACHE to a folder on another disk."
+    )
+
+
+def disk_is_full(problem: BaseException | str) -> bool:
+    """Whether an error, what caused it, or a log says that a disk has no room left."""
+    if isinstance(problem, str):
+        return any(words in problem for words in _FULL)
+    if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    cause = problem.__cause__ or problem.__context__
+    return disk_is_full(str(problem)) or (cause is not None and disk_is_full(cause))
 
 
 def flushed(file: Path) -> None:

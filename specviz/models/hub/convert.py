@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from gguf import GGMLQuantizationType, GGUFReader
+from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFReader, get_tensor_name_map
 from tokenizers import pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import Progress, ensure_folder, flushed, only_one, silent
+from specviz.errors import ModelUnavailable, OutOfMemory, SpecvizError
+from specviz.models.hub.cache_dir import Progress, ensure_folder, flushed, only_one, silent, written_or_refused
+from specviz.models.hub.gguf_rotary import DIVISORS, apply_rotary, read_rotary, refuse_other_angles
+from specviz.models.hub.opening import first_line
 from specviz.models.loading_lock import exclusive_loading
 
 _MANIFEST = "specviz.json"
-_FORMAT = 1
+_FORMAT = 2
+"""Raised whenever a copy made before may differ from one made now, so that none is taken for good."""
 # Splitters that transformers 5.23 rebuilds as the file means them; any other is taken for GPT-2's, and we say so.
 _KNOWN_SPLITTERS = frozenset(
     "default gpt-2 llama-bpe llama-v3 llama3 llama4 falcon3 smaug-bpe tekken pixtral qwen2 qwen35 deepseek-r1-qwen "
@@ -49,10 +53,11 @@ def safetensors_copy(
             try:
                 gguf = gguf_file()
                 progress(f"Unpacking {gguf.name}, this once{'' if unpack else ' (about half a minute)'}", None)
-                warnings = (unpack or _convert)(gguf, part)
-                _write_manifest(part, identity, warnings)
-                shutil.rmtree(folder, ignore_errors=True)
-                part.rename(folder)
+                with written_or_refused(folder.name):
+                    warnings = (unpack or _convert)(gguf, part)
+                    _write_manifest(part, identity, warnings)
+                    shutil.rmtree(folder, ignore_errors=True)
+                    part.rename(folder)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
     return folder
@@ -88,20 +93,28 @@ def _write_manifest(folder: Path, identity: Mapping[str, Any], warnings: tuple[s
 
 
 def _convert(gguf: Path, folder: Path) -> tuple[str, ...]:
-    try:
-        header = GGUFReader(gguf)
-    except (ValueError, IndexError, OSError) as problem:
-        raise ModelUnavailable(f"{gguf.name} is damaged or no GGUF file ({problem}). Get the file again.") from problem
+    header = _header(gguf)
     where = {"gguf_file": gguf.name, "local_files_only": True, "trust_remote_code": False}
-    unpacked = {"dtype": _storage(header), "quantization_config": GgufConfig(dequantize=True)}
+    unpacked = {"dtype": _storage(header), "quantization_config": GgufConfig(dequantize=True), "output_loading_info": True}
     try:
+        rotary = read_rotary(header, gguf.name)
         with exclusive_loading():
             tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **where)
-            model = AutoModelForCausalLM.from_pretrained(gguf.parent, **where, **unpacked)
-    except (ValueError, KeyError, RuntimeError, ImportError) as problem:
+            config = AutoConfig.from_pretrained(gguf.parent, **where)
+            if rotary is not None and hasattr(config, "rope_parameters"):
+                apply_rotary(config, rotary)
+            model, loading_info = AutoModelForCausalLM.from_pretrained(gguf.parent, config=config, **where, **unpacked)
+    except SpecvizError:
+        raise
+    except MemoryError as problem:
+        raise OutOfMemory(f"{gguf.name} does not fit into memory. Choose a smaller model.") from problem
+    except Exception as problem:  # a stranger's file meets three libraries here, each with errors of its own
         raise ModelUnavailable(
-            f"{gguf.name} cannot be read by transformers ({problem}). Give a folder or hub id with safetensors instead."
+            f"{gguf.name} cannot be read by transformers ({first_line(problem)}). "
+            "Give a folder or hub id with safetensors instead."
         ) from problem
+    _refuse_incomplete(gguf.name, header, model, loading_info)
+    refuse_other_angles(model, rotary, gguf.name)
     warnings = _mend_splitter(tokenizer, _text_field(header, "tokenizer.ggml.pre"))
     # The weights are plain tensors now; transformers refuses to save what still calls itself quantised.
     if hasattr(model.config, "quantization_config"):
@@ -112,6 +125,78 @@ def _convert(gguf: Path, folder: Path) -> tuple[str, ...]:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return warnings
+
+
+def _header(gguf: Path) -> GGUFReader:
+    """What a file says of itself. Raises ModelUnavailable for one that is damaged, empty, or a part of several."""
+    try:
+        header = GGUFReader(gguf)
+        parts = header.get_field("split.count")
+        count, number = 1 if parts is None else int(parts.contents()), header.get_field("split.no")
+        number = 0 if number is None else int(number.contents())
+    except Exception as problem:  # numpy and struct on damaged bytes
+        raise ModelUnavailable(f"{gguf.name} is damaged or no GGUF file ({problem}). Get the file again.") from problem
+    if count > 1:
+        raise ModelUnavailable(
+            f"{gguf.name} is part {number + 1} of {count} of one model. "
+            "Merge them with `llama-gguf-split --merge` and give the whole file."
+        )
+    if not header.tensors:
+        raise ModelUnavailable(f"{gguf.name} holds no weights, only a header. Get the file again.")
+    return header
+
+
+def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: Mapping[str, Any]) -> None:
+    """Raise ModelUnavailable unless the model has all its weights from the file, and the file none besides.
+
+    transformers passes over tensors without a place in silence, so the numbers are counted: each of the file must be one of
+    the model's. A tied head may be stored once more.
+    """
+    kind = model.config.model_type
+    if missing := sorted(loading_info["missing_keys"]):
+        raise ModelUnavailable(
+            f"{name} lacks {len(missing)} of the weights of a {kind} model ({missing[0]}, …). "
+            "Get the whole file, or one that names its architecture rightly."
+        )
+    if unexpected := sorted(loading_info["unexpected_keys"]):
+        raise _too_much(name, kind, unexpected[0])
+    tied = model.config.tie_word_embeddings
+    stored = {
+        tensor.name: int(tensor.n_elements)
+        for tensor in header.tensors
+        if tensor.name not in DIVISORS
+        and not (tied and tensor.name == "output.weight")
+        and not _unused(tensor.name, model.config)
+    }
+    held = {value.data_ptr(): value.numel() for value in model.state_dict().values() if value.numel()}
+    if sum(stored.values()) != sum(held.values()):
+        raise _too_much(name, kind, _stranger(stored, model))
+
+
+def _unused(name: str, config: Any) -> bool:
+    """Whether a tensor is of a layer that only drafts (MTP), behind the model's own, or of keys and values that a layer takes
+    from an earlier one (Gemma 3n and 4): such a model computes the same without them."""
+    block = re.match(r"blk\.(\d+)\.(attn_[kv])?", name)
+    if block is None:
+        return False
+    layer, own = int(block[1]), int(config.num_hidden_layers)
+    return layer >= own or bool(block[2]) and layer >= own - int(getattr(config, "num_kv_shared_layers", 0) or 0)
+
+
+def _too_much(name: str, kind: str, tensor: str) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"{name} holds {tensor}, which a {kind} model has no place for: it may name another architecture than its own. Get the "
+        "file again, or give a folder or hub id with safetensors."
+    )
+
+
+def _stranger(stored: Mapping[str, int], model: Any) -> str:
+    """The first tensor of a file for which its model has none of that name, as llama.cpp names them."""
+    kind = next((arch for arch, name in MODEL_ARCH_NAMES.items() if name == model.config.model_type), MODEL_ARCH.LLAMA)
+    names = get_tensor_name_map(kind, model.config.num_hidden_layers)
+    known = {names.get_name(name.rpartition(".")[0]): name for name in model.state_dict()}
+    known_names = {f"{theirs}.{ours.rpartition('.')[2]}" for theirs, ours in known.items()}
+    return next((name for name in sorted(stored) if name not in known_names), "more numbers than it needs")
 
 
 def _storage(header: GGUFReader) -> torch.dtype:

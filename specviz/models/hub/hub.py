@@ -15,8 +15,9 @@ from huggingface_hub.utils import filter_repo_objects
 from tqdm.auto import tqdm
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.cache_dir import Progress, disk_is_full, silent
 from specviz.models.hub.catalog import HubRepository, resolve
+from specviz.models.hub.opening import first_line
 from specviz.models.room import NUMBER_BYTES, check_disk, is_model
 
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
@@ -120,7 +121,12 @@ def fetch_repository(repository: str, progress: Progress = silent, wanted: tuple
             f"The hub knows no {repository}, or it is private. Check the name, or run `hf auth login`."
         ) from problem
     except Exception as problem:  # whatever the network or the disk did, the user needs one sentence
-        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+        if disk_is_full(problem):
+            raise ModelUnavailable(
+                f"{repository} does not fit on the disk of {constants.HF_HUB_CACHE}. "
+                "Make room there, or set HF_HOME to a folder on another disk."
+            ) from problem
+        reason = first_line(problem)
         raise ModelUnavailable(
             f"{repository} could not be fetched from the model hub ({reason[:200]}). Check the network, or choose "
             "smollm2-135m-instruct, a model folder or a .gguf file."

@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, ChameleonForConditionalGeneration
 
 from specviz.errors import ModelUnavailable
+from specviz.models.hub.opening import opening
 from specviz.models.image.codebook import direction_colours
 from specviz.models.image.image import LoadedImage
 from specviz.models.image.prompts import PromptRows, checked
@@ -96,15 +97,11 @@ class LoadedAnole(LoadedImage):
 def load_anole(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedAnole:
     """The model in ``folder``. Raises ModelUnavailable when it is none, or its weights are not whole."""
     safely = {"local_files_only": True, "trust_remote_code": False}
-    try:
-        with exclusive_loading():
-            tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
-            model, info = ChameleonForConditionalGeneration.from_pretrained(
-                folder, dtype=dtype, use_safetensors=True, output_loading_info=True, **safely
-            )
-    except (OSError, ValueError, KeyError, RuntimeError) as problem:
-        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]
-        raise ModelUnavailable(f"{name} cannot be loaded as a Chameleon model from {folder}: {reason}") from problem
+    with opening(name, folder, "a Chameleon model"), exclusive_loading():
+        tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
+        model, info = ChameleonForConditionalGeneration.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, output_loading_info=True, **safely
+        )
     missing = [key for key in sorted(info["missing_keys"]) if "vqmodel.encoder" not in key and "quant_conv" not in key]
     if missing:
         raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, T5EncoderModel
 
 from specviz.errors import ModelUnavailable
+from specviz.models.hub.opening import opening
 from specviz.models.image.prompts import PromptRows, checked
 from specviz.models.loading_lock import exclusive_loading
 
@@ -72,13 +73,9 @@ def load_captions(name: str, folder: Path, empty: Tensor, projection: Sequence[T
     safely: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     # T5's feed-forward overflows in float16.
     dtype = torch.float32 if empty.dtype == torch.float16 else empty.dtype
-    try:
-        with exclusive_loading():
-            tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
-            encoder = T5EncoderModel.from_pretrained(folder, dtype=dtype, use_safetensors=True, **safely)
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as problem:
-        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]
-        raise ModelUnavailable(f"The T5 in {folder} cannot be loaded: {reason}") from problem
+    with opening(f"the T5 of {name}", folder), exclusive_loading():
+        tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
+        encoder = T5EncoderModel.from_pretrained(folder, dtype=dtype, use_safetensors=True, **safely)
     if encoder.config.d_model != empty.shape[1] or tokenizer.pad_token_id is None:
         raise ModelUnavailable(
             f"The T5 in {folder} gives {encoder.config.d_model} features, and {name} reads {empty.shape[1]}: flan-t5-xl has 2048."

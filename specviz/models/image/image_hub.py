@@ -19,6 +19,7 @@ from specviz.models.cache import MODELS, ModelCache
 from specviz.models.device import dtype_name
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.modality import type_in
+from specviz.models.hub.opening import opening
 from specviz.models.hub.prepare import prepare
 from specviz.models.image.anole import load_anole
 from specviz.models.image.image import LoadedImage
@@ -74,15 +75,11 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
             f"{name} is an Emu3: it ends each row of a picture, and the picture, with tokens of its own, which no method here "
             "drafts or forces yet; choose a Janus model, Anole or LlamaGen."
         )
-    try:
-        with exclusive_loading():
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-            model = JanusForConditionalGeneration.from_pretrained(
-                folder, dtype=dtype, use_safetensors=True, local_files_only=True, trust_remote_code=False
-            )
-    except (OSError, ValueError, KeyError, RuntimeError) as problem:
-        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]
-        raise ModelUnavailable(f"{name} cannot be loaded as a Janus model from {folder}: {reason}") from problem
+    with opening(name, folder, "a Janus model"), exclusive_loading():
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        model = JanusForConditionalGeneration.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, local_files_only=True, trust_remote_code=False
+        )
     prompts = ChatPrompts(tokenizer)
     model = model.to(device).eval().requires_grad_(False)
     quantizer = model.model.vqmodel.quantize

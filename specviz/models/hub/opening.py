@@ -1,0 +1,116 @@
+"""One guard around folders that strangers wrote: what their files make any library raise becomes one sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.constants import HF_HUB_CACHE
+from safetensors import SafetensorError, safe_open
+
+from specviz.errors import ModelUnavailable, OutOfMemory, SpecvizError, shown
+from specviz.models.hub.cache_dir import cache_folder
+
+_LAYERS = frozenset("num_hidden_layers n_layer n_layers num_layers".split())
+_SIZES = frozenset(
+    "hidden_size n_embd d_model intermediate_size vocab_size head_dim num_attention_heads n_head num_key_value_heads num_experts "
+    "num_local_experts".split()
+)
+"""Settings that a model is built by, before anybody compares it with the weights."""
+_POINTER = b"version https://git-lfs"
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
+
+
+@contextmanager
+def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> Iterator[None]:
+    """Open the model called ``name`` in ``folder`` inside. Raises ModelUnavailable or OutOfMemory with one sentence whatever a
+    damaged or hostile file makes the libraries raise; ``what`` names the kind of model it is opened as."""
+    try:
+        _refuse_pointers(folder)
+        _refuse_sizes(name, folder)
+        yield
+    except SpecvizError:
+        raise
+    except (torch.OutOfMemoryError, MemoryError) as problem:
+        raise _no_room(name, places) from problem
+    except SafetensorError as problem:
+        raise ModelUnavailable(f"The weights of {name} in {folder} are damaged ({problem}). {_again(folder)}") from problem
+    except ImportError as problem:
+        reason = " ".join(str(problem).split())[:300]
+        raise ModelUnavailable(f"{name} needs a package that is not installed: {reason}") from problem
+    except Exception as problem:  # tokenizers, configurations and loaders have errors of their own for each kind of damage
+        if any(words in str(problem).lower() for words in ("not enough memory", "out of memory", "allocate memory")):
+            raise _no_room(name, places) from problem
+        if "backend tokenizer" in str(problem) and not _has_tokenizer(folder):
+            raise ModelUnavailable(
+                f"{name} holds no tokenizer.json. Put the tokenizer's files beside the weights in {folder}."
+            ) from problem
+        raise ModelUnavailable(
+            f"{name} cannot be loaded{what and f' as {what}'} from {folder}: {first_line(problem)}"
+        ) from problem
+
+
+def adapter_warnings(name: str, folder: Path) -> tuple[str, ...]:
+    """A warning where an adapter lies beside a whole model's weights."""
+    if not ((folder / "adapter_config.json").is_file() or (folder / "adapter_model.safetensors").is_file()):
+        return ()
+    return (f"{name} holds an adapter (LoRA), which is not applied: its base model runs alone. Merge the two to run both.",)
+
+
+def first_line(problem: BaseException) -> str:
+    """An error's first line, with what follows where that ends in a colon; its type where it says nothing."""
+    lines = str(problem).strip().splitlines() or [type(problem).__name__]
+    return (" ".join(" ".join(lines).split()) if lines[0].rstrip().endswith(":") else lines[0])[:300]
+
+
+def _again(folder: Path) -> str:
+    """How to get a model again: what was fetched is fetched anew when it is gone; any other folder is the user's own."""
+    fetched = any(folder.resolve().is_relative_to(Path(place).resolve()) for place in (cache_folder(), HF_HUB_CACHE))
+    return "Delete that folder and try again." if fetched else "Get the model again."
+
+
+def _no_room(name: str, places: str) -> OutOfMemory:
+    return OutOfMemory(f"{name} does not fit into the memory of {places}. Choose a smaller model or number format.")
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any((folder / file).is_file() for file in _TOKENIZERS)
+
+
+def _refuse_pointers(folder: Path) -> None:
+    for file in folder.glob("*.safetensors"):
+        with file.open("rb") as opened:
+            if opened.read(len(_POINTER)) == _POINTER:
+                raise ModelUnavailable(f"{file.name} is a Git LFS pointer, not the weights. Run `git lfs pull` in {folder}.")
+
+
+def _refuse_sizes(name: str, folder: Path) -> None:
+    """Raise ModelUnavailable where the configuration names more layers than the files hold tensors, or a size beyond all their
+    bytes: building such a model takes all memory before anything is compared."""
+    config, files = folder / "config.json", sorted(folder.glob("*.safetensors"))
+    settings = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    if not files:
+        return
+    tensors, stored = 0, sum(file.stat().st_size for file in files)
+    for file in files:
+        with safe_open(file, framework="pt") as opened:
+            tensors += len(opened.keys())
+    for field, value in _numbers(settings):
+        if value > (tensors if field in _LAYERS else stored):
+            held = f"{tensors} tensors" if field in _LAYERS else f"{stored} bytes"
+            raise ModelUnavailable(
+                f"The config.json of {name} says {field} {shown(value)}, and its weights are {held} in all. Get the whole model."
+            )
+
+
+def _numbers(settings: Any) -> Iterator[tuple[str, float]]:
+    """The sizes that a configuration names, those of its parts too."""
+    for field, value in settings.items() if isinstance(settings, dict) else ():
+        if isinstance(value, dict):
+            yield from _numbers(value)
+        elif field in _LAYERS | _SIZES and isinstance(value, int | float) and not isinstance(value, bool):
+            yield field, value
