@@ -19,7 +19,7 @@ from specviz.models.hub.modality import modality_of
 from specviz.models.room import second_models
 from specviz.request import Memory, Request
 from specviz.requests import image, text, vision_language
-from specviz.requests.prepared import KINDS, Prepared, Progress, check_modality
+from specviz.requests.prepared import KINDS, Prepared, Progress, check_modality, no_draft
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import End, Run, Step, Trace
 
@@ -39,6 +39,8 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
     progress = progress or silent
     # What is wrong with the request itself is said before anything is fetched or loaded.
     method = get(request.method)
+    if request.draft and not method.takes_draft:
+        raise no_draft(method)
     modality = modality_of(request.target, progress)
     if modality not in _KINDS:
         known = " or ".join(KINDS[kind] for kind in _KINDS)

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import specviz
+from specviz import runner
 from specviz.__main__ import main
 from specviz.errors import BadInput, ModelUnavailable, SpecvizError
+from specviz.methods.registry import all_methods
 from specviz.models.hub.catalog import resolve
 from specviz.request import MOST_NEW_TOKENS, Request
 from specviz.trace import store
@@ -133,10 +135,26 @@ def test_what_is_accepted_writes_a_trace_that_is_valid(tiny: Path, tmp_path: Pat
     assert store.read(kept).run.sampling.top_k == 2**31 - 1
 
 
-def test_a_draft_is_refused_by_a_method_that_drafts_without_one(tiny: Path) -> None:
-    for method in ("autoregressive", "prompt_lookup", "token_recycling", "stand"):
-        with pytest.raises(SpecvizError, match="takes no draft: .* leave draft out"):
-            specviz.run(method=method, prompt="hello", target="hybrid-small", raw=True, draft="smollm2-draft", max_new_tokens=3)
+DRAFTLESS = [name for name, method in all_methods().items() if not method.takes_draft]
+
+
+@pytest.mark.parametrize("method", DRAFTLESS)
+def test_a_draft_is_refused_by_a_method_that_drafts_without_one_before_anything_is_fetched(
+    method: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fetched(*_: object) -> str:
+        raise AssertionError("the target was looked at")
+
+    monkeypatch.setattr(runner, "modality_of", fetched)
+    with pytest.raises(SpecvizError, match="takes no draft: .* leave draft out"):
+        specviz.run(method=method, prompt="hello", draft="nonsense", max_new_tokens=3)
+    assert main(["run", "--method", method, "--prompt", "hello", "--draft", "nonsense"]) == 2
+    assert "takes no draft" in capsys.readouterr().err
+
+
+def test_the_methods_that_take_no_draft_are_those_that_draft_from_the_text() -> None:
+    assert {"autoregressive", "prompt_lookup", "suffix_decoding", "token_recycling", "stand"} < set(DRAFTLESS)
+    assert not {"reader", "eagle2", "speculative_sampling", "medusa", "mulo_sd"} & set(DRAFTLESS)
 
 
 def test_a_picture_is_kept_of_image_runs_alone(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from specviz.errors import BadInput, shown
@@ -83,6 +83,12 @@ class Method:
     def runs_on(self, modality: str) -> bool:
         """Whether it can run on such targets, if only with heads that the user names."""
         return modality in (*self.modality, *self.published)
+
+    @property
+    def takes_draft(self) -> bool:
+        """Whether a user may name what drafts: what drafts from the text alone, with every setting, has no use for it."""
+        drafts_from_text = self.family in ("none", "memory")
+        return not drafts_from_text or any(own.name == "drafter" for own in fields(self.parameters))
 
     @property
     def exception(self) -> str:

@@ -31,6 +31,7 @@ from specviz.models.device import choose_device, choose_dtype
 from specviz.models.drafters.heads import layout_for, packed
 from specviz.models.drafters.published_lantern import anole_head, llamagen_head
 from specviz.models.hub.catalog import resolve
+from specviz.models.hub.published import reading
 from specviz.models.image.anole import COLOURS, LoadedAnole
 from specviz.models.image.codebook import codebook_map, coloured_by_direction
 from specviz.models.image.image import SHIPPED, LoadedImage, load_image_model
@@ -149,9 +150,11 @@ class DrawingResources(ImageResources):
 
     def _published(self, kind: str) -> HeadStepper:
         if isinstance(self.loaded, LoadedAnole):
-            head = anole_head(kind, self.draft_name, self.loaded, self.progress)
+            with reading(self.draft_name):
+                head = anole_head(kind, self.draft_name, self.loaded, self.progress)
         elif isinstance(self.loaded, LoadedLlamaGen):
-            head = llamagen_head(kind, self.draft_name, self.loaded, self.progress)
+            with reading(self.draft_name):
+                head = llamagen_head(kind, self.draft_name, self.loaded, self.progress)
         else:
             raise ModelUnavailable(
                 f"Published heads for models that draw are read for Anole and LlamaGen, and {self.loaded.name} is neither: leave "

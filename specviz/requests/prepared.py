@@ -91,7 +91,7 @@ class Prepared:
         recollection = Recollection(self.memory)
         composition = method.compose(values, self.parts.using(memory=recollection, **changed))
         if name is None and self.request.draft and not composition.draft_name:
-            raise BadInput(f"{self.method.title} takes no draft: it drafts without a second model; leave draft out.")
+            raise no_draft(self.method)
         return replace(composition, generation=recollection.generation())
 
     def decoding(
@@ -260,6 +260,11 @@ def _machine(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads of {os.cpu_count()}"
+
+
+def no_draft(method: Method) -> BadInput:
+    """The error of a draft that was named for a method that takes none."""
+    return BadInput(f"{method.title} takes no draft: it drafts without a second model; leave draft out.")
 
 
 def check_modality(method: Method, modality: str, target: str) -> None:

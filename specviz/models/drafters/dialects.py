@@ -15,8 +15,8 @@ from specviz.models.drafters import (
     published_mtp,
     published_speculators,
 )
-from specviz.models.drafters.head_settings import OURS
-from specviz.models.hub.published import Fit, Repository
+from specviz.models.drafters.head_settings import OURS, words
+from specviz.models.hub.published import Fit, Repository, reading
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def dialect_of(stored: Repository) -> Dialect:
     config, names = stored.config, {name.removeprefix("model.") for name in stored.files}
     if published_speculators.is_speculators(config):
         return _SPECULATORS.get(str(config.get("speculators_model_type")), SPECULATORS)
-    architectures = " ".join(map(str, config.get("architectures") or ()))
+    architectures = " ".join(words(stored.name, config, "architectures"))
     if named := [dialect for word, dialect in _BY_ARCHITECTURE.items() if word.lower() in architectures.lower()]:
         return named[0]
     if published_mtp.mtp_names(stored):
@@ -94,7 +94,8 @@ def read(kind: str, stored: Repository, target: Fit) -> Any:
     """The network of heads that serve the method ``kind``. Raises ModelUnavailable saying what they are instead."""
     dialect = dialect_of(stored)
     if dialect.reader is not None and dialect.kind == kind:
-        return dialect.reader(stored, target)
+        with reading(stored.name):
+            return dialect.reader(stored, target)
     if dialect.reader is not None:
         raise ModelUnavailable(f"{stored.name} holds {dialect.title}: choose the method {dialect.kind} for them.")
     also = "" if dialect in (UNKNOWN, MODEL, EMPTY_MTP) else ", which is not read yet"

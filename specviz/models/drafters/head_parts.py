@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specviz.drafters.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
 from specviz.errors import ModelUnavailable
-from specviz.models.drafters.head_settings import OURS, whole_number
+from specviz.models.drafters.head_settings import OURS, positive, whole_number
 from specviz.models.hub.published import Fit, Repository, refuse_strangers, shaped
 
 _BESIDE = frozenset({"lm_head.weight", "d2t", "t2d", "embed_tokens.weight"})
@@ -40,8 +40,9 @@ def head_sizes(
         raise ModelUnavailable(f"{name} lacks the first layer's self_attn.q_proj.weight: these are no {kind} heads.")
     kv_heads = whole_number(name, settings, "num_key_value_heads", heads)
     # Often not hidden / heads, and then not always in the config either.
-    size = whole_number(name, settings, "head_dim", max(1, stored.tensor(queries).shape[0] // heads))
-    if heads % kv_heads or size % 2:
+    rows = len(stored.tensor(queries))
+    size = whole_number(name, settings, "head_dim", max(1, rows // heads))
+    if heads % kv_heads or size % 2 or size * heads > rows:
         raise ModelUnavailable(f"{name} has {heads} heads of {size} on {kv_heads}, which its config.json has wrong.")
     inner = whole_number(name, settings, "intermediate_size")
     sizes = {"vocab_size": target.embedding.shape[0], "hidden": hidden, "target_hidden": target_hidden, "inner": inner}
@@ -87,9 +88,9 @@ def assembled(
     return FeatureHead(config, tensors, embedding, head, ids, kind, (*notes, *unused))
 
 
-def conventions(taps: tuple[int, ...], eps: Any, **more: Any) -> HeadConventions:
+def conventions(name: str, taps: tuple[int, ...], settings: Mapping[str, Any], **more: Any) -> HeadConventions:
     """Conventions with the norms' epsilon read, 1e-6 unless set."""
-    return HeadConventions(taps=taps, eps=float(1e-6 if eps is None else eps), **more)
+    return HeadConventions(taps=taps, eps=positive(name, settings, "rms_norm_eps", 1e-6), **more)
 
 
 def _embedding(stored: Repository, target: Fit, names: Mapping[str, str], hidden: int, shorter: bool) -> Tensor:

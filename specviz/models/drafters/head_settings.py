@@ -63,7 +63,7 @@ def refuse_unknown(
             continue
         if field in neutral:
             known = " or ".join(str(good) for good in neutral[field])
-            raise ModelUnavailable(f"{name} has {field} {value!r}, and our network computes {known}. {OURS}")
+            raise ModelUnavailable(f"{name} has {field} {shown(value)}, and our network computes {known}. {OURS}")
         if value and field in strange:
             raise ModelUnavailable(f"{name} sets {field}: it {strange[field]}. {OURS}")
         if value:
@@ -71,6 +71,57 @@ def refuse_unknown(
                 f"{name} sets {field} to {str(value)[:60]!r} in its config.json, which our reader does not know and will not "
                 f"leave out. {OURS} If it changes nothing of what is computed, take it out of a copy of the file."
             )
+
+
+def words(name: str, settings: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    """A setting that lists words, () unless set. Raises ModelUnavailable for anything else."""
+    value = settings.get(field)
+    if value is not None and not (isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)):
+        raise _no_value(name, field, value, "a list of words")
+    return tuple(value or ())
+
+
+def whole_numbers(name: str, settings: Mapping[str, Any], field: str) -> tuple[int, ...]:
+    """A setting that lists whole numbers from 0 on, () unless set. Raises ModelUnavailable for anything else."""
+    value = settings.get(field)
+    if value is not None and not (
+        isinstance(value, list | tuple) and all(type(number) is int and number >= 0 for number in value)
+    ):
+        raise _no_value(name, field, value, "a list of whole numbers")
+    return tuple(value or ())
+
+
+def positive(name: str, settings: Mapping[str, Any], field: str, otherwise: float) -> float:
+    """A setting that is a number above 0, ``otherwise`` unless set. Raises ModelUnavailable for anything else."""
+    value = settings.get(field)
+    value = otherwise if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise _no_value(name, field, value, "a number above 0")
+    return float(value)
+
+
+def section(name: str, settings: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """A setting that holds settings, {} unless set. Raises ModelUnavailable for anything else."""
+    value = settings.get(field)
+    if not isinstance(value, Mapping | None):
+        raise _no_value(name, field, value, "a group of settings")
+    return dict(value or {})
+
+
+def layer_count(stored: Repository, settings: Mapping[str, Any]) -> int:
+    """Its number of layers, 1 unless set. Raises ModelUnavailable for more than its files hold tensors: a head so deep would be
+    built before anybody misses its weights."""
+    layers = whole_number(stored.name, settings, "num_hidden_layers", 1)
+    if layers > len(stored.files):
+        raise ModelUnavailable(
+            f"The config.json of {stored.name} says num_hidden_layers {shown(layers)}, and its files hold {len(stored.files)} "
+            "tensors. Get the heads again."
+        )
+    return layers
+
+
+def _no_value(name: str, field: str, value: Any, meant: str) -> ModelUnavailable:
+    return ModelUnavailable(f"The config.json of {name} has {field} {shown(value)}, which is not {meant}. {OURS}")
 
 
 def whole_number(name: str, settings: Mapping[str, Any], field: str, otherwise: int | None = None) -> int:
@@ -92,7 +143,7 @@ def switch(name: str, settings: Mapping[str, Any], field: str) -> bool:
 
 def windows(name: str, settings: Mapping[str, Any], layers: int) -> tuple[int, ...]:
     """Positions each layer sees, 0 for the whole text; () where all see it. Raises ModelUnavailable where it is not said."""
-    kinds, width = settings.get("layer_types"), settings.get("sliding_window")
+    kinds, width = words(name, settings, "layer_types"), settings.get("sliding_window")
     if not kinds:
         if width and settings.get("use_sliding_window") is not False:
             raise ModelUnavailable(
@@ -116,18 +167,23 @@ def rotary(stored: Repository, settings: Mapping[str, Any], size: int, woven: bo
     ``woven`` says how a head of this trainer deals its rates out to time, height and width unless the setting says so itself.
     """
     name = stored.name
-    rope = dict(settings.get("rope_parameters") or settings.get("rope_scaling") or {})
+    rope = section(name, settings, "rope_parameters") or section(name, settings, "rope_scaling")
     if "sliding_attention" in rope:  # one set for each kind of layer; trainer and engines take this one
-        rope = dict(rope["sliding_attention"])
-    theta = float(rope.pop("rope_theta", None) or settings.get("rope_theta") or 10000.0)
-    factor = float(rope.pop("partial_rotary_factor", None) or settings.get("partial_rotary_factor") or 1.0)
+        rope = section(name, rope, "sliding_attention")
+    theta, factor = (
+        positive(name, {field: rope.pop(field, None) or settings.get(field)}, field, otherwise)
+        for field, otherwise in (("rope_theta", 10000.0), ("partial_rotary_factor", 1.0))
+    )
+    if factor > 1:
+        raise _no_value(name, "partial_rotary_factor", factor, "a share of a head")
     kind = str(rope.get("rope_type", rope.get("type", "default")))
     said: dict[str, Any] = {"theta": theta}
-    if sections := rope.pop("mrope_section", None):
-        said |= {"sections": tuple(map(int, sections)), "sections_woven": bool(rope.pop("mrope_interleaved", woven))}
+    if sections := whole_numbers(name, {"mrope_section": rope.pop("mrope_section", None)}, "mrope_section"):
+        said |= {"sections": sections, "sections_woven": bool(rope.pop("mrope_interleaved", woven))}
         if sum(said["sections"]) != int(size * factor) // 2 or len(sections) != 3:
             raise ModelUnavailable(
-                f"{name} deals out {shown(sections)} rotary rates (mrope_section), and has {int(size * factor) // 2}. {OURS}"
+                f"{name} deals out {shown(list(sections))} rotary rates (mrope_section), "
+                f"and has {int(size * factor) // 2}. {OURS}"
             )
         kind = "default" if kind == "mrope" else kind
     if kind == "default" and factor == 1:
@@ -140,6 +196,13 @@ def rotary(stored: Repository, settings: Mapping[str, Any], size: int, woven: bo
         return {**said, "rates": tuple(rates.tolist())}
     rope["rope_type"] = kind
     longest = whole_number(name, settings, "max_position_embeddings", 2048)
-    config = LlamaConfig(head_dim=rotated, rope_theta=theta, rope_scaling=rope, max_position_embeddings=longest)
-    rates, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+    try:
+        config = LlamaConfig(head_dim=rotated, rope_theta=theta, rope_scaling=rope, max_position_embeddings=longest)
+        rates, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
+    except Exception as problem:  # each kind has numbers of its own, which transformers takes as they come
+        raise ModelUnavailable(
+            f"The {kind} rotary positions of {name} cannot be computed ({type(problem).__name__}: {problem}). {OURS}"
+        ) from problem
+    if not bool(torch.isfinite(rates).all()):
+        raise ModelUnavailable(f"The {kind} rotary positions of {name} come out as no numbers. {OURS}")
     return {**said, "rates": tuple(rates.double().tolist()), "rotary_scale": float(scale)}

@@ -124,10 +124,7 @@ def published(kind: str, name: str, loaded: Loaded, target: TextTarget, progress
             "that ships with this project."
         )
     fits, stored = fit_of(loaded.name, target), open_repository(name, progress)
-    try:
-        return dialects.read(kind, stored, fits)
-    except (TypeError, ValueError, OverflowError) as problem:
-        raise ModelUnavailable(f"The config.json of {name} has a value that makes no sense ({problem}).") from problem
+    return dialects.read(kind, stored, fits)
 
 
 def fit_of(name: str, target: TextTarget) -> Fit:

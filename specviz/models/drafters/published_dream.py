@@ -13,7 +13,7 @@ import torch
 
 from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
 from specviz.errors import ModelUnavailable
-from specviz.models.drafters.head_settings import OURS, SIZES, refuse_unknown, rotary, whole_number
+from specviz.models.drafters.head_settings import OURS, SIZES, positive, refuse_unknown, rotary, whole_number
 from specviz.models.hub.published import Fit, Repository, refuse_strangers, shaped
 
 KIND = "DREAM"
@@ -55,16 +55,18 @@ def cross_net(stored: Repository, target: Fit) -> CrossNet:
         inner=whole_number(name, settings, "intermediate_size"),
         taps=(0, target.layers),
         wide=False,
-        eps=float(settings.get("rms_norm_eps") or 1e-6),
+        eps=positive(name, settings, "rms_norm_eps", 1e-6),
         entry_norm=False,
         inner_norms=True,
         sink=False,
         keep=1.0,
         **turning,
     )
+    names = {_plain(original): original for original in stored.files}
+    for part, rows in (("mlp.gate_proj", config.inner), ("self_attn.k_proj", config.kv_heads * size)):  # before it is built
+        shaped(stored, names, f"first.{part}.weight", (rows, hidden))
     net = CrossNet(config, target.embedding, target.head)
     shapes = {key: tuple(value.shape) for key, value in net.state_dict().items()}
-    names = {_plain(original): original for original in stored.files}
     gates = [shaped(stored, names, gate, (1,)) for gate in _GATES]
     known = {*_GATES, *(key for key in shapes if key != "reading.gates")}
     refuse_strangers(stored, {key: own for key, own in names.items() if key != "embed_tokens.weight"}, known, KIND)

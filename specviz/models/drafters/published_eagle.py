@@ -15,7 +15,7 @@ from typing import Any
 from specviz.drafters.networks.feature_head import FeatureHead, HeadConfig
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.head_parts import assembled, conventions, head_sizes
-from specviz.models.drafters.head_settings import OURS, SIZES, refuse_unknown, rotary, switch, whole_number, windows
+from specviz.models.drafters.head_settings import OURS, SIZES, layer_count, refuse_unknown, rotary, switch, windows, words
 from specviz.models.hub.published import Fit, Repository
 
 KIND, MSD, VISPEC = "EAGLE", "MSD", "ViSpec"
@@ -56,7 +56,7 @@ def seeing_head(stored: Repository, target: Fit) -> FeatureHead:
 def _read(stored: Repository, target: Fit, settings: dict[str, Any], kind: str = KIND) -> FeatureHead:
     name = stored.name
     names = {original.removeprefix("model."): original for original in stored.files}
-    kinds = [str(kind) for kind in settings.get("architectures") or ()]
+    kinds = words(name, settings, "architectures")
     if strange := [kind for kind in kinds if "eagle3" in kind.lower() or not kind.endswith(("ForCausalLM", "EAGLEModel"))]:
         raise ModelUnavailable(f"{name} is a {strange[0]} (architectures), not heads of EAGLE-1 or EAGLE-2. {OURS}")
     refuse_unknown(name, settings, _READ, _NEUTRAL, {})
@@ -70,10 +70,11 @@ def _read(stored: Repository, target: Fit, settings: dict[str, Any], kind: str =
     if (bias := settings.get("bias", settings.get("eagle_fc_bias"))) is not None and bool(bias) != ("fc.bias" in names):
         has = "has" if "fc.bias" in names else "lacks"
         raise ModelUnavailable(f"{name} {has} fc.bias, and its config.json says bias {str(bool(bias)).lower()}. Get it anew.")
-    layers = whole_number(name, settings, "num_hidden_layers", 1)
+    layers = layer_count(stored, settings)
     how = conventions(
+        name,
         (target.layers,),
-        settings.get("rms_norm_eps"),
+        settings,
         head_norm=False,
         windows=windows(name, settings, layers),
         **rotary(stored, settings, sizes["head_size"]),

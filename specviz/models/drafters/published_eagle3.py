@@ -13,7 +13,18 @@ from typing import Any
 from specviz.drafters.networks.feature_head import EACH, TOGETHER, FeatureHead, HeadConfig
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.head_parts import assembled, conventions, fitting_taps, head_sizes
-from specviz.models.drafters.head_settings import OURS, SIZES, refuse_unknown, rotary, switch, whole_number, windows
+from specviz.models.drafters.head_settings import (
+    OURS,
+    SIZES,
+    layer_count,
+    refuse_unknown,
+    rotary,
+    section,
+    switch,
+    whole_numbers,
+    windows,
+    words,
+)  # fmt: skip
 from specviz.models.hub.published import Fit, Repository
 
 KIND = "EAGLE-3"
@@ -41,19 +52,19 @@ def feature_head(stored: Repository, target: Fit) -> FeatureHead:
     """
     name, settings = stored.name, stored.config
     names = {_plain(original): original for original in stored.files}
-    kinds = [str(kind) for kind in settings.get("architectures") or ()]
+    kinds = words(name, settings, "architectures")
     if strange := [kind for kind in kinds if "eagle3" not in kind.lower() and kind != "LlamaForCausalLM"]:
         raise ModelUnavailable(f"{name} is a {strange[0]} (architectures), not EAGLE-3 heads. {OURS}")
-    inner = settings.get("eagle_config")
-    inner = dict(inner) if isinstance(inner, Mapping) else {}
+    inner = section(name, settings, "eagle_config")
     refuse_unknown(name, {**settings, **{f"eagle_config.{field}": value for field, value in inner.items()}}, _READ, _NEUTRAL, {})
     if settings.get("tie_word_embeddings") and "embed_tokens.weight" in names and "lm_head.weight" not in names:
         raise ModelUnavailable(f"{name} ties its head to an embedding of its own, which is not read yet. {OURS}")
     sizes = head_sizes(stored, target, names, settings, KIND, narrower=True)
     biased = switch(name, settings, "attention_bias")
     how = conventions(
+        name,
         _taps(settings, inner, name, target.layers),
-        settings.get("rms_norm_eps"),
+        settings,
         entry_norm=_entry_norm(name, {**settings, **inner}),
         normed_residual=switch(name, settings, "norm_before_residual"),
         feeds_normed=switch(name, settings, "norm_output"),
@@ -62,7 +73,7 @@ def feature_head(stored: Repository, target: Fit) -> FeatureHead:
     )
     config = HeadConfig(
         **sizes,
-        layers=whole_number(name, settings, "num_hidden_layers", 1),
+        layers=layer_count(stored, settings),
         wide=True,
         how=how,
         bias="fc.bias" in names,
@@ -89,13 +100,13 @@ def _entry_norm(name: str, settings: Mapping[str, Any]) -> str:
 
 def _taps(settings: Mapping[str, Any], inner: Mapping[str, Any], name: str, layers: int) -> tuple[int, ...]:
     """The target's hidden states it reads, counted as transformers does; published configs count in two ways."""
-    layer_ids = settings.get("eagle_aux_hidden_state_layer_ids")
-    if not layer_ids:  # here a number names a layer, and its output is the next hidden state
-        layer_ids = [int(layer) + 1 for layer in inner.get("eagle_aux_hidden_state_layer_ids") or ()]
-    return fitting_taps(name, tuple(int(tap) for tap in layer_ids or (2, layers // 2, layers - 3)), layers)
+    field = "eagle_aux_hidden_state_layer_ids"
+    # Under eagle_config a number names a layer, and its output is the next hidden state.
+    taps = whole_numbers(name, settings, field) or tuple(layer + 1 for layer in whole_numbers(name, inner, field))
+    return fitting_taps(name, taps or (2, layers // 2, layers - 3), layers)
 
 
-def _notes(settings: Mapping[str, Any], inner: Mapping[str, Any], kinds: list[str]) -> tuple[str, ...]:
+def _notes(settings: Mapping[str, Any], inner: Mapping[str, Any], kinds: tuple[str, ...]) -> tuple[str, ...]:
     """Where trainers and engines do not agree about what a config.json says."""
     notes = []
     if inner.get("eagle_aux_hidden_state_layer_ids") and not settings.get("eagle_aux_hidden_state_layer_ids"):

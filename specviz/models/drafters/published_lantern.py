@@ -65,7 +65,7 @@ def anole_head(kind: str, name: str, loaded: LoadedAnole, progress: Progress = s
     layers = int(model.config.num_hidden_layers)
     fits = Fit(loaded.name, layers, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     sizes = head_sizes(stored, fits, names, settings, KIND, narrower=False)
-    how = conventions((layers,), settings.get("rms_norm_eps"), head_norm=False, **rotary(stored, settings, sizes["head_size"]))
+    how = conventions(name, (layers,), settings, head_norm=False, **rotary(stored, settings, sizes["head_size"]))
     biased = switch(name, settings, "attention_bias")
     config = HeadConfig(
         **sizes, layers=1, wide=False, how=how, bias="fc.bias" in names, attention_bias=biased, output_bias=biased,
@@ -94,9 +94,7 @@ def llamagen_head(kind: str, name: str, loaded: LoadedLlamaGen, progress: Progre
     layers = int(model.config.num_hidden_layers)
     fits = Fit(loaded.name, layers, model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     sizes = head_sizes(stored, fits, names, settings, LLAMAGEN, narrower=False)
-    how = conventions(
-        (layers,), settings.get("rms_norm_eps"), head_norm=False, rotary_pairs=True, grid=loaded.grid, grid_from=loaded.first - 1
-    )
+    how = conventions(name, (layers,), settings, head_norm=False, rotary_pairs=True, grid=loaded.grid, grid_from=loaded.first - 1)
     head = assembled(stored, fits, names, HeadConfig(**sizes, layers=1, wide=False, how=how, bias="fc.bias" in names), LLAMAGEN)
     prompt = loaded.prompts.size if isinstance(loaded.prompts, CaptionPrompts) else len(loaded.labels)
     return replace(head, embedding=torch.cat((head.embedding, head.embedding[:1].expand(prompt, -1))))

@@ -21,12 +21,14 @@ from transformers import AutoConfig
 from specviz.drafters.networks.feature_head import Experts, FeatureHead, HeadConfig
 from specviz.errors import ModelUnavailable, shown
 from specviz.models.drafters.head_parts import assembled, conventions, head_sizes
-from specviz.models.drafters.head_settings import OURS, rotary, switch
+from specviz.models.drafters.head_settings import OURS, rotary, section, switch, whole_number
 from specviz.models.hub.published import Fit, Repository
 
 KIND = "MTP"
 PROMISES = ("mtp_num_hidden_layers", "num_mtp_layers", "num_nextn_predict_layers")
 """Settings by which a model says how many MTP layers it has."""
+_MOST_LAYERS = 1000
+"""Of a model whose settings are built, as no published one has; its MTP layers may lie apart from its own tensors."""
 _OUTER = re.compile(r"(?:model\.)?mtp\.(.+)")
 _INNER = re.compile(r"(?:model\.)?(?:language_model\.)?layers\.(\d+)\.(.+)")
 _NAMES = {
@@ -151,8 +153,9 @@ def feature_head(stored: Repository, target: Fit) -> FeatureHead:
     sizes = head_sizes(stored, target, names, settings, KIND, narrower=False)
     biased = switch(name, settings, "attention_bias")
     how = conventions(
+        name,
         (target.layers,),
-        config.rms_norm_eps,
+        settings,
         feeds_normed=True,
         centred=family.centred,
         centred_entry=family.centred,
@@ -178,6 +181,9 @@ def _settings(stored: Repository) -> Any:
     kind, settings = stored.config.get("model_type"), {key: value for key, value in stored.config.items() if key != "model_type"}
     if not isinstance(kind, str):
         raise ModelUnavailable(f"{stored.name} has no model_type in its config.json, without which its MTP layers are unknown.")
+    for part in (settings, section(stored.name, settings, "text_config")):
+        if whole_number(stored.name, part, "num_hidden_layers", 1) > _MOST_LAYERS:
+            raise ModelUnavailable(f"{stored.name} says that its model has {part['num_hidden_layers']} layers. Get it anew.")
     try:
         return AutoConfig.for_model(kind, **settings).get_text_config()
     except (ValueError, TypeError, KeyError, AttributeError) as problem:

@@ -15,7 +15,18 @@ from transformers import LlamaConfig, Qwen3Config
 from specviz.drafters.networks.feature_head import EACH, TOGETHER, FeatureHead, HeadConfig
 from specviz.errors import ModelUnavailable, shown
 from specviz.models.drafters.head_parts import assembled, conventions, fitting_taps, head_sizes
-from specviz.models.drafters.head_settings import HARMLESS, OURS, SIZES, refuse_unknown, rotary, switch, windows
+from specviz.models.drafters.head_settings import (
+    HARMLESS,
+    OURS,
+    SIZES,
+    layer_count,
+    refuse_unknown,
+    rotary,
+    section,
+    switch,
+    whole_numbers,
+    windows,
+)  # fmt: skip
 from specviz.models.hub.published import Fit, Repository
 
 KIND = "EAGLE-3 (speculators)"
@@ -47,7 +58,7 @@ def feature_head(stored: Repository, target: Fit) -> FeatureHead:
             f"{name} does not say norm_before_residual: the library takes that for false and vLLM for true. Find out which it "
             "was trained with, and write it into a copy of its config.json."
         )
-    settings = _decoder_settings(name, outer)
+    settings = _decoder_settings(stored)
     names = {original.removeprefix("model."): original for original in stored.files}
     sizes = head_sizes(stored, target, names, {**settings, "target_hidden_size": outer.get("target_hidden_size")}, KIND, True)
     if settings["vocab_size"] != sizes["vocab_size"]:
@@ -55,13 +66,14 @@ def feature_head(stored: Repository, target: Fit) -> FeatureHead:
             f"{name} was made for {settings['vocab_size']} tokens, and {target.name} has {sizes['vocab_size']}: choose the "
             "target it was trained for."
         )
-    layers = int(settings["num_hidden_layers"])
+    layers = layer_count(stored, settings)
     together, each = (switch(name, outer, flag) for flag in ("norm_before_fc", "fc_norm"))
     if together and each:
         raise ModelUnavailable(f"{name} sets both norm_before_fc and fc_norm, of which a head has one. {OURS}")
     how = conventions(
-        fitting_taps(name, _taps(outer, target.layers), target.layers),
-        settings.get("rms_norm_eps"),
+        name,
+        fitting_taps(name, _taps(name, outer, target.layers), target.layers),
+        settings,
         entry_norm=TOGETHER if together else EACH if each else "",
         normed_residual=switch(name, outer, "norm_before_residual"),
         feeds_normed=switch(name, outer, "norm_output"),
@@ -82,21 +94,22 @@ def feature_head(stored: Repository, target: Fit) -> FeatureHead:
     return assembled(stored, target, names, config, KIND)
 
 
-def _taps(outer: Mapping[str, Any], layers: int) -> tuple[int, ...]:
-    taps = outer.get("eagle_aux_hidden_state_layer_ids") or (2, layers // 2, layers - 3)
-    return tuple(int(tap) for tap in taps)
+def _taps(name: str, outer: Mapping[str, Any], layers: int) -> tuple[int, ...]:
+    return whole_numbers(name, outer, "eagle_aux_hidden_state_layer_ids") or (2, layers // 2, layers - 3)
 
 
-def _decoder_settings(name: str, outer: Mapping[str, Any]) -> dict[str, Any]:
+def _decoder_settings(stored: Repository) -> dict[str, Any]:
     """The decoder's settings with what they leave out, which is transformers' default for their kind of model."""
-    inner = outer.get("transformer_layer_config")
-    if not isinstance(inner, Mapping):
+    name = stored.name
+    inner = section(name, stored.config, "transformer_layer_config")
+    if not inner:
         raise ModelUnavailable(f"{name} has no transformer_layer_config, without which its layers are unknown. Get it anew.")
     kind = inner.get("model_type")
     if kind not in _DECODERS:
         known = " or ".join(_DECODERS)
         raise ModelUnavailable(f"{name} has layers of the kind {shown(kind)} (model_type), and ours are {known}'s. {OURS}")
     refuse_unknown(name, inner, SIZES, {}, {})
+    layer_count(stored, inner)
     whole = _DECODERS[kind](**{field: value for field, value in inner.items() if field not in HARMLESS})
     settings = {**inner, **{field: getattr(whole, field) for field in SIZES if hasattr(whole, field)}, "model_type": kind}
     if (act := getattr(whole, "hidden_act", "silu")) != "silu":

@@ -52,7 +52,7 @@ def type_in(folder: Path) -> str:
     """transformers' name for the type of the model in a folder, empty when its config cannot be read."""
     try:
         config: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return ""
     if not isinstance(config, dict):
         return ""

@@ -7,7 +7,8 @@ place for is refused, since leaving it out would change what is computed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from specviz.errors import ModelUnavailable
+from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import HubRepository, resolve
 from specviz.models.hub.hub import fetch_repository
@@ -56,6 +57,19 @@ class Repository:
             raise ModelUnavailable(f"{self.files[name].name} of {self.name} is damaged ({problem}). Get it anew.") from problem
 
 
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Read the heads called ``name`` inside. Raises ModelUnavailable for whatever their settings and tensors make fail."""
+    try:
+        yield
+    except (SpecvizError, MemoryError):
+        raise
+    except Exception as problem:  # a setting that no getter knows, or a tensor of another kind than it should be
+        raise ModelUnavailable(
+            f"{name} has a setting or tensor that makes no sense ({type(problem).__name__}: {problem}). Get the heads anew."
+        ) from problem
+
+
 def open_repository(name: str, progress: Progress = silent) -> Repository:
     """The heads called ``name``: a folder, a hub id, or a catalogued model from the hub that drafts for itself.
 
@@ -84,7 +98,7 @@ def _config(folder: Path, name: str) -> Mapping[str, Any]:
     file = folder / "config.json"
     try:
         config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise ModelUnavailable(f"The config.json of {name} cannot be read ({problem}). Get it anew.") from problem
     if not isinstance(config, dict):
         raise ModelUnavailable(f"The config.json of {name} holds no settings. Get it anew.")

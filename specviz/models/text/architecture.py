@@ -57,7 +57,7 @@ def architecture_of(model: Any) -> Architecture:
         kv_heads=int(getattr(config, "num_key_value_heads", None) or heads),
         head_size=int(getattr(config, "head_dim", None) or config.hidden_size // heads),
         layer_types=kinds,
-        sliding_window=getattr(config, "sliding_window", None) if "sliding_attention" in kinds else None,
+        sliding_window=int(config.sliding_window) if "sliding_attention" in kinds else None,
         recurrent=bool(model._is_stateful) or any(kind in {"linear_attention", "conv"} for kind in kinds),
         tied_embeddings=model.get_output_embeddings().weight is model.get_input_embeddings().weight,
         parameters=sum(parameter.numel() for parameter in model.parameters()),

@@ -120,6 +120,7 @@ def _open(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
         warnings.append(f"{name} has no fused attention in transformers; it runs with the slower eager attention.")
     with exclusive_loading():
         tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
+        tokenizer("a")  # a setting of another type than it should have is met at the first text alone
         model, loading_info = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,

@@ -7,9 +7,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from jinja2 import TemplateError
-
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
+from specviz.models.hub.opening import first_line
 from specviz.models.text.token_bytes import Spelling, spelling_of
 
 # No tokenizer we know averages more characters a token; beyond that a prompt is refused before it is cut into tokens.
@@ -110,8 +109,10 @@ class TokenizerText:
             wrapped = self.tokenizer.apply_chat_template(
                 [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=True, return_dict=False
             )
-        except (TemplateError, TypeError, ValueError) as problem:
-            raise ModelUnavailable(f"{self.name}'s chat template fails ({problem}). Use raw continuation.") from problem
+        except Exception as problem:  # a stranger's template, run by Jinja, may raise whatever Python does
+            raise ModelUnavailable(
+                f"{self.name}'s chat template fails ({first_line(problem)}). Use raw continuation."
+            ) from problem
         return list(wrapped)
 
     def _too_long(self, length: str) -> ContextFull:

@@ -1,0 +1,158 @@
+"""Model folders whose files lie or are damaged: they run, or one sentence says what is wrong. Seeded lies, and known ones."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from specviz.errors import ModelUnavailable, SpecvizError
+from specviz.models.hub.modality import modality_of
+from specviz.models.text.load import load_causal_lm, release
+
+VALUES: tuple[Any, ...] = (
+    None, 0, -1, 1.5, "x", True, [], {}, 10**6, 10**9, 2**31, 2**63, 10**30, 1e308, float("nan"), [1] * 1000, {"a": 1}, "gpt2",
+)  # fmt: skip
+CONFIG = (
+    "num_hidden_layers hidden_size vocab_size max_position_embeddings rope_scaling rope_parameters architectures model_type "
+    "num_attention_heads num_key_value_heads quantization_config auto_map intermediate_size layer_types sliding_window head_dim "
+    "eos_token_id tie_word_embeddings hidden_act rms_norm_eps torch_dtype dtype text_config"
+).split()
+TEMPLATES = (
+    "{{", "{{ ''.__class__.__mro__[1].__subclasses__() }}", "{% for i in range(10**9) %}x{% endfor %}", "{{ 1 // 0 }}",
+    "{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "{{ lipsum.__globals__['os'].popen('id').read() }}", "{{ messages + 1 }}",
+)  # fmt: skip
+
+
+def _json(folder: Path, file: str, changed: Any) -> None:
+    (folder / file).write_text(
+        json.dumps({**json.loads((folder / file).read_text(encoding="utf-8")), **changed}), encoding="utf-8"
+    )
+
+
+def _mutations() -> list[tuple[str, Any, Any]]:
+    """The kind, its place and its value."""
+    header = ("shape", [10**9, 10**9]), ("shape", [-1, 5]), ("dtype", "F128"), ("data_offsets", [0, 2**63]), ("shape", "x")
+    tokenizer = [
+        (name, value) for name in ("model", "pre_tokenizer", "decoder", "added_tokens", "normalizer") for value in VALUES
+    ]
+    settings = [
+        (name, value) for name in ("chat_template", "tokenizer_class", "model_max_length", "eos_token") for value in VALUES
+    ]
+    return [
+        *(("config.json", name, value) for name in CONFIG for value in VALUES),
+        *(("tokenizer.json", *change) for change in tokenizer),
+        *(("tokenizer_config.json", *change) for change in settings),
+        *(("generation_config.json", "eos_token_id", value) for value in VALUES),
+        *(("header", *lie) for lie in header),
+        *(("length", "", size) for size in (0, 1, 2**63, 2**64 - 1, 10**12)),
+        *(("bytes", name, seed) for name in ("tokenizer.json", "model.safetensors", "config.json") for seed in range(8)),
+        *(("template", "", template) for template in TEMPLATES),
+        *(("deep", name, b"[" * 100_000) for name in ("config.json", "tokenizer.json")),
+        *(("deep", name, b"") for name in ("config.json", "tokenizer.json", "model.safetensors")),
+    ]
+
+
+def _mutate(folder: Path, kind: str, name: str, value: Any) -> None:
+    weights = folder / "model.safetensors"
+    if kind.endswith(".json"):
+        _json(folder, kind, {name: value})
+    elif kind == "header":
+        written = weights.read_bytes()
+        size = struct.unpack("<Q", written[:8])[0]
+        header = json.loads(written[8 : 8 + size])
+        header[next(tensor for tensor in header if tensor != "__metadata__")][name] = value
+        lie = json.dumps(header).encode()
+        weights.write_bytes(struct.pack("<Q", len(lie)) + lie + written[8 + size :])
+    elif kind == "length":
+        weights.write_bytes(struct.pack("<Q", value) + weights.read_bytes()[8:])
+    elif kind == "bytes":
+        drawn, damaged = random.Random(value), bytearray((folder / name).read_bytes())
+        for _ in range(20):
+            damaged[drawn.randrange(min(len(damaged), 2000))] = drawn.randrange(256)
+        (folder / name).write_bytes(bytes(damaged))
+    elif kind == "template":
+        _json(folder, "tokenizer_config.json", {"chat_template": value})
+        (folder / "chat_template.jinja").write_text(value, encoding="utf-8")
+    else:
+        (folder / name).write_bytes(value)
+
+
+def _used(folder: Path) -> str:
+    """Open a folder and read a prompt with it, as a run does. Returns the refusal, "" where there was none."""
+    try:
+        modality_of(str(folder))
+        loaded = load_causal_lm(str(folder), "float32")
+        loaded.text.decode(loaded.text.encode("hello there"))
+    except SpecvizError as refusal:
+        assert "\n" not in str(refusal) and len(str(refusal)) < 900
+        return str(refusal)
+    finally:
+        release()
+    return ""
+
+
+def _copies(folder: Path, tmp_path: Path) -> Iterator[Path]:
+    while True:
+        shutil.rmtree(tmp_path / "x", ignore_errors=True)
+        yield shutil.copytree(folder, tmp_path / "x")
+
+
+@pytest.mark.parametrize("share", [0.03, pytest.param(0.5, marks=pytest.mark.slow)])
+def test_a_lie_in_any_file_is_met_with_a_sentence(share: float, tiny_folder: Path, tmp_path: Path) -> None:
+    (tiny_folder / "generation_config.json").write_text("{}", encoding="utf-8")
+    lies = _mutations()
+    drawn = random.Random(3).sample(lies, int(share * len(lies)))
+    for folder, lie in zip(_copies(tiny_folder, tmp_path), drawn, strict=False):
+        _mutate(folder, *lie)
+        _used(folder)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_a_chat_template_that_fails_is_named(template: str, tiny_folder: Path) -> None:
+    _mutate(tiny_folder, "template", "", template)
+    with pytest.raises(ModelUnavailable, match="chat template fails"):
+        load_causal_lm(str(tiny_folder), "float32").text.encode("hello")
+
+
+@pytest.mark.parametrize("layers", [10**6, 2**31, 2**63, 1e308])
+def test_more_layers_than_tensors_are_refused_before_they_are_built(layers: float, tiny_folder: Path) -> None:
+    _json(tiny_folder, "config.json", {"num_hidden_layers": layers})
+    assert "says num_hidden_layers" in _used(tiny_folder)
+
+
+def test_a_users_own_damaged_folder_is_not_to_be_deleted(tiny_folder: Path) -> None:
+    weights = tiny_folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    assert "damaged" in (said := _used(tiny_folder)) and "Get the model again" in said and "Delete" not in said
+
+
+def test_damage_in_what_was_fetched_is_fetched_again(tiny_folder: Path, own_cache: Path) -> None:
+    fetched = shutil.copytree(tiny_folder, own_cache / "models" / "tiny")
+    weights = fetched / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    assert "Delete that folder and try again" in _used(fetched)
+
+
+def test_a_git_lfs_pointer_is_named(tiny_folder: Path) -> None:
+    (tiny_folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 2\n")
+    assert "model.safetensors is a Git LFS pointer" in (said := _used(tiny_folder)) and "git lfs pull" in said
+
+
+def test_a_folder_without_a_tokenizer_says_so(tiny_folder: Path) -> None:
+    for file in tiny_folder.glob("*token*"):
+        file.unlink()
+    assert "holds no tokenizer.json" in _used(tiny_folder)
+
+
+def test_an_adapter_beside_a_whole_model_is_a_warning(tiny_folder: Path) -> None:
+    save_file({"base_model.model.lora_A.weight": torch.zeros(2, 2)}, tiny_folder / "adapter_model.safetensors")
+    assert "holds an adapter" in " ".join(load_causal_lm(str(tiny_folder), "float32").warnings)
