@@ -102,5 +102,5 @@ def test_heads_of_another_method_say_which_one_they_are_for(tmp_path: Path) -> N
 
 def test_a_senseless_config_is_told_in_one_sentence(tmp_path: Path) -> None:
     folder, target = saved(tmp_path, feature_tensors(), {**CONFIG, "rms_norm_eps": "tiny"}), tiny_target()
-    with pytest.raises(ModelUnavailable, match="a value that makes no sense"):
+    with pytest.raises(ModelUnavailable, match="rms_norm_eps 'tiny', which is not a number above 0"):
         composed("eagle3", {}, target, GREEDY, folder)
