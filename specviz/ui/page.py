@@ -8,6 +8,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from specviz.ui import api, delivery, kept, lessons, theme
+from specviz.ui.access import Gate
 from specviz.ui.arrival import Rooms
 from specviz.ui.shared import AppState
 from specviz.ui.stream import sse as tail
@@ -135,6 +136,10 @@ def launch_options(shared: AppState) -> dict[str, Any]:
         "max_threads": settings.max_waiting + OTHER_THREADS,
         "app_kwargs": {
             "routes": [tail.route(shared.live.tails), delivery.script_route()],
-            "middleware": [Middleware(Watch, presence=shared.presence), *delivery.middleware()],
+            "middleware": [
+                Middleware(Gate, settings=lambda: shared.settings, expose=shared.expose),
+                Middleware(Watch, presence=shared.presence),
+                *delivery.middleware(),
+            ],
         },
     }

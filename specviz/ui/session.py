@@ -14,7 +14,7 @@ MOST_PAGES = 256
 """Pages whose earlier runs the server remembers; beyond it the one idle for longest is forgotten."""
 
 MOST_EACH = 40
-"""Of these, pages of one address: a class behind one router fits, and nobody takes all places of the others."""
+"""Of these, pages of one address; the app gives two thirds of its line, which a class behind one router fits into."""
 
 PATIENCE = 3.0
 """Seconds that a page waits for a run it leaves; a run still loading its model may take longer to notice."""

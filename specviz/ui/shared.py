@@ -19,7 +19,7 @@ from specviz.ui.stream.sse import Tails
 from specviz.ui.widgets.gallery import Gallery
 
 
-@dataclass(frozen=True)
+@dataclass
 class AppState:
     """Made once per app. What belongs to one visitor is inside ``pages`` and under keys of ``archive.store``."""
 
@@ -31,6 +31,12 @@ class AppState:
     opening: Opening
     hardware: Hardware
 
+    def expose(self) -> None:
+        """Go on with the settings for strangers: a proxy brings visitors to an app that took itself for private."""
+        if self.settings.exposed is not None:
+            self.settings = self.settings.exposed
+            self.live.seconds = most_seconds(self.settings)
+
 
 def make(settings: Settings, stream: Stream | None = None, look: Look = looked) -> AppState:
     """Everything the tabs need. ``stream`` replaces the engine, which tests without a model do, ``look`` the look at hardware."""
@@ -38,4 +44,5 @@ def make(settings: Settings, stream: Stream | None = None, look: Look = looked) 
     engine = with_servers(stream or choose(settings.zero_gpu), settings.servers)
     live = Live(engine, RunQueue(settings.max_waiting), Tails(store), most_seconds(settings))
     archive, presence = Archive(Gallery(settings.traces), store), Presence(settings.proxied)
-    return AppState(settings, archive, live, PageSessions(), presence, Opening(store), Hardware(settings, look))
+    pages = PageSessions(each=max(1, (settings.max_waiting + 1) * 2 // 3))
+    return AppState(settings, archive, live, pages, presence, Opening(store), Hardware(settings, look))

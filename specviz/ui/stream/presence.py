@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,8 @@ from urllib.parse import parse_qs
 import gradio as gr
 from gradio.context import LocalContext
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from specviz.ui.access import visitor
 
 COMING_SECONDS = 10.0
 """How long a run waits for its reader's first connection; a page connects within a moment of asking."""
@@ -125,13 +127,12 @@ class Presence:
     def caller(self, request: gr.Request) -> Caller:
         """Who sent this event. A program may listen under the event's own name instead of its session's."""
         session, event = request.session_hash, LocalContext.event_id.get(None)
-        where = self.address(dict(request.headers), request.client.host if request.client else "")
+        where = self.address(request.headers.items(), request.client.host if request.client else "")
         return Caller(session, where, (lambda: self.hears(session, event)) if self.watching else lambda: True)
 
-    def address(self, headers: dict[str, str], peer: str) -> str:
-        """Where a request comes from. What a proxy saw itself stands last; anything before it the visitor may have written."""
-        forwarded = headers.get("x-forwarded-for", "").rsplit(",", 1)[-1].strip()
-        return forwarded if self.proxied and forwarded else peer
+    def address(self, headers: Iterable[tuple[str, str]], peer: str) -> str:
+        """Where a request comes from."""
+        return visitor(headers, peer) if self.proxied else peer
 
 
 class Watch:
@@ -148,7 +149,7 @@ class Watch:
         if scope["method"] == "POST":
             refresh(scope["app"], self.presence.sessions_to_keep())
         name, reading = stream(scope)
-        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+        headers = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in scope["headers"]]
         where = self.presence.address(headers, (scope.get("client") or ("",))[0])
         with self.presence.connected(name, where, reading) if name else nullcontext():
             await self.app(scope, receive, send)
