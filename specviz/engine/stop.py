@@ -29,7 +29,12 @@ class Stop(threading.Event):
         self._limit = limit
         self._clock = clock
         self._began: float | None = None
+        self._preparing: tuple[Limit, float] | None = None
         self.why = ""
+
+    def prepare(self, limit: Limit) -> None:
+        """Until the run begins, ``limit`` holds for fetching and loading, counted from now on."""
+        self._preparing = limit, self._clock()
 
     def begin(self) -> None:
         """The time counts from now on: what comes before, such as fetching a model, serves everybody."""
@@ -39,8 +44,11 @@ class Stop(threading.Event):
     def is_set(self) -> bool:
         """Whether the run is to end."""
         if not super().is_set():
-            seconds, why = self._limit()
-            if self._spent() > seconds:
+            if self._began is None and self._preparing is not None:
+                (seconds, why), spent = self._preparing[0](), self._clock() - self._preparing[1]
+            else:
+                (seconds, why), spent = self._limit(), self._spent()
+            if spent > seconds:
                 self.why = why
                 self.set()
         return super().is_set()

@@ -42,7 +42,7 @@ def make(settings: Settings, stream: Stream | None = None, look: Look = looked) 
     """Everything the tabs need. ``stream`` replaces the engine, which tests without a model do, ``look`` the look at hardware."""
     store = TraceStore()
     engine = with_servers(stream or choose(settings.zero_gpu), settings.servers)
-    live = Live(engine, RunQueue(settings.max_waiting), Tails(store), most_seconds(settings))
+    live = Live(engine, RunQueue(settings.max_waiting), Tails(store), most_seconds(settings), settings.max_preparing)
     archive, presence = Archive(Gallery(settings.traces), store), Presence(settings.proxied)
     pages = PageSessions(each=max(1, (settings.max_waiting + 1) * 2 // 3))
     return AppState(settings, archive, live, pages, presence, Opening(store), Hardware(settings, look))

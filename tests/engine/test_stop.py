@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 from specviz.engine.stop import Stop, why
@@ -57,3 +58,18 @@ def test_what_is_known_to_take_too_long_is_not_begun() -> None:
     clock.now += 6
     assert stop.spare(3.0) and not stop.is_set()
     assert not stop.spare(5.0) and stop.is_set() and why(stop) == "10 s"
+
+
+def test_preparing_has_a_limit_of_its_own_until_the_run_begins() -> None:
+    clock, waiting = Clock(), [False]
+    stop = Stop(lambda: (10.0, "run"), clock)
+    stop.prepare(lambda: (5.0, "preparing") if waiting[0] else (math.inf, ""))
+    clock.now += 50
+    assert not stop.is_set()
+    stop.begin()
+    waiting[0] = True
+    assert not stop.is_set()
+    late = Stop(lambda: (10.0, "run"), clock)
+    late.prepare(lambda: (5.0, "preparing"))
+    clock.now += 6
+    assert late.is_set() and late.why == "preparing"

@@ -68,9 +68,12 @@ class Frame:
 class Live:
     """The engine as all visitors share it: one run at a time."""
 
-    def __init__(self, stream: Stream, queue: RunQueue, tails: Tails, seconds: int | None = None) -> None:
+    def __init__(
+        self, stream: Stream, queue: RunQueue, tails: Tails, seconds: int | None = None, preparing: float = math.inf
+    ) -> None:
         self.stream = stream
         self.seconds = seconds
+        self.preparing = preparing
         self.queue = queue
         self.tails = tails
         self.store = tails.store
@@ -93,6 +96,7 @@ class Live:
                 return
             has_turn = True
             ticket.start()
+            cancel.prepare(self.preparing_limit)
             yield from self._engine(memory or page.memory, cancel, request, feed, ticket, reader)
         finally:
             self.tails.end(feed.run)
@@ -145,6 +149,15 @@ class Live:
         if self.crowded:
             limits.append((CROWD_SECONDS, f"While {self.queue.behind} more were waiting, it had {CROWD_SECONDS:g} s."))
         return min(limits)
+
+    def preparing_limit(self) -> tuple[float, str]:
+        """Most seconds that fetching and loading may take as things stand, and why: others wait behind it."""
+        if not self.queue.behind:
+            return math.inf, ""
+        return self.preparing, (
+            f"Fetching and loading the model took more than the {self.preparing:g} s it has while others wait. Try again later: "
+            "what was fetched is kept."
+        )
 
     @property
     def crowded(self) -> bool:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pytest
 
+from specviz.engine.stop import heed
 from specviz.request import Request
 from specviz.trace import store
+from specviz.trace.schema import Run
 from specviz.trace.store import TraceStore
 from specviz.ui.session import PageSession
 from specviz.ui.stream import live, presence
@@ -275,3 +278,29 @@ def test_a_second_run_of_a_page_ends_the_first() -> None:
     assert second[-1].trace is not None and len(second[-1].trace.steps) == 3
     assert not page.current(begun.cancel) and page.current(second[-1].cancel)
     assert room.engine.most_running == 1
+
+
+def test_loading_that_takes_long_gives_its_place_back_only_while_others_wait() -> None:
+    """An engine that fetches a model until it is told that it may not."""
+    wanted = threading.Event()
+
+    def fetching(request: Request, memory: object, cancel: threading.Event, progress: object) -> Iterator[Run]:
+        while not cancel.is_set():
+            wanted.set()
+            cancel.wait(0.02)
+        heed()
+        yield from ()
+
+    room = Room(FakeEngine())
+    room.live = Live(fetching, room.queue, room.tails, preparing=0.2)  # type: ignore[arg-type]
+    frames: list[Frame] = []
+    thread = threading.Thread(target=lambda: frames.extend(room.live.run(PageSession(), REQUEST)))
+    thread.start()
+    assert wanted.wait(10)
+    thread.join(0.6)
+    assert thread.is_alive()
+    behind = room.queue.join()
+    thread.join(20)
+    assert not thread.is_alive() and "took more than the 0.2 s it has while others wait" in frames[-1].failure
+    assert behind.wait(10)
+    behind.leave()
