@@ -5,10 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
-from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from specviz.errors import BadInput
@@ -54,8 +51,7 @@ FOREIGN = (
 
 
 def client(state: AppState) -> TestClient:
-    gate = Middleware(access.Gate, settings=lambda: state.settings, expose=state.expose)
-    return TestClient(Starlette([Route("/", lambda request: PlainTextResponse("here"))], middleware=[gate]))
+    return TestClient(access.Gate(PlainTextResponse("here"), lambda: state.settings, state.expose))
 
 
 @pytest.mark.parametrize("host", LOCAL + FOREIGN)

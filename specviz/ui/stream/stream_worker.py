@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
+from specviz.engine.stop import why
 from specviz.errors import SpecvizError
 
 BATCH_SECONDS = 0.08
@@ -65,7 +66,7 @@ class StreamSink:
     def status(self, message: str, share: float | None = None) -> None:
         """How loading goes. Raises Stopped when nobody wants the run any more, which ends a long download too."""
         if self.cancel.is_set():
-            raise Stopped(NOTHING_RUN)
+            raise Stopped(why(self.cancel) or NOTHING_RUN)
         self.put(lambda batch: setattr(batch, "status", (message, share)))
 
     def failure(self, message: str) -> None:

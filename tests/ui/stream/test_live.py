@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from specviz.engine.stop import heed
 from specviz.request import Request
 from specviz.trace import store
 from specviz.trace.schema import Run
 from specviz.trace.store import TraceStore
 from specviz.ui.session import PageSession
 from specviz.ui.stream import live, presence
+from specviz.ui.stream.engine import Progress
 from specviz.ui.stream.live import Frame, Live
 from specviz.ui.stream.presence import Reader
 from specviz.ui.stream.run_queue import LineFull, RunQueue
@@ -284,11 +284,11 @@ def test_loading_that_takes_long_gives_its_place_back_only_while_others_wait() -
     """An engine that fetches a model until it is told that it may not."""
     wanted = threading.Event()
 
-    def fetching(request: Request, memory: object, cancel: threading.Event, progress: object) -> Iterator[Run]:
-        while not cancel.is_set():
+    def fetching(request: Request, memory: object, cancel: threading.Event, progress: Progress) -> Iterator[Run]:
+        while True:
+            progress("Fetching", None)
             wanted.set()
             cancel.wait(0.02)
-        heed()
         yield from ()
 
     room = Room(FakeEngine())

@@ -94,6 +94,7 @@ def test_any_number_of_strangers_stops_nobody_and_takes_no_state(site: Site, mon
 
 def test_runs_that_nobody_reads_are_not_run_and_free_their_places(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "COMING_SECONDS", 1.0)
+    monkeypatch.setattr(site.shared.pages, "each", 40)
     for number in range(7):
         assert site.join(f"phantom {number}").status_code == 200
     for _ in range(100):
