@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from specviz.engine.stop import Stop, why
+from specviz.engine.stop import NOTHING_RUN, Interrupted, Stop, Stopped, stoppable, why
 from specviz.engine.threads import ThreadLimit
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.registry import Method, get
@@ -61,7 +61,8 @@ def stream(
 ) -> Iterator[Event]:
     """One Run, then Steps as they happen, then an End; with a baseline a second End that carries it.
 
-    A request that cannot be run raises a SpecvizError before the Run. What goes wrong later ends the run: see ``End.reason``.
+    A request that cannot be run, or is stopped before it began, raises a SpecvizError before the Run. What goes wrong later
+    ends the run: see ``End.reason``.
     A time limit (see :class:`Stop`) holds for all that is computed for the request once its model is loaded.
     """
     with ThreadLimit() as threads:
@@ -71,10 +72,14 @@ def stream(
 def _decoded(
     request: Request, memory: Memory | None, cancel: threading.Event, progress: Progress | None, threads: ThreadLimit
 ) -> Iterator[Event]:
-    prepared = prepare(request, memory, progress)
-    if isinstance(cancel, Stop):
-        cancel.begin()
-    composition = prepared.compose()
+    try:
+        with stoppable(cancel):
+            prepared = prepare(request, memory, progress)
+            if isinstance(cancel, Stop):
+                cancel.begin()
+            composition = prepared.compose()
+    except Interrupted:
+        raise Stopped(why(cancel) or NOTHING_RUN) from None
     missing = prepared.earlier_trajectories(cancel, progress)
     record = prepared.run_record(composition)
     yield replace(record, warnings=(*record.warnings, missing)) if missing else record

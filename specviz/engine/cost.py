@@ -12,6 +12,7 @@ import torch
 
 from specviz.engine import threads
 from specviz.engine.interfaces import Session
+from specviz.engine.stop import heed
 from specviz.engine.tree import DraftTree
 
 # One row takes another kernel than two, so the step from one to two is measured, not interpolated.
@@ -83,6 +84,7 @@ def measure(
         while len(times[widths[-1]]) <= rounds:
             for width in widths:
                 number += 1
+                heed()
                 told(number, len(widths) * (1 + rounds))
                 threads.look()
                 times[width].append(_pass(target, session, width, chains))

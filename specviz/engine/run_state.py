@@ -18,7 +18,7 @@ from specviz.engine.clock import Stopwatch, Untimed
 from specviz.engine.interfaces import Composition, Context, Draft, Round, Target, TargetPass, Verdict
 from specviz.engine.recorder import DeferredSteps, Recorder
 from specviz.engine.sampling import Noise, Warp
-from specviz.engine.stop import Interrupted, Look, watched, why
+from specviz.engine.stop import Look, heed, stoppable, watched, why
 from specviz.errors import ContextFull, OutOfMemory, SpecvizError
 
 _LOG = logging.getLogger(__name__)
@@ -137,7 +137,8 @@ class RunState:
         """All of the prompt but its last token, into the cache and to the drafter. Raises Interrupted where the run is ended
         between two pieces of a long one."""
         started = time.perf_counter_ns()
-        with self.untimed.here():
+        with self.untimed.here(), stoppable(self.cancel):
+            heed()
             with watched(self._look("Reading the prompt")):
                 scored = cache.prefill(self.prompt[:-1]) if len(self.prompt) > 1 else None
             with watched(self._look("The drafter reads the prompt")):
@@ -148,8 +149,6 @@ class RunState:
 
     def _look(self, what: str) -> Look:
         def look(done: int, total: int) -> None:
-            if self.cancel.is_set():
-                raise Interrupted
             self.progress(f"{what}: {done:,} of {total:,} tokens", done / total)
 
         return look

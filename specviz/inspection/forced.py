@@ -17,6 +17,7 @@ from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.drafters.networks.parallel_net import ParallelNet
 from specviz.drafters.visual_context import EMBEDDINGS, pictured
+from specviz.engine.stop import heed
 from specviz.inspection.passages import Passage
 
 LEAST = math.log(1e-6)
@@ -75,6 +76,7 @@ def foresee(reading: Reading, passages: Sequence[Passage], depth: int) -> Foresi
     """Walk ``reading`` along the passages, ``depth`` tokens from every place that has as many behind it."""
     found, stepper = Foresight(depth), HeadStepper(reading.head)
     for passage in passages:
+        heed()
         _along(reading, stepper, passage, found)
     return found
 
@@ -84,6 +86,7 @@ def foresee_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) 
     """The same of a network that gives all depths from one state of the target: Medusa's heads."""
     found = Foresight(min(depth, net.config.heads))
     for passage in passages:
+        heed()
         ids, rows = passage.ids, len(passage.ids) - 1
         starts = torch.arange(max(0, passage.first - 1), rows - found.depth, device=ids.device)
         if not len(starts):

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specviz.engine.stop import heed
 from specviz.figures.drafter_readings import Lens
 from specviz.inspection.passages import Passage
 from specviz.models.drafters.quantised_copy import matrix
@@ -31,6 +32,7 @@ def lenses(
 def _lens(layer: int, norm: Any, head: Tensor, passages: Sequence[Passage], tap: bool) -> Lens:
     ranks = []
     for passage in passages:
+        heed()
         states = passage.states[layer][passage.first - 1 : -1]
         logits = F.linear(states if norm is None else norm(states), head)
         final = passage.logits.argmax(-1, keepdim=True)

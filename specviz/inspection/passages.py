@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from specviz.drafters.visual_context import Layout
+from specviz.engine.stop import heed
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ModelUnavailable
+from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import IMAGE, VISION
 from specviz.models.hub.modality import modality_of
 from specviz.models.text.load import LoadedText, load_causal_lm
@@ -24,8 +26,6 @@ from specviz.targets.hybrid import HybridTarget
 from specviz.targets.image_prompt import sight
 from specviz.targets.text import TextTarget
 from specviz.targets.vision_language import VisionLanguageTarget
-
-Report = Callable[[str], object]
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Passage:
 
 
 def open_target(
-    name: str, dtype: str = "auto", image: Any = None
+    name: str, dtype: str = "auto", image: Any = None, progress: Progress = silent
 ) -> tuple[LoadedText | LoadedVisionLanguage, TextTarget | HybridTarget]:
     """The target by name; one that reads pictures wants an ``image``. Raises ModelUnavailable for one that cannot verify trees,
     BadInput where a picture is missing or too many."""
-    kind = modality_of(name)
+    kind = modality_of(name, progress)
     if kind == IMAGE:
         raise ModelUnavailable(
             f"{name} draws pictures: drafters for such targets are not inspected yet. Run one beside the plain run."
@@ -54,27 +54,30 @@ def open_target(
     if kind == VISION:
         if image is None:
             raise BadInput(f"{name} answers questions about a picture: give one (--image FILE).")
-        seeing = load_vision_language(name, dtype)
+        seeing = load_vision_language(name, dtype, progress=progress)
         words = sight(seeing.model, [next(iter(sorted(seeing.eos_ids)), 0)], {})
         return seeing, VisionLanguageTarget(seeing.model, seeing.name, sorted(seeing.eos_ids), words, "eager")
     if image is not None:
         raise BadInput(f"{name} reads no pictures. Leave the picture out, or choose a target that does.")
-    loaded = load_causal_lm(name, dtype)
+    loaded = load_causal_lm(name, dtype, progress=progress)
     return loaded, causal_target(loaded.model, loaded.name, loaded.eos_ids, "eager")
 
 
 def passages(
     name: str, target: TextTarget | HybridTarget, prompts: Sequence[str], tokens: int, layers: Sequence[int],
-    dtype: str = "auto", image: Any = None,
+    dtype: str = "auto", image: Any = None, progress: Progress = silent,
 ) -> Iterator[Passage]:  # fmt: skip
     """What the target writes for each prompt, with the ``image`` where it reads pictures, up to ``tokens`` tokens, with the
     hidden states of these ``layers``."""
-    for prompt in prompts:
+    for number, prompt in enumerate(prompts):
         prepared = prepare(Request(method="autoregressive", prompt=prompt, target=name, max_new_tokens=tokens, temperature=0.0,
-                                   dtype=dtype, tier="eager", record="off", image=image))  # fmt: skip
+                                   dtype=dtype, tier="eager", record="off", image=image), progress=progress)  # fmt: skip
         decoding = prepared.decoding(prepared.compose(), 0, prepared.request.record, threading.Event())
         for _ in decoding.steps():
-            pass
+            heed()
+            share = (number + len(decoding.outcome.output_ids) / tokens) / len(prompts)
+            progress(f"{name} writes answer {number + 1} of {len(prompts)}", share)
+        heed()
         if decoding.outcome.reason in ("error", "out_of_memory"):
             raise ModelUnavailable(f"{name} broke off while it wrote an answer ({decoding.outcome.message}).")
         answer = list(decoding.outcome.output_ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from specviz.models.device import check_room
 from specviz.models.drafters import dialects
 from specviz.models.drafters.heads import fit_of, load_heads, ours
 from specviz.models.drafters.own_heads import as_head
+from specviz.models.hub.cache_dir import Progress
 from specviz.models.hub.published import Fit, open_repository
 from specviz.models.room import second_models
 from specviz.models.text.load import LoadedText
@@ -34,7 +35,6 @@ from specviz.targets.hybrid import HybridTarget
 from specviz.targets.text import TextTarget
 
 Target = TextTarget | HybridTarget
-Tell = Callable[[str], object]
 
 
 @dataclass
@@ -153,8 +153,8 @@ def _line(found: Foresight) -> str:
 
 
 def inspect(
-    name: str, target_name: str, prompts: tuple[str, ...], tokens: int, depth: int, whole_lens: bool, tell: Tell,
-    image: Any = None,
+    name: str, target_name: str, prompts: tuple[str, ...], tokens: int, depth: int, whole_lens: bool,
+    progress: Progress, image: Any = None,
 ) -> Report:  # fmt: skip
     """Look at the drafter called ``name`` on this target, with the picture it is asked about where it reads pictures.
     ``whole_lens`` takes the logit lens of every hidden state.
@@ -162,10 +162,9 @@ def inspect(
     Raises ModelUnavailable naming the tensor or setting for which it cannot be read, once what is stored was told.
     """
     check_room((target_name, *second_models(name)))
-    tell(f"Loading {target_name}")
-    loaded, target = open_target(target_name, image=image)
+    loaded, target = open_target(target_name, image=image, progress=progress)
     fit = fit_of(loaded.name, target)
-    stored, network, summary = _read(name, loaded, target, fit, tell)
+    stored, network, summary = _read(name, loaded, target, fit, progress)
     layers = tuple(range(fit.layers + 1)) if whole_lens else layers_wanted(_taps(network), fit.layers, ROUNDS)
     if image is not None:
         layers = tuple(sorted({EMBEDDINGS, *layers}))
@@ -175,12 +174,11 @@ def inspect(
             "inspection could go along. Run it beside the plain run instead."
         )
     texts: list[Passage] = []
-    for text in passages(target_name, target, prompts, tokens, layers, image=image):
+    for text in passages(target_name, target, prompts, tokens, layers, image=image, progress=progress):
         texts.append(text)
-        tell(f"{target_name} wrote {len(texts)} of {len(prompts)} answers")
     if isinstance(network, FeatureHead):
         sections = None if image is None else _sections(target)
-        verdict = judge(Reading(network), texts, fit, depth, _theta(target), report=tell, sections=sections)
+        verdict = judge(Reading(network), texts, fit, depth, _theta(target), report=progress, sections=sections)
         facts = head_facts(network)
     else:
         verdict = Verdict(foresee_parallel(network, texts, depth))
@@ -190,7 +188,7 @@ def inspect(
 
 
 def _read(
-    name: str, loaded: LoadedText | LoadedVisionLanguage, target: Target, fit: Fit, tell: Tell
+    name: str, loaded: LoadedText | LoadedVisionLanguage, target: Target, fit: Fit, progress: Progress
 ) -> tuple[dict[str, Any], FeatureHead | ParallelNet, list[str]]:
     """What is stored, the drafter, and the lines that tell of both; those of what is stored are told at once."""
     if ours(name):
@@ -220,7 +218,7 @@ def _read(
         network = dialects.read(kind, repository, fit)
     except ModelUnavailable:
         for line in lines:
-            tell(line)
+            progress(line, None)
         raise
     return stored, network, [*lines, *_of(network)]
 

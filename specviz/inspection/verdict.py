@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from specviz.inspection.forced import Foresight, Reading, foresee
 from specviz.inspection.passages import Passage
 from specviz.inspection.readings import Other, others
+from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.published import Fit
 
 BLOCK = 8
@@ -57,7 +58,7 @@ class Verdict:
 
 def judge(
     reading: Reading, passages: Sequence[Passage], target: Fit, depth: int, theta: float | None = None, rounds: int = ROUNDS,
-    report: Callable[[str], object] = lambda sentence: None, sections: tuple[int, ...] | None = None,
+    report: Progress = silent, sections: tuple[int, ...] | None = None,
 ) -> Verdict:  # fmt: skip
     """Compare every reading with the one as loaded; where one is clearly better, all others with that one, and so on.
 
@@ -70,8 +71,9 @@ def judge(
     verdict = Verdict(base)
     for _ in range(rounds):
         compared = []
-        for other in others(reading, target, theta, sections):
-            report(f"Reading it with {other.name}")
+        readings = list(others(reading, target, theta, sections))
+        for number, other in enumerate(readings):
+            report(f"Reading it with {other.name}", number / len(readings))
             found = foresee(other.reading, passages, depth)
             gain, error = _difference(found.lengths, base.lengths)
             better, spread = _difference(found.evidence, base.evidence)

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from specviz.engine.stop import locked
 from specviz.errors import OutOfMemory
 from specviz.models import room
 
@@ -37,7 +38,7 @@ class ModelCache(Generic[Thing]):
         """
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
-        with making:
+        with locked(making):
             with self._lock:
                 if key in self._things:
                     self._things.move_to_end(key)

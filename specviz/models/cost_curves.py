@@ -20,6 +20,7 @@ import transformers
 import specviz
 from specviz.engine.cost import CostCurve, measure
 from specviz.engine.interfaces import Target
+from specviz.engine.stop import locked
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder
 
@@ -44,7 +45,7 @@ def measured_curve(target: Target, progress: Progress) -> CostCurve:
 def known_curve(facts: dict[str, str], device: torch.device, measuring: Measure, progress: Progress) -> CostCurve:
     """The curve of the model that these ``facts`` tell from all others: measured once a week on a machine with its number of
     threads and these versions, and again when one of them changes."""
-    with _LOCK:
+    with locked(_LOCK):
         key = json.dumps({**facts, **_surroundings(device)}, sort_keys=True)
         if key not in _KNOWN:
             _KNOWN[key] = _read(key) or _measured(key, device, facts, measuring, progress)

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specviz.engine.stop import heed
 from specviz.models.device import cpu_has_bfloat16
 
 # The layout hint: passes over about this many rows are what a tree makes.
@@ -64,6 +65,7 @@ def pack(model: Any) -> bool:
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if type(child) is nn.Linear:
+                heed()
                 setattr(module, name, PackedLinear(child, keep_weight=child is head))
     return True
 

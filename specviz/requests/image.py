@@ -22,6 +22,7 @@ from specviz.drafters.head_stepper import HeadStepper
 from specviz.engine.cost import CostCurve
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Warp
+from specviz.engine.stop import locked
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 from specviz.methods.registry import Method
@@ -267,7 +268,7 @@ def coarse_partner(target: ImageTarget, prompt: Sequence[int], columns: int, sam
 
 def _cached(loaded: LoadedImage, what: str, make: Callable[[], Kept]) -> Kept:
     """What was made once for this model; it goes with the model."""
-    with _LOCK:
+    with locked(_LOCK):
         cache = _KEPT.setdefault(loaded.model, {})
         if what not in cache:
             cache[what] = make()

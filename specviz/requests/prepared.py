@@ -22,7 +22,7 @@ from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder, written
 from specviz.engine.run_state import RunState
 from specviz.engine.sampling import Noise
-from specviz.engine.stop import Interrupted, Stop, watched
+from specviz.engine.stop import Interrupted, Stop, stoppable
 from specviz.errors import BadInput
 from specviz.methods.registry import Method, all_methods, get
 from specviz.methods.resources import MethodResources
@@ -219,7 +219,7 @@ class Prepared:
         if place is None and len(own_ids) != len(target_ids):
             place = min(len(own_ids), len(target_ids))
         try:
-            with watched(lambda done, total: _refuse_ended(cancel)):
+            with stoppable(cancel):
                 divergence = None if place is None else Divergence(place, self._gap(target_ids[:place]))
         except Interrupted:
             return None
@@ -239,12 +239,6 @@ class Prepared:
 def _spare(cancel: threading.Event, seconds: float) -> bool:
     """Whether there is time for something that took this long before."""
     return cancel.spare(seconds) if isinstance(cancel, Stop) else not cancel.is_set()
-
-
-def _refuse_ended(cancel: threading.Event) -> None:
-    """Raise Interrupted where the run is to end."""
-    if cancel.is_set():
-        raise Interrupted
 
 
 def _libraries() -> dict[str, str]:

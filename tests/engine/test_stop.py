@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import math
 import threading
+from typing import Any
 
-from specviz.engine.stop import Stop, why
+import pytest
+
+from specviz.engine import stop as stop_module
+from specviz.engine.stop import Interrupted, Stop, computing, heed, locked, stoppable, waiting, why
+from specviz.errors import SpecvizError
+
+
+def silent(message: str, share: float | None) -> None:
+    """Who does not want to know."""
 
 
 class Clock:
@@ -73,3 +82,70 @@ def test_preparing_has_a_limit_of_its_own_until_the_run_begins() -> None:
     late.prepare(lambda: (5.0, "preparing"))
     clock.now += 6
     assert late.is_set() and late.why == "preparing"
+
+
+def test_a_thread_hears_of_a_stop_of_any_block_around_it_and_of_no_other_threads() -> None:
+    outer, inner = threading.Event(), threading.Event()
+    with stoppable(outer), stoppable(inner):
+        heed()
+        outer.set()
+        with pytest.raises(Interrupted):
+            heed()
+        heard = list[str]()
+        other = threading.Thread(target=lambda: (heed(), heard.append("went on")))
+        other.start()
+        other.join()
+        assert heard == ["went on"]
+    heed()
+
+
+def test_one_thread_computes_at_a_time_and_one_that_waits_lets_others() -> None:
+    lock, release, others = threading.Lock(), threading.Event(), list[str]()
+
+    def waits() -> None:
+        with computing(lock, silent):
+            with waiting():
+                release.wait(20)
+            others.append("back")
+
+    thread = threading.Thread(target=waits)
+    thread.start()
+    with computing(lock, silent):
+        others.append("beside")
+        release.set()
+        assert not others[1:], "what comes back from its wait does not compute beside this"
+    thread.join(20)
+    assert others == ["beside", "back"] and lock.acquire(blocking=False)
+
+
+def test_what_was_stopped_while_it_waited_computes_no_more() -> None:
+    lock, cancel = threading.Lock(), threading.Event()
+    with pytest.raises(Interrupted), stoppable(cancel), computing(lock, silent):
+        with waiting():
+            cancel.set()
+        raise AssertionError("it went on")
+    assert lock.acquire(blocking=False)
+
+
+@pytest.mark.parametrize("kind", [threading.Lock, threading.RLock])
+def test_a_lock_of_another_is_waited_for_only_while_the_run_is_wanted(kind: Any) -> None:
+    computes, lock, cancel = threading.Lock(), kind(), threading.Event()
+    held, done = threading.Event(), threading.Event()
+    holder = threading.Thread(target=lambda: (lock.acquire(), held.set(), done.wait(20), lock.release()))
+    holder.start()
+    assert held.wait(20)
+    threading.Timer(0.3, cancel.set).start()
+    with pytest.raises(Interrupted), stoppable(cancel), computing(computes, silent), locked(lock):
+        raise AssertionError("it got the lock")
+    assert computes.acquire(blocking=False), "who waits for a lock does not keep others from computing"
+    done.set()
+    holder.join(20)
+
+
+def test_a_run_waits_for_a_stopped_one_so_long_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stop_module, "PATIENCE_SECONDS", 0.2)
+    lock, told = threading.Lock(), list[str]()
+    lock.acquire()
+    with pytest.raises(SpecvizError, match="still computing"), computing(lock, lambda message, share: told.append(message)):
+        raise AssertionError("it computes beside another")
+    assert told and "Waiting for a run that was stopped" in told[0]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from specviz.drafters.feature_stepper import Layout
 from specviz.engine.interfaces import Session, TargetPass
+from specviz.engine.stop import heed
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
 from specviz.targets.text import TextTarget
@@ -56,6 +57,7 @@ def captured_copy(
     for module in list(model.modules()):
         for part, child in list(module.named_children()):
             if type(child) is nn.Linear:
+                heed()
                 setattr(module, part, FewBitLinear(child, layouts[child is head]))
     return TextTarget(model, name or target.name, sorted(target.eos_ids), target.tier)
 

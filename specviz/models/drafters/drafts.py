@@ -12,6 +12,7 @@ from specviz.drafters.language_model import DraftModel, SessionModel, SmallModel
 from specviz.drafters.networks.small_lm import SmallLM
 from specviz.drafters.networks.small_lm import load as load_small
 from specviz.drafters.networks.weights import read_weights
+from specviz.engine.stop import locked
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.lora_heads import IMITATES, named
 from specviz.models.hub.packed_model import card_in, tokenizer_hash_in
@@ -87,7 +88,7 @@ def shipped_small(loaded: LoadedText, target: TextTarget) -> SmallLM:
             f"The draft models that ship were trained for SmolLM2's tokenizer and for hybrid-small's; {loaded.name} uses "
             "neither. Name a draft model with the target's tokenizer."
         )
-    with _LOCK:
+    with locked(_LOCK):
         small = _KEPT.get(target.model)
         if small is None:
             embedding = target.model.get_input_embeddings().weight

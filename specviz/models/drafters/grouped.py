@@ -125,8 +125,7 @@ def grouped_model(
     Raises ModelUnavailable where there is none, or where it is of a build whose layers cannot be taken apart.
     """
     if kind == "copy":
-        progress("Making the target in 8 bits", None)
-        return of_decoder("the target in 8 bits", copies(target, group), target)
+        return of_decoder("the target in 8 bits", copies(target, group, progress), target)
     if kind == "draft" and draft and draft != SMALL:
         model, warnings = named_draft(draft, loaded, target, progress)
         check_copy(model)

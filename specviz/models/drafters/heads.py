@@ -23,6 +23,7 @@ from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.networks.recurrent_net import RecurrentNet, RecurrentStepper
 from specviz.drafters.networks.recurrent_net import load as load_recurrent
 from specviz.drafters.networks.weights import read_weights
+from specviz.engine.stop import locked
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters import dialects
 from specviz.models.drafters.arms import load_arms
@@ -176,7 +177,7 @@ def _read(kind: str, path: Path, loaded: Loaded, target: TextTarget) -> Any:
 
 def cached(target: TextTarget, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """What was made once for this target's model; it goes with the model."""
-    with _LOCK:
+    with locked(_LOCK):
         cache = _KEPT.setdefault(target.model, {})
         if key not in cache:
             cache[key] = make()

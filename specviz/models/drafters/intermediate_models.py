@@ -12,6 +12,7 @@ from specviz.drafters.networks.fused_decoder import LeanDecoder
 from specviz.drafters.networks.fused_session import LeanSession
 from specviz.engine.cost import CostCurve, measure
 from specviz.engine.interfaces import Session
+from specviz.engine.stop import locked
 from specviz.errors import ModelUnavailable
 from specviz.models.cost_curves import known_curve, measured_curve
 from specviz.models.drafters.captured_copy import ShorterSession, captured_copy
@@ -45,7 +46,7 @@ def intermediate_model(
 
     Raises ModelUnavailable where the machine or the target's build does not allow it.
     """
-    with _LOCK:
+    with locked(_LOCK):
         if kind == "draft":
             return _named(draft, loaded, target, progress)
         if kind == "small_draft":
@@ -56,23 +57,28 @@ def intermediate_model(
         progress(f"Making {TITLES[kind]}", None)
         if target.device.type != "cpu" and kind in CAPTURED:
             return _captured(kind, target, progress)
-        decoder = _cached(target, kind, lambda: _copy(kind, target))
+        decoder = _cached(target, kind, lambda: _copy(kind, target, progress))
         return _intermediate(kind, target, lambda capacity, taps: LeanSession(decoder, capacity, taps), progress)
 
 
-def copies(target: TextTarget, group: int) -> LeanDecoder:
+def copies(target: TextTarget, group: int, progress: Progress) -> LeanDecoder:
     """The target in 8 bits, up to ``group`` of its layers attending side by side, for a draft model of many layers."""
-    with _LOCK:
+    with locked(_LOCK):
         check_copy(target)
-        layouts = layouts_of("int8", target.device)
-        return _cached(target, f"side by side {group}", lambda: lean_copy(target, layouts, None, group))
+        layouts, making = layouts_of("int8", target.device), f"Making {TITLES['int8']}"
+        return _cached(
+            target,
+            f"side by side {group}",
+            lambda: lean_copy(target, layouts, None, group, progress=lambda share: progress(making, share)),
+        )
 
 
-def _copy(kind: str, target: TextTarget) -> LeanDecoder:
+def _copy(kind: str, target: TextTarget, progress: Progress) -> LeanDecoder:
     check_copy(target)
     if kind == "plain_copy":
         return lean_copy(target)
-    return lean_copy(target, layouts_of("int8" if kind == "int8" else "int4", target.device), _chosen(kind, target))
+    layouts, making = layouts_of("int8" if kind == "int8" else "int4", target.device), f"Making {TITLES[kind]}"
+    return lean_copy(target, layouts, _chosen(kind, target), progress=lambda share: progress(making, share))
 
 
 def _chosen(kind: str, target: TextTarget) -> list[int] | None:

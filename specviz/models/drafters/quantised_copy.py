@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from specviz.drafters.feature_stepper import Layout
+from specviz.drafters.feature_stepper import Layout, Product
 from specviz.drafters.networks.fused_decoder import DecoderShape, LayerWeights, LeanDecoder
 from specviz.drafters.networks.fused_session import LeanSession
+from specviz.engine.stop import heed
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.placement import DeviceMap, places
@@ -27,16 +29,27 @@ def lean_copy(
     layer_numbers: Sequence[int] | None = None,
     group: int = 1,
     device_map: DeviceMap | None = None,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> LeanDecoder:
     """A copy of the target's model whose layers and head have these ``layouts``, with the layers ``layer_numbers`` (None: all).
 
-    ``group`` layers may run their attention side by side, on the devices of accelerate's ``device_map``.
-    Raises ModelUnavailable for a model of another build.
+    ``group`` layers may run their attention side by side, on the devices of accelerate's ``device_map``. ``progress`` hears
+    which share of the matrices is laid out. Raises ModelUnavailable for a model of another build.
     """
     shape, layers, ends = read(target, device_map)
     dtype = computed_in(target.dtype, target.device)
     chosen = layers if layer_numbers is None else [layers[number] for number in layer_numbers]
-    return LeanDecoder(shape, chosen, ends, layouts, dtype, group)
+    count, total = itertools.count(), 4 * len(chosen) + 1 + (len(chosen) // group if group > 1 else 0)
+
+    def stepwise(layout: Layout) -> Layout:
+        def lay_out(weight: Tensor) -> Product:
+            heed()
+            progress(min(1.0, next(count) / total))
+            return layout(weight)
+
+        return lay_out
+
+    return LeanDecoder(shape, chosen, ends, (stepwise(layouts[0]), stepwise(layouts[1])), dtype, group)
 
 
 def computed_in(dtype: torch.dtype, device: torch.device) -> torch.dtype:
@@ -91,6 +104,7 @@ def read(
 
 
 def _layer(number: int, layer: Any, shape: DecoderShape, device: torch.device) -> LayerWeights:
+    heed()
     attention, mlp = layer.self_attn, layer.mlp
     parts = (attention.q_proj, attention.k_proj, attention.v_proj)
     biases = [part.bias for part in parts if part.bias is not None]

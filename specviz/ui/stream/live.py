@@ -9,18 +9,19 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from threading import Event
 
+from specviz.engine.stop import NOTHING_RUN, Interrupted, why
 from specviz.errors import BadTrace
 from specviz.request import Memory, Request
 from specviz.trace import store as traces
 from specviz.trace.schema import End, Run, Trace
 from specviz.trace.store import TraceWriter
 from specviz.ui.session import PageSession
-from specviz.ui.stream.engine import Stream
+from specviz.ui.stream.engine import Progress, Stream, stopped
 from specviz.ui.stream.feed import Feed
 from specviz.ui.stream.presence import Reader
 from specviz.ui.stream.run_queue import RunQueue, Ticket
 from specviz.ui.stream.sse import Tails
-from specviz.ui.stream.stream_worker import NOTHING_RUN, Batch, Stopped, StreamSink, pump
+from specviz.ui.stream.stream_worker import Batch, StreamSink, pump
 
 CONNECT_SECONDS = 0.05
 """Between two looks of a run whose turn it is at whether its reader has connected."""
@@ -39,6 +40,8 @@ CROWD_SECONDS = 5.0
 
 ASIDE = (300.0, "An inspection has 300 s here.")
 """Most seconds of work that is no run, and what is said then."""
+
+UNFINISHED = "Stopped before it was over; there is nothing to show."
 
 UNREAD = "Nobody listened to this run any more, so its place went to the next one."
 
@@ -106,25 +109,21 @@ class Live:
             if not feed.count:
                 self.store.drop(feed.run)
 
-    def aside(
-        self, page: PageSession, work: Callable[[Callable[[str], None]], None], reader: Reader
-    ) -> Generator[Frame, None, None]:
+    def aside(self, page: PageSession, work: Callable[[Progress], None], reader: Reader) -> Generator[Frame, None, None]:
         """Frames of other work, which takes its turn among the runs and ends as they do.
 
-        ``work`` is given a function to say what it is at, which raises Stopped once the work has to end.
+        ``work`` is given a function to say what it is at, which raises Interrupted once the work has to end.
         """
-        ticket, has_turn = self.queue.join(), False
+        ticket, has_turn = self.queue.join("aside"), False
         cancel = page.begin(lambda: min(self.limit(), ASIDE))
         over = page.over
 
         def watched(outlet: StreamSink) -> None:
-            def say(sentence: str) -> None:
-                if cancel.is_set():
-                    raise Stopped(cancel.why or "Stopped before it was over; there is nothing to show.")
-                outlet.status(sentence)
-
             cancel.begin()
-            work(say)
+            try:
+                work(outlet.status)
+            except Interrupted:
+                outlet.failure(why(cancel) or UNFINISHED)
 
         try:
             refusal = yield from self._turn(ticket, cancel, Feed(""), reader)
@@ -135,7 +134,8 @@ class Live:
             ticket.start()
             with closing(pump(watched, cancel, ticket.leave, is_wanted=lambda: not reader.gone)) as batches:
                 for batch in batches:
-                    yield Frame(cancel, said=batch.status[0] if batch.status else "", failure=batch.failure)
+                    failure = (why(cancel) or UNFINISHED) if batch.abandoned else batch.failure
+                    yield Frame(cancel, said=_word(*batch.status) if batch.status else "", failure=failure)
         finally:
             over.set()
             if not has_turn:
@@ -194,26 +194,29 @@ class Live:
     def _engine(
         self, memory: Memory, cancel: Event, request: Request, feed: Feed, ticket: Ticket, reader: Reader
     ) -> Generator[Frame, None, None]:
-        """``ticket`` is given back by the engine's own thread, so the next run starts when this one is really over."""
+        """``ticket`` is given back when the engine's own thread is over, or soon after the run was stopped."""
         requested_tokens = request.max_new_tokens
         if self.crowded:
             request = replace(request, max_new_tokens=min(requested_tokens, CROWD_TOKENS))
 
         def work(outlet: StreamSink) -> None:
             writer, opening = TraceWriter(), list[str]()
-            for event in self.stream(request, memory, cancel, outlet.status):
-                if isinstance(event, Run) and event.max_new_tokens == request.max_new_tokens < requested_tokens:
-                    event = replace(event, warnings=(*event.warnings, _shortened(requested_tokens, request.max_new_tokens)))
-                line = writer.add(event)
-                self.store.append(feed.run, line)
-                if isinstance(event, Run):  # whatever is on the stage stays there until this run has something to show
-                    opening.append(line)
-                    continue
-                if opening and isinstance(event, End) and event.reason == "cancelled":
-                    raise Stopped(NOTHING_RUN)
-                while opening:
-                    outlet.line(opening.pop())
-                outlet.line(line, ended=isinstance(event, End))
+            with closing(self.stream(request, memory, cancel, outlet.status)) as events:
+                for event in events:
+                    if outlet.abandoned.is_set():  # the run has been given an end, behind which nothing is written
+                        raise Interrupted
+                    if isinstance(event, Run) and event.max_new_tokens == request.max_new_tokens < requested_tokens:
+                        event = replace(event, warnings=(*event.warnings, _shortened(requested_tokens, request.max_new_tokens)))
+                    line = writer.add(event)
+                    self.store.append(feed.run, line)
+                    if isinstance(event, Run):  # whatever is on the stage stays there until this run has something to show
+                        opening.append(line)
+                        continue
+                    if opening and isinstance(event, End) and event.reason == "cancelled":
+                        raise Interrupted
+                    while opening:
+                        outlet.line(opening.pop())
+                    outlet.line(line, ended=isinstance(event, End))
 
         self.tails.begin(feed.run)
         timing = False
@@ -237,6 +240,8 @@ class Live:
             yield pending
 
     def _frame(self, cancel: Event, feed: Feed, batch: Batch, baseline: bool) -> Frame:
+        if batch.abandoned:
+            self._end(feed, batch, why(cancel))
         first = not feed.count and bool(batch.lines)
         if batch.status is not None and not feed.count:
             feed.say(*batch.status)
@@ -252,6 +257,18 @@ class Live:
             feed.timing(True)
         return Frame(cancel, feed.text, feed.run, trace, failure, feed.count, timing)
 
+    def _end(self, feed: Feed, batch: Batch, limit: str) -> None:
+        """Add the end that a run's own thread did not write after it was stopped; where it has no step, say that nothing ran."""
+        if not feed.count and not batch.lines:
+            batch.failure = limit or NOTHING_RUN
+            return
+        trace, _ = self._trace(feed.run)
+        if trace is not None and trace.end is None:
+            end = stopped(trace.run, list(trace.steps), limit)
+            batch.lines.append(traces.lines(Trace(trace.run, trace.steps, end))[-1])
+            self.store.append(feed.run, batch.lines[-1])
+            batch.ended = True
+
     def _trace(self, key: str) -> tuple[Trace | None, str]:
         """The run so far, None before the page has a line of it; or what is wrong with the file it has written."""
         text = self.store.text(key)
@@ -264,6 +281,10 @@ class Live:
 def _still_to_time(trace: Trace) -> bool:
     """Whether the engine goes on with the autoregressive run, which it does after a run that ended by itself."""
     return trace.end is not None and trace.end.baseline is None and trace.end.reason in ("eos", "budget", "context")
+
+
+def _word(message: str, share: float | None) -> str:
+    return message if share is None else f"{message} · {share:.0%}"
 
 
 def _shortened(requested: int, allowed: int) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 
 from specviz.errors import SpecvizError
@@ -21,8 +22,9 @@ class LineFull(SpecvizError):
 class Ticket:
     """One place in the line, held from asking until the run is over. ``leave`` may be called more than once."""
 
-    def __init__(self, line: RunQueue) -> None:
+    def __init__(self, line: RunQueue, kind: str) -> None:
         self._line = line
+        self.kind = kind
         self.started: float | None = None
 
     @property
@@ -32,7 +34,8 @@ class Ticket:
 
     @property
     def seconds(self) -> float | None:
-        """About how long it takes until it is this one's turn, by how long recent runs took; None before the first."""
+        """About how long it takes until it is this one's turn, by how long recent ones of the kinds ahead took; None where
+        nobody can know."""
         return self._line.expected(self)
 
     def wait(self, seconds: float) -> bool:
@@ -55,18 +58,18 @@ class RunQueue:
         self.waiting = waiting
         self.clock = clock
         self._tickets: list[Ticket] = []
-        self._recent: deque[float] = deque(maxlen=RECENT)
+        self._recent: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=RECENT))
         self._moved = threading.Condition()
 
-    def join(self) -> Ticket:
-        """Take a place. Raises LineFull, saying how many wait and what to do meanwhile."""
+    def join(self, kind: str = "run") -> Ticket:
+        """Take a place; work of one ``kind`` takes about as long. Raises LineFull, saying how many wait and what to do."""
         with self._moved:
             if len(self._tickets) > self.waiting:
                 raise LineFull(
                     f"The engine is busy, and {self.waiting} more {'run' if self.waiting == 1 else 'runs'} waiting for it "
                     "is all there is room for. Try again in a minute; recorded runs play without waiting."
                 )
-            ticket = Ticket(self)
+            ticket = Ticket(self, kind)
             self._tickets.append(ticket)
             return ticket
 
@@ -82,10 +85,17 @@ class RunQueue:
     def expected(self, ticket: Ticket) -> float | None:
         with self._moved:
             ahead = self._tickets[: self._tickets.index(ticket)]
-            if not ahead or not self._recent:
-                return None if ahead else 0.0
-            usual, now = statistics.median(self._recent), self.clock()
-            return sum(usual if earlier.started is None else max(0.0, usual - (now - earlier.started)) for earlier in ahead)
+            seconds = sum(map(self._left, ahead))
+            return None if math.isnan(seconds) else seconds
+
+    def _left(self, ticket: Ticket) -> float:
+        """Seconds that this one still takes, by recent ones of its kind, or where it takes longer than usual by those that did;
+        not a number where there are none."""
+        spent = 0.0 if ticket.started is None else self.clock() - ticket.started
+        recent = self._recent[ticket.kind]
+        if recent and spent > statistics.median(recent):
+            recent = [seconds for seconds in recent if seconds > spent]
+        return statistics.median(recent) - spent if recent else math.nan
 
     def wait(self, ticket: Ticket, seconds: float) -> bool:
         with self._moved:
@@ -97,5 +107,5 @@ class RunQueue:
             if ticket in self._tickets:
                 self._tickets.remove(ticket)
                 if ticket.started is not None:
-                    self._recent.append(self.clock() - ticket.started)
+                    self._recent[ticket.kind].append(self.clock() - ticket.started)
                 self._moved.notify_all()

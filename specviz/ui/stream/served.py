@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import replace
 
 from specviz.engine.stop import Stop
@@ -24,7 +24,7 @@ def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
     if not allowed:
         return stream
 
-    def run(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Iterator[Event]:
+    def run(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Generator[Event, None, None]:
         if not request.target.startswith(SERVED):
             return stream(request, memory, cancel, progress)
         url = request.target.removeprefix(SERVED)
@@ -35,7 +35,7 @@ def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
     return run
 
 
-def _asked(url: str, request: Request, cancel: threading.Event, progress: Progress) -> Iterator[Event]:
+def _asked(url: str, request: Request, cancel: threading.Event, progress: Progress) -> Generator[Event, None, None]:
     """A server's answer as it comes, and at its end what the server's counters say of the meantime."""
     progress(f"Asking {url}", None)
     server = look(url, cancel=cancel)

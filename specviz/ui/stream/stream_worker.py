@@ -1,4 +1,7 @@
-"""Bridge from the engine's thread to the page: a bounded queue of lines that come out in batches a browser can follow."""
+"""Bridge from the engine's thread to the page: a bounded queue of lines that come out in batches a browser can follow.
+
+The place of a run that was stopped goes on without its thread, whatever that waits for.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
-from specviz.engine.stop import why
+from specviz.engine.stop import NOTHING_RUN, Interrupted, stoppable, why
 from specviz.errors import SpecvizError
 
 BATCH_SECONDS = 0.08
@@ -25,11 +28,13 @@ LOOK_SECONDS = 1.0
 BOUND = 2048
 """Lines that may wait for the screen. An engine that is further ahead than this waits for the screen."""
 
-NOTHING_RUN = "Stopped before the first step; nothing was run."
+GLANCE_SECONDS = 0.2
+"""Between two looks at whether a run was stopped or its time is up."""
 
+GRACE_SECONDS = 4.0
+"""How long a run that was stopped keeps its place: a step takes less, but for the largest models."""
 
-class Stopped(SpecvizError):
-    """The visitor stopped a run that had not begun."""
+STOPPING = "Stopping"
 
 
 @dataclass
@@ -37,13 +42,14 @@ class Batch:
     """What happened since the last one. ``status`` is the newest word on loading with the share that is done, None where nobody
     can know; ``failure`` comes last, if at all.
 
-    ``ended`` says that an end line is among ``lines``.
+    ``ended`` says that an end line is among ``lines``, ``abandoned`` that the run was stopped and its thread says no more.
     """
 
     lines: list[str] = field(default_factory=list)
     ended: bool = False
     status: tuple[str, float | None] | None = None
     failure: str = ""
+    abandoned: bool = False
 
 
 class StreamSink:
@@ -52,6 +58,7 @@ class StreamSink:
     def __init__(self, cancel: threading.Event, bound: int) -> None:
         self.cancel = cancel
         self.gone = threading.Event()
+        self.abandoned = threading.Event()
         self.items: queue.Queue[Callable[[Batch], None] | None] = queue.Queue(bound)
 
     def line(self, text: str, *, ended: bool = False) -> None:
@@ -64,9 +71,9 @@ class StreamSink:
         self.put(hand_over)
 
     def status(self, message: str, share: float | None = None) -> None:
-        """How loading goes. Raises Stopped when nobody wants the run any more, which ends a long download too."""
+        """How loading goes. Raises Interrupted when nobody wants the run any more, which ends a long download too."""
         if self.cancel.is_set():
-            raise Stopped(why(self.cancel) or NOTHING_RUN)
+            raise Interrupted
         self.put(lambda batch: setattr(batch, "status", (message, share)))
 
     def failure(self, message: str) -> None:
@@ -93,13 +100,14 @@ def pump(
 ) -> Generator[Batch, None, None]:
     """Run ``work`` in a thread of its own and yield what it hands over, at most once every ``every`` seconds.
 
-    ``done`` is called from that thread when the work is over, whatever happened, so that nobody else starts before.
-    Closing this generator sets ``cancel`` and returns at once; the work ends at its next look at it. The same happens once
+    ``done`` is called when the work is over, whatever happened, or ``GRACE_SECONDS`` after ``cancel`` was set; it may be called
+    twice. In that thread ``heed`` sees ``cancel``. Closing this generator sets it and returns at once. The same happens once
     ``is_wanted`` says no, which is asked between two batches and every ``LOOK_SECONDS`` while none comes.
     """
-    outlet = StreamSink(cancel, bound)
+    outlet, ended = StreamSink(cancel, bound), threading.Event()
     context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(_work, work, outlet, done), daemon=True, name="specviz-engine").start()
+    threading.Thread(target=context.run, args=(_work, work, outlet, done, ended), daemon=True, name="specviz-engine").start()
+    threading.Thread(target=_watch, args=(outlet, done, ended), daemon=True, name="specviz-watch").start()
     last, over = -every, False
     try:
         while not over and is_wanted():
@@ -112,9 +120,25 @@ def pump(
         cancel.set()
 
 
-def _work(work: Callable[[StreamSink], None], outlet: StreamSink, done: Callable[[], None]) -> None:
+def _watch(outlet: StreamSink, done: Callable[[], None], ended: threading.Event) -> None:
+    """Say at once that a run was stopped, and give its place to the next one when its thread has not ended soon after."""
+    while not outlet.cancel.is_set():
+        if ended.wait(GLANCE_SECONDS):
+            return
+    outlet.put(lambda batch: setattr(batch, "status", (STOPPING, None)))
+    if not ended.wait(GRACE_SECONDS):
+        outlet.abandoned.set()
+        outlet.put(lambda batch: setattr(batch, "abandoned", True))
+        outlet.put(None)
+        done()
+
+
+def _work(work: Callable[[StreamSink], None], outlet: StreamSink, done: Callable[[], None], ended: threading.Event) -> None:
     try:
-        work(outlet)
+        with stoppable(outlet.cancel):
+            work(outlet)
+    except Interrupted:
+        outlet.failure(why(outlet.cancel) or NOTHING_RUN)
     except SpecvizError as error:
         outlet.failure(str(error))
     except Exception as fault:
@@ -125,6 +149,7 @@ def _work(work: Callable[[StreamSink], None], outlet: StreamSink, done: Callable
         try:
             done()
         finally:
+            ended.set()
             outlet.put(None)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from specviz.engine.stop import computing
 from specviz.errors import BadInput, SpecvizError
 from specviz.figures.theme import markup
 from specviz.inspection import OWN, PROMPTS
@@ -15,6 +16,7 @@ from specviz.methods.registry import get
 from specviz.ui import theme
 from specviz.ui.settings import Settings
 from specviz.ui.shared import AppState
+from specviz.ui.stream.engine import COMPUTING, Progress
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form, text_run
 from specviz.ui.widgets import panels
@@ -32,12 +34,13 @@ and under every other reading. <code>python -m specviz inspect</code> does the s
 _LOOK = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark') ? 'dark' : 'light']"
 
 
-def inspected(drafter: str, target: str, tell: Callable[[str], None]) -> Report:
+def inspected(drafter: str, target: str, progress: Progress) -> Report:
     """The report; torch is loaded with the first."""
-    tell("Starting the engine")
-    from specviz.inspection.report import inspect
+    progress("Starting the engine", None)
+    with computing(COMPUTING, progress):
+        from specviz.inspection.report import inspect
 
-    return inspect(drafter, target, PROMPTS, TOKENS, DEPTH, True, tell)
+        return inspect(drafter, target, PROMPTS, TOKENS, DEPTH, True, progress)
 
 
 def drafter_name(name: str | None, settings: Settings) -> str:
@@ -57,8 +60,8 @@ def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: st
     request_form.check_room(on, name)
     page, reports = shared.pages.enter(caller.session, caller.address), list[Any]()
 
-    def work(tell: Callable[[str], None]) -> None:
-        reports.append(inspected(name, on, tell))
+    def work(progress: Progress) -> None:
+        reports.append(inspected(name, on, progress))
 
     with closing(shared.live.aside(page, work, caller.reader())) as frames:
         for frame in frames:
@@ -126,11 +129,13 @@ def build(shared: AppState) -> None:
 
     def look_at(drafter_value: str, target_value: str, look: str, request: gr.Request) -> Iterator[dict[Any, Any]]:
         steps = inspecting(shared, shared.presence.caller(request), drafter_value, target_value)
-        end: dict[Any, Any] = {stop: gr.Button(visible=False), banner: say("")}
+        end: dict[Any, Any] = {stop: panels.stop_button(False), banner: say("")}
+        began: dict[Any, Any] = {stop: panels.stop_button()}
         try:
             with closing(steps):
                 while True:
-                    yield {banner: say(next(steps) or "Waiting for the engine", "note"), stop: gr.Button(visible=True)}
+                    yield {banner: say(next(steps) or "Waiting for the engine", "note")} | began
+                    began = {}
         except StopIteration as over:
             if report := over.value:
                 figures = report.figures("dark" if look == "dark" else "light").values()
@@ -141,8 +146,9 @@ def build(shared: AppState) -> None:
             end[banner] = say(str(error))
         yield end
 
-    def halt(request: gr.Request) -> None:
+    def halt(request: gr.Request) -> gr.Button:
         text_run.stop(shared, request.session_hash)
+        return panels.stop_button(stopping=True)
 
     go.click(look_at, [drafter, target, look], [banner, answer, stop, *plots], js=_LOOK, concurrency_limit=None, **quiet)
-    stop.click(halt, None, None, queue=False, **quiet)
+    stop.click(halt, None, stop, queue=False, **quiet)

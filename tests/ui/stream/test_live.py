@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
 
 import pytest
 
+from specviz.engine.stop import computing, waiting
 from specviz.request import Request
 from specviz.trace import store
 from specviz.trace.schema import Run
 from specviz.trace.store import TraceStore
 from specviz.ui.session import PageSession
-from specviz.ui.stream import live, presence
+from specviz.ui.stream import live, presence, stream_worker
 from specviz.ui.stream.engine import Progress
 from specviz.ui.stream.live import Frame, Live
 from specviz.ui.stream.presence import Reader
@@ -304,3 +307,82 @@ def test_loading_that_takes_long_gives_its_place_back_only_while_others_wait() -
     assert not thread.is_alive() and "took more than the 0.2 s it has while others wait" in frames[-1].failure
     assert behind.wait(10)
     behind.leave()
+
+
+def deaf(kind: str, wait: threading.Event, lock: threading.Lock) -> Any:
+    """An engine whose thread hears of no stop: it computes, or waits for a network, before its first step or behind it."""
+
+    def stream(request: Request, memory: Any, cancel: threading.Event, progress: Any) -> Generator[Any, None, None]:
+        progress("Starting the engine", None)
+        steps = FakeEngine(steps=2)(request, memory, threading.Event(), lambda message, share: None)
+        with computing(lock, progress):
+            if "behind" in kind:
+                yield from islice(steps, 2)
+            if "network" in kind:
+                with waiting():
+                    wait.wait(60)
+            else:
+                wait.wait(60)
+            yield from steps
+
+    return stream
+
+
+@pytest.mark.parametrize("kind", ["network", "computing", "network behind a step", "computing behind a step"])
+@pytest.mark.parametrize("end", ["stop", "limit", "left"])
+def test_a_run_whose_thread_ignores_its_end_gives_its_place_back(kind: str, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_worker, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(stream_worker, "LOOK_SECONDS", 0.1)
+    room, page, wait, lock = Room(FakeEngine()), PageSession(), threading.Event(), threading.Lock()
+    room.live.stream = deaf(kind, wait, lock)
+    frames = room.live.run(page, replace(REQUEST, baseline=False))
+    shown = [next(frames)]
+    while not (shown[-1].lines if "behind" in kind else page.cancel):
+        shown.append(next(frames))
+    if end == "left":
+        frames.close()
+    elif end == "limit":
+        room.live.seconds = 0.001
+        page.cancel.begin()  # type: ignore[union-attr]
+    else:
+        page.stop()
+    shown += list(frames)
+    assert room.free()
+    if end != "left":
+        last = shown[-1]
+        if "behind" in kind:
+            assert last.trace is not None and last.trace.end is not None
+            assert last.trace.end.reason == ("cancelled" if end == "stop" else "time_limit")
+            assert store.read(room.store.text(last.key).encode()) == last.trace
+        else:
+            assert last.failure == (
+                "Stopped before the first step; nothing was run." if end == "stop" else "A run has 0.001 s here."
+            )
+    # The next one begins while the thread of the first still waits; where that computes, it waits for it and says so.
+    room.live.seconds, room.live.stream = None, deaf("", open_event(), lock)
+    told = list[str]()
+    for frame in room.live.run(PageSession(), replace(REQUEST, baseline=False)):
+        told.append(frame.feed or "")
+        if "Waiting for a run that was stopped" in told[-1]:
+            wait.set()
+    assert '"kind":"end"' in told[-1]
+    assert any("Waiting for a run that was stopped" in one for one in told) == ("computing" in kind)
+    wait.set()
+
+
+def open_event() -> threading.Event:
+    """An event that nobody has to wait for."""
+    event = threading.Event()
+    event.set()
+    return event
+
+
+def test_stopping_is_said_at_once() -> None:
+    wait, room, page = threading.Event(), Room(FakeEngine()), PageSession()
+    room.live.stream = deaf("network", wait, threading.Lock())
+    frames = room.live.run(page, REQUEST)
+    next(frames)
+    page.stop()
+    assert '"message":"Stopping"' in (next(frames).feed or "")
+    wait.set()
+    frames.close()

@@ -72,7 +72,21 @@ def test_the_wait_is_told_by_how_long_recent_runs_took() -> None:
     clock.now += 5.0
     assert third.seconds == 7.0, "what has gone by of the run in front counts"
     clock.now += 50.0
-    assert third.seconds == 6.0
+    assert third.seconds == 11.0, "one that takes long is judged by those that took longer"
+    clock.now += 50.0
+    assert third.seconds is None, "none took as long, so nobody can know"
+
+
+def test_the_wait_behind_an_inspection_is_told_by_inspections() -> None:
+    clock = Clock()
+    line = RunQueue(waiting=4, clock=clock)
+    for kind, took in (("run", 5.0), ("aside", 30.0)):
+        done = line.join(kind)
+        done.start()
+        clock.now += took
+        done.leave()
+    line.join("aside"), line.join("run")
+    assert line.join().seconds == 35.0
 
 
 def test_a_place_that_was_given_up_while_waiting_says_nothing_about_durations() -> None:

@@ -6,8 +6,9 @@ import threading
 
 import pytest
 
+from specviz.engine.stop import Interrupted
 from specviz.errors import BadInput
-from specviz.ui.stream.stream_worker import Stopped, StreamSink, pump
+from specviz.ui.stream.stream_worker import StreamSink, pump
 
 
 def test_every_line_arrives_in_order() -> None:
@@ -107,7 +108,7 @@ def test_a_long_download_ends_when_the_run_is_stopped() -> None:
     outlet = StreamSink(cancel, 8)
     outlet.status("Fetching", 0.25)
     cancel.set()
-    with pytest.raises(Stopped):
+    with pytest.raises(Interrupted):
         outlet.status("Fetching", 0.5)
 
 
