@@ -21,8 +21,9 @@ if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
 if os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"):
     importlib.import_module("spaces")  # has to come before torch
 
-from specviz.ui import stubs
+from specviz.ui import stubs, temporary
 
+temporary.claim()  # before Gradio, which reads the folder's name once
 with stubs.without_gradio_stubs(), stubs.without_proxies():
     from specviz.ui import page, settings, shared, starting
 

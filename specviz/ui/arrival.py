@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,34 +48,44 @@ class Rooms:
         first = next(iter(self.by_id))
         return next((place for place, room in self.by_id.items() if room.modality == modality), first)
 
-    def arrive(self, kept_text: str, request: gr.Request, *runs: Runs) -> Updates:
+    async def play(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
+        """As :meth:`show`, waited for without a thread."""
+        shared = self.shared
+        return await shared.archive.of([name], lambda: self.show(name, request, *runs), shared.presence.address_of(request))
+
+    async def arrive(self, kept_text: str, request: gr.Request, *runs: Runs) -> Updates:
         """What the page opens with: the run that its address names, and over it what the page whose place it takes had kept."""
-        updates = self._addressed(request, *runs)
-        parts = kept.parts(kept_text)
+        updates = await self._addressed(request, *runs)
+        parts = await asyncio.to_thread(kept.parts, kept_text)
         for room, session_runs in zip(self.by_id.values(), runs, strict=True):
             if part := parts.get(room.prefix):
-                updates |= self._kept_run(room, part, list(session_runs), request) | room.restored(part)
+                updates |= await self._kept_run(room, part, list(session_runs), request) | room.restored(part)
         return updates
 
-    def _kept_run(self, room: RunTab, part: Kept, session_runs: Runs, request: gr.Request) -> Updates:
+    async def _kept_run(self, room: RunTab, part: Kept, session_runs: Runs, request: gr.Request) -> Updates:
         """The visitor's own run, back on its stage; what was damaged on the way is left out and said in the banner."""
         if not part.lines:
             return {}
         try:
-            name = self.shared.opening.take(part.run()).name
-            change = text_run.recording(self.shared, request.session_hash, name)
-            return room.updates(replace(change, joins_session=True), session_runs)
+            owner = self.shared.presence.address_of(request)
+            name = (await self.shared.opening.take(part.run, part.lines, owner)).name
+
+            def played() -> Updates:
+                change = text_run.recording(self.shared, request.session_hash, name)
+                return room.updates(replace(change, joins_session=True), session_runs)
+
+            return await self.shared.archive.of([name], played, owner)
         except SpecvizError as error:
             return {room.banner: banner_html(f"The run that this page had kept could not be read again. {error}")}
 
-    def _addressed(self, request: gr.Request, *runs: Runs) -> Updates:
+    async def _addressed(self, request: gr.Request, *runs: Runs) -> Updates:
         """The run that the address names. A tab that it names too is opened by the page itself."""
         first, default = next(iter(self.by_id.values())), self.shared.archive.gallery.default
         default_name = default.name if default else ""
         name = request.query_params.get("trace") or default_name
         if name == default_name:
             return {first.run_name: name}
-        updates = self.show(name, request, *runs)
+        updates = await self.play(name, request, *runs)
         if request.query_params.get("tab"):
             del updates[self.tabs]
         return updates

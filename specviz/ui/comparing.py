@@ -112,7 +112,7 @@ def _asked(archive: Archive, form_state: FormState, name: str) -> FormState:
     """The form with the method of a run, and that run's parameters; a method without a run has its defaults."""
     if not name:
         raise BadInput("Choose what to run on both sides.")
-    run = None if name.startswith(METHOD) else archive.trace(name).run
+    run = None if name.startswith(METHOD) else archive.run(name)
     method = run.method if run else name.removeprefix(METHOD)
     if method not in all_methods() or "text" not in all_methods()[method].modality:
         raise BadInput(f"{run.title if run else method} writes no text; run it in the tab of its own.")

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specviz.errors import BadInput
 from specviz.trace import store as traces
 from specviz.trace.schema import Trace
 from specviz.ui.stream.engine import stopped
@@ -52,9 +51,7 @@ class Kept:
         return dict(zip(names, self.values, strict=True)) if len(names) == len(self.values) else {}
 
     def run(self) -> bytes:
-        """The run's file, with an end where it has none. Raises BadTrace where it is none, BadInput where nothing was kept."""
-        if not self.lines:
-            raise BadInput("No run was kept.")
+        """The run's file, with an end where it has none. Raises BadTrace where it is none."""
         content = self.lines.encode()
         trace = traces.read(content)
         if trace.end is None:

@@ -280,6 +280,7 @@
     figures: (fold, run) => [isOpen(fold) ? run : "", dark() ? "dark" : "light"],
     align: (left, right, how) => { if (window.SpecvizViewer) window.SpecvizViewer.align(left, right, how); },
     go: goTo,
+    address: (path) => `${base()}/${path}`,
     stage,
     remember: (prefix, values) => { forms[prefix] = values; },
   };

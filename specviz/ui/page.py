@@ -7,10 +7,11 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from specviz.ui import api, delivery, kept, lessons, theme
+from specviz.ui import api, delivery, kept, lessons, temporary, theme
 from specviz.ui.access import Gate
 from specviz.ui.arrival import Rooms
 from specviz.ui.shared import AppState
+from specviz.ui.stream import pool
 from specviz.ui.stream import sse as tail
 from specviz.ui.stream.presence import Departures, Watch
 from specviz.ui.tabs import about_tab, compare_tab, image_tab, learn_tab, text_tab, traces_tab, vision_tab
@@ -24,9 +25,6 @@ OTHER_THREADS = 40
 
 QUEUE = 64
 """Events of all kinds that may wait at once; the line in front of the engine is bounded apart from it."""
-
-CACHE = (300, 900)
-"""Seconds: how often uploads are swept, and how old they may get. Nothing else removes them: people may share one."""
 
 VISION, IMAGE = "Vision-language", "Image"
 """What two tabs are called; an address calls them so in small letters."""
@@ -47,9 +45,7 @@ aria-hidden="true"><path d="M6.5 9.5l3-3M7 4.5l1.6-1.6a2.9 2.9 0 0 1 4.1 4.1L11 
 def build(shared: AppState) -> gr.Blocks:
     """The page, ready to launch."""
     default = shared.archive.gallery.default
-    with gr.Blocks(
-        title="specviz: speculative decoding, live", fill_width=True, analytics_enabled=False, delete_cache=CACHE
-    ) as page:
+    with gr.Blocks(title="specviz: speculative decoding, live", fill_width=True, analytics_enabled=False) as page:
         run_name = gr.State(default.name if default else "")
         runs = gr.State([])
         theme.html(MASTHEAD, elem_classes="sp-masthead")
@@ -135,7 +131,8 @@ def launch_options(shared: AppState) -> dict[str, Any]:
         "state_session_capacity": SESSIONS,
         "max_threads": settings.max_waiting + OTHER_THREADS,
         "app_kwargs": {
-            "routes": [tail.route(shared.live.tails), delivery.script_route()],
+            "lifespan": temporary.swept,
+            "routes": [tail.route(shared.live.tails), pool.route(shared.archive.pool), delivery.script_route()],
             "middleware": [
                 Middleware(Gate, settings=lambda: shared.settings, expose=shared.expose),
                 Middleware(Watch, presence=shared.presence),

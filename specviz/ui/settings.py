@@ -26,6 +26,7 @@ SPECVIZ_CACHE               folder of fetched and unpacked models (default specv
                             from the model hub lies in HF_HOME
 GRADIO_TEMP_DIR             folder of uploads (default gradio in the temporary folder)
 PORT, GRADIO_SERVER_PORT    port to listen on (default 7860 or the next free one)
+GRADIO_TEMP_DIR             folder below which uploads lie, in one of this process alone (default the system's)
 GRADIO_SERVER_NAME          address to listen on (default 127.0.0.1)
 SPACES_ZERO_GPU, SPACE_ID   set by Hugging Face Spaces
 ==========================  ========================================================================================

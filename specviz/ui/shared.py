@@ -12,6 +12,7 @@ from specviz.ui.shown import Archive
 from specviz.ui.stream.engine import Stream, choose
 from specviz.ui.stream.live import Live
 from specviz.ui.stream.opening import Opening
+from specviz.ui.stream.pool import Pool
 from specviz.ui.stream.presence import Presence
 from specviz.ui.stream.run_queue import RunQueue
 from specviz.ui.stream.served import with_servers
@@ -43,6 +44,7 @@ def make(settings: Settings, stream: Stream | None = None, look: Look = looked) 
     store = TraceStore()
     engine = with_servers(stream or choose(settings.zero_gpu), settings.servers)
     live = Live(engine, RunQueue(settings.max_waiting), Tails(store), most_seconds(settings), settings.max_preparing)
-    archive, presence = Archive(Gallery(settings.traces), store), Presence(settings.proxied)
+    pool, presence = Pool(), Presence(settings.proxied)
+    archive, opening = Archive(Gallery(settings.traces), store, pool), Opening(store, pool)
     pages = PageSessions(each=max(1, (settings.max_waiting + 1) * 2 // 3))
-    return AppState(settings, archive, live, pages, presence, Opening(store), Hardware(settings, look))
+    return AppState(settings, archive, live, pages, presence, opening, Hardware(settings, look))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from specviz.errors import BadInput
-from specviz.trace.schema import Trace
+from specviz.trace.schema import Run, Trace
 from specviz.trace.store import Outline, TraceStore, outline, outlined
 from specviz.ui.stream import feed
+from specviz.ui.stream.pool import Pool, Result
 from specviz.ui.widgets.gallery import Gallery, Recording
-
-PARSED_AT_ONCE = 2
-"""Kept runs that are turned into data at the same time; as data a run takes up to ten times the memory of its text."""
 
 MINE = "mine:"
 """Before the key of a run in the store. Such a name means nothing to anybody else, so no link carries it."""
@@ -28,7 +27,8 @@ class Archive:
 
     gallery: Gallery
     store: TraceStore
-    _parsing: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(PARSED_AT_ONCE), repr=False)
+    pool: Pool = field(default_factory=Pool)
+    """Where kept runs are read, and nowhere else."""
 
     def text(self, name: str) -> str:
         """The trace file. Raises BadInput when there is none of that name any more."""
@@ -45,13 +45,24 @@ class Archive:
         """The run as data."""
         if not name.startswith(MINE):
             return self._recorded(name).trace
-        with self._parsing:
-            return self.store.trace(name.removeprefix(MINE))
+        return self.pool.result(lambda: self.store.trace(name.removeprefix(MINE)), ("trace", name))
+
+    async def of(self, names: Iterable[str], job: Callable[[], Result], owner: str = "") -> Result:
+        """The result of a ``job`` that reads these runs, waited for without a thread: in the pool where one of them is kept."""
+        if any(name.startswith(MINE) for name in names):
+            return await self.pool.do(job, owner=owner)
+        return await asyncio.to_thread(job)
+
+    def run(self, name: str) -> Run:
+        """What was asked for, without the steps."""
+        if not name.startswith(MINE):
+            return self._recorded(name).run
+        return outline(self.store.lines(name.removeprefix(MINE), 0, 1)).run
 
     def outline(self, name: str) -> Outline:
         """What it was and how it ended, in numbers."""
         if name.startswith(MINE):
-            return outline(self.store.lines(name.removeprefix(MINE)))
+            return self.pool.result(lambda: outline(self.store.lines(name.removeprefix(MINE))))
         return outlined(self._recorded(name).trace)
 
     def note(self, name: str) -> str:

@@ -249,7 +249,7 @@ def test_a_run_is_made_anew_with_its_own_parameters(tmp_path: Path) -> None:
     engine = FakeEngine()
     shared = app(tmp_path, engine)
     run = shared.archive.trace("stand").run
-    vars(shared.archive.gallery.get("stand"))["trace"] = Trace(replace(run, parameters={**run.parameters, "nodes": 7}), ())
+    vars(shared.archive.gallery.get("stand"))["run"] = replace(run, parameters={**run.parameters, "nodes": 7})
     list(comparing.live(shared, Caller("a"), asked(shared, "prompt_lookup"), ("stand", "stand"), ("", "")))
     asked_for = engine.asked[0]
     assert asked_for.method == "stand" and vars(asked_for.parameters)["nodes"] == 7

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from pathlib import Path
@@ -24,7 +25,7 @@ from specviz.ui.widgets import controls, example_scenes
 from tests.support.fakes.ui import app, asked, changed
 from tests.support.traces.samples import lines, sample_trace
 
-VISITOR: Any = SimpleNamespace(session_hash="a", query_params={})
+VISITOR: Any = SimpleNamespace(session_hash="a", query_params={}, headers={}, client=None)
 RUN = lines(sample_trace(9, method="prompt_lookup"))
 WHOLE, CUT = "\n".join(RUN), "\n".join(RUN[:5])
 
@@ -43,7 +44,7 @@ def tab(shared: AppState) -> text_tab.TextTab:
 def arrived(tab: text_tab.TextTab, handed: object) -> Updates:
     """What the page opens with when its browser hands this over."""
     text = handed if isinstance(handed, str) else json.dumps(handed)
-    return Rooms(tab.shared, gr.Tabs(), {"text": tab}).arrive(text, VISITOR, [])
+    return asyncio.run(Rooms(tab.shared, gr.Tabs(), {"text": tab}).arrive(text, VISITOR, []))
 
 
 def form(shared: AppState, **changes: str) -> list[str]:
@@ -127,11 +128,11 @@ def test_the_picture_comes_back_and_is_never_too_large_for_that(shared: AppState
     forms = (request_form.basics(settings), request_form.advanced(settings), controls.method_answer("hivis"))
     written = ["hivis", "scenes-vlm", "What is it?", *forms, example_scenes.preview(picture)]
     rooms = Rooms(shared, gr.Tabs(), {"vision": tab})
-    updates = rooms.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, [])
+    updates = asyncio.run(rooms.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, []))
     assert updates[tab.picture] == picture and updates[tab.by_hand] and updates[tab.preview] == written[-1]
     for damaged in ("<img src=x>", example_scenes.preview(b"no picture"), example_scenes.preview(noise(800))):
         written[-1] = damaged
-        updates = rooms.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, [])
+        updates = asyncio.run(rooms.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, []))
         assert tab.picture not in updates and updates[tab.prompt] == "What is it?"
 
 

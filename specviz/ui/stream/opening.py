@@ -1,7 +1,4 @@
-"""Pool for reading uploaded trace files, bounded in number, size and processor time.
-
-Gradio has forty threads for all that visitors do. Whoever brings a file waits here without holding one of them.
-"""
+"""Reading of uploaded and kept trace files in the pool, bounded in size and processor time."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +17,8 @@ from specviz.trace.schema import Trace
 from specviz.trace.store import Outline, TraceStore
 from specviz.trace.validate import MAX_FILE
 from specviz.ui.shown import MINE, title
+from specviz.ui.stream.pool import Pool
 
-READERS = 2
-"""Files read at once. Each holds its content twice; more of them would not be faster on one interpreter."""
-WAITING = 64
-"""Files that may wait for a reader: two classes at once."""
 SECONDS = 30.0
 """Processor time for one file, several times what the largest good one takes."""
 REMEMBERED = 256
@@ -46,55 +39,42 @@ class Opened:
 class Opening:
     """Reads uploads into ``store``. Files of one content are read once, however many people bring them.
 
-    Gradio stores uploads of one content and name as one file, so none is removed here: its own sweep does that.
+    Gradio stores uploads of one content and name as one file, so none is removed here: the sweep of the folder does that.
     """
 
-    def __init__(self, store: TraceStore, readers: int = READERS, waiting: int = WAITING, seconds: float = SECONDS) -> None:
+    def __init__(self, store: TraceStore, pool: Pool | None = None, seconds: float = SECONDS) -> None:
         self.store = store
-        self.most = readers + waiting
+        self.pool = pool or Pool()
         self.seconds = seconds
-        self._pool = ThreadPoolExecutor(readers, thread_name_prefix="opening")
-        self._reading: dict[str, Future[Opened]] = {}
         self._known: OrderedDict[str, Opened] = OrderedDict()
         self._lock = threading.Lock()
 
-    async def open(self, path: str | Path) -> Opened:
+    async def open(self, path: str | Path, owner: str = "") -> Opened:
         """The run in an uploaded file. Raises BadTrace with the line and field that is wrong, BadInput when there is no room."""
-        future = self._place(await asyncio.to_thread(_digest, Path(path)), lambda: _content(Path(path)))
-        return await asyncio.shield(asyncio.wrap_future(future))  # others may wait for the same file
+        return await self._opened(await asyncio.to_thread(_digest, Path(path)), lambda: _content(Path(path)), owner)
 
-    def take(self, content: bytes) -> Opened:
-        """The run in a file's content. Raises as :meth:`open`."""
-        return self._place(hashlib.sha256(content).hexdigest(), lambda: content).result()
+    async def take(self, content: Callable[[], bytes], key: str, owner: str = "") -> Opened:
+        """The run in what a page kept; ``content`` makes a whole file of it, in the pool. Raises as :meth:`open`."""
+        digest = hashlib.sha256(f"kept {key}".encode("utf-8", "surrogatepass")).hexdigest()
+        return await self._opened(digest, content, owner)
 
-    def _place(self, digest: str, content: Callable[[], bytes]) -> Future[Opened]:
+    async def _opened(self, digest: str, content: Callable[[], bytes], owner: str) -> Opened:
         with self._lock:
             known = self._known.get(digest)
-            if known is not None and known.name.removeprefix(MINE) in self.store:
-                done: Future[Opened] = Future()
-                done.set_result(known)
-                return done
-            if digest in self._reading:
-                return self._reading[digest]
-            if len(self._reading) >= self.most:
-                raise BadInput(f"{len(self._reading)} other files are being opened just now. Try again in a minute.")
-            future = self._reading[digest] = self._pool.submit(self._read, digest, content)
-            return future
+        if known is not None and known.name.removeprefix(MINE) in self.store:
+            return known
+        return await self.pool.do(lambda: self._read(digest, content), digest, owner)
 
     def _read(self, digest: str, content: Callable[[], bytes]) -> Opened:
-        try:
-            lines = list(self._within_budget(traces.rewritten(content())))
-            outline = traces.outline(lines)
-            key = self.store.new(lines, checked=True)
-            opened = Opened(MINE + key, title(Trace(outline.run, ())), outline)
-            with self._lock:
-                self._known[digest] = opened
-                while len(self._known) > REMEMBERED:
-                    self._known.popitem(last=False)
-            return opened
-        finally:
-            with self._lock:
-                self._reading.pop(digest, None)
+        lines = list(self._within_budget(traces.rewritten(content())))
+        outline = traces.outline(lines)
+        key = self.store.new(lines, checked=True)
+        opened = Opened(MINE + key, title(Trace(outline.run, ())), outline)
+        with self._lock:
+            self._known[digest] = opened
+            while len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return opened
 
     def _within_budget(self, lines: Iterator[str]) -> Iterator[str]:
         """The same lines. Raises BadInput once reading them has taken this thread too long."""

@@ -127,8 +127,11 @@ class Presence:
     def caller(self, request: gr.Request) -> Caller:
         """Who sent this event. A program may listen under the event's own name instead of its session's."""
         session, event = request.session_hash, LocalContext.event_id.get(None)
-        where = self.address(request.headers.items(), request.client.host if request.client else "")
-        return Caller(session, where, (lambda: self.hears(session, event)) if self.watching else lambda: True)
+        return Caller(session, self.address_of(request), (lambda: self.hears(session, event)) if self.watching else lambda: True)
+
+    def address_of(self, request: gr.Request) -> str:
+        """Where an event or a component's question comes from."""
+        return self.address(request.headers.items(), request.client.host if request.client else "")
 
     def address(self, headers: Iterable[tuple[str, str]], peer: str) -> str:
         """Where a request comes from."""

@@ -87,7 +87,7 @@ class CompareTab:
             updates[self.banner] = gr.HTML(panels.banner(change.banner), visible=bool(change.banner))
         if change.running is not None:
             updates[self.run] = gr.Button("Running" if change.running else "Run both")
-            updates[self.stop] = gr.Button(visible=change.running)
+            updates[self.stop] = panels.stop_button(change.running)
             updates |= {self.verdict: comparing.running(), self.table: ""} if change.running else {}
         return updates
 
@@ -108,7 +108,7 @@ class CompareTab:
         """Prompt and temperature of the left run, unless the visitor has written something else."""
         if (prompt, temperature) != offered or not left or left.startswith(comparing.METHOD):
             return {}
-        run = self.shared.archive.trace(left).run
+        run = self.shared.archive.run(left)
         new = (run.prompt, run.sampling.temperature)
         return {self.prompt: new[0], self.temperature: new[1], self.offered: new}
 
@@ -158,20 +158,23 @@ def wire(tab: CompareTab, tab_page: gr.Tab, text_controls: list[Any]) -> None:
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
     choices = [tab.left_choice, tab.right_choice, tab.runs, tab.prompt, tab.temperature]
 
-    def opened(
+    async def opened(
         left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, offered: Offered, request: gr.Request
     ) -> dict[Any, Any]:
         """The pair that the address names, where a link leads here; else the one that was chosen."""
         recordings = shared.archive.gallery.recordings
         named = (request.query_params.get("left"), request.query_params.get("right"))
         left, right = (name if name in recordings else chosen for name, chosen in zip(named, (left, right), strict=True))
-        return pair(left, right, runs, prompt, temperature, offered)
+        return await pair(left, right, runs, prompt, temperature, offered, request)
 
-    def pair(
-        left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, offered: Offered
+    async def pair(
+        left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, offered: Offered, request: gr.Request
     ) -> dict[Any, Any]:
-        updates = tab.updates(comparing.both(shared, left or "", right or ""), list(runs))
-        return updates | tab.fill(left or "", prompt, temperature, offered)
+        def shown() -> dict[Any, Any]:
+            updates = tab.updates(comparing.both(shared, left or "", right or ""), list(runs))
+            return updates | tab.fill(left or "", prompt, temperature, offered)
+
+        return await shared.archive.of([left or "", right or ""], shown, shared.presence.address_of(request))
 
     def go(
         left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, request: gr.Request, *values: Any
@@ -179,14 +182,18 @@ def wire(tab: CompareTab, tab_page: gr.Tab, text_controls: list[Any]) -> None:
         names, session_runs, form = (left or "", right or ""), list(runs), FormState(*values)
         asked = replace(form, prompt=prompt, basics=controls.replaced(form.basics, "temperature", temperature))
         with closing(comparing.live(shared, shared.presence.caller(request), asked, names, names)) as changes:
-            yield from gathered(tab.updates(change, session_runs) for change in changes)
+            for updates in gathered(tab.updates(change, session_runs) for change in changes):
+                if text_run.stopping(shared, request.session_hash):
+                    updates = updates | {tab.stop: panels.stop_button(stopping=True)}
+                yield updates
 
-    def halt(request: gr.Request) -> None:
+    def halt(request: gr.Request) -> gr.Button:
         text_run.stop(shared, request.session_hash)
+        return panels.stop_button(stopping=True)
 
     for event, handler in ((tab_page.select, opened), (tab.left_choice.input, pair), (tab.right_choice.input, pair)):
         event(handler, [*choices, tab.offered], tab.outputs, **quiet).then(None, tab.how, None, js=ALIGN)
     tab.how.input(None, tab.how, None, js=ALIGN)
     started = gr.on([tab.run.click, tab.prompt.submit], go, [*choices, *text_controls], tab.outputs, **quiet)
     started.then(None, tab.how, None, js=ALIGN)
-    tab.stop.click(halt, None, None, queue=False, show_progress="hidden", api_visibility="private")
+    tab.stop.click(halt, None, tab.stop, queue=False, show_progress="hidden", api_visibility="private")

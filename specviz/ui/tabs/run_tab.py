@@ -154,7 +154,7 @@ class RunTab(ABC):
             updates[self.banner] = banner_html(change.banner, change.note)
         if change.running is not None:
             updates[self.run] = gr.Button(self.verb[change.running])
-            updates[self.stop] = gr.Button(visible=change.running)
+            updates[self.stop] = panels.stop_button(change.running)
         if change.trace is not None:
             updates[self.why] = panels.why(change.trace, change.timing, panels.more(self.prefix))
         if change.settings_run is not None and self.knows(change.settings_run):
@@ -187,9 +187,10 @@ class RunTab(ABC):
         """What choosing ``method`` changes, without what the visitor chose himself in :attr:`own_choices`."""
         return {component: value for component, value in updates.items() if component is not self.target}
 
-    def play_chosen(self, listed: str, runs: Runs, request: gr.Request) -> Updates:
+    async def play_chosen(self, listed: str, runs: Runs, request: gr.Request) -> Updates:
         """Show the run that was chosen in the list."""
-        return self.play(choice.chosen(listed), runs, request)
+        name, owner = choice.chosen(listed), self.shared.presence.address_of(request)
+        return await self.shared.archive.of([name], lambda: self.play(name, runs, request), owner)
 
     def play(self, name: str, runs: Runs, request: gr.Request) -> Updates:
         """Show the run called ``name``."""
@@ -229,11 +230,15 @@ class RunTab(ABC):
             self.shared, self.shared.presence.caller(request), run_name, lambda: self.request(*control_values)
         )
         with closing(changes):
-            yield from gathered(self.updates(change, session_runs) for change in changes)
+            for updates in gathered(self.updates(change, session_runs) for change in changes):
+                if text_run.stopping(self.shared, request.session_hash):  # each answer holds the whole button
+                    updates = updates | {self.stop: panels.stop_button(stopping=True)}
+                yield updates
 
-    def halt(self, request: gr.Request) -> None:
-        """End this page's run at its next step."""
+    def halt(self, request: gr.Request) -> gr.Button:
+        """End this page's run at its next step, and say so."""
         text_run.stop(self.shared, request.session_hash)
+        return panels.stop_button(stopping=True)
 
     def wire(self, tab_page: gr.Tab | None = None) -> tuple[Any, Any, Any]:
         """Connect what every tab of a run has; the events of a chosen recording, a chosen method and a started run.
@@ -245,7 +250,7 @@ class RunTab(ABC):
         played = self.recording.input(self.play_chosen, [self.recording, self.runs], self.outputs, **QUIET)
         started = [self.run.click, self.prompt.submit]
         ran = gr.on(started, self.go, [self.run_name, self.runs, *self.request_controls], self.outputs, **QUIET)
-        self.stop.click(self.halt, None, None, queue=False, show_progress="hidden", api_visibility="private")
+        self.stop.click(self.halt, None, self.stop, queue=False, show_progress="hidden", api_visibility="private")
         # Arrow keys in a closed drop-down choose one method after the other: the last one counts.
         values = [self.given, self.prompt, self.basics, self.advanced, *self.own_choices]
         chosen = self.method.input(

@@ -89,3 +89,9 @@ def stop(shared: AppState, session: str | None) -> None:
     """End this page's run at its next step."""
     if page := shared.pages.find(session):
         page.stop()
+
+
+def stopping(shared: AppState, session: str | None) -> bool:
+    """Whether this page's run is to end and has not yet."""
+    page = shared.pages.find(session)
+    return page is not None and page.running and page.cancel is not None and page.cancel.is_set()

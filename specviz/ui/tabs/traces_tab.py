@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +93,7 @@ def build(shared: AppState) -> TracesTab:
                 show = gr.Button("Show on the stage", variant="primary", size="md")
             with gr.Column(min_width=300):
                 theme.html("<h3>Save this run as</h3>")
-                saved = downloads.buttons(shared.archive, name, elem_id="sp-downloads")
+                saved = downloads.buttons(shared.archive, shared.presence, name, elem_id="sp-downloads")
                 theme.html("<h3>Open a trace file</h3>")
                 upload = gr.UploadButton("Choose a .spectrace.jsonl file", file_types=[".jsonl"], elem_id="sp-upload", size="md")
         inspect_section.build(shared)
@@ -103,31 +102,33 @@ def build(shared: AppState) -> TracesTab:
 
 _HEAD = """<h2>Traces</h2><p>A run is a file: one line for what was asked, one for each step, one for how it ended.
 Any engine can write one; the format is in <code>specviz/trace/trace.schema.json</code>, and
-<code>python -m specviz validate FILE</code> checks it. What you open here stays in this session
-and is forgotten when you leave.</p>"""
+<code>python -m specviz validate FILE</code> checks it. What you open here is read into memory,
+under a key that only this page knows; the uploaded file is deleted within twenty minutes, or when the app ends.</p>"""
 
 
 def wire(shared: AppState, tab: TracesTab, run_name: gr.State, runs: gr.State, tab_page: gr.Tab, rooms: Rooms) -> None:
     """Connect the tab; ``rooms`` are the tabs that play what is shown."""
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 
-    def enter(name: str, session_runs: Runs) -> list[Any]:
-        return chosen(shared, session_runs, name)
+    async def enter(name: str, session_runs: Runs, request: gr.Request) -> list[Any]:
+        owner = shared.presence.address_of(request)
+        return await shared.archive.of([name or ""], lambda: chosen(shared, session_runs, name), owner)
 
-    async def take(path: str | None, session_runs: Runs, now: str) -> list[Any]:
+    async def take(path: str | None, session_runs: Runs, now: str, request: gr.Request) -> list[Any]:
         """An upload, waited for without holding one of the threads that answer everybody else."""
-        name, message = now, ""
+        name, message, owner = now, "", shared.presence.address_of(request)
         try:
             if path is not None:
-                opened = await shared.opening.open(path)
+                opened = await shared.opening.open(path, owner)
                 name = opened.name
                 if all(name != session_run for _, session_run in session_runs):
                     session_runs = [*session_runs, (f"opened: {opened.title}", name)]
         except SpecvizError as error:
             message = f"That file was not opened. {error}"
-        return [*await asyncio.to_thread(chosen, shared, session_runs, name, message), session_runs, None]
+        updates = await shared.archive.of([name or ""], lambda: chosen(shared, session_runs, name, message), owner)
+        return [*updates, session_runs, None]
 
     tab_page.select(enter, [run_name, runs], tab.outputs, **quiet)
     tab.run.input(enter, [tab.run, runs], tab.outputs, **quiet)
     tab.upload.upload(take, [tab.upload, runs, tab.run], [*tab.outputs, runs, tab.upload], **quiet)
-    tab.show.click(rooms.show, [tab.run, *rooms.runs], rooms.outputs, **quiet)
+    tab.show.click(rooms.play, [tab.run, *rooms.runs], rooms.outputs, **quiet)

@@ -1,8 +1,8 @@
-// Save buttons: the server makes the text, the browser makes the file, so nothing is written to the server's disk.
+// Save buttons: the server makes the text and keeps it packed in memory, the browser makes the file.
 const status = element.querySelector(".sp-saved");
 
-function save(name, text, type) {
-  const url = URL.createObjectURL(new Blob([text], { type }));
+function save(name, blob) {
+  const url = URL.createObjectURL(blob);
   const link = document.createElement("a");
   link.href = url;
   link.download = name;
@@ -20,8 +20,10 @@ element.addEventListener("click", async (event) => {
     const file = await server.make_file([props.value, button.dataset.kind, step ? Number(step.value) : 1]);
     if (file.error) status.textContent = file.error;
     else {
-      save(file.name, file.text, file.type);
-      status.textContent = `${file.name}, ${Math.ceil(file.text.length / 1024).toLocaleString("en")} kB`;
+      const answer = await fetch(window.specvizPage.address(file.path));
+      if (!answer.ok) throw new Error(answer.statusText);
+      save(file.name, await answer.blob());
+      status.textContent = `${file.name}, ${Math.ceil(file.size / 1024).toLocaleString("en")} kB`;
     }
   } catch {
     status.textContent = "The server did not answer; reload the page and try again.";

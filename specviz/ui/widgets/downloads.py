@@ -10,11 +10,13 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.errors import SpecvizError
+from specviz.errors import BadInput, SpecvizError
 from specviz.trace import export, store
 from specviz.trace.schema import Trace
 from specviz.trace.store import SUFFIX
 from specviz.ui.shown import Archive
+from specviz.ui.stream.pool import PATH, Made
+from specviz.ui.stream.presence import Presence
 from specviz.viewer import replay
 
 TRACE = "trace"
@@ -54,12 +56,31 @@ def _replay(trace: Trace) -> str:
     return replay.page(store.text(trace), title=f"{trace.run.title} on {trace.run.target} · specviz")
 
 
-def buttons(archive: Archive, run_name: str, **more: Any) -> gr.HTML:
+async def offer(archive: Archive, file_choice: Sequence[Any], owner: str = "") -> dict[str, Any]:
+    """As :func:`make`, with the path where the text is fetched, below the app's address, instead of the text; made once."""
+    key = tuple(str(part)[:200] for part in file_choice[:3])
+    if len(key) > 1 and key[1] not in export.OF_ONE_STEP:
+        key = key[:2]
+
+    def packed() -> Made:
+        answer = make(archive, file_choice)
+        if "error" in answer:
+            raise BadInput(answer["error"])
+        return Made.of(answer["name"], answer["type"], answer["text"])
+
+    try:
+        made = await archive.pool.file(key, packed, owner)
+    except SpecvizError as error:
+        return {"error": str(error)}
+    return {"name": made.name, "type": made.media_type, "path": f"{PATH}/{made.token}", "size": made.size}
+
+
+def buttons(archive: Archive, presence: Presence, run_name: str, **more: Any) -> gr.HTML:
     """The buttons; their value is the name of the run they save."""
 
-    def make_file(file_choice: Sequence[Any]) -> dict[str, str]:
-        """A file of a run: [run, kind, step]."""
-        return make(archive, file_choice)
+    async def make_file(file_choice: Sequence[Any], request: gr.Request) -> dict[str, Any]:
+        """Where a file of a run is fetched: [run, kind, step]."""
+        return await offer(archive, file_choice, presence.address_of(request))
 
     return gr.HTML(
         run_name,

@@ -75,15 +75,19 @@ class Figures:
     def draw(self, shared: AppState) -> Any:
         """A handler that draws the run called ``run_name`` in the page's colours."""
 
-        def drawn(run_name: str, look: str) -> list[Any]:
+        def made(run_name: str, look: str) -> list[Any]:
+            trace = shared.archive.trace(run_name)
+            return [figures.speed_table(trace, look), *(fluid(view(trace, look)) for view in SUMMARIES)]
+
+        async def drawn(run_name: str, look: str, request: gr.Request) -> list[Any]:
             if not run_name:
                 return [gr.skip()] * (1 + len(self.plots))
             look = look if look in ("light", "dark") else "light"
+            owner = shared.presence.address_of(request)
             try:
-                trace = shared.archive.trace(run_name)
+                return await shared.archive.of([run_name], lambda: made(run_name, look), owner)
             except SpecvizError as error:
                 return [panels.banner(str(error)), *([None] * len(self.plots))]
-            return [figures.speed_table(trace, look), *(fluid(view(trace, look)) for view in SUMMARIES)]
 
         return drawn
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
+import gradio as gr
+
 from specviz.figures.explain import Term, explain, step_cost_label
 from specviz.figures.speed_table import amount
 from specviz.figures.theme import duration, markup
@@ -59,6 +61,11 @@ def _meaning(method: Method) -> str:
         if method.in_distribution
         else meaning
     )
+
+
+def stop_button(visible: bool = True, stopping: bool = False) -> gr.Button:
+    """The button that ends a run: there while one goes on, and once it was pressed it says so until the run is over."""
+    return gr.Button("Stopping" if stopping else "Stop", visible=visible, interactive=not stopping)
 
 
 def banner(message: str, kind: str = "error") -> str:

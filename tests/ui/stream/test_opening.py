@@ -17,6 +17,7 @@ from specviz.trace.store import TraceStore
 from specviz.ui import page
 from specviz.ui.stream import opening
 from specviz.ui.stream.opening import Opened, Opening
+from specviz.ui.stream.pool import Pool
 from specviz.ui.tabs import traces_tab
 from specviz.ui.widgets import example_scenes as scene_shelf
 from tests.support.fakes.ui import app
@@ -54,7 +55,7 @@ async def all_of(reader: Opening, paths: list[Path], gate: Gate | None = None) -
     """What each of them comes to when all are brought at once."""
     asked = [asyncio.ensure_future(reader.open(path)) for path in paths]
     if gate is not None:
-        while len(reader._reading) < min(reader.most, len(paths)):
+        while len(reader.pool.jobs) < min(reader.pool.most, len(paths)):
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
         gate.free.set()
@@ -63,13 +64,13 @@ async def all_of(reader: Opening, paths: list[Path], gate: Gate | None = None) -
 
 def test_no_more_are_read_at_once_than_there_are_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
-    found = asyncio.run(all_of(Opening(TraceStore(), readers=2), files(tmp_path, 9), gate))
+    found = asyncio.run(all_of(Opening(TraceStore(), Pool(2)), files(tmp_path, 9), gate))
     assert gate.most == 2 and all(isinstance(one, Opened) for one in found)
 
 
 def test_who_finds_no_room_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate(monkeypatch)
-    found = asyncio.run(all_of(Opening(TraceStore(), readers=1, waiting=2), files(tmp_path, 8), gate))
+    found = asyncio.run(all_of(Opening(TraceStore(), Pool(1, 2)), files(tmp_path, 8), gate))
     refused = [one for one in found if isinstance(one, BadInput)]
     assert len(refused) == 5 and "Try again in a minute" in str(refused[0])
     assert sum(isinstance(one, Opened) for one in found) == 3
@@ -95,12 +96,12 @@ def test_a_file_that_takes_too_long_is_refused_and_not_kept(tmp_path: Path) -> N
 
 
 def test_a_reader_whose_file_was_bad_reads_the_next(tmp_path: Path) -> None:
-    reader = Opening(TraceStore(), readers=1)
+    reader = Opening(TraceStore(), Pool(1))
     bad = tmp_path / "bad.spectrace.jsonl"
     bad.write_text("{}", encoding="utf-8")
     found = asyncio.run(all_of(reader, [bad, *files(tmp_path, 1), bad]))
     assert [isinstance(one, Opened) for one in found] == [False, True, False]
-    assert not reader._reading
+    assert not reader.pool.jobs
 
 
 def test_no_error_of_an_upload_names_a_path(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +26,7 @@ from tests.support.fakes.ui import FakeEngine, changed, gallery, recorded
 
 NAMES = ("stand", "eagle2", "token_recycling", "hivis", "dream", "lantern_pp")
 HOW = {"stand": (0.6, 112), "eagle2": (0.0, 80), "token_recycling": (0.0, 80), "hivis": (0.0, 140)}
-VISITOR: Any = SimpleNamespace(session_hash="a")
+VISITOR: Any = SimpleNamespace(session_hash="a", headers={}, client=None)
 
 
 @pytest.fixture
@@ -194,10 +195,10 @@ def test_a_run_of_this_session_stands_under_its_own_heading(enter: Enter) -> Non
     updates = visitor.tab.play(name, [("A run of mine", name)], VISITOR)
     listed = json.loads(updates[visitor.tab.recording])
     assert listed["value"] == name and listed["groups"][0] == ["This session", [["A run of mine", name]]]
-    shown = visitor.tab.play_chosen(choice.listed({}, "eagle2"), [], VISITOR)
+    shown = asyncio.run(visitor.tab.play_chosen(choice.listed({}, "eagle2"), [], VISITOR))
     assert shown[visitor.tab.run_name] == "eagle2"
     for damaged in (None, "", "{", "[]", '{"value": 3}'):
-        assert "no run to show" in visitor.tab.play_chosen(damaged, [], VISITOR)[visitor.tab.banner].value
+        assert "no run to show" in asyncio.run(visitor.tab.play_chosen(damaged, [], VISITOR))[visitor.tab.banner].value
 
 
 def test_a_method_brings_a_target_that_it_runs_on_and_leaves_as_it_came(enter: Enter) -> None:

@@ -1,0 +1,143 @@
+"""Pool for all that turns a kept or uploaded run into data and back: bounded in number, size and memory.
+
+Gradio has forty threads for all that visitors do. Whoever wants something of a run waits here without holding one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import secrets
+import sys
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from specviz.errors import BadInput
+
+WORKERS = 2
+"""Jobs done at once. A run as data takes ten times the memory of its text; more would not be faster on one interpreter."""
+WAITING = 64
+"""Jobs that may wait: two classes at once. One address may have half of them."""
+KEPT_BYTES = 64 << 20
+"""Of files that were made and wait, packed, for whoever wants them again."""
+SWITCH_SECONDS = 0.0002
+"""While jobs go on, how soon the interpreter passes from them to threads that answer: each answer asks for it dozens of times,
+and by default (5 ms) a hundred requests at once would wait a minute."""
+LEVEL = 5
+PATH = "specviz/made"
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Made:
+    """A file made of a run: its text, packed, and the name and type that it is saved under."""
+
+    name: str
+    media_type: str
+    packed: bytes
+    size: int
+    token: str
+
+    @staticmethod
+    def of(name: str, media_type: str, text: str) -> Made:
+        """Pack a text. Its token cannot be guessed."""
+        data = text.encode("utf-8", "surrogatepass")
+        return Made(name, media_type, gzip.compress(data, LEVEL, mtime=0), len(data), secrets.token_urlsafe(18))
+
+
+class Pool:
+    """Jobs in the order they came, those of one key done once; and the files made last. Used from the event loop and threads."""
+
+    def __init__(self, workers: int = WORKERS, waiting: int = WAITING, kept_bytes: int = KEPT_BYTES) -> None:
+        self.most = workers + waiting
+        self.kept_bytes = kept_bytes
+        self.jobs: dict[Hashable, Future[Any]] = {}
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="pool", initializer=self._enter)
+        self._inside = threading.local()
+        self._owners: Counter[str] = Counter()
+        self._files: OrderedDict[Hashable, Made] = OrderedDict()
+        self._lock = threading.Lock()
+        self._switch = sys.getswitchinterval()
+
+    def _enter(self) -> None:
+        self._inside.yes = True
+
+    def submit(self, job: Callable[[], Result], key: Hashable = None, owner: str = "") -> Future[Result]:
+        """The result to come of ``job``, shared with others who asked for the same ``key`` meanwhile. ``owner`` is the address
+        that asks. Raises BadInput where there is no room."""
+        key = object() if key is None else key
+        with self._lock:
+            if key in self.jobs:
+                return self.jobs[key]
+            if len(self.jobs) >= self.most or (owner and self._owners[owner] >= max(1, self.most // 2)):
+                raise BadInput(f"{len(self.jobs)} other files are being read or made just now. Try again in a minute.")
+            future: Future[Result] = self._threads.submit(self._do, key, owner, job)
+            self.jobs[key] = future
+            self._owners[owner] += 1
+            return future
+
+    def _do(self, key: Hashable, owner: str, job: Callable[[], Result]) -> Result:
+        sys.setswitchinterval(SWITCH_SECONDS)
+        try:
+            return job()
+        finally:
+            with self._lock:
+                self.jobs.pop(key, None)
+                if not self.jobs:
+                    sys.setswitchinterval(self._switch)
+                self._owners[owner] -= 1
+                if not self._owners[owner]:
+                    del self._owners[owner]
+
+    async def do(self, job: Callable[[], Result], key: Hashable = None, owner: str = "") -> Result:
+        """The result of ``job``. Raises what it raises, and BadInput where there is no room."""
+        return await asyncio.shield(asyncio.wrap_future(self.submit(job, key, owner)))  # others may wait for the same one
+
+    def result(self, job: Callable[[], Result], key: Hashable = None) -> Result:
+        """The same for a thread that may wait; a job of this pool does it itself."""
+        return job() if getattr(self._inside, "yes", False) else self.submit(job, key).result()
+
+    async def file(self, key: Hashable, make: Callable[[], Made], owner: str = "") -> Made:
+        """The file of this ``key``, made now if it is not kept."""
+        with self._lock:
+            if key in self._files:
+                self._files.move_to_end(key)
+                return self._files[key]
+        made = await self.do(make, ("file", key), owner)
+        with self._lock:
+            self._files.setdefault(key, made)
+            while len(self._files) > 1 and sum(len(kept.packed) for kept in self._files.values()) > self.kept_bytes:
+                self._files.popitem(last=False)
+            return self._files.get(key, made)
+
+    def find(self, token: str) -> Made | None:
+        """The kept file of a token."""
+        with self._lock:
+            return next((made for made in self._files.values() if secrets.compare_digest(made.token, token)), None)
+
+
+def route(pool: Pool) -> Route:
+    """The address of files that were made: sent as they are kept, so that a large one costs the server next to nothing."""
+
+    def made(request: Request) -> Response:
+        file = pool.find(request.path_params["token"])
+        if file is None:
+            return Response(status_code=404)
+        headers = {
+            "Content-Encoding": "gzip",
+            "Content-Disposition": f'attachment; filename="{file.name}"',
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+        }
+        return Response(file.packed, media_type=file.media_type, headers=headers)
+
+    return Route(f"/{PATH}/{{token}}", made)

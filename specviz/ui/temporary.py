@@ -1,0 +1,105 @@
+"""Folder of uploads, which belongs to this process: private, swept by age, and removed when the process ends."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+VARIABLE = "GRADIO_TEMP_DIR"
+PREFIX = "specviz-uploads-"
+LOCK = ".lock"
+EVERY, AGE = 300.0, 900.0
+"""Seconds: how often files are swept, and how old they may get. Nothing else removes them: people may share one."""
+STARTING = 60.0
+"""Seconds in which a process takes the lock of a folder that it has made."""
+
+
+def claim() -> None:
+    """Make a fresh folder below the one that the environment names, or the system's, and name it in the environment from now
+    on; has to come before Gradio is imported. What dead processes left is removed."""
+    base = Path(os.environ.get(VARIABLE) or tempfile.gettempdir())
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))  # of mode 700
+    except OSError:
+        return  # the check at the start finds the same and says what to do
+    _remove_leftovers(base)
+    lock, owner = FileLock(str(folder / LOCK)), os.getpid()
+    lock.acquire()
+    os.environ[VARIABLE] = str(folder)
+
+    def remove() -> None:
+        if os.getpid() == owner:  # a fork has none of its own
+            lock.release()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
+    if threading.current_thread() is threading.main_thread():
+        _before_sigterm(remove)
+
+
+def _before_sigterm(remove: Any) -> None:
+    """Have ``remove`` called when the process is told to end, which ends it as before."""
+    earlier = signal.getsignal(signal.SIGTERM)
+
+    def end(number: int, frame: Any) -> None:
+        remove()
+        signal.signal(signal.SIGTERM, earlier if earlier is not None else signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def _remove_leftovers(base: Path) -> None:
+    """Remove folders whose process no longer holds their lock."""
+    for folder in base.glob(f"{PREFIX}*"):
+        with suppress(OSError, Timeout):
+            is_ours = not hasattr(os, "getuid") or folder.lstat().st_uid == os.getuid()
+            if is_ours and folder.is_dir() and not folder.is_symlink() and time.time() - folder.stat().st_mtime > STARTING:
+                with FileLock(str(folder / LOCK), timeout=0):
+                    pass
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep(folder: Path, spared: Collection[str] = (), age: float = AGE) -> None:
+    """Remove files older than ``age`` seconds, those of broken-off uploads too, and folders that are empty then."""
+    for place, _, names in os.walk(folder, topdown=False):
+        for file in (Path(place) / name for name in names if name != LOCK):
+            with suppress(OSError):  # somebody else was faster
+                facts = file.stat()
+                if str(file) not in spared and time.time() - max(facts.st_mtime, facts.st_ctime) > age:
+                    file.unlink()
+        if Path(place) != folder:
+            with suppress(OSError):
+                Path(place).rmdir()
+
+
+@asynccontextmanager
+async def swept(app: Any) -> AsyncIterator[None]:
+    """The app's lifespan, in which its uploads are swept. What its components show from the start stays."""
+
+    async def go_on() -> None:
+        while True:
+            await asyncio.sleep(EVERY)
+            blocks = app.get_blocks().blocks.values()
+            spared = {str(file) for block in blocks for file in getattr(block, "keep_in_cache", ())}
+            await asyncio.to_thread(sweep, Path(os.environ[VARIABLE]), spared)
+
+    sweeping = asyncio.create_task(go_on()) if os.environ.get(VARIABLE) else None
+    try:
+        yield
+    finally:
+        if sweeping is not None:
+            sweeping.cancel()

@@ -1,0 +1,97 @@
+"""Uploads lie in a folder of this process alone, which is swept by age and gone when the process ends, however it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from specviz.ui import temporary
+
+PROGRAM = """
+import os, pathlib, sys, threading
+from specviz.ui import temporary
+temporary.claim()
+folder = pathlib.Path(os.environ["GRADIO_TEMP_DIR"])
+(folder / "tmpbroken").write_bytes(b"broken off")
+print(folder, oct(folder.stat().st_mode & 0o777), os.environ["GRADIO_TEMP_DIR"], flush=True)
+how = sys.argv[1]
+if how == "fault":
+    raise ValueError
+if how == "wait":
+    threading.Event().wait(60)
+"""
+
+
+def started(base: Path, how: str) -> tuple[subprocess.Popen[str], Path]:
+    """A process that has claimed its folder, which is private and named in its environment."""
+    environment = os.environ | {"GRADIO_TEMP_DIR": str(base)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, how], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    folder, mode, named = process.stdout.readline().split()
+    assert mode == "0o700" and named == folder and Path(folder).parent == base
+    return process, Path(folder)
+
+
+@pytest.mark.parametrize("how", ["end", "fault", "terminate"])
+def test_the_folder_goes_with_its_process(how: str, tmp_path: Path) -> None:
+    process, folder = started(tmp_path, "wait" if how == "terminate" else how)
+    if how == "terminate":
+        process.terminate()
+    assert process.wait(30) == {"end": 0, "fault": 1, "terminate": -signal.SIGTERM}[how]
+    assert not folder.exists() and not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_and_what_a_living_one_has_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(temporary, "STARTING", -1.0)
+    living, used = started(tmp_path, "wait")
+    killed, left = started(tmp_path, "wait")
+    killed.kill()
+    killed.wait(30)
+    outside = tmp_path / "somebody-elses"
+    outside.mkdir()
+    (tmp_path / f"{temporary.PREFIX}link").symlink_to(outside)
+    temporary._remove_leftovers(tmp_path)
+    assert not left.exists() and (used / "tmpbroken").exists() and outside.exists()
+    living.terminate()
+    living.wait(30)
+
+
+def test_files_go_by_age_those_of_broken_off_uploads_too(tmp_path: Path) -> None:
+    names = ["tmpbroken", "a/upload.jsonl", "b/shown.png", temporary.LOCK]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"1")
+    temporary.sweep(tmp_path, age=60)
+    assert all((tmp_path / name).exists() for name in names)
+    temporary.sweep(tmp_path, {str(tmp_path / "b" / "shown.png")}, age=-1)
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert left == [temporary.LOCK, "b", "b/shown.png"]
+
+
+def test_a_running_app_sweeps_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(temporary.VARIABLE, str(tmp_path))
+    monkeypatch.setattr(temporary, "EVERY", 0.01)
+    swept = list[Any]()
+    monkeypatch.setattr(temporary, "sweep", lambda *given: swept.append(given))
+    block = SimpleNamespace(keep_in_cache={"shown.png"})
+    app: Any = SimpleNamespace(get_blocks=lambda: SimpleNamespace(blocks={1: block, 2: SimpleNamespace()}))
+
+    async def live() -> None:
+        async with temporary.swept(app):
+            while not swept:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(live())
+    assert swept[0] == (tmp_path, {"shown.png"})
