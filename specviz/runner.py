@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from specviz.engine.interfaces import Composition
 from specviz.engine.stop import NOTHING_RUN, Interrupted, Stop, Stopped, stoppable, why
 from specviz.engine.threads import ThreadLimit
 from specviz.errors import BadInput, ModelUnavailable
@@ -80,6 +81,17 @@ def _decoded(
             composition = prepared.compose()
     except Interrupted:
         raise Stopped(why(cancel) or NOTHING_RUN) from None
+    try:
+        yield from _events(prepared, composition, cancel, progress, threads)
+    finally:
+        if prepared.costs is not None:
+            prepared.costs.keep()
+
+
+def _events(
+    prepared: Prepared, composition: Composition, cancel: threading.Event, progress: Progress | None, threads: ThreadLimit
+) -> Iterator[Event]:  # fmt: skip
+    request = prepared.request
     missing = prepared.earlier_trajectories(cancel, progress)
     record = prepared.run_record(composition)
     yield replace(record, warnings=(*record.warnings, missing)) if missing else record

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from specviz.engine.tree import DraftTree
 MOST_ROWS = 8
 
 
+@lru_cache(maxsize=64)
 def shared(curve: CostCurve, rows: int) -> CostCurve:
     """What a pass costs one of ``rows`` rows by the nodes of *its* tree: all rows' nodes go through the model together."""
     return CostCurve(curve.widths, tuple(curve.at(rows * width) for width in curve.widths))

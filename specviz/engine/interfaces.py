@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
-from specviz.trace.schema import Note
+from specviz.trace.schema import Note, Step
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Controller(Protocol):
 class Composition:
     """What a method is made of. ``hidden_state_layers`` are those of the target that its drafter reads, ``opener`` opens the
     session where :meth:`Target.open` does not do. ``generation`` counts the runs that taught what it drafts from (see
-    :class:`~specviz.engine.sampling.Noise`)."""
+    :class:`~specviz.engine.sampling.Noise`). ``learn`` takes the times of each finished step, which size later trees."""
 
     controller: Controller
     acceptance: Acceptance
@@ -254,3 +254,4 @@ class Composition:
     warnings: tuple[str, ...] = ()
     opener: SessionOpener | None = None
     generation: int = 0
+    learn: Callable[[Step], None] | None = None

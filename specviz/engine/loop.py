@@ -63,6 +63,7 @@ class Decoding(RunState):
             now = recorded.push(settled.finished, settled.cut, clock, session.padded(nodes))
             for step in (earlier, now):
                 if step is not None:
+                    recorded.teach(step, self.composition.learn)
                     yield step
         last = recorded.pop()
         if stop is None:

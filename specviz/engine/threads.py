@@ -36,6 +36,8 @@ class ThreadLimit:
     def __init__(self) -> None:
         self.full = torch.get_num_threads()
         self.now = self.full
+        self.share = 0.0
+        """Of the last window: how long threads waited, taken together."""
         self._warned = False
         self._restart()
 
@@ -60,12 +62,11 @@ class ThreadLimit:
 
     def look(self) -> None:
         """Count how long threads have waited since the last window; called between passes."""
-        if self.now == 1:
-            return
         elapsed = time.perf_counter() - self._since
         if elapsed < WINDOW:
             return
-        if waited() - self._waited <= TOLERATED * elapsed:
+        self.share = (waited() - self._waited) / elapsed if elapsed else 0.0
+        if self.share <= TOLERATED or self.now == 1:
             self._warned = False
         elif not self._warned:
             self._warned = True
@@ -88,6 +89,12 @@ def waited() -> float:
         with suppress(OSError, IndexError):  # a thread that has just ended, or a kernel that keeps no such account
             total += int((task / "schedstat").read_text().split()[1])
     return total / 1e9
+
+
+def contention() -> float:
+    """Of the last window of this thread's :class:`ThreadLimit`: how long threads waited for a core; 0 where there is none."""
+    limit = getattr(_OF_THREAD, "limit", None)
+    return 0.0 if limit is None else limit.share
 
 
 def look() -> None:

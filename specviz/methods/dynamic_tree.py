@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from specviz.engine.interfaces import TreeBuilder
     from specviz.methods.resources import MethodResources
     from specviz.trees.depth_profile import DepthProfile
-    from specviz.trees.dynamic import SpeedupMaximising
+    from specviz.trees.dynamic import CurrentCosts
 
 
 class TreeParameters(Protocol):
@@ -28,12 +28,14 @@ class TreeParameters(Protocol):
     def nodes(self) -> int: ...
 
 
-def paying(parts: MethodResources, network: Any, rows: int) -> SpeedupMaximising:
-    """Who weighs nodes and levels by the measured time of a target pass and of a forward of ``network`` over ``rows``."""
-    from specviz.trees.dynamic import SpeedupMaximising
+def paying(parts: MethodResources, network: Any, rows: int, per_node: int = 1) -> CurrentCosts:
+    """Who weighs nodes and levels by what a target pass, and a forward of ``network`` over ``rows``, cost at the moment. A node
+    takes ``per_node`` rows of a pass; ``network`` is None where none is timed before its first run."""
+    from specviz.trees.dynamic import CurrentCosts
 
-    cost = parts.cost_curve()
-    return SpeedupMaximising.on(cost, parts.target.tier, parts.forward_cost(network, rows) / cost.at(1))
+    costs = CurrentCosts(parts.cost_curve, lambda: parts.forward_cost(network, rows), parts.target.tier, per_node)
+    costs.now()  # what has to be timed first is timed before the run, not in its first step
+    return costs
 
 
 def dynamic_tree(
@@ -58,7 +60,7 @@ def dynamic_tree(
     known = DepthProfile.load(parts.tree_file(profile))
     if known.width != parameters.width or not _made_for(known, kind, parts):
         return Dynamic(usual, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(usual))
-    best = depth_that_pays(known, pays, parts.warp.temperature, parameters.nodes)
+    best = depth_that_pays(known, pays.now(), parts.warp.temperature, parameters.nodes)
     return Dynamic(best.levels, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(**asdict(best)))
 
 

@@ -71,11 +71,11 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
 
 def _shape(parameters: Parameters, parts: MethodResources) -> TreeShape:
     from specviz.engine.tree import shape_from_counts
+    from specviz.methods.dynamic_tree import paying
     from specviz.trees.calibrated import CalibratedTree
-    from specviz.trees.dynamic import SpeedupMaximising
 
     if parameters.tree == "published" or parts.grid is not None:  # the fitted tree was fitted on text
         return shape_from_counts(PUBLISHED)
     tree = CalibratedTree.load(parts.tree_file("eagle"))
-    pays = SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
+    pays = paying(parts, None, 1).now()
     return tree.best(max(2, pays.fixed([len(path) for path in tree.paths], tree.probability)))

@@ -6,6 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from specviz.drafters.language_model import DraftModel
     from specviz.drafters.layer_groups import GroupedModel
     from specviz.drafters.visual_context import Layout
-    from specviz.engine.cost import CostCurve
+    from specviz.engine.cost import CostCurve, RunCosts
     from specviz.engine.interfaces import Target
     from specviz.engine.sampling import Warp
     from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
@@ -53,10 +54,12 @@ class MethodResources(ABC):
     guidance: tuple[float, tuple[int, ...]] | None = None
     grid: tuple[int, int] | None = None
     picture: Layout | None = None
+    costs: RunCosts | None = None
 
-    @abstractmethod
     def cost_curve(self) -> CostCurve:
-        """What a pass of the target costs here by its nodes, measured once per target."""
+        """What a pass of the target costs here by its nodes, as all passes so far say: another curve where that has changed."""
+        assert self.costs is not None, "whoever prepares a run says what its passes cost"
+        return self.costs.curve()
 
     @abstractmethod
     def drafter_weights(self, kind: str) -> Any:
@@ -64,11 +67,13 @@ class MethodResources(ABC):
         "masked_lm", "deer" …), or "ngrams", which tells how well three tokens go together. Raises ModelUnavailable where
         there is none."""
 
-    def forward_cost(self, network: Any, rows: int) -> float:
-        """Milliseconds of a forward of a drafter's network over ``rows`` nodes here, measured once per network."""
+    def forward_cost(self, network: Any, rows: int, taught: bool = True) -> float:
+        """Milliseconds of a forward of a drafter's ``network`` over ``rows`` nodes here: timed before its first run, unless it is
+        None, and where it is ``taught`` learned from the draft times of the runs."""
         from specviz.drafters.networks.forward_cost import forward_cost
 
-        return forward_cost(network, rows)
+        assert self.costs is not None, "whoever prepares a run says what its passes cost"
+        return self.costs.forward(rows, None if network is None else partial(forward_cost, network, rows), taught)
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], Kept]) -> Kept:
         """What an earlier run of the same user left under ``key``, or what is made and left there now."""
@@ -112,7 +117,7 @@ class TextResources(MethodResources):
 
     @abstractmethod
     def cost_curve_of(self, draft: Target) -> CostCurve:
-        """What a pass of a draft model that scores trees costs here."""
+        """What a pass of a draft model that scores trees costs here, beside one of the target."""
 
 
 @dataclass

@@ -1,74 +1,157 @@
-"""Store of measured cost curves: what a pass costs on this machine, kept in the cache folder between starts."""
+"""Store of learned costs: what a model's passes, and drafter forwards beside them, cost on this machine, kept between starts."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
-import math
 import os
 import platform
+import shutil
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
 
 import specviz
-from specviz.engine.cost import CostCurve, measure
+from specviz.engine.cost import TIMED, CostCurve, PassTimes, RunCosts, Timed, measure
 from specviz.engine.interfaces import Target
 from specviz.engine.stop import locked
+from specviz.engine.threads import contention
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder
+from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder, only_one
 
-KEPT_SECONDS = 7 * 86_400
-"""So long a kept curve is taken at a new start. A machine that was busy when it was measured is not thought slow for ever."""
+VERSION = 1
+"""Of the file's format. A file of another version is dropped."""
+MOST = 64
+"""Models, each on one number of threads, that the file keeps: those that ran last."""
+AGAIN = 60.0
+"""Seconds until passes whose cost is uncertain, as after a busy beginning, are timed again."""
+PATIENCE = 2.0
+"""Seconds to wait for another process that writes the file."""
 
+FILE = "costs.json"
+_VERSIONS = {"specviz": specviz.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
 _LOG = logging.getLogger(__name__)
-_KNOWN: dict[str, CostCurve] = {}
+_KNOWN: dict[str, PassTimes] = {}
+_TIMED: dict[str, float] = {}
 _LOCK = threading.RLock()
 
-Measure = Callable[[Callable[[int, int], None]], CostCurve]
-"""Measures a curve; told the number of each pass and of how many."""
+
+class ModelCosts:
+    """Costs of one ``model`` here, told from those of all others by ``facts``: shared by its runs, and learned from them.
+
+    ``chains`` is for models that score chains only. Where a ``unit`` is given, its pass of one row is what these costs are
+    counted in: their ratio stays while the machine grows busy.
+    """
+
+    def __init__(
+        self, facts: Mapping[str, str], model: Timed, progress: Progress, sizes: tuple[int, ...] = TIMED, chains: bool = False,
+        unit: ModelCosts | None = None,
+    ) -> None:  # fmt: skip
+        self._facts, self._model, self._progress = dict(facts), model, progress
+        self._sizes, self._chains, self._unit = sizes, chains, unit
+        self._times: dict[int, PassTimes] = {}
+
+    def run(self, name: str) -> RunCosts:
+        """Costs for one run of the method called ``name``. What has become uncertain is timed again first."""
+        key = self._key()
+        if key in _KNOWN and not _KNOWN[key].sure and time.monotonic() - _TIMED.get(key, -AGAIN) >= AGAIN:
+            self._time()
+        return RunCosts(self.times, name)
+
+    def times(self) -> PassTimes:
+        """The times on the present number of threads."""
+        threads = torch.get_num_threads()
+        if threads not in self._times:
+            with locked(_LOCK):
+                self._begin(threads)
+        return self._times[threads]
+
+    def _begin(self, threads: int) -> None:
+        """What this process knows, or the file; else a beginning from passes that are timed now, but from the other number of
+        threads where some were taken away in the middle of a run."""
+        key = self._key()
+        known = _KNOWN.get(key) or _read(key)
+        fresh = known is None and not self._times
+        if known is None:
+            known = next((times.like() for times in self._times.values()), None) or PassTimes()
+        self._times[threads] = _KNOWN[key] = known
+        if fresh:
+            self._time()
+
+    def _time(self) -> None:
+        """Time a few passes."""
+        _TIMED[self._key()] = time.monotonic()
+        if self._unit is not None:
+            measure(self._unit._model, self._unit._learn, (1,))
+        measure(
+            self._model, self._learn, self._sizes, self._chains,
+            lambda share: self._progress("Timing the model on this machine", share),
+        )  # fmt: skip
+        self.keep()
+
+    def _learn(self, rows: int, milliseconds: float) -> None:
+        unit = 1.0 if self._unit is None else self._unit.times().row
+        self.times().learn(rows, milliseconds / unit, contention())
+
+    def curve(self) -> CostCurve:
+        """Milliseconds of a pass by its rows."""
+        curve = self.times().curve
+        if self._unit is None:
+            return curve
+        one = self._unit.curve().at(1)
+        return CostCurve(curve.widths, tuple(one * ratio for ratio in curve.milliseconds))
+
+    def keep(self) -> None:
+        """Write what is known of this model into the file. Where that cannot be, the next start times a few passes again."""
+        with _LOCK:
+            states = {self._key(threads): times.state() for threads, times in self._times.items()}
+        try:
+            with only_one("costs", patience=PATIENCE):
+                entries = {**_entries(), **{key: {**state, "at": time.time()} for key, state in states.items()}}
+                latest = sorted(entries, key=lambda key: _at(entries[key]))[-MOST:]
+                text = json.dumps({"version": VERSION, "models": {key: entries[key] for key in latest}})
+                file = ensure_folder(cache_folder()) / FILE
+                draft = file.with_suffix(f".{os.getpid()}.tmp")
+                draft.write_text(text, encoding="utf-8")
+                draft.replace(file)
+                shutil.rmtree(cache_folder() / "costs", ignore_errors=True)  # where editions before kept a curve a file
+        except (OSError, ModelUnavailable) as problem:
+            _LOG.warning("What passes cost here could not be kept for the next start: %s", problem)
+
+    def _key(self, threads: int | None = None) -> str:
+        device = self._model.device
+        place = {"device": torch.cuda.get_device_name(device)} if device.type == "cuda" else {
+            "device": f"{device} {_processor()}", "threads": str(threads or torch.get_num_threads()),
+            "processors": str(os.cpu_count()),
+        }  # fmt: skip
+        return json.dumps({**self._facts, **place, **_VERSIONS}, sort_keys=True)
 
 
-def measured_curve(target: Target, progress: Progress) -> CostCurve:
-    """The cost curve of a target here."""
+def target_costs(target: Target, progress: Progress, unit: ModelCosts | None = None) -> ModelCosts:
+    """The costs of a target here; beside those of another one where that is the ``unit``."""
     rows = str(getattr(target, "rows", 1))  # a guided picture reads every code twice
     facts = {"model": f"{target.name} of {target.vocab_size} tokens", "tier": target.tier, "rows": rows}
-    return known_curve({**facts, "dtype": str(target.dtype)}, target.device, lambda told: measure(target, told=told), progress)
+    return ModelCosts({**facts, "dtype": str(target.dtype), **_beside(unit)}, target, progress, unit=unit)
 
 
-def known_curve(facts: dict[str, str], device: torch.device, measuring: Measure, progress: Progress) -> CostCurve:
-    """The curve of the model that these ``facts`` tell from all others: measured once a week on a machine with its number of
-    threads and these versions, and again when one of them changes."""
-    with locked(_LOCK):
-        key = json.dumps({**facts, **_surroundings(device)}, sort_keys=True)
-        if key not in _KNOWN:
-            _KNOWN[key] = _read(key) or _measured(key, device, facts, measuring, progress)
-        return _KNOWN[key]
+def intermediate_costs(
+    facts: Mapping[str, str], model: Timed, chains: bool, target: ModelCosts, progress: Progress, sizes: tuple[int, ...]
+) -> ModelCosts:  # fmt: skip
+    """The costs of a model between ``target`` and a drafter, beside the target's."""
+    return ModelCosts({**facts, **_beside(target)}, model, progress, sizes, chains, target)
 
 
-def _measured(key: str, device: torch.device, facts: dict[str, str], measuring: Measure, progress: Progress) -> CostCurve:
-    curve = measuring(
-        lambda number, total: progress(f"Measuring pass {number} of {total}, which is kept for a week", (number - 1) / total)
-    )
-    if json.dumps({**facts, **_surroundings(device)}, sort_keys=True) == key:  # else threads were taken away meanwhile
-        _write(key, curve)
-    return curve
+def _beside(unit: ModelCosts | None) -> dict[str, str]:
+    return {} if unit is None else {"beside": unit._facts["model"]}
 
 
-def _surroundings(device: torch.device) -> dict[str, str]:
-    """What the time of a pass depends on besides the model."""
-    place = {"device": torch.cuda.get_device_name(device)} if device.type == "cuda" else {
-        "device": f"{device} {_processor()}", "threads": str(torch.get_num_threads()), "processors": str(os.cpu_count()),
-    }  # fmt: skip
-    return place | {"specviz": specviz.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
-
-
+@lru_cache(maxsize=1)
 def _processor() -> str:
     """The processor's name: Linux tells it in a file, other systems to Python."""
     info = Path("/proc/cpuinfo")
@@ -77,30 +160,25 @@ def _processor() -> str:
     return named[0] if named else platform.processor() or platform.machine()
 
 
-def _file(key: str) -> Path:
-    return cache_folder() / "costs" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
-
-
-def _read(key: str) -> CostCurve | None:
-    """The curve kept under ``key``; None where there is none, an old one, or none that can be read: it is measured again then."""
+def _entries() -> dict[str, Any]:
+    """All that the file keeps; nothing where there is none, one of another version, or none that can be read."""
     try:
-        file = _file(key)
-        if abs(time.time() - file.stat().st_mtime) > KEPT_SECONDS:
-            return None
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        curve = CostCurve(tuple(map(int, kept["widths"])), tuple(map(float, kept["milliseconds"])))
+        kept = json.loads((cache_folder() / FILE).read_text(encoding="utf-8"))
+        entries = kept["models"] if kept["version"] == VERSION else {}
     except (OSError, ValueError, TypeError, KeyError):
-        return None
-    sound = len(curve.widths) == len(curve.milliseconds) > 0 and all(0 < cost < math.inf for cost in curve.milliseconds)
-    return curve if sound and kept.get("key") == key and list(curve.widths) == sorted(set(curve.widths)) else None
+        return {}
+    return {key: entry for key, entry in entries.items() if isinstance(entry, dict)} if isinstance(entries, dict) else {}
 
 
-def _write(key: str, curve: CostCurve) -> None:
-    """Keep a curve. Where the folder cannot be written it is measured again at the next start, and the log says so."""
+def _at(entry: Mapping[str, Any]) -> float:
+    at = entry.get("at")
+    return min(float(at), time.time()) if isinstance(at, int | float) else 0.0
+
+
+def _read(key: str) -> PassTimes | None:
+    """What the file keeps under ``key``; None where that is nothing, or nothing that can be read."""
+    entry = _entries().get(key)
     try:
-        file = ensure_folder(_file(key).parent) / _file(key).name
-        draft = file.with_suffix(f".{os.getpid()}.tmp")
-        draft.write_text(json.dumps({"key": key, **asdict(curve)}), encoding="utf-8")
-        draft.replace(file)
-    except (OSError, ModelUnavailable) as problem:
-        _LOG.warning("What a pass costs here could not be kept for the next start: %s", problem)
+        return None if entry is None else PassTimes.of(entry, age=(time.time() - _at(entry)) / 86_400)
+    except (ValueError, TypeError, KeyError):
+        return None

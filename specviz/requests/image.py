@@ -19,7 +19,6 @@ from PIL import Image
 from specviz.acceptance.relaxed import look_alikes
 from specviz.drafters.feature_stepper import FeatureStepper, plain
 from specviz.drafters.head_stepper import HeadStepper
-from specviz.engine.cost import CostCurve
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Warp
 from specviz.engine.stop import locked
@@ -27,7 +26,7 @@ from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 from specviz.methods.registry import Method
 from specviz.methods.resources import ImageResources
-from specviz.models.cost_curves import measured_curve
+from specviz.models.cost_curves import target_costs
 from specviz.models.device import choose_device, choose_dtype
 from specviz.models.drafters.heads import layout_for, packed
 from specviz.models.drafters.published_lantern import anole_head, llamagen_head
@@ -138,9 +137,6 @@ class DrawingResources(ImageResources):
     scale: float
     progress: Progress
 
-    def cost_curve(self) -> CostCurve:
-        return measured_curve(self.target, self.progress)
-
     def drafter_weights(self, kind: str) -> FeatureStepper | HeadStepper:
         """The drafter, reading ids with the codes first, laid out for this machine."""
         if self.draft_name:
@@ -212,7 +208,7 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
         warnings.append(BY_DIRECTION)
     run_fields["warnings"] = tuple(word for word in warnings if word)
     text = CodeText(loaded)
-    about = (parts, "image", loaded.cells, run_fields, memory)
+    about = (parts, "image", loaded.cells, run_fields, memory, target_costs(target, progress))
     return PreparedImage(request, method, loaded, target, text, prompt, *about)
 
 

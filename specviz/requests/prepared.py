@@ -17,6 +17,7 @@ import torch
 import transformers
 
 import specviz
+from specviz.engine.cost import RunCosts
 from specviz.engine.interfaces import Composition, Target, TokenText
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder, written
@@ -26,6 +27,7 @@ from specviz.engine.stop import Interrupted, Stop, stoppable
 from specviz.errors import BadInput
 from specviz.methods.registry import Method, all_methods, get
 from specviz.methods.resources import MethodResources
+from specviz.models.cost_curves import ModelCosts
 from specviz.models.hub.cache_dir import silent
 from specviz.models.hub.hub import revisions
 from specviz.models.room import second_models
@@ -63,7 +65,7 @@ class Prepared:
     """A request with everything it names loaded and checked; nothing has been decoded yet.
 
     ``run_fields`` are further fields of the trace's run line that this kind
-    of target fills. ``memory`` is the user's.
+    of target fills. ``memory`` is the user's, ``costs`` are the target's.
     """
 
     request: Request
@@ -77,9 +79,12 @@ class Prepared:
     budget: int = 0
     run_fields: Mapping[str, Any] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
+    costs: ModelCosts | None = None
 
     def __post_init__(self) -> None:
         self.budget = self.budget or self.request.max_new_tokens
+        if self.costs is not None:
+            self.parts.costs = RunCosts(self.costs.times)
 
     def compose(self, name: str | None = None, **changed: Any) -> Composition:
         """One run of the method, or of a parameterless one by ``name``, with some of the resources ``changed``.
@@ -89,10 +94,11 @@ class Prepared:
         """
         method, values = (self.method, self.request.parameters) if name is None else (get(name), get(name).parameters())
         recollection = Recollection(self.memory)
-        composition = method.compose(values, self.parts.using(memory=recollection, **changed))
+        costs = None if self.costs is None else self.costs.run(method.name)
+        composition = method.compose(values, self.parts.using(memory=recollection, costs=costs, **changed))
         if name is None and self.request.draft and not composition.draft_name:
             raise no_draft(self.method)
-        return replace(composition, generation=recollection.generation())
+        return replace(composition, generation=recollection.generation(), learn=None if costs is None else costs.learn)
 
     def decoding(
         self,

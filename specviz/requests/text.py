@@ -15,7 +15,7 @@ from specviz.engine.sampling import Warp
 from specviz.errors import BadInput, ContextFull
 from specviz.methods.registry import Method
 from specviz.methods.resources import TextResources
-from specviz.models.cost_curves import measured_curve
+from specviz.models.cost_curves import target_costs
 from specviz.models.drafters.drafts import draft_model, several_models
 from specviz.models.drafters.grouped import grouped_model
 from specviz.models.drafters.heads import drafting_heads, ours
@@ -37,9 +37,6 @@ class LanguageModelResources(TextResources):
     def _draft(self) -> str | None:
         return self.draft_name or None
 
-    def cost_curve(self) -> CostCurve:
-        return measured_curve(self.target, self.progress)
-
     def drafter_weights(self, kind: str) -> Any:
         return drafting_heads(kind, self._draft, self.loaded, self.target, self.progress)
 
@@ -56,7 +53,7 @@ class LanguageModelResources(TextResources):
         return grouped_model(kind, group, self._draft, self.loaded, self.target, self.progress)
 
     def cost_curve_of(self, draft: Target) -> CostCurve:
-        return measured_curve(draft, self.progress)
+        return target_costs(draft, self.progress, target_costs(self.target, self.progress)).curve()
 
 
 def prepare(request: Request, method: Method, memory: Memory, progress: Progress) -> Prepared:
@@ -85,4 +82,5 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
         progress=progress,
     )
     template = {"chat_template": text.uses_template(request.raw), "tokenizer_hash": loaded.tokenizer_hash}
-    return Prepared(request, method, loaded, target, text, ids, parts, run_fields=template, memory=memory)
+    costs = target_costs(target, progress)
+    return Prepared(request, method, loaded, target, text, ids, parts, run_fields=template, memory=memory, costs=costs)

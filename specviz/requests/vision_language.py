@@ -9,12 +9,11 @@ from typing import Any
 
 from specviz.drafters.language_model import DraftModel
 from specviz.drafters.visual_context import Layout, spans
-from specviz.engine.cost import CostCurve
 from specviz.engine.sampling import Warp
 from specviz.errors import ContextFull
 from specviz.methods.registry import Method
 from specviz.methods.resources import VisionLanguageResources
-from specviz.models.cost_curves import measured_curve
+from specviz.models.cost_curves import target_costs
 from specviz.models.drafters.heads import drafting_heads, ours
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET as SCENES
 from specviz.models.vision.picture_question import PictureQuestion
@@ -57,9 +56,6 @@ class QuestionResources(VisionLanguageResources):
 
     loaded: LoadedVisionLanguage
     progress: Progress
-
-    def cost_curve(self) -> CostCurve:
-        return measured_curve(self.target, self.progress)
 
     def drafter_weights(self, kind: str) -> Any:
         if not self.uses_shipped_weights:
@@ -110,6 +106,7 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
         "vision_language",
         run_fields=run_fields,
         memory=memory,
+        costs=target_costs(target, progress),
         question=question,
     )
 

@@ -28,7 +28,7 @@ from specviz.trees.levels import AskedLevels
 from specviz.trees.sampled import Growing, Levelled, NodeNoise, Rows
 
 if TYPE_CHECKING:
-    from specviz.trees.dynamic import SpeedupMaximising
+    from specviz.trees.dynamic import CurrentCosts, SpeedupMaximising
 
 MOST = 64
 """Nodes of a tree whose size nobody stated."""
@@ -38,21 +38,22 @@ class Drawn:
     """At most ``depth`` levels, each node's children drawn without replacement and at most ``width``; ``nodes`` in all, the root
     not counted, 0 leaves their number and the levels of every round to ``pays``."""
 
-    def __init__(self, depth: int, width: int, nodes: int = 0, pays: SpeedupMaximising | None = None) -> None:
+    def __init__(self, depth: int, width: int, nodes: int = 0, pays: SpeedupMaximising | CurrentCosts | None = None) -> None:
         if not nodes and pays is None:
             raise ValueError("a tree without a given size needs a size policy")
-        self._depth, self._width, self._nodes, self._pays = depth, width, nodes, pays
-        self._on_device = DrawnOnDevice(depth, width, nodes or MOST, None if nodes else pays)
+        self._depth, self._width, self._nodes, self._pays = depth, width, nodes, None if nodes else pays
+        self._on_device = DrawnOnDevice(depth, width, nodes or MOST)
 
     def build(self, drafter: Rows, context: Context) -> Draft:
         own = getattr(drafter, "levels", None)
+        pays = None if self._pays is None else self._pays.now()  # of one mind throughout a round
         if own is not None and context.device.type != "cpu":
             # A level more costs an accelerator less than the host's asking whether it is wanted.
             support = cast("Levelled", drafter).support
-            return _draft(drafter, context, *self._on_device.grow(own(context), support, context))
-        return self._asked(drafter, context)
+            return _draft(drafter, context, *self._on_device.grow(own(context), support, context, pays))
+        return self._asked(drafter, context, pays)
 
-    def _asked(self, drafter: Rows, context: Context) -> Draft:
+    def _asked(self, drafter: Rows, context: Context, pays: SpeedupMaximising | None) -> Draft:
         """The host knows each level before the next one is drafted."""
         growing, reach, depths = Growing([context.ids[-1]]), [1.0], [0]
         noise = NodeNoise(context, 1 + (self._nodes or MOST))
@@ -64,7 +65,7 @@ class Drawn:
             drawn, told = self._drawn(ask(growing, beam), beam, noise)
             offers = _offers(told, [reach[node] for node in beam], self._width)
             kept = list(zip(reach[1:], depths[1:], strict=True))
-            count, deeper = self._planned(kept, [value for value, _, _ in offers], level, limit)
+            count, deeper = self._planned(kept, [value for value, _, _ in offers], level, limit, pays)
             for place, node in enumerate(beam):
                 values = [value for value, owner, _ in offers[:count] if owner == place]
                 if not values:
@@ -112,7 +113,7 @@ class Drawn:
         return drawn, told
 
     def _planned(
-        self, kept: Sequence[tuple[float, int]], offers: Sequence[float], level: int, limit: int
+        self, kept: Sequence[tuple[float, int]], offers: Sequence[float], level: int, limit: int, pays: SpeedupMaximising | None
     ) -> tuple[int, bool]:  # fmt: skip
         """How many of this level's ``offers``, best first, are to be drawn, and whether to go deeper.
 
@@ -132,7 +133,7 @@ class Drawn:
             if depth < limit:
                 for share in typical:
                     heappush(waiting, (value * share, depth + 1, False))
-        size = len(values) if self._nodes or self._pays is None else self._pays.fixed(depths, values)
+        size = len(values) if pays is None else pays.fixed(depths, values)
         chosen = own[len(kept) : size]
         return sum(chosen), len(chosen) > sum(chosen)
 

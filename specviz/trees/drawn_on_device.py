@@ -48,14 +48,11 @@ def expected_below(levels: int, width: int, most: int) -> tuple[list[float], lis
 @dataclass(frozen=True)
 class _Constants:
     """The same in every round: by level (from 1) :func:`expected_below` it, float64 and int64 [descendant]; each child's factor
-    of :func:`gains_of_rows` [child]; numbers from 0; and, where what pays decides, what a tree of so many nodes costs
-    [place + 1], and a forward."""
+    of :func:`gains_of_rows` [child]; and numbers from 0."""
 
     below: Sequence[tuple[Tensor, Tensor]]
     decay: Tensor
     numbers: Tensor
-    cost: Tensor | None
-    forward: float
 
 
 @dataclass(frozen=True)
@@ -98,31 +95,31 @@ class _Level:
 @dataclass
 class DrawnOnDevice:
     """At most ``depth`` levels, each node's children at most ``width``, ``places`` nodes in all, or as many of these as pay for
-    themselves by ``pays``."""
+    themselves."""
 
     depth: int
     width: int
     places: int
-    pays: SpeedupMaximising | None
     _known: dict[Hashable, _Constants] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._costs = None if self.pays is None else (self.pays.cost[: self.places + 1].tobytes(), self.pays.forward)
+    _costs: tuple[SpeedupMaximising, Tensor] | None = None
 
     @torch.inference_mode()
     def grow(
-        self, levels: AskedLevels | None, support: Tensor | None, context: Context
+        self, levels: AskedLevels | None, support: Tensor | None, context: Context, pays: SpeedupMaximising | None
     ) -> tuple[Growing, list[list[int]], list[float]]:  # fmt: skip
-        """The tree, the nodes of the beam at each of its levels, and the probability that each node is reached."""
+        """The tree, the nodes of the beam at each of its levels, and the probability that each node is reached. ``pays`` weighs
+        its size, None makes it as large as there are places."""
         growing, deepest = Growing([context.ids[-1]]), min(self.depth, context.max_depth - 1)
         if levels is None or deepest < 1:
             return growing, [[0]], [1.0]
         constants, keys = self._constants(deepest, context.device), levels.given("drawn", self._keys(context))
-        name = ("drawn", context.warp, self.width, self.places, deepest, self._costs)
+        # Costs change from run to run and within one: they are an input of what is captured, no part of it.
+        costs = None if pays is None else levels.given("costs", self._paid(pays, context.device))
+        name = ("drawn", context.warp, self.width, self.places, deepest, pays is None)
         drawn: list[_Level] = []
         for level in range(1, 1 + min(deepest, levels.deepest)):
             above = drawn[-1] if drawn else None
-            work = partial(self._level, levels, level, above, support, context.warp, constants, keys)
+            work = partial(self._level, levels, level, above, support, context.warp, constants, keys, costs)
             drawn.append(levels.step(name, work))
         return growing, *_hang(growing, drawn, support)
 
@@ -134,19 +131,23 @@ class DrawnOnDevice:
     def _constants(self, deepest: int, device: torch.device) -> _Constants:
         if (deepest, device) not in self._known:
             below = [expected_below(deepest - level, self.width, self.places) for level in range(1, 1 + deepest)]
-            cost = None if self.pays is None else to_device(self.pays.cost[: self.places + 1].tolist(), device, torch.float64)
             self._known[deepest, device] = _Constants(
                 [(to_device(values, device, torch.float64), to_device(depths, device)) for values, depths in below],
                 to_device(decay(self.width), device, torch.float64),
                 torch.arange(max(self.places, self.width), device=device),
-                cost,
-                0.0 if self.pays is None else self.pays.forward,
             )
         return self._known[deepest, device]
 
+    def _paid(self, pays: SpeedupMaximising, device: torch.device) -> Tensor:
+        """What a tree of so many nodes costs, and last a drafter forward, float64 [place + 2]."""
+        if self._costs is None or self._costs[0] is not pays:
+            numbers = [*pays.cost[: self.places + 1].tolist(), pays.forward]
+            self._costs = pays, to_device(numbers, device, torch.float64)
+        return self._costs[1]
+
     def _level(
         self, levels: AskedLevels, level: int, above: _Level | None, support: Tensor | None, warp: Warp, constants: _Constants,
-        keys: Tensor,
+        keys: Tensor, costs: Tensor | None,
     ) -> _Level:  # fmt: skip
         """The next level: children drawn from each row's distribution, those that the tree has places for, and the beam of
         these. How many of a row's children are in the tree depends on distributions and on what was drawn above, never on which
@@ -168,7 +169,7 @@ class DrawnOnDevice:
         offered = constants.numbers[: order.shape[1]] < (q > 0).sum(1, keepdim=True)
         offers = torch.where(offered & beam.alive[:, None], beam.reach[:, None] * shares, -1.0).flatten()
         best = offers.sort(stable=True, descending=True)
-        wanted, deeper = self._planned(best.values, places, level, constants)
+        wanted, deeper = self._planned(best.values, places, level, constants, costs)
         chosen = torch.zeros_like(wanted).scatter(0, best.indices, wanted)
         tokens = order if support is None else support[order]
         confidence = q.gather(1, order).double()  # as ids are exact in a double
@@ -178,7 +179,9 @@ class DrawnOnDevice:
         below = replace(below, alive=below.alive & deeper)
         return _Level(q, perturbed, order, told, places, below, held)
 
-    def _planned(self, best: Tensor, places: _Places, level: int, constants: _Constants) -> tuple[Tensor, Tensor]:
+    def _planned(
+        self, best: Tensor, places: _Places, level: int, constants: _Constants, costs: Tensor | None
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Which of the ``best`` offers [offer] are to be drawn, and whether to go deeper: as the host's ``Drawn._planned``, whose
         queue of offers and what may be expected below them comes out in the order of their values."""
         below, further = constants.below[level - 1]
@@ -190,12 +193,12 @@ class DrawnOnDevice:
         own, old = queue.indices % len(below) == 0, place < places.count
         values = torch.where(old, places.values[:-1], queue.values[queued])
         exists = old | ((place - places.count < most) & (values > 0))
-        if constants.cost is not None:
+        if costs is not None:
             depths = torch.where(old, places.depths[:-1], level + further[queue.indices[queued] % len(below)])
             expected = 1 + values.cumsum(0)
-            paid = constants.cost[1:] + constants.forward * depths.cummax(0).values
+            paid = costs[1:-1] + costs[-1] * depths.cummax(0).values
             ratios = torch.where(exists, expected / paid, -1.0)
-            size = torch.cat((1 / constants.cost[:1], ratios)).argmax()
+            size = torch.cat((1 / costs[:1], ratios)).argmax()
             exists = exists & (place < size)
         fresh = exists & ~old
         drawn = fresh & own[queued]

@@ -9,7 +9,7 @@ The choice looks at the drafter alone, so every child is certain, and no distrib
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -18,7 +18,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from specviz.engine.cost import CostCurve
+from specviz.engine.cost import FORWARD, CostCurve
 from specviz.engine.interfaces import Context, Draft, Pick
 from specviz.engine.tiers import padded_width
 from specviz.engine.tree import DraftTree
@@ -28,9 +28,6 @@ from specviz.trees.levels import Levels, NoFurther, levels_of, tell_places
 
 WORTHLESS = math.log(1e-3)
 """A node less likely than this pays nowhere: no row of a pass is so cheap."""
-
-FORWARD = 0.07
-"""A drafter forward in passes of one token, where nobody measured it: one layer of thirty and a small head."""
 
 AHEAD = 3
 """On an accelerator so many levels are drafted before a stop rule is asked about them."""
@@ -104,6 +101,10 @@ class SpeedupMaximising:
         widths = [padded_width(width) if tier == "graph" else width for width in row_counts]
         return SpeedupMaximising(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
 
+    def now(self) -> SpeedupMaximising:
+        """Itself: its costs stay."""
+        return self
+
     def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
         return self._most(probabilities, self.forward * forwards)
 
@@ -117,6 +118,30 @@ class SpeedupMaximising:
         expected = numpy.cumsum([1.0, *probabilities[: nodes - 1]])
         spent = drafting[:nodes] if isinstance(drafting, numpy.ndarray) else drafting
         return int((expected / (self.cost[:nodes] + spent)).argmax())
+
+
+class CurrentCosts:
+    """Costs as :class:`SpeedupMaximising` weighs them, asked for anew in every round, since a run's earlier steps teach them.
+
+    ``curve`` gives what a pass costs by its rows, ``forward`` milliseconds of a drafter forward; ``tier`` and ``rows`` as for
+    :meth:`SpeedupMaximising.on`.
+    """
+
+    def __init__(
+        self, curve: Callable[[], CostCurve], forward: Callable[[], float], tier: str = "eager", rows: int = 1
+    ) -> None:  # fmt: skip
+        self._curve, self._forward, self._tier, self._rows = curve, forward, tier, rows
+        self._known: tuple[CostCurve, float, SpeedupMaximising] | None = None
+
+    def now(self) -> SpeedupMaximising:
+        """By the costs of this moment; the same one until they change."""
+        curve, forward = self._curve(), self._forward()
+        if self._known is None or self._known[0] is not curve or self._known[1] != forward:
+            self._known = curve, forward, SpeedupMaximising.on(curve, self._tier, forward / curve.at(1), self._rows)
+        return self._known[2]
+
+    def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
+        return self.now()(probabilities, forwards)
 
 
 @dataclass

@@ -79,7 +79,7 @@ def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
 @pytest.mark.slow
 def test_ten_runs_and_their_baselines_capture_what_the_first_pair_does(graphs: Graphs) -> None:
     model, counts = tiny_llama(), []
-    measure(TextTarget(model, "tiny", (), "graph"))
+    measure(TextTarget(model, "tiny", (), "graph"), lambda rows, milliseconds: None)
     measured = graphs.captures
     assert measured == 6, "one for each width, whatever is asked of it"
     for number in range(10):

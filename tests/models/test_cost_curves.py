@@ -1,10 +1,9 @@
-"""What a pass costs here is told pass by pass, and kept between starts for a week."""
+"""What passes cost here: a few are timed at first, runs teach the rest, and one small file keeps it between starts."""
 
 from __future__ import annotations
 
 import json
-import os
-import time
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,17 +12,19 @@ import pytest
 import torch
 
 from specviz.engine import cost
-from specviz.engine.cost import FEWEST, REPEATS, WIDTHS, CostCurve
+from specviz.engine.cost import ROUNDS, SIZES, TIMED, PassTimes
 from specviz.models import cost_curves
-from specviz.models.cost_curves import measured_curve
+from specviz.models.cost_curves import FILE, MOST, VERSION, ModelCosts, target_costs
 from tests.support.tiny.text import tiny_target
+
+COUNT = len(TIMED) * (1 + ROUNDS)
 
 
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The widths of all passes, each of which took a millisecond a row."""
+    """The widths of all passes, each of which took ten milliseconds and one a row."""
     made: list[int] = []
-    monkeypatch.setattr(cost, "_pass", lambda target, session, width, chains: made.append(width) or float(width))
+    monkeypatch.setattr(cost, "_pass", lambda target, session, width, chains: made.append(width) or 10.0 + width)
     return made
 
 
@@ -33,6 +34,7 @@ def restarted(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def restart() -> None:
         monkeypatch.setattr(cost_curves, "_KNOWN", {})
+        monkeypatch.setattr(cost_curves, "_TIMED", {})
 
     restart()
     return restart
@@ -44,94 +46,172 @@ def target(**changes: Any) -> Any:
     return SimpleNamespace(**{**facts, "open": plain.open, "context_length": 512, **changes})
 
 
-def test_a_curve_is_measured_once_and_kept_for_the_next_start(passes: list[int], restarted: Any, heard: Any) -> None:
-    first = measured_curve(target(), heard)
-    count, told = len(passes), list(heard.told)
-    assert first.widths == WIDTHS and first.milliseconds == tuple(map(float, WIDTHS))
-    assert told[0][0] == "Measuring pass 1 of 48, which is kept for a week" and len(told) == count
-    assert measured_curve(target(), heard) == first
+def ratio(costs: ModelCosts, rows: int) -> float:
+    curve = costs.curve()
+    return curve.at(rows) / curve.at(1)
+
+
+def test_a_few_passes_are_timed_before_the_first_run_and_none_at_the_next_start(
+    passes: list[int], restarted: Any, heard: Any
+) -> None:
+    first = target_costs(target(), heard)
+    assert ratio(first, 16) == pytest.approx(26 / 11, rel=0.05) and ratio(first, 48) == pytest.approx(58 / 11, rel=0.05)
+    assert len(passes) == len(heard.told) == COUNT
+    assert {message for message, _ in heard.told} == {"Timing the model on this machine"}
+    assert [share for _, share in heard.told] == [number / COUNT for number in range(COUNT)]
     restarted()
-    assert measured_curve(target(), heard) == first
-    assert len(passes) == count and heard.told == told, "nothing is measured again, and nothing is said"
+    again = target_costs(target(), heard)
+    assert ratio(again, 48) == pytest.approx(ratio(first, 48), rel=0.01) and len(passes) == COUNT
 
 
 @pytest.mark.parametrize(
     "changes", [{"name": "other"}, {"dtype": torch.bfloat16}, {"tier": "graph"}, {"rows": 2}, {"vocab_size": 65}]
 )
-def test_another_model_has_a_curve_of_its_own(changes: Any, passes: list[int], restarted: Any, heard: Any) -> None:
+def test_another_model_has_costs_of_its_own(changes: Any, passes: list[int], restarted: Any, heard: Any) -> None:
     """A guided picture, of two rows, reads every code twice: the curve of one row would foretell it twice as fast as it is."""
-    measured_curve(target(), heard)
-    count = len(passes)
+    target_costs(target(), heard).curve()
     restarted()
-    measured_curve(target(**changes), heard)
-    assert len(passes) == 2 * count
+    target_costs(target(**changes), heard).curve()
+    assert len(passes) == 2 * COUNT
 
 
-def test_another_number_of_threads_or_version_is_measured_anew(
+def test_threads_or_versions_of_another_start_are_timed_anew(
     passes: list[int], restarted: Any, heard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured_curve(target(), heard)
-    count = len(passes)
+    target_costs(target(), heard).curve()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
-    measured_curve(target(), heard)
-    monkeypatch.setattr(cost_curves.transformers, "__version__", "99.0")
-    measured_curve(target(), heard)
-    assert len(passes) == 3 * count
+    target_costs(target(), heard).curve()
+    monkeypatch.setitem(cost_curves._VERSIONS, "transformers", "99.0")
+    target_costs(target(), heard).curve()
+    assert len(passes) == 3 * COUNT
 
 
-@pytest.mark.parametrize(("age", "again"), [(0.9, False), (1.1, True), (-1.1, True)])
-def test_an_old_curve_is_measured_again_at_the_next_start(
-    age: float, again: bool, passes: list[int], restarted: Any, heard: Any, own_cache: Path
-) -> None:  # fmt: skip
-    """Whatever a clock that was set back says: a file from far in the future is as old."""
-    measured_curve(target(), heard)
-    count = len(passes)
-    (file,) = (own_cache / "costs").iterdir()
-    written = time.time() - age * cost_curves.KEPT_SECONDS
-    os.utime(file, (written, written))
-    measured_curve(target(), heard)
-    assert len(passes) == count, "while the app runs it stays as it is"
+def test_threads_taken_away_in_a_run_are_learned_apart_and_nothing_is_timed_in_it(
+    passes: list[int], restarted: Any, heard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs = target_costs(target(), heard)
+    before = costs.curve()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 77)
+    for _ in range(60):
+        costs.times().learn(16, 200.0)
+        costs.times().learn(1, 20.0)
+    assert len(passes) == COUNT and ratio(costs, 16) == pytest.approx(10.0, rel=0.1)
+    monkeypatch.undo()
+    assert costs.curve() == before
+
+
+def test_costs_from_a_busy_machine_are_timed_again_as_soon_as_a_run_begins(
+    passes: list[int], restarted: Any, heard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share = [1.0]
+    monkeypatch.setattr(cost_curves, "contention", lambda: share[0])
+    costs = target_costs(target(), heard)
+    costs.curve()
+    assert len(passes) == COUNT
+    costs.run("eagle2")
+    assert len(passes) == COUNT, "not at once"
+    monkeypatch.setattr(cost_curves, "AGAIN", 0.0)
+    share[0] = 0.0
+    costs.run("eagle2")
+    assert len(passes) == 2 * COUNT
     restarted()
-    measured_curve(target(), heard)
-    assert len(passes) == count * (1 + again)
-    restarted()
-    measured_curve(target(), heard)
-    assert len(passes) == count * (1 + again), "what was measured again is kept"
+    kept = target_costs(target(), heard)
+    kept.curve()
+    assert not kept.times().sure, "a file that was written on a busy machine says so"
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"widths": [1], "milliseconds": [-1.0]}', '{"widths": [2, 1]}'])
-def test_a_damaged_file_is_measured_again(text: str, passes: list[int], restarted: Any, heard: Any, own_cache: Path) -> None:
-    first = measured_curve(target(), heard)
-    count = len(passes)
-    (file,) = (own_cache / "costs").iterdir()
-    kept = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(text and json.dumps({**kept, **json.loads(text)} if text.startswith("{") else []), encoding="utf-8")
+def test_what_runs_teach_outlives_the_process(passes: list[int], restarted: Any, heard: Any) -> None:
+    costs = target_costs(target(), heard)
+    run = costs.run("eagle2")
+    forward = run.forward(6, lambda: 1.0)
+    assert forward == pytest.approx(1.0, rel=0.1), "what was timed"
+    for _ in range(80):
+        costs.times().learn(16, 88.0)
+        costs.times().learn(1, 11.0)
+        costs.times().learn_forward("eagle2 6", 3.3)
+    costs.keep()
     restarted()
-    assert measured_curve(target(), heard) == first and len(passes) == 2 * count
+    later = target_costs(target(), heard)
+    assert ratio(later, 16) == pytest.approx(8.0, rel=0.1)
+    assert later.run("eagle2").forward(6) == pytest.approx(0.3 * later.curve().at(1), rel=0.1)
+
+
+def test_a_model_beside_the_target_keeps_its_ratio_while_the_machine_is_busy(
+    passes: list[int], restarted: Any, heard: Any
+) -> None:
+    above = target_costs(target(), heard)
+    below = target_costs(target(name="draft"), heard, above)
+    assert below.curve().at(16) / above.curve().at(16) == pytest.approx(1.0, rel=0.05)
+    for _ in range(40):
+        for rows in (1, 16, 48):
+            above.times().learn(rows, 3 * (10.0 + rows))
+    assert below.curve().at(16) / above.curve().at(16) == pytest.approx(1.0, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"version": 0, "models": {}}', '{"version": 1}', '{"version": 1, "models": []}', "KEY: 3", 'KEY: {"logs": []}',
+     'KEY: {"logs": [NaN, 1, 1, 1, 1, 1, 1, 1, 1], "spread": [1, 1, 1, 1, 1, 1, 1, 1, 1], "forwards": {}, "at": 1e300}',
+     'KEY: {"logs": [1, 1, 1, 1, 1, 1, 1, 1, 1], "spread": [1, 1, 1, 1, 1, 1, 1, 1, 1], "forwards": {"a": [1]}, "at": "x"}'],
+)  # fmt: skip
+def test_a_damaged_or_older_file_is_dropped(text: str, passes: list[int], restarted: Any, heard: Any, own_cache: Path) -> None:
+    first = target_costs(target(), heard)
+    expected = ratio(first, 16)
+    entry = text.removeprefix("KEY: ")
+    body = entry if entry == text else f'{{"version": {VERSION}, "models": {{{json.dumps(first._key())}: {entry}}}}}'
+    (own_cache / FILE).write_text(body, encoding="utf-8")
+    restarted()
+    again = target_costs(target(), heard)
+    assert ratio(again, 16) == pytest.approx(expected, rel=0.01) and len(passes) == 2 * COUNT
+    assert json.loads((own_cache / FILE).read_text(encoding="utf-8"))["version"] == VERSION
+
+
+def test_the_file_stays_small_and_the_folder_of_before_goes(
+    passes: list[int], restarted: Any, heard: Any, own_cache: Path
+) -> None:
+    (own_cache / "costs").mkdir(parents=True)
+    (own_cache / "costs" / "old.json").write_text("{}", encoding="utf-8")
+    many = {f"model {number}": {**PassTimes().state(), "at": number} for number in range(MOST + 5)}
+    (own_cache / FILE).write_text(json.dumps({"version": VERSION, "models": many}), encoding="utf-8")
+    target_costs(target(), heard).curve()
+    kept = json.loads((own_cache / FILE).read_text(encoding="utf-8"))["models"]
+    assert len(kept) == MOST and not (own_cache / "costs").exists()
+    assert "model 68" in kept and "model 6" in kept and "model 5" not in kept, "those that ran last stay"
+    assert len((own_cache / FILE).read_bytes()) < 64_000
+
+
+def test_processes_that_write_at_once_lose_nothing(passes: list[int], restarted: Any, heard: Any, own_cache: Path) -> None:
+    several = [ModelCosts({"model": str(number)}, target(), heard) for number in range(8)]
+    for costs in several:
+        costs.curve()
+    (own_cache / FILE).unlink()
+    writers = [threading.Thread(target=costs.keep) for costs in several]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert len(json.loads((own_cache / FILE).read_text(encoding="utf-8"))["models"]) == 8
+    assert not list(own_cache.glob("*.tmp"))
 
 
 def test_a_folder_that_cannot_be_written_costs_the_next_start_alone(
     passes: list[int], restarted: Any, heard: Any, own_cache: Path
 ) -> None:
     own_cache.write_text("a file where the folder should be", encoding="utf-8")
-    assert measured_curve(target(), heard) == CostCurve(WIDTHS, tuple(map(float, WIDTHS)))
+    assert ratio(target_costs(target(), heard), 16) == pytest.approx(26 / 11, rel=0.05)
 
 
-def test_a_curve_for_which_threads_were_taken_away_is_not_kept(
-    passes: list[int], restarted: Any, heard: Any, own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads = iter([4, 2])
-    monkeypatch.setattr(torch, "get_num_threads", lambda: next(threads, 2))
-    measured_curve(target(), heard)
-    assert not (own_cache / "costs").exists()
+def test_a_short_context_times_what_it_has_room_for(passes: list[int], restarted: Any, heard: Any) -> None:
+    costs = target_costs(target(context_length=40), heard)
+    assert costs.curve().widths == SIZES and set(passes) == {1, 2, 16}
 
 
-@pytest.mark.parametrize(("milliseconds", "rounds"), [(1.0, REPEATS), (45.0, 3), (5000.0, FEWEST)])
-def test_a_slow_machine_makes_fewer_rounds(milliseconds: float, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the two or more that count it takes the lower median: what came between makes a pass slower, never faster."""
-    asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(cost, "_pass", lambda *_: milliseconds + len(asked))
-    curve = cost.measure(target(), told=lambda number, total: asked.append((number, total)))
-    assert len(asked) == len(WIDTHS) * (1 + rounds) and asked[-1] == (len(asked), len(asked))
-    place = 1 + (rounds - 1) // 2
-    assert curve.milliseconds[0] == milliseconds + 1 + place * len(WIDTHS)
+def test_times_of_a_file_are_those_that_were_written() -> None:
+    times = PassTimes()
+    for rows in TIMED * 2:
+        times.learn(rows, 10.0 + rows, now=0.0)
+    times.learn_forward("eagle2 6", 2.0)
+    again = PassTimes.of(json.loads(json.dumps(times.state())))
+    assert again.state()["logs"] == times.state()["logs"]
+    assert again.forward("eagle2 6") == pytest.approx(times.forward("eagle2 6"), rel=1e-3)
+    assert again.sure and times.sure and not PassTimes.of(times.state(), age=30.0).sure

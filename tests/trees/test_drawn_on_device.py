@@ -69,9 +69,9 @@ def compare(seed: int, temperature: float, support: list[int] | None, deepest: i
     """The host's tree and the device's, from the same drafter and noise."""
     depth, width, nodes, policy = sizes
     host = Drawn(depth, width, nodes, policy).build(Asked(seed, temperature, support, deepest=deepest), where)
-    device = DrawnOnDevice(depth, width, nodes or 64, policy)
+    device = DrawnOnDevice(depth, width, nodes or 64)
     drafter = Fancy(seed, temperature, support)
-    growing, beams, reach = device.grow(Levels(drafter, deepest), drafter.support, where)
+    growing, beams, reach = device.grow(Levels(drafter, deepest), drafter.support, where, policy)
     assert growing.tokens == list(host.tree.host_tokens) and growing.parents == list(host.tree.shape.parents)
     assert growing.confidence == list(host.confidence)
     assert {node: one.probability.tolist() for node, one in growing.proposals.items()} == {

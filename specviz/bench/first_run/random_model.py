@@ -14,8 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from specviz.bench.first_run.sizes import Shape, Sizes
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
-from specviz.engine import cost
-from specviz.engine.cost import CostCurve
+from specviz.engine.cost import PassTimes, RunCosts, measure
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
@@ -84,12 +83,6 @@ class RandomResources(TextResources):
     """A random EAGLE-3 and nothing else."""
 
     net: FeatureNet | None = None
-    curve: CostCurve | None = None
-
-    def cost_curve(self) -> CostCurve:
-        if self.curve is None:
-            self.curve = cost.measure(self.target)
-        return self.curve
 
     def drafter_weights(self, kind: str) -> Any:
         if kind != "eagle3" or self.net is None:
@@ -130,7 +123,9 @@ class Bench:
         model = random_llama(sizes.shape, sizes)
         target = TextTarget(model, "random weights", (), "graph")
         net = random_eagle3(model, sizes.shape)
-        resources = RandomResources(target, Warp(), "random", Kept(), net=net)
+        times = PassTimes()
+        measure(target, times.learn)
+        resources = RandomResources(target, Warp(), "random", Kept(), net=net, costs=RunCosts(lambda: times))
         prompt = torch.randint(0, sizes.shape.vocab, (PROMPT,), generator=torch.Generator().manual_seed(0)).tolist()
         return Bench(sizes, model, target, resources, prompt)
 

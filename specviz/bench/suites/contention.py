@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -107,7 +107,7 @@ def _scenes(report: Report) -> dict[str, Callable[[], object]]:
     scenes: dict[str, Callable[[], object]] = {
         IDLE: nullcontext,
         SECOND: nullcontext,
-        "beside a busy loop on each core": _busy,
+        "beside a busy loop on each core": busy_loops,
     }
     browser = os.environ.get("SPECVIZ_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
     if browser:
@@ -138,8 +138,9 @@ def _programs(*commands: Sequence[str]) -> Iterator[None]:
             process.wait()
 
 
-def _busy() -> object:
-    return _programs(*([[sys.executable, "-c", "while True: pass"]] * (os.cpu_count() or 1)))
+def busy_loops(count: int = 0) -> AbstractContextManager[None]:
+    """So many busy loops beside what runs inside; by default one on each core."""
+    return _programs(*([[sys.executable, "-c", "while True: pass"]] * (count or os.cpu_count() or 1)))
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     network = parts.drafter_weights(parameters.drafter)
     needed = not parameters.nodes or parameters.threshold == "calibrated"
     costs = paying(parts, network, parameters.width) if needed else None
-    stop, warnings = _stop(parameters, parts, costs)
+    stop, warnings = _stop(parameters, parts, None if costs is None else costs.now())
     pays = None if parameters.nodes else costs
     # A threshold belongs to the probabilities that it was found on.
     cooled = 0.0 if warnings or parameters.threshold == "paper" else SHARPER

@@ -59,13 +59,14 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.engine.interfaces import Composition
     from specviz.methods.dream.attention_summary import summarise_attention
     from specviz.methods.dream.drafter import CrossDrafter
-    from specviz.trees.dynamic import Dynamic, SpeedupMaximising
+    from specviz.methods.dynamic_tree import paying
+    from specviz.trees.dynamic import Dynamic
 
     network = parts.drafter_weights("dream")
     if not parameters.cross_attention:
         network = network.without_cross_attention()
     looking, taps = summarise_attention(parts.target)
-    pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
+    pays = None if parameters.nodes else paying(parts, None, parameters.width)
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     drafter = CrossDrafter(network, parts.picture or Layout(0, (), ()), looking, parameters.keep)
     return Composition(SingleDrafter(drafter, builder), Match(), taps, draft_name="dream")

@@ -57,11 +57,12 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.drafters.visual_context import TextAlone
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
+    from specviz.methods.dynamic_tree import paying
     from specviz.methods.hivis.step_embedding import Comparing, StepwiseDrafter
-    from specviz.trees.dynamic import Dynamic, SpeedupMaximising
+    from specviz.trees.dynamic import Dynamic
 
     network, steps = parts.drafter_weights("hivis")
-    pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
+    pays = None if parameters.nodes else paying(parts, None, parameters.width)
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     kind = Comparing if parameters.residuals == "compare" else StepwiseDrafter
     drafter = kind(network, steps * 0 if parameters.residuals == "off" else steps)

@@ -39,7 +39,7 @@ def static_tree(name: str, parts: MethodResources, network: Any) -> TreeShape:
 def _that_pays(parts: MethodResources, network: Any) -> str:
     from specviz.methods.dynamic_tree import paying
 
-    pays = paying(parts, network, 8 if parts.guidance is None else 16)  # about a level of the 25 nodes
+    pays = paying(parts, network, 8 if parts.guidance is None else 16).now()  # about a level of the 25 nodes
 
     def rate(name: str) -> float:
         nodes, levels = sum(map(sum, TREES[name])), len(TREES[name])

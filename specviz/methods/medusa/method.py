@@ -103,15 +103,15 @@ def _warnings(parameters: Parameters, parts: MethodResources) -> tuple[str, ...]
 
 def _paths(parameters: Parameters, parts: MethodResources) -> tuple[RankPath, ...]:
     from specviz.engine.tree import shape_from_counts
+    from specviz.methods.dynamic_tree import paying
     from specviz.methods.medusa.cartesian_tree import paths_of
     from specviz.trees.calibrated import CalibratedTree
-    from specviz.trees.dynamic import SpeedupMaximising
 
     if parameters.tree == "published" or not parts.uses_shipped_weights:
         return paths_of(shape_from_counts(PUBLISHED))
     tree = CalibratedTree.load(parts.tree_file("medusa"))
     if parameters.nodes:
         return tree.paths[: parameters.nodes]
-    pays = SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
+    pays = paying(parts, None, 1).now()
     # All heads answer in one forward, however deep the tree.
     return tree.paths[: max(2, pays.fixed([1] * len(tree.paths), tree.probability))]

@@ -68,13 +68,13 @@ def opener(parameters: Parameters, network: RecurrentStepper) -> SpecToken | Non
 def drafting(parameters: Parameters, parts: MethodResources) -> tuple[RecurrentStepper, HybridController]:
     """The network, ready to draft, and a controller with it and no memory."""
     from specviz.drafters.networks.recurrent_net import RecurrentStepper
+    from specviz.methods.dynamic_tree import paying
     from specviz.methods.howl.hybrid import HybridController
     from specviz.methods.owl.drafter import RecurrentDrafter
-    from specviz.trees.dynamic import Dynamic, SpeedupMaximising
+    from specviz.trees.dynamic import Dynamic
 
     weights = parts.drafter_weights("owl")
     network = weights if isinstance(weights, RecurrentStepper) else RecurrentStepper(weights)
-    rows = 2 if parameters.probe else 1
-    pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier, rows=rows)
+    pays = None if parameters.nodes else paying(parts, None, parameters.width, 2 if parameters.probe else 1)
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     return network, HybridController(RecurrentDrafter(network), builder, probed=parameters.probe)

@@ -77,7 +77,7 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
     below = _below(parameters, parts)
     network = None if below == "copy" else parts.drafter_weights(below)
     taps: tuple[int, ...] = () if network is None else tuple(network.config.taps)
-    forward = 0.0 if network is None else parts.forward_cost(network, parameters.width)
+    forward = 0.0 if network is None else parts.forward_cost(network, parameters.width, taught=False)
     best, warning = _best(parameters, parts, below, forward)
     facts = as_note(best.forecast) if best.forecast else None
     rest = (Match(), best.block, taps, facts, parts.target.eos_ids)

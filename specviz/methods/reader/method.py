@@ -60,9 +60,9 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.drafters.memory.retrieval import Retrieval
     from specviz.drafters.memory.suffix_guess import LengthRule
     from specviz.engine.interfaces import Composition
+    from specviz.methods.dynamic_tree import paying
     from specviz.methods.reader.estimates import Estimates
     from specviz.methods.reader.merged_tree import Merged
-    from specviz.trees.dynamic import SpeedupMaximising
 
     store = None
     if parameters.remembered:
@@ -71,7 +71,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     # Wider than the length rule's own: what does not pay is cut when the tree is whole.
     rule = LengthRule(parameters.retrieved, factor=6.0, offset=1.0, floor=0.05)
     estimates = parts.remember(("estimates", parts.target.name, parameters.drafter), Estimates)
-    pays = None if parameters.nodes else SpeedupMaximising.on(parts.cost_curve(), parts.target.tier)
+    pays = None if parameters.nodes else paying(parts, None, 1)
     base = _base(parameters.drafter, parts)
     controller = Merged(
         base.controller if base else None, Retrieval(store, rule), estimates, parameters.nodes, parameters.deepened, pays

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition, Target
     from specviz.engine.tree import TreeShape
     from specviz.methods.resources import TextResources
-    from specviz.trees.dynamic import SpeedupMaximising
+    from specviz.trees.dynamic import CurrentCosts
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,14 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
     )
 
 
-def _paying(parameters: Parameters, parts: TextResources, draft: Target) -> SpeedupMaximising:
+def _paying(parameters: Parameters, parts: TextResources, draft: Target) -> CurrentCosts:
     """Who sizes a beam's tree: level by level the drafter runs over all that it has seen of the tree so far."""
-    from specviz.trees.dynamic import SpeedupMaximising
+    from specviz.trees.dynamic import CurrentCosts
 
-    own, cost = parts.cost_curve_of(draft), parts.cost_curve()
+    own = parts.cost_curve_of(draft)
     forward = sum(own.at(1 + level * parameters.width) for level in range(parameters.depth)) / parameters.depth
-    return SpeedupMaximising.on(cost, parts.target.tier, forward / cost.at(1))
+    ratio = forward / parts.cost_curve().at(1)
+    return CurrentCosts(parts.cost_curve, lambda: ratio * parts.cost_curve().at(1), parts.target.tier)
 
 
 def _shape(parameters: Parameters) -> TreeShape:

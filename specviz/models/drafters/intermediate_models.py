@@ -10,11 +10,11 @@ from typing import Any
 from specviz.drafters.intermediate import FittedSession, IntermediateModel, SmallSession
 from specviz.drafters.networks.fused_decoder import LeanDecoder
 from specviz.drafters.networks.fused_session import LeanSession
-from specviz.engine.cost import CostCurve, measure
+from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Session
 from specviz.engine.stop import locked
 from specviz.errors import ModelUnavailable
-from specviz.models.cost_curves import known_curve, measured_curve
+from specviz.models.cost_curves import intermediate_costs, target_costs
 from specviz.models.drafters.captured_copy import ShorterSession, captured_copy
 from specviz.models.drafters.drafts import named_draft, shipped_small
 from specviz.models.drafters.quantisation import layouts_of
@@ -32,7 +32,8 @@ TITLES = {
 }
 CAPTURED = {"int8": TITLES["int8"], "fewer_layers": "the target in 8 bits without two of its layers"}
 """Copies that a GPU makes, where a model's own class is captured; it has no product in 4 bits here."""
-WIDTHS = (1, 2, 4, 8, 16, 32)
+TIMED = (1, 4, 16, 32)
+"""Rows of the passes that are timed before such a model first runs."""
 LEFT_OUT = 2
 """Layers that ``fewer_layers`` lacks."""
 _LOCK = threading.RLock()
@@ -116,16 +117,12 @@ def _intermediate(
     title = title or TITLES[kind]
 
     def cost() -> CostCurve:
-        plain = IntermediateModel(kind, title, target.context_length, target.device, start, cost, **more)
-        known = {
-            "model": f"{target.name} of {target.vocab_size} tokens",
-            "kind": kind,
-            "dtype": str(target.dtype),
-            **(facts or {}),
-        }
-        return known_curve(known, target.device, lambda told: measure(plain, WIDTHS, not plain.branches, told), progress)
+        return costs.curve()
 
-    return IntermediateModel(kind, title, target.context_length, target.device, start, cost, **more)
+    model = IntermediateModel(kind, title, target.context_length, target.device, start, cost, **more)
+    known = {"model": f"{target.name} of {target.vocab_size} tokens", "kind": kind, "dtype": str(target.dtype), **(facts or {})}
+    costs = intermediate_costs(known, model, not model.branches, target_costs(target, progress), progress, TIMED)
+    return model
 
 
 def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress) -> IntermediateModel:
@@ -144,7 +141,7 @@ def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: 
         lambda capacity, taps: FittedSession(
             model.open(min(capacity, model.context_length)), model.vocab_size, target.vocab_size
         ),
-        lambda: measured_curve(model, progress),
+        target_costs(model, progress, target_costs(target, progress)).curve,
         states=False,
         warnings=warnings,
     )

@@ -100,7 +100,7 @@ class TinyResources(TextResources, ImageResources, VisionLanguageResources):
     def cost_curve_of(self, draft: Target) -> CostCurve:
         return self.curve
 
-    def forward_cost(self, network: Any, rows: int) -> float:
+    def forward_cost(self, network: Any, rows: int, taught: bool = True) -> float:
         return self.forward
 
     def draft_model(self) -> DraftModel:

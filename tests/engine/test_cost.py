@@ -1,0 +1,126 @@
+"""Costs that learn: what passes and forwards take now, whichever sizes were seen, and no later than the runs show it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from specviz.engine.cost import MOVED, SIZES, TIMED, PassTimes, RunCosts
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
+from specviz.trees.dynamic import CurrentCosts
+from tests.support.tiny.text import decode, tiny_target
+from tests.support.worlds.text import GREEDY, PROMPT, resources
+
+
+def usual(rows: int) -> float:
+    return 10.0 + max(0, rows - 8) * 0.4
+
+
+def timed(cost: Any = usual, contention: float = 0.0) -> PassTimes:
+    times = PassTimes()
+    for rows in TIMED * 2:
+        times.learn(rows, cost(rows), contention, 0.0)
+    return times
+
+
+def ratio(times: PassTimes, rows: int) -> float:
+    return times.curve.at(rows) / times.curve.at(1)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 8, 12, 25, 48])
+def test_a_few_sizes_tell_the_others(rows: int) -> None:
+    assert ratio(timed(), rows) == pytest.approx(usual(rows) / usual(1), rel=0.12)
+
+
+def test_a_machine_that_slows_down_as_a_whole_keeps_its_ratios() -> None:
+    """Three times slower from one pass to the next, and a round's tree and the baseline are all that is seen of it."""
+    times = timed()
+    for number in range(200):
+        rows = (12, 20, 9)[number % 3] if number < 100 else 1
+        times.learn(rows, 3 * usual(rows), now=0.03 * number)
+    assert times.row == pytest.approx(3 * usual(1), rel=0.05)
+    for rows in (2, 8, 16, 32):
+        assert ratio(times, rows) == pytest.approx(usual(rows) / usual(1), rel=0.15)
+
+
+def test_a_size_that_grows_dear_moves_its_neighbours_and_not_the_far_ones() -> None:
+    times = timed()
+    for number in range(300):
+        times.learn(*((16, 2 * usual(16)) if number % 2 else (1, usual(1))), now=0.02 * number)
+    assert ratio(times, 16) == pytest.approx(2 * usual(16) / usual(1), rel=0.1)
+    assert ratio(times, 24) > 1.3 * usual(24) / usual(1) and ratio(times, 2) < 1.3
+    assert list(times.curve.milliseconds) == sorted(times.curve.milliseconds), "more rows never cost less"
+
+
+def test_one_pass_that_something_came_between_changes_no_tree() -> None:
+    times = timed()
+    for number in range(50):
+        times.learn(16, usual(16), now=0.02 * number)
+    before = [ratio(times, rows) for rows in SIZES]
+    times.learn(16, 20 * usual(16), now=1.0)
+    assert [ratio(times, rows) for rows in SIZES] == pytest.approx(before, rel=2 * MOVED)
+
+
+def test_times_of_a_busy_machine_count_little() -> None:
+    quiet, busy = timed(), timed()
+    for times, contention in ((quiet, 0.0), (busy, 2.0)):
+        for number in range(20):
+            times.learn(32, 3 * usual(32), contention, 0.02 * number)
+            times.learn(1, usual(1), contention, 0.02 * number)
+    assert ratio(busy, 32) < 0.8 * ratio(quiet, 32)
+    assert timed().sure and not timed(contention=2.0).sure
+
+
+@pytest.mark.parametrize(("rows", "milliseconds"), [(0, 1.0), (SIZES[-1] + 1, 1.0), (4, 0.0)])
+def test_a_pass_that_says_nothing_teaches_nothing(rows: int, milliseconds: float) -> None:
+    times = timed()
+    before = times.state()
+    times.learn(rows, milliseconds)
+    assert times.state() == before
+
+
+def test_a_forward_is_timed_once_and_then_learned_from_the_runs() -> None:
+    times, asked = timed(), []
+    costs = RunCosts(lambda: times, "eagle2")
+    assert costs.forward(6, lambda: asked.append(1) or 2.0) == pytest.approx(2.0, rel=0.1)
+    for _ in range(40):
+        times.learn_forward("eagle2 6", 5.0)
+    assert costs.forward(6, lambda: asked.append(1) or 2.0) == pytest.approx(5.0, rel=0.1) and len(asked) == 1
+
+
+@pytest.mark.parametrize("method", ["eagle2", "ddd", "autoregressive"])
+def test_every_step_of_a_run_teaches_and_none_sizes_itself(method: str) -> None:
+    """The tree of a round is sized by what was known when the step before it had ended."""
+    times, target, told = timed(), tiny_target(), []
+    costs = RunCosts(lambda: times, method)
+    seen: list[int] = []
+    parts = resources(target, GREEDY).using(
+        cost_curve=lambda: seen.append(len(told)) or costs.curve(),
+        forward_cost=lambda network, rows, taught=True: costs.forward(rows),
+    )
+    values = {"eagle2": {"depth": 3}, "ddd": {"threshold": "own"}}.get(method, {})
+    made = get(method).compose(build(get(method).parameters, values, method), parts)
+
+    def learn(step: Any) -> None:
+        told.append(step)
+        costs.learn(step)
+
+    decoded = decode(target, replace(made, learn=learn), PROMPT, 30)
+    assert told == decoded.steps
+    assert times._forwards.keys() == (set() if method == "autoregressive" else {f"{method} 6"})
+    if method != "autoregressive":
+        assert seen[-1] == len(told) - 1, "the last tree was sized by all steps but its own"
+
+
+def test_costs_that_stay_are_weighed_once() -> None:
+    times = timed()
+    policy = CurrentCosts(lambda: times.curve, lambda: 1.0)
+    first = policy.now()
+    assert policy.now() is first
+    for number in range(100):
+        times.learn(1, usual(1), now=number * 0.02)
+        times.learn(16, 3 * usual(16), now=number * 0.02)
+    assert policy.now() is not first and policy.now().cost[15] > 2 * first.cost[15]
