@@ -101,15 +101,15 @@ def _events(
         steps.append(step)
         yield step
     end = prepared.end_record(decoding, steps)
-    yield replace(end, message=end.message or threads.sentence)
+    yield replace(end, busy=threads.sentence)
     if request.baseline and end.reason in {"eos", "budget", "context"}:
         baseline = prepared.baseline(end, cancel)
         if baseline is not None:
             metrics = summarise(steps, end.reason, end.prefill_ns, baseline, end.capture_ns)
-            yield replace(end, baseline=baseline, metrics=metrics, message=end.message or threads.sentence)
+            yield replace(end, baseline=baseline, metrics=metrics, busy=threads.sentence)
         elif limit := why(cancel):
             left_out = f"{limit} That was too short to time the baseline as well."
-            yield replace(end, message=" ".join(part for part in (end.message, left_out) if part))
+            yield replace(end, message=" ".join(part for part in (end.message, left_out) if part), busy=threads.sentence)
 
 
 def run(*, memory: Memory | None = None, progress: Progress | None = None, **fields: Any) -> Trace:

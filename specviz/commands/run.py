@@ -43,7 +43,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, metavar="T", help=help_text)
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest tokens up to this mass")
     parser.add_argument("--top-k", type=int, default=0, metavar="K", help="keep so many tokens, 0 for all")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="same seed, same text")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="same seed, same text, but for drawn trees whose size follows from costs"
+    )
     kinds = ("auto", "float64", "float32", "bfloat16", "float16")
     parser.add_argument("--dtype", default="auto", choices=kinds, help="numbers the models compute with")
     parser.add_argument(
@@ -107,6 +109,8 @@ def _finish(options: argparse.Namespace, trace: Trace, live: Live, stopped: bool
     if trace.end.reason in ("error", "out_of_memory"):
         tell(trace.end.message or f"The run ended early: {trace.end.reason.replace('_', ' ')}.")
         return OUT_OF_MEMORY if trace.end.reason == "out_of_memory" else BROKEN
+    if trace.end.busy:
+        tell(trace.end.busy)
     return 0
 
 
@@ -123,6 +127,7 @@ def outcome(trace: Trace) -> dict[str, Any]:
         "metrics": dict(end.metrics),
         "reason": end.reason,
         "message": end.message,
+        "busy": end.busy,
         "target": run.target,
         "draft": run.draft,
         "parameters": dict(run.parameters),

@@ -399,6 +399,8 @@ class End:
     """Passes captured as CUDA graphs in this run. The next run of the model replays them."""
     capture_ns: Count = 0
     """Time that took: in no step and not in the prefill."""
+    busy: Annotated[str, Limit(most=4096)] = ""
+    """What a reader of the times has to know where other programs kept the run waiting."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,7 @@ def _end(end: End) -> dict[str, Any]:
         "baseline": None if end.baseline is None else _baseline(end.baseline),
         **({"picture": end.picture} if end.picture else {}),
         **({"captures": end.captures, "capture_ns": end.capture_ns} if end.captures else {}),
+        **({"busy": end.busy} if end.busy else {}),
     }
 
 
@@ -365,6 +366,7 @@ def _as_end(fields: Mapping[str, Any]) -> End:
         picture=fields.get("picture", ""),
         captures=int(fields.get("captures", 0)),
         capture_ns=int(fields.get("capture_ns", 0)),
+        busy=fields.get("busy", ""),
     )
 
 

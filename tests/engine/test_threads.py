@@ -50,6 +50,18 @@ def test_a_quiet_machine_keeps_all_threads_and_says_nothing(four: None, waiting:
         assert torch.get_num_threads() == 4 and limit.sentence == ""
 
 
+def test_how_long_threads_waited_is_known_even_of_one_thread(four: None, waiting: list[int]) -> None:
+    assert threads.contention() == 0.0
+    with ThreadLimit() as limit:
+        for _ in range(5):
+            waiting[0] = 10**9
+            threads.look()
+        assert limit.now == 1 and threads.contention() > 1
+        waiting[0] = 0
+        threads.look()
+        assert threads.contention() == 0.0
+
+
 def test_looking_outside_a_request_changes_nothing(four: None, waiting: list[int]) -> None:
     waiting[0] = 10**9
     for _ in range(4):
@@ -61,5 +73,5 @@ def test_a_run_on_a_busy_machine_says_so_and_leaves_the_threads_as_they_were(fou
     waiting[0] = 10**9
     trace = specviz.run(method="autoregressive", prompt="Hello", target="hybrid-small", max_new_tokens=12, baseline=True)
     assert trace.end is not None and trace.end.baseline is not None
-    assert "1 of 4 processor threads" in trace.end.message
+    assert "1 of 4 processor threads" in trace.end.busy and not trace.end.message
     assert torch.get_num_threads() == 4

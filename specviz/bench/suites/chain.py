@@ -17,7 +17,6 @@ from typing import Any
 from specviz.bench.kit.measure import Bencher, TimedRun, in_own_thread, median_ratio, range_text
 from specviz.bench.kit.prompts import CALIBRATION, KINDS
 from specviz.bench.kit.report import Report, Row
-from specviz.drafters.networks.forward_cost import forward_cost
 from specviz.errors import SpecvizError
 from specviz.methods.polybasic.chain_lengths import ChainLengths
 from specviz.methods.polybasic.cost_model import CascadeForecast, Costs, Lengths, forecast
@@ -173,9 +172,9 @@ def _candidate(bench: Bencher, prompts: Sequence[str], kind: str, alone: Lengths
     ready = bench.prepared("polybasic", prompts[0], parameters=chosen)
     above, intermediate = ready.parts.cost_curve(), ready.parts.intermediate(kind)
     nodes = DRAFTER_TREE["nodes"] if intermediate.branches else DRAFTER_TREE["depth"]
-    costs = Costs(
-        above, intermediate.cost(), forward_cost(ready.parts.drafter_weights(DRAFTER_ALONE[0]), DRAFTER_TREE["width"]), nodes
-    )
+    network = ready.parts.drafter_weights(DRAFTER_ALONE[0])
+    forward = ready.parts.forward_cost(network, DRAFTER_TREE["width"], taught=False)
+    costs = Costs(above, intermediate.cost(), forward, nodes)
     size, predicted = forecast(costs, alone, lengths)
     ratios = []
     for prompt in prompts:

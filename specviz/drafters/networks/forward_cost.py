@@ -1,4 +1,4 @@
-"""Measured cost of one drafter forward on this machine, timed as target passes are."""
+"""Measured cost of one drafter forward on this machine, before runs have taught it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from specviz.drafters.block_drafter import BlockDrafter
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.head_stepper import HeadStepper
 from specviz.drafters.networks.block_net import BlockNet
-from specviz.engine.cost import CONTEXT, REPEATS
+from specviz.engine.cost import CONTEXT
 from specviz.engine.interfaces import Context, TargetPass
 from specviz.engine.sampling import Noise, Warp
 
+REPEATS = 5
 LEVELS = 4
 """Forwards of a round. The first finds what it reads far away, the others nearer by."""
 ELSEWHERE = 1 << 26

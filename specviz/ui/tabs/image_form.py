@@ -56,8 +56,8 @@ class Basics:
         0,
         0,
         2**31 - 1,
-        "The same seed and method draw the same picture again. A token-exact method draws that of the plain run; above "
-        "temperature 0 another exact one draws a different picture of the same distribution.",
+        "A token-exact method draws the plain run's picture of the same seed. Above temperature 0 another exact one draws a "
+        "different picture of the same distribution, and the same one again where its tree's size is stated.",
     )
 
 

@@ -58,6 +58,21 @@ export class Header {
         "target · number format · device · tier",
       ),
       badge(words, kind, title),
+      ...Header.busy(trace.end),
+    ];
+  }
+
+  /** A chip where other programs kept the run waiting: why is said when it is pointed at, or opened. */
+  static busy(end) {
+    const why = end ? coerce.text(end.busy) : "";
+    if (!why) return [];
+    return [
+      dom.h(
+        "details",
+        { class: "sv-badge sv-busy", title: why },
+        dom.h("summary", {}, "busy machine"),
+        dom.h("p", {}, why),
+      ),
     ];
   }
 
