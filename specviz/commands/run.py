@@ -43,9 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, metavar="T", help=help_text)
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest tokens up to this mass")
     parser.add_argument("--top-k", type=int, default=0, metavar="K", help="keep so many tokens, 0 for all")
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="S", help="same seed, same text, but for drawn trees whose size follows from costs"
-    )
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="same seed, same text where a tree's size is stated")
     kinds = ("auto", "float64", "float32", "bfloat16", "float16")
     parser.add_argument("--dtype", default="auto", choices=kinds, help="numbers the models compute with")
     parser.add_argument(

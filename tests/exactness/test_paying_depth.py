@@ -79,7 +79,8 @@ def depth(composition: Composition) -> int:
 
 
 def pays(composition: Composition) -> Any:
-    return composition.controller.builder.pays  # type: ignore[attr-defined]
+    policy = composition.controller.builder.pays  # type: ignore[attr-defined]
+    return None if policy is None else policy.now()
 
 
 @pytest.mark.parametrize("name", HEADS)

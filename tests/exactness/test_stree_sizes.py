@@ -50,5 +50,5 @@ def test_the_drafter_s_own_passes_are_paid_for() -> None:
     )
     composed = method.compose(build(Parameters, {**BEAM, "nodes": 0}, "stree"), parts)
     builder = composed.controller.builder  # type: ignore[attr-defined]
-    assert builder.pays.forward == pytest.approx((3 + 6 + 9) / 3)
-    assert builder.pays.cost[4] == pytest.approx(14.0)
+    assert builder.pays.now().forward == pytest.approx((3 + 6 + 9) / 3)
+    assert builder.pays.now().cost[4] == pytest.approx(14.0)
