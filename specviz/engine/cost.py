@@ -54,6 +54,7 @@ SURE = 0.2
 MOVED = 0.08
 """Change of a ratio's logarithm that is worth other trees. Below it runs of one seed keep to the same ones."""
 MOST_FORWARDS = 32
+MOST_SPREAD = 2.0
 
 _DOUBLINGS = numpy.log2(numpy.array(SIZES, dtype=float))
 _KERNEL = numpy.exp(-0.5 * ((_DOUBLINGS[:, None] - _DOUBLINGS[None]) / REACH) ** 2)
@@ -118,7 +119,7 @@ class PassTimes:
 
     def __init__(self, logs: Sequence[float] | None = None, spread: Sequence[float] | None = None) -> None:
         """As nobody knows them; or from ``logs`` [size] of milliseconds, whose ratios to one row are uncertain by ``spread``."""
-        apart = numpy.full(len(SIZES), UNKNOWN) if spread is None else numpy.maximum(spread, APART)
+        apart = numpy.full(len(SIZES), UNKNOWN) if spread is None else numpy.clip(spread, APART, MOST_SPREAD)
         self._logs = _USUAL.copy() if logs is None else numpy.array(logs, dtype=float)
         together = 9.0 if logs is None else UNKNOWN**2
         self._covariance = together + numpy.outer(apart, apart) * _KERNEL
@@ -145,7 +146,7 @@ class PassTimes:
         now = time.monotonic() if now is None else now
         with self._lock:
             self._covariance += min(max(now - self._at, 0.0), LONGEST) * _DRIFT
-            self._at, self._busy = now, 0.95 * self._busy + 0.05 * contention
+            self._at, self._busy = now, 0.95 * self._busy + 0.05 * min(contention, 1.0)
             share = _shares(rows) * numpy.exp(self._logs)
             error, slope = math.log(milliseconds / share.sum()), share / share.sum()
             spread = self._covariance @ slope

@@ -74,6 +74,16 @@ def test_times_of_a_busy_machine_count_little() -> None:
     assert timed().sure and not timed(contention=2.0).sure
 
 
+def test_waiting_without_measure_leaves_costs_that_can_be_kept_and_learned_anew() -> None:
+    times = timed()
+    for number in range(100):
+        times.learn(16, 50 * usual(16), 1e12, 0.02 * number)
+    again = PassTimes.of(times.state(), age=1e9)
+    for number in range(200):
+        again.learn(*((16, usual(16)) if number % 2 else (1, usual(1))), now=0.02 * number)
+    assert ratio(again, 16) == pytest.approx(usual(16) / usual(1), rel=0.1)
+
+
 @pytest.mark.parametrize(("rows", "milliseconds"), [(0, 1.0), (SIZES[-1] + 1, 1.0), (4, 0.0)])
 def test_a_pass_that_says_nothing_teaches_nothing(rows: int, milliseconds: float) -> None:
     times = timed()

@@ -139,8 +139,9 @@ def _programs(*commands: Sequence[str]) -> Iterator[None]:
 
 
 def busy_loops(count: int = 0) -> AbstractContextManager[None]:
-    """So many busy loops beside what runs inside; by default one on each core."""
-    return _programs(*([[sys.executable, "-c", "while True: pass"]] * (count or os.cpu_count() or 1)))
+    """So many busy loops beside what runs inside; by default one on each core. They end with this process, however it ends."""
+    loop = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
+    return _programs(*([[sys.executable, "-c", loop]] * (count or os.cpu_count() or 1)))
 
 
 @contextmanager
