@@ -9,6 +9,7 @@ from pathlib import Path
 from specviz.commands.console import ProgressLine, say, tell
 from specviz.commands.run import BROKEN, OUT_OF_MEMORY, STOPPED
 from specviz.commands.stopping import Stopping
+from specviz.commands.text_file import read_text
 from specviz.errors import BadInput
 from specviz.figures.theme import count, number
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
@@ -79,10 +80,7 @@ def _broken(ends: Sequence[End]) -> int:
 
 def read(path: Path) -> list[str]:
     """The prompts of a file. Raises BadInput when there are none or too many."""
-    try:
-        prompts = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{path} cannot be read as a text file: {problem}.") from None
+    prompts = [line.strip() for line in read_text(path).splitlines() if line.strip()]
     if not 1 <= len(prompts) <= MOST:
         raise BadInput(f"{path} holds {count(len(prompts), 'prompt')}; give 1 to {MOST}, one a line.")
     return prompts

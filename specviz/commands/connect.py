@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specviz.commands.console import say, tell
 from specviz.commands.stopping import Stopping
+from specviz.commands.text_file import read_text
 from specviz.errors import BadInput
 from specviz.trace import store
 from specviz.trace.schema import Run, Step, Trace
@@ -84,10 +84,7 @@ def execute(options: argparse.Namespace) -> int:
 def _prompts(options: argparse.Namespace) -> list[str]:
     if options.prompt is not None:
         return [options.prompt]
-    try:
-        lines = [line.strip() for line in Path(options.prompts).read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as problem:
-        raise BadInput(f"{options.prompts} cannot be read: {problem}") from None
+    lines = [line.strip() for line in read_text(options.prompts).splitlines()]
     prompts = [line for line in lines if line]
     if not 1 <= len(prompts) <= MOST_PROMPTS:
         raise BadInput(f"{options.prompts} has {len(prompts)} prompts; give 1 to {MOST_PROMPTS}, one a line.")

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from specviz.commands.console import ProgressLine, emit, say, tell
+from specviz.commands.text_file import read_text
 from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
@@ -35,7 +36,7 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.inspection.report import inspect
 
     own = PROMPTS if options.image is None else QUESTIONS
-    prompts = own if options.prompts is None else prompts_in(_text(Path(options.prompts)))
+    prompts = own if options.prompts is None else prompts_in(read_text(options.prompts))
     asked = (options.head, options.target, prompts, options.tokens, options.depth, bool(options.out))
     progress = ProgressLine()
     try:
@@ -49,10 +50,3 @@ def execute(options: argparse.Namespace) -> int:
     for file in report.draw(Path(options.out)) if options.out else ():
         tell(f"Wrote {file}.")
     return MISREAD if report.verdict.steps else 0
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, ValueError) as problem:
-        raise BadInput(f"{file} cannot be read ({problem}). Give a file with one prompt a line.") from problem

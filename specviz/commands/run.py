@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import base64
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specviz.commands import on_vllm
 from specviz.commands.console import ProgressLine, emit, tell
 from specviz.commands.stopping import Stopping
+from specviz.commands.text_file import read_text
 from specviz.errors import BadInput, shown
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.request import Request
@@ -182,12 +182,7 @@ def _prompt(options: argparse.Namespace) -> str:
     name = options.prompt_file
     if name is None:
         return str(options.prompt)
-    try:
-        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except OSError as problem:
-        raise BadInput(f"The prompt file {name} cannot be read: {problem.strerror or problem}.") from problem
-    except UnicodeDecodeError as problem:
-        raise BadInput(f"The prompt file {name} is not UTF-8 text; save it as UTF-8.") from problem
+    return read_text(name)
 
 
 def _parameters(assignments: list[str]) -> dict[str, str]:

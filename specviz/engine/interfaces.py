@@ -63,6 +63,8 @@ class Target(Protocol):
     vocab_size: int
     eos_ids: frozenset[int]
     context_length: int
+    boundary: int
+    """Tokens behind which passes compute otherwise, so that no draft reaches across; 0 where there is no such place."""
     device: torch.device
     dtype: torch.dtype
     tier: str
@@ -95,7 +97,8 @@ class Context:
     noise: Noise
     device: torch.device
     max_depth: int
-    """Deepest node that the context window still has a place for."""
+    """Most tokens that this round may add: those of a path, whose nodes are one fewer, and the token behind it. At the begin of
+    a run, those that the context window has room for."""
     record_notes: bool = True
     """Whether notes that cost time are wanted."""
     untimed: AbstractContextManager[None] = field(default_factory=nullcontext)
@@ -209,7 +212,7 @@ class TreeBuilder(Protocol[Source]):
     """Turns a drafter's proposals into a tree."""
 
     def build(self, drafter: Source, context: Context) -> Draft:
-        """A tree whose root is ``context.ids[-1]``, no deeper than ``context.max_depth``."""
+        """A tree whose root is ``context.ids[-1]``, no path of which has more than ``context.max_depth - 1`` drafted nodes."""
 
 
 class Acceptance(Protocol):

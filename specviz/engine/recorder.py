@@ -6,6 +6,7 @@ into a step while the next pass runs; on a CPU the step is made at once.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from torch import Tensor
 from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Round, TokenText
 from specviz.engine.to_device import to_device
-from specviz.errors import BadInput
+from specviz.errors import BadInput, ModelUnavailable
 from specviz.trace.schema import (
     PRUNED,
     Bonus,
@@ -34,13 +35,14 @@ TOP = 3
 
 @dataclass
 class Pending:
-    """A round on its way to becoming a step. ``numbers`` are [visited, TOP] log p, their ids, and p per judged node."""
+    """A round on its way to becoming a step. ``numbers`` are [visited, TOP] log p, their ids, and p per judged node; below level
+    "tree" they are the largest logit of each visited row alone."""
 
     round: Round
     cut: str | None
     clock: Stopwatch
     padded: int
-    numbers: tuple[Tensor, Tensor, Tensor] | None
+    numbers: tuple[Tensor, ...]
     ready: torch.cuda.Event | None = None
 
 
@@ -70,14 +72,11 @@ class Recorder:
 
     def capture(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Pending:
         """Take what the step needs off the device; does not wait for a GPU."""
-        numbers = self._numbers(finished) if self.level == "tree" else None
+        numbers = self._numbers(finished)
         pending = Pending(finished, cut, clock, padded, numbers)
         device = finished.context.device
         if device.type == "cuda":
-            if numbers is not None:
-                best, ids, child_log_p = (self._pin(part) for part in numbers)
-                pending.numbers = best, ids, child_log_p
-            # At every level, since the clock's events must have passed too before they can be read.
+            pending.numbers = tuple(self._pin(part) for part in numbers)
             pending.ready = torch.cuda.Event()
             pending.ready.record(torch.cuda.current_stream(device))
         return pending
@@ -87,11 +86,13 @@ class Recorder:
         host = torch.empty(part.shape, dtype=part.dtype, pin_memory=True)
         return host.copy_(part, non_blocking=True)
 
-    def _numbers(self, finished: Round) -> tuple[Tensor, Tensor, Tensor]:
+    def _numbers(self, finished: Round) -> tuple[Tensor, ...]:
         """Top few log p and ids of every visited row, and p at each child of a visited node, as [visited, child]."""
         visited = finished.verdict.visited
-        logits = finished.target.logits
-        rows = finished.context.warp.log_probabilities(logits.index_select(0, to_device(visited, logits.device)))
+        logits = finished.target.logits.index_select(0, to_device(visited, finished.target.logits.device))
+        if self.level != "tree":
+            return (logits.amax(-1).float(),)
+        rows = finished.context.warp.log_probabilities(logits)
         best = rows.topk(min(TOP, rows.shape[-1]), dim=-1)
         child_ids = [self._child_ids(node, finished) for node in visited]
         width = max(len(row) for row in child_ids)
@@ -106,10 +107,11 @@ class Recorder:
         return [tree.host_tokens[child] for child in tree.shape.children[node]] + [ends]
 
     def finish(self, pending: Pending) -> Step:
-        """Make the step. Waits for the copy if it is still under way."""
+        """Make the step. Waits for the copy if it is still under way. Raises ModelUnavailable for rows that are no numbers."""
         if pending.ready is not None:
             pending.ready.synchronize()
         finished, verdict = pending.round, pending.round.verdict
+        _refuse_bad_numbers(pending)
         rows, p_of, bonus_p = self._read(pending)
         emitted = tuple(finished.emitted)
         step = Step(
@@ -137,7 +139,7 @@ class Recorder:
 
     def _read(self, pending: Pending) -> tuple[tuple[TargetRow, ...], dict[int, float], float | None]:
         """Host numbers: the target's rows, p per judged node, p of the bonus token."""
-        if pending.numbers is None:
+        if self.level != "tree":
             return (), {}, None
         best, ids = pending.numbers[0].exp().tolist(), pending.numbers[1].tolist()
         child_p = pending.numbers[2].exp().tolist()
@@ -220,6 +222,24 @@ class Recorder:
         if isinstance(data, list | tuple) and data and isinstance(data[0], Mapping):
             return [self._texts(value) for value in data]
         return data
+
+
+def _refuse_bad_numbers(pending: Pending) -> None:
+    """Raise ModelUnavailable where rows of the target, or what a drafter says of its candidates, are infinite or no numbers.
+
+    The largest number of a row tells: it is infinite, or none, as soon as any in the row is.
+    """
+    finished, verdict = pending.round, pending.round.verdict
+    largest = pending.numbers[0].reshape(len(verdict.visited), -1)[:, 0]
+    drafted = (*verdict.thresholds.values(), *(q for q in finished.draft.confidence if q is not None))
+    whose = "" if all(map(math.isfinite, drafted)) else "drafter"
+    if not bool(largest.isfinite().all()):
+        whose = "target"
+    if whose:
+        raise ModelUnavailable(
+            f"The {whose}'s numbers for token {finished.context.position + 1} of the text are infinite or no numbers at all: its "
+            "weights are damaged, or too large for the number format. Choose float32, or fetch the model again."
+        )
 
 
 @dataclass

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -120,6 +120,7 @@ class RunState:
 
     def context(self, mark: Callable[[str], None] = _no_mark) -> Context:
         """What this round's parts may look at. ``mark`` ends a phase of the round's clock."""
+        room, ahead = self.target.context_length - len(self.ids), self.target.boundary - len(self.ids)
         return Context(
             ids=self.ids,
             prompt_length=len(self.prompt),
@@ -127,7 +128,7 @@ class RunState:
             warp=self.warp,
             noise=self.noise,
             device=self.target.device,
-            max_depth=self.target.context_length - len(self.ids),
+            max_depth=room if ahead < 0 else min(room, ahead + 1),
             record_notes=self.recorder.record_notes,
             untimed=self.untimed,
             mark=mark,
@@ -142,7 +143,8 @@ class RunState:
             with watched(self._look("Reading the prompt")):
                 scored = cache.prefill(self.prompt[:-1]) if len(self.prompt) > 1 else None
             with watched(self._look("The drafter reads the prompt")):
-                self.composition.controller.begin(self.context(), scored)
+                context = replace(self.context(), max_depth=self.target.context_length - len(self.ids))
+                self.composition.controller.begin(context, scored)
         if self.target.device.type == "cuda":
             torch.cuda.synchronize(self.target.device)
         self.outcome.prefill_ns = time.perf_counter_ns() - started - self.untimed.spent

@@ -77,6 +77,7 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
     question = loaded.read(picture.image, request.prompt)
     target = _target(loaded, question, request.tier, progress)
     ids = list(question.ids)
+    loaded.text.refuse_unembedded(token for token in ids if token != loaded.image_token_id)
     if len(ids) + request.max_new_tokens > target.context_length:
         raise ContextFull(
             f"Picture and question are {len(ids)} tokens; with {request.max_new_tokens} new ones that is more than the "

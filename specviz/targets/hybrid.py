@@ -24,6 +24,7 @@ from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape, chain
 from specviz.errors import ContextFull, ModelUnavailable
+from specviz.targets.layers import changing_factors
 from specviz.targets.mixers import Rule, mixer_of
 from specviz.targets.placed import devices_of
 from specviz.targets.state_layers import Scale, anatomy, scale_of
@@ -53,6 +54,9 @@ class HybridTarget:
         self.device = model.device
         self.dtype = model.dtype
         self.wide = torch.promote_types(self.dtype, torch.float32)
+        self.boundary = 0
+        if reason := changing_factors(self.config):
+            raise ModelUnavailable(f"{name} {reason}.")
         self.body = anatomy(model)
         if devices_of(model):
             raise ModelUnavailable(f"{name} has recurrent layers, whose states are kept on one device; name one device.")

@@ -21,6 +21,7 @@ from specviz.engine.tiers import LEASES, TREE_ROOM, GraphRunner, Lease, choose_t
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
+from specviz.targets.layers import changing_factors
 from specviz.targets.text import rope_obstacle
 
 
@@ -56,8 +57,10 @@ class ImageTarget:
         self.guidance, self.rows = guidance, 1 if guidance == 1.0 else 2
         self.opening, self.unseen = None if opening is None else opening[: self.rows], unseen
         self.eos_ids: frozenset[int] = frozenset()
-        self.context_length = len(self.unconditional) + cells
+        self.context_length, self.boundary = len(self.unconditional) + cells, 0
         self.config = model.config.get_text_config()
+        if reason := changing_factors(self.config):
+            raise ModelUnavailable(f"{name} {reason}.")
         most = int(self.config.max_position_embeddings)
         if self.context_length > most:
             raise ModelUnavailable(f"{name} sees {most} tokens, and prompt and picture take {self.context_length}.")

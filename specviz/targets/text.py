@@ -17,10 +17,17 @@ from specviz.engine.tiers import LEASES, TREE_ROOM, GraphRunner, Lease, choose_t
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
+from specviz.targets.layers import (
+    FULL,
+    SLIDING,
+    boundary_of,
+    layer_kinds,
+    rereads,
+    rope_kinds,
+    sliding_windows,
+)
 from specviz.targets.placed import devices_of, layer_devices, refuse_offloaded
 
-FULL = "full_attention"
-SLIDING = "sliding_attention"
 # Branches of a tree cannot be told apart by masking a recurrence, so such layers are refused rather than run wrong.
 BRANCHABLE = {FULL, SLIDING}
 # Kernels that take any mask.
@@ -36,18 +43,6 @@ BEHIND = 1024
 HOST_ROPE = {"dynamic", "longrope"}
 
 
-def layer_kinds(config: Any) -> tuple[str, ...]:
-    """The kind of every decoder layer, in transformers' words; without a list, what transformers' own caches assume."""
-    layer_types = getattr(config, "layer_types", None)
-    if layer_types:
-        return tuple(layer_types)
-    if getattr(config, "sliding_window", None) is not None:
-        kind = SLIDING
-    else:
-        kind = FULL if getattr(config, "attention_chunk_size", None) is None else "chunked_attention"
-    return (kind,) * config.num_hidden_layers
-
-
 def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
     """Why this model cannot verify trees, or nothing."""
     unknown = sorted(set(kinds) - BRANCHABLE)
@@ -59,6 +54,8 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
         return "takes no position ids, so two branches could not share a depth; choose a target with rotary positions"
     if "local" in getattr(config, "attention_layers", ()):
         return "has local attention that counts cache slots, not positions; choose a target whose layers all attend fully"
+    if len(windows := sliding_windows(config, kinds)) > 1 or None in windows:
+        return "has sliding windows that differ between its layers; choose a target with one window"
     kernel = model.config._attn_implementation
     if kernel not in (*KERNELS, GROUPED):
         return f"runs the attention kernel {kernel}, which ignores a tree's mask; load it with {' or '.join(KERNELS)}"
@@ -67,9 +64,8 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
 
 def rope_obstacle(config: Any) -> str:
     """Why rotary positions of this kind cannot be captured in a graph, or nothing."""
-    parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
-    kind = str(parameters.get("rope_type", "default")) if isinstance(parameters, Mapping) else "default"
-    return f"its {kind} rotary positions are computed on the host" if kind in HOST_ROPE else ""
+    kinds = sorted(HOST_ROPE.intersection(rope_kinds(config)))
+    return f"its {kinds[0]} rotary positions are computed on the host" if kinds else ""
 
 
 Embedding = Callable[[Tensor], Tensor]
@@ -96,10 +92,13 @@ class TextTarget:
         self.piece = PIECES.get(self.device.type, PIECE)
         self.attention = str(model.config._attn_implementation)
         self.kinds = layer_kinds(self.config)
+        self.boundary = boundary_of(self.config)
+        self.rereads = rereads(self.config)
         reason = unsupported_reason(model, self.kinds)
         if reason:
             raise ModelUnavailable(f"{name} {reason}.")
         refuse_offloaded(model, name)
+        self.window = next(iter(sliding_windows(self.config, self.kinds)), None)
         self.spread = devices_of(model)
         # What layers have in common whose entries one tensor of the cache can hold.
         self.alike = tuple(zip(self.kinds, layer_devices(model, len(self.kinds)) or self.kinds, strict=True))
@@ -141,9 +140,10 @@ class TextTarget:
 
     def _window(self, mask: Tensor, length: int, depths: Sequence[int]) -> Tensor:
         """Bool [row, kv]: columns whose position is within the sliding window of the row's position."""
+        assert self.window is not None
         row = to_device([length + depth for depth in depths], mask.device)
         column = torch.cat([torch.arange(length, device=mask.device), row])
-        return row[:, None] - column[None, :] < int(self.config.sliding_window)
+        return row[:, None] - column[None, :] < self.window
 
     def finished(self, mask: Tensor) -> Tensor:
         """A bool mask [row, kv] as attention wants it, [1, 1, row, kv]: the eager kernel silently *adds* a bool one as 0/1."""
@@ -185,7 +185,11 @@ def joined(passes: Sequence[TargetPass]) -> TargetPass:
 
 
 class TextSession:
-    """One run's cache on a :class:`TextTarget`."""
+    """One run's cache on a :class:`TextTarget`.
+
+    Where a target's rotary factors depend on the length of the text, every row has those of the text up to the root of its
+    pass: so ``generate`` would have computed it. No draft that the engine judges reaches across ``boundary``.
+    """
 
     def __init__(self, target: TextTarget, capacity: int, taps: tuple[int, ...], embed: Embedding | None = None) -> None:
         self.target = target
@@ -193,6 +197,10 @@ class TextSession:
         self._embed = embed
         self._cache: GrowingCache | FixedCache
         self._graph: GraphRunner | None = None
+        # Of a target with a boundary: what is cached, whether it has the long factors, and the tree scored last.
+        self._ids: list[int] = []
+        self._long = False
+        self._tree: DraftTree | None = None
         if target.tier == "graph":
             self._graph = self._runner(LEASES.take(target.model, target.alike, capacity + TREE_ROOM))
             self._cache = self._graph.lease.cache
@@ -221,6 +229,13 @@ class TextSession:
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Put ``ids`` behind what is cached; logits [1, vocab] of the last one, hidden [position, hidden]."""
+        self._reach(self.length + len(ids) + 1)  # a root follows
+        return self._append(ids)
+
+    def _append(self, ids: Sequence[int]) -> TargetPass:
+        """The same, whatever the factors."""
+        if self.target.boundary:
+            self._ids = [*self._ids[: self.length], *ids]
         return joined([self._read(ids[start:end]) for start, end in self._pieces(len(ids))])
 
     def _pieces(self, tokens: int) -> Iterator[tuple[int, int]]:
@@ -234,13 +249,30 @@ class TextSession:
         self._cache.advance(len(ids))
         return scored
 
+    def _reach(self, tokens: int) -> None:
+        """Choose the factors of a text of so many ``tokens``. What is cached with others is read anew where transformers does."""
+        boundary = self.target.boundary
+        long = 0 < boundary < tokens
+        if long != self._long:
+            self._long = long
+            if self.target.rereads and self.length:
+                known = self._ids[: self.length]
+                self._cache.rewind(0)
+                self._append(known)
+
     def _chain(self, ids: Sequence[int], last: int = 1) -> tuple[Tensor, dict[int, Tensor]]:
         """One pass over ``ids`` behind what is cached: logits of the ``last`` of them, hidden states of all."""
-        target, start = self.target, self.length
-        tokens = to_device([list(ids)], target.device)
-        positions = torch.arange(start, start + len(ids), device=target.device)[None]
+        target, start, rows = self.target, self.length, len(ids)
+        places = list(range(start, start + rows))
+        far = self._long and places[-1] < target.boundary
+        if far:  # one more row, which nobody sees: its position gives the others the long factors
+            ids, places = [*ids, ids[-1]], [*places, target.boundary]
         mask = self._chain_mask(len(ids), start)
-        return target.run(tokens, positions, mask, self._cache.cache, self.taps, last=last, embed=self._embed)
+        positions = to_device([places], target.device)
+        logits, hidden = target.run(
+            to_device([list(ids)], target.device), positions, mask, self._cache.cache, self.taps, last + far, embed=self._embed
+        )
+        return logits[:last], {layer: states[:rows] for layer, states in hidden.items()}
 
     def _chain_mask(self, tokens: int, start: int) -> Any:
         """Causal mask [tokens, kv] over cache and chain. An empty cache needs none: the model makes its own."""
@@ -256,6 +288,9 @@ class TextSession:
         return TargetPass(*self._scored(tree))
 
     def _scored(self, tree: DraftTree) -> tuple[Tensor, Mapping[int, Tensor]]:
+        if self.target.boundary:
+            self._reach(self.length + 1)
+            self._ids, self._tree = self._ids[: self.length], tree
         if self._graph is not None:
             return self._graph(tree, self.length)
         target, nodes, start = self.target, len(tree), self.length
@@ -267,6 +302,8 @@ class TextSession:
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the entries of these nodes (root first) of the last tree."""
+        if self._tree is not None:
+            self._ids += [self._tree.host_tokens[node] for node in path]
         self._cache.keep(path)
 
     def rewind(self, length: int) -> None:

@@ -13,7 +13,8 @@ from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.tree import DraftTree, chain
 from specviz.errors import BadInput, ContextFull
-from specviz.targets.text import FULL, SLIDING, TextTarget
+from specviz.targets.layers import FULL, SLIDING
+from specviz.targets.text import TextTarget
 
 # Slots behind the committed tokens for one tree and for holes that wait for a sweep; the buffers grow when it is not enough.
 TREE_ROOM = 256
@@ -40,6 +41,11 @@ class TextRows:
             raise BadInput(f"A batch of {len(capacities)} rows is not possible; give 1 to {MOST_ROWS} prompts.")
         if max(capacities) > target.context_length:
             raise ContextFull(f"{max(capacities)} tokens do not fit the {target.context_length}-token context of {target.name}.")
+        if 0 < target.boundary < max(capacities):
+            raise BadInput(
+                f"{target.name} changes its rotary factors behind {target.boundary} tokens, and the rows of a batch share them: "
+                "run the prompts one after another, or ask for fewer tokens."
+            )
         self.target = target
         self.taps = tuple(taps)
         self.cache = RowCache(len(target.kinds), len(capacities), max(capacities) + TREE_ROOM, target.device)
@@ -80,7 +86,7 @@ class TextRows:
         if SLIDING not in target.kinds:
             return self._finish(aim.mask)
         distances = aim.positions[:, :, None] - aim.places[:, None, :]
-        near = self._finish(aim.mask & (distances < int(target.config.sliding_window)))
+        near = self._finish(aim.mask & (distances < target.window))
         if not getattr(target.config, "layer_types", None):
             return near
         return {FULL: self._finish(aim.mask), SLIDING: near}

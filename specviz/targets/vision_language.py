@@ -18,7 +18,8 @@ from specviz.engine.interfaces import TargetPass
 from specviz.engine.to_device import to_device
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.targets.image_prompt import ImagePrompt
-from specviz.targets.text import SLIDING, TextSession, TextTarget, joined, layer_kinds, unsupported_reason
+from specviz.targets.layers import SLIDING, changing_factors, layer_kinds
+from specviz.targets.text import TextSession, TextTarget, joined, unsupported_reason
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,14 @@ def family_of(model: Any, name: str) -> Family:
     """The model's family. Raises ModelUnavailable with the reason when trees cannot be verified on it."""
     config = model.config
     kind = str(getattr(config, "model_type", ""))
-    reason = unsupported_reason(model, layer_kinds(config.get_text_config()))
+    text = config.get_text_config()
+    reason = unsupported_reason(model, layer_kinds(text)) or changing_factors(text)
     if not reason and kind not in FAMILIES:
         reason = (
             f"is of the kind {kind}, for which nobody has checked that a tree pass equals its paths; choose a target of "
             f"the kinds {', '.join(FAMILIES)}"
         )
-    if not reason and FAMILIES[kind].blocks == "prompt" and SLIDING in layer_kinds(config.get_text_config()):
+    if not reason and FAMILIES[kind].blocks == "prompt" and SLIDING in layer_kinds(text):
         reason = "has sliding layers but takes one mask for all of them; choose a target whose layers all attend fully"
     if reason:
         raise ModelUnavailable(f"{name} {reason}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 import secrets
@@ -104,7 +105,7 @@ def split(data: bytes) -> Iterator[str]:
     """A file's lines, one at a time. Raises BadTrace when the file is too long or a line is not UTF-8."""
     if len(data) > MAX_FILE:
         raise BadTrace(f"The file has more than {MAX_FILE >> 20} MiB, the most that a trace may have.")
-    return _lines(data)
+    return _lines(data.removeprefix(codecs.BOM_UTF8))
 
 
 def _lines(data: bytes) -> Iterator[str]:

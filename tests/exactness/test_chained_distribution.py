@@ -26,7 +26,7 @@ from tests.support.worlds.three_tokens import PLAIN, World, drawn, exact_distrib
 class Table:
     """A world's drafter as an intermediate model, by prefix; it keeps no state but the text."""
 
-    name, context_length = "table", 1 << 20
+    name, context_length, boundary = "table", 1 << 20, 0
 
     def __init__(self, world: World, prompt: int) -> None:
         self.world, self.prompt = world, prompt

@@ -49,6 +49,7 @@ class Places:
     name = "places"
     eos_ids: frozenset[int] = frozenset()
     context_length = 1 << 20
+    boundary = 0
     device = torch.device("cpu")
     dtype = torch.float64
     tier = "eager"

@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from functools import partial
 
 import pytest
+import torch
 
+from specviz.engine.loop import Decoding
+from specviz.engine.recorder import LEVELS, Recorder
+from specviz.engine.sampling import Noise
+from specviz.errors import ModelUnavailable
 from specviz.methods.owl.spec_token import SpecToken
 from specviz.methods.registry import all_methods
+from specviz.trace.schema import Node
 from tests.support.ladder import ROWS, SHORT, WARPS, Row, Way, baseline, fast
-from tests.support.tiny.text import decode
+from tests.support.tiny.text import Letters, decode
 from tests.support.worlds.text import Audit
 
 
@@ -28,6 +34,19 @@ CLIMBED = [(row, way, way in fast(row, row.ways)) for row in ROWS for way in row
 AUDITED = [(row, way, way.tier == "eager" and way in fast(row, row.audits)) for row in ROWS for way in row.audits]
 FULL = [(row, tier, bool(fast(row, row.ways)) and tier == "eager") for row in ROWS for tier in row.full]
 BEGUN = [(row, prompt, bool(fast(row, row.ways))) for row in ROWS for prompt in row.prompts]
+
+
+# A method's first row in a world: what holds for all its rows alike.
+FIRST = [(row, row.ways[0], True) for row in ROWS if fast(row, row.ways)]
+
+
+def _depths(nodes: Sequence[Node]) -> list[int]:
+    """Depth of every node that was sent to the target."""
+    depths = [0]
+    for node in nodes[1:]:
+        if node.status != "pruned":
+            depths.append(depths[node.parent] + 1)
+    return depths
 
 
 def test_every_method_climbs() -> None:
@@ -62,6 +81,35 @@ def test_a_full_context_ends_the_run_with_the_same_text(row: Row, tier: str) -> 
         assert run.outcome.reason == reason == "context"
         assert run.ids == expected
         assert len(place.prompt) + len(run.ids) == place.target.context_length
+
+
+@pytest.mark.parametrize(("row", "way"), _cases(FIRST))
+def test_no_draft_reaches_across_a_boundary(row: Row, way: Way) -> None:
+    (expected, _), place = baseline(row.world, way), row.open(way)
+    for ahead in (0, 1, 3, 20):
+        place.target.boundary = len(place.prompt) + ahead
+        made = place.compose(row.method, row.values, WARPS[way.warped], {})
+        if isinstance(made.opener, SpecToken):
+            with pytest.raises(ModelUnavailable, match="give the parameter probe=false"):
+                made.opener.open(place.target, SHORT, ())
+            continue
+        run = decode(place.target, made, place.prompt, 40, WARPS[way.warped], 7)
+        assert run.ids == expected[:40]
+        reached = [(step.position + 1, step.position + 1 + max(_depths(step.nodes))) for step in run.steps]
+        assert all(end <= place.target.boundary for start, end in reached if start <= place.target.boundary)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("row", "way"), _cases(FIRST))
+def test_logits_that_are_no_numbers_end_a_run_at_once(row: Row, way: Way, level: str) -> None:
+    """One row of the head is damaged: it wins every argmax and spoils every sum."""
+    place, warp = row.open(way), WARPS[way.warped]
+    made = place.compose(row.method, row.values, warp, {})
+    head = place.target.model.get_output_embeddings()
+    head.weight = torch.nn.Parameter(head.weight.detach().index_fill(0, torch.tensor(7), torch.nan), requires_grad=False)
+    run = Decoding(place.target, made, place.prompt, warp, Noise(7), 40, Recorder(Letters(), level))
+    assert list(run.steps()) == [] and run.outcome.output_ids == []
+    assert run.outcome.reason == "error" and "are infinite or no numbers at all" in run.outcome.message
 
 
 @pytest.mark.parametrize(("row", "prompt"), _cases(BEGUN))

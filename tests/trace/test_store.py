@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import threading
 import tracemalloc
@@ -46,6 +47,15 @@ def test_a_packed_file_that_is_damaged_or_would_unpack_without_end_is_refused(tm
     assert len(store.unpacked(path)) == MAX_FILE + 1
     with pytest.raises(BadTrace, match="MiB"):
         store.read(path)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_trace(tmp_path: Path) -> None:
+    trace, path = sample_trace(3), tmp_path / "a.spectrace.jsonl"
+    store.write(trace, path)
+    marked = codecs.BOM_UTF8 + path.read_bytes()
+    path.write_bytes(marked)
+    assert store.read(path) == store.read(marked) == trace
+    assert "".join(f"{line}\n" for line in store.rewritten(marked)).encode() == marked.removeprefix(codecs.BOM_UTF8)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -40,6 +40,11 @@ class SpecToken:
         """Raises ContextFull beyond the model's own context, ModelUnavailable for a target that reads no embeddings."""
         if type(target) is not TextTarget:
             raise ModelUnavailable(f"{target.name} takes no [SPEC] token; give the parameter probe=false.")
+        if target.boundary:
+            raise ModelUnavailable(
+                f"{target.name} changes its rotary factors behind {target.boundary} tokens, which a [SPEC] token would bring "
+                "forward; give the parameter probe=false."
+            )
         target.refuse(capacity)
         return SpecTokenSession(target, capacity, tuple(taps), self.embedding)
 

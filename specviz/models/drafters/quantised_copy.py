@@ -17,7 +17,8 @@ from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.placement import DeviceMap, places
 from specviz.models.drafters.quantisation import as_stored
-from specviz.targets.text import FULL, TextTarget
+from specviz.targets.layers import FULL
+from specviz.targets.text import TextTarget
 
 _APART = {torch.float64: 1e-3, torch.float32: 1e-2}
 """How far the plain copy's logits may lie from the model's, of their length; halves round a hundred times coarser."""

@@ -24,8 +24,8 @@ from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.loading_lock import exclusive_loading
 from specviz.models.packing import pack
 from specviz.models.pipeline import device_map, enter_at
-from specviz.models.text.architecture import Architecture, architecture_of, eos_ids_of
-from specviz.models.text.text import TokenizerText
+from specviz.models.text.architecture import context_length_of, eos_ids_of
+from specviz.models.text.text import TokenizerText, embedded
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,6 @@ class LoadedText:
     model: Any
     tokenizer: Any
     text: TokenizerText
-    architecture: Architecture
     eos_ids: frozenset[int]
     tokenizer_hash: str
     device: torch.device
@@ -88,20 +87,17 @@ def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
     progress(f"Loading {name} in {dtype_name(dtype)} on {places}", None)
     with opening(name, folder, places=places):
         model, tokenizer, warnings = _open(name, folder, dtype, devices)
-        shape, eos_ids = architecture_of(model), eos_ids_of(model, tokenizer)
-        text = TokenizerText(tokenizer, name, shape.context_length)
     if len(devices) == 1:
         with exclusive_loading():
             pack(model)
-    if shape.attention == "sdpa" and device.type == "cpu":
+    if model.config._attn_implementation == "sdpa" and device.type == "cpu":
         model.set_attn_implementation(GROUPED)
     return LoadedText(
         name=name,
         model=model,
         tokenizer=tokenizer,
-        text=text,
-        architecture=shape,
-        eos_ids=eos_ids,
+        text=TokenizerText(tokenizer, name, context_length_of(model), embedded(model)),
+        eos_ids=eos_ids_of(model, tokenizer),
         tokenizer_hash=tokenizer_hash(tokenizer),
         device=device,
         dtype=dtype,
@@ -115,6 +111,8 @@ def _open(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ModelUnavailable(f"{name} is a {config.model_type} model, which writes no text. Choose a causal one.")
     warnings = list(adapter_warnings(name, folder))
+    if dtype == torch.float64:  # torch's grouped product of experts knows no such numbers
+        config._experts_implementation = "eager"
     sdpa = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._supports_sdpa
     if not sdpa and getattr(config, "num_attention_heads", 0):
         warnings.append(f"{name} has no fused attention in transformers; it runs with the slower eager attention.")

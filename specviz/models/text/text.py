@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
@@ -16,12 +16,16 @@ _CHARACTERS_PER_TOKEN = 64
 
 
 class TokenizerText:
-    """One tokenizer's texts (``engine.interfaces.TokenText``). Shared between runs and their threads."""
+    """One tokenizer's texts (``engine.interfaces.TokenText``). Shared between runs and their threads.
 
-    def __init__(self, tokenizer: Any, name: str, context_length: int) -> None:
+    ``rows`` counts the model's embeddings, None where they are unknown.
+    """
+
+    def __init__(self, tokenizer: Any, name: str, context_length: int, rows: int | None = None) -> None:
         self.tokenizer = tokenizer
         self.name = name
         self.context_length = context_length
+        self.rows = rows
         self.special_ids = _special_ids(tokenizer)
         self._spelling: Spelling | None = spelling_of(tokenizer)
         self._texts: dict[int, str] = {}
@@ -83,16 +87,27 @@ class TokenizerText:
     def encode(self, prompt: str, raw: bool = False) -> list[int]:
         """Token ids of ``prompt``: as a user's turn with the answer opened, or with ``raw`` as text to go on from.
 
-        Raises BadInput for a prompt without text and ContextFull for one the model cannot read.
+        Raises BadInput for a prompt without text, or with a token that the model has no embedding of, and ContextFull for one
+        that the model cannot read whole.
         """
         self._refuse(prompt)
         with self._lock:
             ids = self._chat(prompt) if self.uses_template(raw) else list(self.tokenizer(prompt)["input_ids"])
         if not ids:
-            raise BadInput("The prompt is empty. Type something for the model to go on from.")
+            raise ModelUnavailable(f"{self.name} makes no tokens of this prompt. Use raw continuation, or another prompt.")
+        self.refuse_unembedded(ids)
         if len(ids) >= self.context_length:
             raise self._too_long(f"{len(ids)} tokens")
         return ids
+
+    def refuse_unembedded(self, ids: Iterable[int]) -> None:
+        """Raise BadInput for a token that the tokenizer knows and the model has no embedding of, such as one added later."""
+        beyond = next((token for token in ids if self.rows is not None and token >= self.rows), None)
+        if beyond is not None:
+            raise BadInput(
+                f"The prompt's token {beyond} ({self.of(beyond)!r}) has no row among the {self.rows} embeddings of {self.name}. "
+                "Take it out of the prompt."
+            )
 
     def _refuse(self, prompt: str) -> None:
         if not prompt.strip():
@@ -113,6 +128,8 @@ class TokenizerText:
             raise ModelUnavailable(
                 f"{self.name}'s chat template fails ({first_line(problem)}). Use raw continuation."
             ) from problem
+        if not wrapped:
+            raise ModelUnavailable(f"{self.name}'s chat template renders nothing. Use raw continuation.")
         return list(wrapped)
 
     def _too_long(self, length: str) -> ContextFull:
@@ -120,6 +137,11 @@ class TokenizerText:
             f"The prompt is {length} long; {self.name} reads at most {self.context_length} tokens, its own answer "
             "included. Shorten the prompt."
         )
+
+
+def embedded(model: Any) -> int:
+    """How many tokens a loaded model has an embedding of."""
+    return int(model.get_input_embeddings().weight.shape[0])
 
 
 def _special_ids(tokenizer: Any) -> frozenset[int]:

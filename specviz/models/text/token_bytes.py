@@ -51,7 +51,9 @@ def spelling_of(tokenizer: Any) -> Spelling | None:
     steps = _decoder_steps(tokenizer)
     kinds = [step["type"] for step in steps]
     if "ByteLevel" in kinds:
-        return Spelling(tokenizer, _byte_level, drops_first_blank=False)
+        # An added token is text as it stands, also where each of its letters stands for some byte: "café", "čau".
+        spelled = {added.content: added.content.encode() for added in tokenizer.added_tokens_decoder.values()}
+        return Spelling(tokenizer, lambda name: spelled.get(name) or _byte_level(name), drops_first_blank=False)
     replaces = any(step["type"] == "Replace" and step.get("content") == " " for step in steps)
     if replaces or "Metaspace" in kinds:
         metaspace = next((step for step in steps if step["type"] == "Metaspace"), {})
@@ -79,10 +81,8 @@ _ALPHABET = _alphabet()
 
 
 def _byte_level(name: str) -> bytes:
-    """GPT-2's spelling; an added token that uses other characters is text as it stands."""
-    if all(character in _ALPHABET for character in name):
-        return bytes(_ALPHABET[character] for character in name)
-    return name.encode("utf-8")
+    """GPT-2's spelling."""
+    return bytes(_ALPHABET[character] for character in name)
 
 
 def _marked_blanks(name: str) -> bytes:

@@ -21,8 +21,8 @@ from specviz.models.hub.opening import adapter_warnings, opening
 from specviz.models.hub.prepare import prepare
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.loading_lock import exclusive_loading
-from specviz.models.text.architecture import Architecture, architecture_of, eos_ids_of
-from specviz.models.text.text import TokenizerText
+from specviz.models.text.architecture import context_length_of, eos_ids_of
+from specviz.models.text.text import TokenizerText, embedded
 from specviz.models.vision import scenes
 from specviz.models.vision.picture_processor import picture_processor
 from specviz.models.vision.picture_question import PictureReader, ProcessorReader, SquareReader
@@ -42,7 +42,6 @@ class LoadedVisionLanguage:
     tokenizer: Any
     read: PictureReader
     text: TokenizerText
-    architecture: Architecture
     eos_ids: frozenset[int]
     tokenizer_hash: str
     image_token_id: int
@@ -98,9 +97,10 @@ def from_parts(name: str, model: Any, tokenizer: Any) -> LoadedVisionLanguage:
     config = model.config
     side = int(config.vision_config.image_size)
     grid = side // int(config.vision_config.patch_size) // int(config.scale_factor)
-    shape = architecture_of(model)
-    read = SquareReader(tokenizer, name, int(config.image_token_id), side, grid, shape.context_length, model.device, model.dtype)
-    return _loaded(name, model, tokenizer, read, shape)
+    read = SquareReader(
+        tokenizer, name, int(config.image_token_id), side, grid, context_length_of(model), model.device, model.dtype
+    )
+    return _loaded(name, model, tokenizer, read)
 
 
 def release(name: str | None = None) -> None:
@@ -111,15 +111,14 @@ def release(name: str | None = None) -> None:
         torch.cuda.empty_cache()
 
 
-def _loaded(name: str, model: Any, tokenizer: Any, read: PictureReader, shape: Architecture) -> LoadedVisionLanguage:
+def _loaded(name: str, model: Any, tokenizer: Any, read: PictureReader) -> LoadedVisionLanguage:
     frozen = model.eval().requires_grad_(False)
     return LoadedVisionLanguage(
         name=name,
         model=frozen,
         tokenizer=tokenizer,
         read=read,
-        text=TokenizerText(tokenizer, name, shape.context_length),
-        architecture=shape,
+        text=TokenizerText(tokenizer, name, context_length_of(model), embedded(model)),
         eos_ids=eos_ids_of(model, tokenizer),
         tokenizer_hash=tokenizer_hash(tokenizer),
         image_token_id=int(model.config.image_token_id),
@@ -147,12 +146,11 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, att
     if getattr(processor, "tokenizer", None) is None:
         raise ModelUnavailable(f"{name} has no processor for pictures and text. Get the whole repository.")
     model = model.to(device)
-    shape = architecture_of(model)
-    read = ProcessorReader(processor, model.config, name, shape.context_length, device, dtype)
+    read = ProcessorReader(processor, model.config, name, context_length_of(model), device, dtype)
     warnings = adapter_warnings(name, folder)
     if loading_info["unexpected_keys"]:
         warnings += (f"{len(loading_info['unexpected_keys'])} weights stored with {name} are not part of the model.",)
-    return replace(_loaded(name, model, processor.tokenizer, read, shape), warnings=warnings)
+    return replace(_loaded(name, model, processor.tokenizer, read), warnings=warnings)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -77,7 +77,7 @@ def test_a_gguf_loads_as_the_model_it_holds(tiny_gguf: Path, heard: Any) -> None
     loaded = load_causal_lm(str(tiny_gguf), "float32", progress=heard)
     embedding = loaded.model.get_input_embeddings().weight
     torch.testing.assert_close(embedding, torch.from_numpy(_weights()["token_embd.weight"]), atol=2e-3, rtol=0)
-    assert loaded.architecture.layers == LAYERS and loaded.eos_ids == {2} and loaded.has_template
+    assert loaded.model.config.num_hidden_layers == LAYERS and loaded.eos_ids == {2} and loaded.has_template
     assert [message.split()[0] for message, _ in heard.told] == ["Unpacking", "Loading"]
     assert loaded.warnings == ()
 

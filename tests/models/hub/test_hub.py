@@ -115,7 +115,7 @@ def test_a_hub_model_is_fetched_without_pickles_or_code_and_works_offline_afterw
     fetched = {path.rsplit("/", 1)[1] for path in asked if "/resolve/" in path}
     assert "model.safetensors" in fetched and not {name for name in fetched if name.endswith((".bin", ".py"))}
     assert _ask("tiny/model", "http://127.0.0.1:9", tmp_path).split(" ", 2)[2] == folder
-    assert load_causal_lm(folder, "float32").architecture.layers == 2
+    assert load_causal_lm(folder, "float32").model.config.num_hidden_layers == 2
 
 
 @pytest.mark.parametrize(("name", "said"), [("tiny/gated", "licence accepted"), ("tiny/missing", "knows no tiny/missing")])

@@ -71,7 +71,7 @@ def test_a_model_comes_back_within_the_rounding_of_its_bytes(tmp_path: Path) -> 
 def test_the_shipped_hybrid_loads_by_its_name_in_its_own_number_format(shelf: Path) -> None:
     loaded = load_causal_lm("hybrid-small")
     assert loaded.dtype == torch.float32, "whatever the machine would choose"
-    assert loaded.eos_ids == {1} and loaded.has_template and loaded.architecture.recurrent
+    assert loaded.eos_ids == {1} and loaded.has_template
     assert loaded.text.decode(loaded.text.encode(PROMPT)) == f"{START}user\n{PROMPT}{END}\n{START}assistant\n"
     assert isinstance(causal_target(loaded.model, "hybrid-small", loaded.eos_ids), HybridTarget)
     assert tokenizer_hash_in(shelf / "hybrid_draft.safetensors") == loaded.tokenizer_hash
@@ -79,8 +79,7 @@ def test_the_shipped_hybrid_loads_by_its_name_in_its_own_number_format(shelf: Pa
 
 def test_a_pure_state_space_model_loads_without_attention_s_facts(shelf: Path) -> None:
     loaded = load_causal_lm("hybrid-small-draft", "float64")
-    shape = loaded.architecture
-    assert shape.layer_types == ("linear_attention",) * 3 and shape.recurrent and shape.context_length > 10**5
+    assert loaded.text.context_length > 10**5
     assert loaded.warnings == (), "there is no attention that could be slow"
 
 

@@ -28,28 +28,15 @@ def test_a_folder_loads_ready_to_run(tiny_folder: Path, tiny_model: Any, heard: 
     assert loaded.warnings == ()
 
 
-def test_the_facts_a_target_needs_are_reported(tiny_folder: Path) -> None:
+def test_a_folder_s_prompt_is_read_as_its_model_reads_it(tiny_folder: Path) -> None:
     loaded = load_causal_lm(str(tiny_folder), "float32")
-    shape = loaded.architecture
-    assert (shape.kind, shape.layers, shape.hidden_size, shape.vocab_size) == ("llama", 2, 64, 352)
-    assert (shape.heads, shape.kv_heads, shape.head_size, shape.context_length) == (4, 2, 16, 128)
-    assert shape.layer_types == ("full_attention",) * 2 and shape.only_full_attention and not shape.recurrent
-    assert shape.attention == "sdpa" and shape.tied_embeddings
+    assert (loaded.text.context_length, loaded.text.rows) == (128, 352)
     assert loaded.has_template and len(loaded.tokenizer_hash) == 64
 
 
 def test_every_end_token_is_known(tiny_folder: Path) -> None:
     """0 from the generation config, 2 from the tokenizer and the chat template."""
     assert load_causal_lm(str(tiny_folder), "float32").eos_ids == {0, 2}
-
-
-def test_sliding_layers_are_reported(tiny_folder: Path) -> None:
-    config = json.loads((tiny_folder / "config.json").read_text())
-    config.update(model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=16)
-    (tiny_folder / "config.json").write_text(json.dumps(config))
-    shape = load_causal_lm(str(tiny_folder), "float32").architecture
-    assert shape.layer_types == ("sliding_attention",) * 2
-    assert shape.sliding_window == 16 and not shape.only_full_attention
 
 
 def test_the_same_model_is_loaded_once_for_each_number_format(tiny_folder: Path) -> None:

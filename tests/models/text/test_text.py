@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -136,3 +137,32 @@ def test_a_template_that_fails_is_said(byte_level: Any) -> None:
             text.encode("Hi")
     finally:
         byte_level.chat_template = kept
+
+
+@pytest.mark.parametrize("word", ["café", "čau", "Ġ", "ÿ", "née à", "東京"])
+def test_an_added_token_is_shown_as_it_stands(word: str, byte_level: Any) -> None:
+    """Letters of the byte-level alphabet stand for bytes in other tokens; tokenizers decodes these as if they did here too."""
+    tokenizer = copy.deepcopy(byte_level)
+    tokenizer.add_tokens([word])
+    text = TokenizerText(tokenizer, "tiny", 128)
+    (token,) = _plain(text, word)
+    around = _plain(text, "the fox")
+    assert text.of(token) == word
+    assert "".join(text.pieces([], [*around, token, *around])) == f"the fox{word}the fox"
+
+
+def test_a_token_without_an_embedding_is_named(byte_level: Any) -> None:
+    tokenizer = copy.deepcopy(byte_level)
+    tokenizer.add_tokens(["<extra>"])
+    text = TokenizerText(tokenizer, "tiny", 128, rows=len(byte_level))
+    assert text.encode("the fox", raw=True)
+    for raw in (True, False):
+        with pytest.raises(BadInput, match=rf"token {len(byte_level)} \('<extra>'\) has no row among the {len(byte_level)} emb"):
+            text.encode("the <extra> fox", raw)
+
+
+def test_a_template_that_renders_nothing_is_named(byte_level: Any) -> None:
+    tokenizer = copy.deepcopy(byte_level)
+    tokenizer.chat_template = "{% if false %}x{% endif %}"
+    with pytest.raises(ModelUnavailable, match="tiny's chat template renders nothing"):
+        TokenizerText(tokenizer, "tiny", 128).encode("the fox")

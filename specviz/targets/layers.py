@@ -1,0 +1,69 @@
+"""Facts about a decoder's layers and positions, read from a transformers configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+FULL = "full_attention"
+SLIDING = "sliding_attention"
+CHUNKED = "chunked_attention"
+_REREADS = {"phi3", "phimoe", "phi4_multimodal"}
+"""Kinds of model whose ``generate`` drops its cache and reads the text anew where long factors begin."""
+
+
+def layer_values(config: Any, name: str) -> tuple[Any, ...]:
+    """The setting ``name`` of every decoder layer, None where it is not set.
+
+    Gemma 4 and its kin have settings that differ between layers, and raise where one is read for all of them.
+    """
+    layers = config.per_layer_config if getattr(config, "is_heterogeneous", False) else [config] * int(config.num_hidden_layers)
+    return tuple(getattr(layer, name, None) for layer in layers)
+
+
+def layer_kinds(config: Any) -> tuple[str, ...]:
+    """The kind of every decoder layer, in transformers' words; without a list, what transformers' own caches assume."""
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types:
+        return tuple(layer_types)
+    windows, chunks = layer_values(config, "sliding_window"), layer_values(config, "attention_chunk_size")
+    return tuple(
+        SLIDING if window is not None else FULL if chunk is None else CHUNKED
+        for window, chunk in zip(windows, chunks, strict=True)
+    )
+
+
+def sliding_windows(config: Any, kinds: Sequence[str]) -> set[int | None]:
+    """Tokens that the sliding layers see, one number unless they differ; empty where none slides."""
+    return {size for size, kind in zip(layer_values(config, "sliding_window"), kinds, strict=True) if kind == SLIDING}
+
+
+def rope_kinds(config: Any) -> dict[str, Mapping[str, Any]]:
+    """Each kind of rotary positions in use, with its settings; models may have one for each kind of layer."""
+    parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
+    if not isinstance(parameters, Mapping):
+        return {}
+    nested = [part for part in parameters.values() if isinstance(part, Mapping)]
+    return {str(part.get("rope_type", "default")): part for part in nested or [parameters]}
+
+
+def boundary_of(config: Any) -> int:
+    """Tokens up to which LongRoPE's short factors hold, 0 for a model whose factors never change.
+
+    A pass has the long factors, in all its rows, as soon as its last position lies beyond (Phi-3, Phi-4-mini and their kin).
+    Those of dynamic positions change behind ``max_position_embeddings``, where the context ends.
+    """
+    long = rope_kinds(config).get("longrope", {})
+    limit = int(long.get("original_max_position_embeddings") or 0)
+    return limit if limit < int(getattr(config, "max_position_embeddings", 0) or 1 << 20) else 0
+
+
+def changing_factors(config: Any) -> str:
+    """Why a target that does not keep to the boundary refuses this model, or nothing."""
+    boundary = boundary_of(config)
+    return f"has rotary factors that change behind {boundary} tokens, which only plain text targets follow" if boundary else ""
+
+
+def rereads(config: Any) -> bool:
+    """Whether transformers reads a text anew where long factors begin. Elsewhere what is cached keeps the short ones."""
+    return str(config.model_type) in _REREADS

@@ -1,0 +1,46 @@
+"""Prompts in files and on the input: whatever an editor or a console makes of them, the text is the same."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from specviz.commands import batch, connect
+from specviz.commands.text_file import read_text
+from specviz.errors import BadInput
+
+
+def _input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    """The input of a console whose locale lets any byte through as half of a surrogate pair."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8", "surrogateescape"))
+
+
+@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_marks_and_line_ends_are_no_part_of_a_prompt(
+    mark: bytes, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, file = mark + f"na\u00efve{end}two{end}".encode(), tmp_path / "prompt.txt"
+    file.write_bytes(content)
+    _input(monkeypatch, content)
+    assert read_text(file) == read_text(str(file)) == read_text("-") == "na\u00efve\ntwo\n"
+    assert batch.read(file) == ["na\u00efve", "two"]
+
+
+@pytest.mark.parametrize("content", [b"caf\xe9", "caf\u00e9".encode("utf-16")])
+def test_other_encodings_are_refused_alike(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "prompt.txt").write_bytes(content)
+    _input(monkeypatch, content)
+    for name in (tmp_path / "prompt.txt", "-"):
+        with pytest.raises(BadInput, match=r"is not UTF-8 text \(byte \d\); save it as UTF-8"):
+            read_text(name)
+
+
+def test_every_command_reads_prompts_here() -> None:
+    commands = Path(str(connect.__file__)).parent
+    reading = [file.name for file in commands.glob("*.py") if "stdin" in file.read_text(encoding="utf-8")]
+    assert reading == ["text_file.py"]
