@@ -54,8 +54,10 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
         return "takes no position ids, so two branches could not share a depth; choose a target with rotary positions"
     if "local" in getattr(config, "attention_layers", ()):
         return "has local attention that counts cache slots, not positions; choose a target whose layers all attend fully"
-    if len(windows := sliding_windows(config, kinds)) > 1 or None in windows:
+    if len(windows := sliding_windows(config, kinds)) > 1:
         return "has sliding windows that differ between its layers; choose a target with one window"
+    if None in windows:
+        return "has sliding layers and no sliding_window; choose a target whose config.json says how far they see"
     kernel = model.config._attn_implementation
     if kernel not in (*KERNELS, GROUPED):
         return f"runs the attention kernel {kernel}, which ignores a tree's mask; load it with {' or '.join(KERNELS)}"

@@ -32,6 +32,7 @@ SHAPE: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "initializer_range": 0.3,
+    "tie_word_embeddings": False,
     "max_position_embeddings": 128,
     "bos_token_id": None,
     "eos_token_id": None,

@@ -220,6 +220,9 @@ def test_models_that_cannot_work_are_refused_with_a_reason() -> None:
         family_of(recurrent, "a hybrid")
     sliding = tiny_vision("paligemma").model
     sliding.config.text_config.layer_types = ["sliding_attention"] * LAYERS
+    with pytest.raises(ModelUnavailable, match="no sliding_window"):
+        family_of(sliding, "PaliGemma 2")
+    sliding.config.text_config.sliding_window = 4
     with pytest.raises(ModelUnavailable, match="takes one mask"):
         family_of(sliding, "PaliGemma 2")
 

@@ -137,8 +137,12 @@ class LocalVerification:
         context.mark("judge")
         failed = [node for node, code_mass in enumerate(mass, start=1) if code_mass < self.tau]
         islands = self._islands(failed, nodes - 1, context.position - context.prompt_length)
+        judged = target.logits.clone() if islands else target.logits
         repair = _Repair(self._session, draft, target, context, self.rewrite)
         wave_of = repair.run(islands)
+        if islands:  # a replayed graph spoils what an earlier one gave, and the recorder reads that yet
+            with torch.inference_mode():
+                target.logits.copy_(judged)
         tokens, marks, outdated, passes = repair.told()
         context.mark("verify")
         note = LocalVerificationNote(
