@@ -109,8 +109,7 @@ class ModelCosts:
 
     def keep(self) -> None:
         """Write what is known of this model into the file. Where that cannot be, the next start times a few passes again."""
-        with _LOCK:
-            states = {self._key(threads): times.state() for threads, times in self._times.items()}
+        states = {self._key(threads): times.state() for threads, times in list(self._times.items())}
         try:
             with only_one("costs", patience=PATIENCE):
                 entries = {**_entries(), **{key: {**state, "at": time.time()} for key, state in states.items()}}
