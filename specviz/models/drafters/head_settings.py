@@ -147,8 +147,9 @@ def windows(name: str, settings: Mapping[str, Any], layers: int) -> tuple[int, .
     if not kinds:
         if width and settings.get("use_sliding_window") is not False:
             raise ModelUnavailable(
-                f"{name} has a sliding_window of {width} and does not say of which layers (layer_types): engines differ in what "
-                "they make of it. Add layer_types to a copy of its config.json, or use_sliding_window: false if it has none."
+                f"{name} has a sliding_window of {shown(width)} and does not say of which layers (layer_types): engines differ "
+                "in what they make of it. Add layer_types to a copy of its config.json, or use_sliding_window: false if it "
+                "has none."
             )
         return ()
     if len(kinds) != layers or set(kinds) - {"full_attention", "sliding_attention"}:
