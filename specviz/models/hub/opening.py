@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from huggingface_hub.constants import HF_HUB_CACHE
 from safetensors import SafetensorError, safe_open
 
@@ -29,6 +28,8 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "
 def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> Iterator[None]:
     """Open the model called ``name`` in ``folder`` inside. Raises ModelUnavailable or OutOfMemory with one sentence whatever a
     damaged or hostile file makes the libraries raise; ``what`` names the kind of model it is opened as."""
+    import torch  # the page, which lists models, does without
+
     try:
         _refuse_pointers(folder)
         _refuse_sizes(name, folder)
