@@ -131,7 +131,6 @@ RAW: dict[str, tuple[bytes, str]] = {
     "a kind that is a list": (b'{"v":1,"kind":["run"]}', "line 1, kind"),
     "a line of two megabytes": (b'{"v":1,"kind":"' + b"x" * (2 << 20) + b'"}', "longer than 1048576 bytes"),
     "a file of 33 megabytes": (b" " * (33 << 20), "more than 32 MiB"),
-    "a byte order mark": (b'\xef\xbb\xbf{"v":1}', "not JSON"),
 }
 
 
