@@ -22,11 +22,11 @@ WRITTEN = [*PYTHON, *sorted([*HOUSE.rglob("*.js"), *HOUSE.rglob("*.css")])]
 MIDDLE = frozenset({"targets", "drafters", "trees", "acceptance"})
 BELOW_METHODS = frozenset({"errors", "trace", "engine"}) | MIDDLE
 BELOW_RUN = BELOW_METHODS | {"methods", "models", "request"}
-ALL = BELOW_RUN | {"engines", "figures", "inspection", "palette", "requests", "runner", "viewer"}
+ALL = BELOW_RUN | {"engines", "figures", "inspection", "palette", "prompts", "requests", "runner", "viewer"}
 # A room may import itself and the rooms listed here; the files beside the rooms count as rooms of their own.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "errors": frozenset(),
-    "palette": frozenset(),
+    **dict.fromkeys(("palette", "prompts"), frozenset()),
     "trace": frozenset({"errors"}),
     "engine": frozenset({"errors", "trace"}),
     **dict.fromkeys(MIDDLE, frozenset({"errors", "trace", "engine"})),
@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "engines": BELOW_RUN | {"__init__"},
     "inspection": BELOW_RUN | {"figures", "requests", "runner"},
     **dict.fromkeys(("figures", "viewer"), frozenset({"errors", "palette", "trace"})),
-    "bench": ALL - {"viewer"} | {"training"},  # a proof may teach a toy world before it measures it; never the other way
+    "bench": ALL - {"viewer"} | {"training"},  # the first run on a GPU trains for seconds; never the other way
     "training": ALL - {"viewer"},
     "ui": ALL,
     "commands": ALL | {"bench", "training"},

@@ -11,84 +11,59 @@ from functools import partial
 import torch
 import transformers
 
-from specviz.bench.kit.measure import COMMON
-from specviz.bench.kit.report import Report
-from specviz.bench.suites import (
-    arms,
-    batch,
-    chain,
-    contention,
-    costs,
-    diffusion,
-    dispatch,
-    eagle,
-    image,
-    learning,
-    length,
-    load,
-    page,
-    quick,
-    ssm,
-    table,
-    uploads,
-    vision,
-)
+from specviz.bench import contention, costs, learning, lengths, load, overheads, page, suites
+from specviz.bench.kit import COMMON, Bencher
+from specviz.bench.quality import quality
+from specviz.bench.report import Report
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
 from specviz.models.device import choose_dtype, dtype_name
 
-Suite = Callable[[Report, str, Sequence[str]], None]
-SUITES: dict[str, Suite] = {
-    "quick": quick.run,
-    "chain": chain.run,
-    "batch": batch.run,
-    "eagle": eagle.run,
-    "acceptance": eagle.acceptance,
-    "speed": eagle.speed,
-    "diffusion": diffusion.run,
-    "dispatch": dispatch.run,
-    "image": image.run,
-    "image-sweeps": partial(image.run, sweeps=True),
-    "ssm": ssm.run,
-    "vision": vision.run,
-    "length": length.run,
-    "learning": learning.run,
-    "arms": arms.run,
-    "contention": contention.run,
-    "costs": costs.run,
-    "load": load.run,
-    "uploads": uploads.run,
-    "page": page.run,
-    "text": partial(table.run, only="text"),
-    "all": table.run,
-}
-SHORT: dict[str, Suite] = {
-    "chain": partial(chain.run, quick=True),
-    "eagle": partial(eagle.run, quick=True),
-    "acceptance": partial(eagle.acceptance, quick=True),
-    "speed": partial(eagle.speed, quick=True),
-    "diffusion": partial(diffusion.run, quick=True),
-    "image": partial(image.run, quick=True),
-    "image-sweeps": partial(image.run, quick=True, sweeps=True),
-    "ssm": partial(ssm.run, quick=True),
-    "vision": partial(vision.run, quick=True),
-    "length": partial(length.run, quick=True),
-    "arms": partial(arms.run, quick=True),
-    "contention": partial(contention.run, quick=True),
-    "costs": partial(costs.run, quick=True),
-    "load": partial(load.run, quick=True),
-    "uploads": partial(uploads.run, quick=True),
-    "page": partial(page.run, quick=True),
-    "text": partial(table.run, only="text", quick=True),
-    "all": partial(table.run, quick=True),
-}
-"""The same on fewer prompts, where a suite takes hours."""
+Part = Callable[[Report, str, Sequence[str], bool], object]
 
 
-OWN_PROCESSES = ("contention", "load", "uploads", "page", "learning")
+def _of_engine(part: Callable[[Report, Bencher], None], method: str) -> Part:
+    """A part of the engine's own, left out where other methods are asked for."""
+
+    def run(report: Report, target: str, methods: Sequence[str], quick: bool) -> None:
+        if not methods or method in methods:
+            suites.in_own_thread(partial(part, report, Bencher(target)))
+
+    return run
+
+
+SUITES: dict[str, tuple[Part, ...]] = {
+    "quick": (
+        _of_engine(overheads.against_transformers, "autoregressive"),
+        _of_engine(overheads.recording, "token_recycling"),
+        *(suite.run for suite in suites.MEMORY),
+    ),
+    "live": (load.watching,),
+    "acceptance": (suites.ACCEPTANCE.run,),
+    "speed": (suites.SPEED.run,),
+    "eagle": tuple(suite.run for suite in suites.EAGLE),
+    "diffusion": tuple(suite.run for suite in suites.DIFFUSION),
+    "chain": tuple(suite.run for suite in suites.CASCADE),
+    "arms": (suites.CHOICE.run,),
+    "length": (lengths.run_length,),
+    "ssm": (suites.STATE_SPACE.run,),
+    "vision": (suites.VISION.run,),
+    "image": (suites.image(quality).run,),
+    "image-sweeps": (suites.image(quality, sweeps=True).run,),
+    "text": (partial(suites.run_all, only="text"),),
+    "all": (suites.run_all,),
+    "batch": (overheads.rows_in_step,),
+    "learning": (learning.run,),
+    "costs": (costs.run,),
+    "contention": (contention.run,),
+    "load": (load.load,),
+    "uploads": (load.uploads,),
+    "page": (page.run,),
+}
+
+
+OWN_PROCESSES = ("contention", "load", "uploads", "page", "learning", "live")
 """Suites that run the app or other processes as they come, or nothing at all."""
-KEEPING: dict[str, Suite] = {"length": partial(length.run, keep=True)}
-"""Suites whose measurement the app draws, and which keep it where the app looks."""
 
 
 def run_suite(
@@ -105,11 +80,11 @@ def run_suite(
     unknown names, and where there is nothing whole to save."""
     if name not in SUITES:
         raise BadInput(f"There is no suite {name!r}; there are: {', '.join(SUITES)}.")
-    unknown = sorted(set(methods) - set(all_methods()) - {"recording", "live"})
+    unknown = sorted(set(methods) - set(all_methods()))
     if unknown:
         raise BadInput(f"There is no method {unknown[0]!r}; there are: {', '.join(all_methods())}.")
-    if save and name not in KEEPING:
-        raise BadInput(f"The app draws nothing of the suite {name}; --save goes with {', '.join(KEEPING)}.")
+    if save and name != "length":
+        raise BadInput(f"The app draws nothing of the suite {name}; --save goes with length.")
     if save and short:
         raise BadInput("--save keeps a whole measurement; leave out --quick.")
     if dtype != "auto" and name in OWN_PROCESSES:
@@ -118,7 +93,8 @@ def run_suite(
     suite_report = Report(name, {**where(target), **said}, say=report)
     COMMON.update(said)
     try:
-        (KEEPING if save else SHORT if short else SUITES).get(name, SUITES[name])(suite_report, target, methods)
+        for part in (partial(lengths.run_length, keep=True),) if save else SUITES[name]:
+            part(suite_report, target, methods, short)
     finally:
         COMMON.clear()
     return suite_report

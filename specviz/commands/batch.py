@@ -46,7 +46,7 @@ def execute(options: argparse.Namespace) -> int:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise BadInput(f"{options.out} cannot be made a folder for traces: {problem.strerror}.") from None
-    from specviz.bench.suites.batch import traces
+    from specviz.requests.batch import traces
     from specviz.runner import prepare
 
     progress, memory = ProgressLine(), Memory()

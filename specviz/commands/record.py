@@ -110,7 +110,7 @@ def _once(decode: Decode, entry: Mapping[str, Any]) -> Trace:
 
 def _row(entry: Mapping[str, Any]) -> Trace:
     """The entry's own row of a batch, decoded in step with the prompts beside it; each row's seed follows the last one's."""
-    from specviz.bench.suites.batch import traces
+    from specviz.requests.batch import traces
     from specviz.runner import prepare
 
     memory, progress, request = Memory(), ProgressLine(), entry["request"]

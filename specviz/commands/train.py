@@ -18,11 +18,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Train."""
-    from specviz.bench.kit import prompts
-    from specviz.bench.suites import arms, length
+    from specviz.prompts import reserved
     from specviz.training import train
 
-    reported = (*prompts.KINDS.values(), prompts.GROUNDED, prompts.CALIBRATION, arms.STORIES, arms.COPYING, length.QUESTIONS)
-    reserved = tuple(prompt for several in reported for prompt in several)
-    train(options.name, options.device, options.minutes, options.resume, tuple(options.data), reserved)
+    train(options.name, options.device, options.minutes, options.resume, tuple(options.data), reserved())
     return 0

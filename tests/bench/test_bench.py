@@ -1,53 +1,195 @@
-"""What a reader of the benchmark relies on: goals judged the right way round, pairs interleaved, replays that count truly."""
+"""What a reader of the benchmark relies on: goals judged the right way round, pairs interleaved, suites that can run."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from specviz.bench import runner
+from specviz import prompts
+from specviz.bench import kit, lengths, runner, suites
 from specviz.bench.calibrate.replay import FollowedRanks, Tally, Text, replay_recycling, replay_stand
-from specviz.bench.kit.measure import Bencher, median_ratio
-from specviz.bench.kit.prompts import CALIBRATION, GROUNDED, KINDS
-from specviz.bench.kit.report import Report, Row, line
+from specviz.bench.kit import Arm, Bencher, Sample, Samples, held_bytes
+from specviz.bench.report import Ratios, Report, Row, paired
 from specviz.bench.runner import run_suite
+from specviz.bench.suites import COLUMNS, SYSTEMS, Suite, Versus
 from specviz.errors import BadInput
+from specviz.methods.parameters import build
+from specviz.methods.registry import all_methods
 
 
-def test_a_goal_is_reached_from_the_right_side() -> None:
+def test_a_goal_is_reached_from_the_right_side_and_a_missed_one_is_said_in_every_form() -> None:
     assert Row("speed-up", 1.6, goal=1.5).reached is True
-    assert Row("speed-up", 1.4, goal=1.5).reached is False
-    assert Row("cost", 2.0, "%", 3.0, at_most=True).reached is True
     assert Row("cost", 4.0, "%", 3.0, at_most=True).reached is False
-    assert Row("only told", 1.0).reached is None
-    assert Row("could not be measured", None, goal=1.0).reached is None
-
-
-def test_a_missed_goal_is_said_in_every_form() -> None:
+    assert Row("only told", 1.0).reached is None and Row("not measured", None, goal=1.0).reached is None
     report = Report("quick", {"target": "tiny"})
     report.add(Row("speed-up of it", 1.2, goal=1.5, detail="τ 1.30"))
-    assert "NOT reached" in report.as_table()
-    assert "NOT reached" in line(report.rows[0])
+    assert "NOT reached" in report.as_table() and "NOT reached" in str(report.rows[0]) and "1.20×" in report.as_table()
     assert json.loads(report.as_json())["rows"][0]["reached"] is False
-    assert "1.20×" in report.as_table()
 
 
-def test_pairs_are_interleaved_and_swapped() -> None:
+def test_rows_in_columns_make_tables_of_their_own() -> None:
+    report = Report("all", {"target": "tiny"})
+    report.add(Row("a", 1.0, cells={"method": "a", "T = 0": "1.00×"}, table="text"))
+    report.add(Row("b", 2.0, cells={"method": "b"}, table="pictures"))
+    report.add(Row("c", 3.0, cells={"method": "c", "holds": "1 MB"}, table="text"))
+    lines = report.as_table().splitlines()
+    assert lines[2:8] == ["text", "", "| method | T = 0 | holds |", "|---|---:|---:|", "| a | 1.00× |  |", "| c |  | 1 MB |"]
+
+
+def test_pairs_are_interleaved_swapped_and_have_a_binomial_sign_test() -> None:
     calls: list[str] = []
 
-    def first() -> float:
-        calls.append("first")
-        return 2.0
+    def timed(name: str, seconds: float) -> float:
+        calls.append(name)
+        return seconds
 
-    def second() -> float:
-        calls.append("second")
-        return 1.0
-
-    median, ratios = median_ratio(first, second, 3)
-    assert (median, ratios) == (2.0, [2.0, 2.0, 2.0])
+    ratios = paired(lambda: timed("first", 2.0), lambda: timed("second", 1.0), 3)
+    assert ratios.values == (2.0, 2.0, 2.0) and ratios.median == 2.0
     assert calls == ["first", "second", "second", "first", "first", "second"]
+    assert Ratios((2.0, 2.0, 0.5)).sign_test == 1.0 == Ratios((1.0,)).sign_test
+    assert math.isclose(Ratios((2.0,) * 10 + (0.5,) * 2).sign_test, 2 * (1 + 12 + 66) / 2**12)
+
+
+def sample(gain: float, lengths: tuple[int, ...] = (1, 2, 0), kind: str = "chat", **more: Any) -> Sample:
+    return Sample(kind, gain, True, lengths, sum(lengths) + len(lengths), len(lengths), 9, 12, 0.0, (2,) * len(lengths), **more)
+
+
+def test_means_are_over_kinds_and_acceptance_by_depth_over_steps_that_came_so_far() -> None:
+    samples = Samples({"a": [sample(1.0), sample(1.0), sample(4.0, kind="code")]})
+    assert samples.mean("a", lambda one: one.gain) == 2.5
+    assert samples.by_depth("a") == [2 / 3, 0.5] and samples.reaching("a") == [9, 6]
+
+
+def test_memory_is_counted_once_and_without_the_target() -> None:
+    model, own = torch.nn.Linear(100, 100, bias=False), torch.zeros(1000)
+    ready = SimpleNamespace(loaded=SimpleNamespace(model=model), target=SimpleNamespace(model=model))
+    parts = {"own": own, "view": own[10:], "head": model.weight[:5], "store": np.zeros(500), "target": ready.target}
+    assert 8000 <= held_bytes(SimpleNamespace(parts=parts, again=parts, call=lambda: own), ready) < 10_000
+    packed = torch.zeros(100, 100).to_mkldnn()
+    assert 40_000 <= held_bytes([packed, packed], SimpleNamespace(loaded=None, target=None)) < 41_000
+
+
+EVERY = [
+    *suites.EAGLE, suites.ACCEPTANCE, suites.SPEED, *suites.DIFFUSION, *suites.MEMORY, suites.CHOICE, *suites.CASCADE,
+    suites.STATE_SPACE, suites.VISION, suites.image(lambda *of: {}), suites.image(lambda *of: {}, True), *suites.every_method(),
+    *lengths.LENGTH.values(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("suite", EVERY, ids=lambda suite: suite.title)
+def test_a_suite_names_parameters_columns_and_arms_that_there_are(suite: Suite) -> None:
+    labels = [arm.label for arm in suite.arms]
+    assert len(set(labels)) == len(labels) and set(suite.columns) <= set(COLUMNS)
+    for arm in suite.arms:
+        build(all_methods()[arm.method].parameters, dict(arm.parameters), arm.method)
+    assert all({one.first, one.second} <= set(labels) and one.column in suites.VALUES for one in suite.versus)
+    assert all(label in labels and column in suites.VALUES for label, column in suite.goals)
+    if "length" not in suite.title:
+        few, many = (suite.prompts(Bencher("none"), quick) for quick in (True, False))
+        assert 0 < sum(map(len, few.values())) <= sum(map(len, many.values()))
+
+
+def test_every_method_is_measured_and_every_system_is_a_method() -> None:
+    measured = {arm.method for suite in suites.every_method() for arm in suite.arms}
+    assert measured == set(all_methods()) - {"autoregressive"} and len(set(SYSTEMS)) == 18 and set(SYSTEMS) <= measured
+    assert [suite.title for suite in suites.every_method("text")] == ["text"]
+
+
+def gathered(*_: Any, **__: Any) -> Samples:
+    return Samples({"a": [sample(2.0), sample(2.4)], "b": [sample(1.0, (0, 0)), sample(1.2)]}, {"c": "There is no c here."})
+
+
+def test_a_suite_reports_arms_comparisons_goals_and_what_could_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suites, "gather", gathered)
+    arms = (Arm("a", "eagle2"), Arm("b", "eagle"), Arm("c", "gto"))
+    suite = Suite(
+        "try", lambda bench, quick: {"chat": ("Hello",)}, arms, tuple(COLUMNS), (0.0,), goals={("a", "τ"): 3.0},
+        versus=(Versus("first over second", "a", "b", "speed-up"),), fastest={0.0: {"speed-up": 2.0}},
+    )  # fmt: skip
+    report = Report("try", {})
+    suite.run(report, "tiny")
+    rows = {row.name: row for row in report.rows}
+    assert rows["a, T = 0"].cells["speed-up"] == "2.20×" and rows["a: τ, T = 0"].reached is False
+    assert rows["c, T = 0"].value is None and rows["c, T = 0"].detail == "There is no c here."
+    assert rows["speed-up: first over second, T = 0"].value == pytest.approx(2.0)
+    assert "more on 2, less on 0 of 2" in rows["speed-up: first over second, T = 0"].detail
+    assert rows["the fastest exact arm: speed-up, T = 0"].detail == "a" and "| a |" in report.as_table()
+    only = Report("try", {})
+    suite.run(only, "tiny", ("eagle",))
+    assert [row.name for row in only.rows if row.cells] == ["b, T = 0"]
+
+
+def test_a_system_that_did_not_run_is_missing_from_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ran(bench: Bencher, arms: Sequence[Arm], *_: Any) -> Samples:
+        return Samples({arm.label: [sample(1.5)] for arm in arms if arm.label != "gto"}, {"gto": "no network"})
+
+    monkeypatch.setattr(suites, "gather", ran)
+    report = Report("all", {})
+    suites.run_all(report, "smollm2-135m-instruct", (), True)
+    assert (report.rows[-1].value, report.rows[-1].reached) == (17, False) and "missing: gto" in report.rows[-1].detail
+
+
+@pytest.mark.slow
+def test_arms_run_beside_the_target_and_keep_their_memory_where_they_should() -> None:
+    def tries(bench: Bencher, quick: bool) -> Mapping[str, Sequence[str]]:
+        return dict.fromkeys(("1st", "2nd"), ("one, two, three, one, two, three, one",))
+
+    suite = Suite("memory", tries, (Arm("suffix_decoding", "suffix_decoding"), Arm("stree", "stree")), ("τ", "own text"),
+                  target="hybrid-small", tokens=24, remember=True)  # fmt: skip
+    (samples,) = suite.run(Report("memory", {}), "smollm2-135m-instruct").values()
+    first, second = samples.by_kind("suffix_decoding", lambda one: one.tau).values()
+    assert second > first and all(one.same for label in samples.by_arm for one in samples.of(label))
+    assert samples.held_bytes["stree"] > 1e5
+
+
+def test_a_diary_fills_its_length_and_begins_again_each_week() -> None:
+    count = lambda text: len(text.split())  # noqa: E731
+    for length in lengths.LENGTHS:
+        whole = lengths.diary("And then?", length, count, 1 << 20)
+        assert length <= count(whole) < length + 60 + 20 and whole.endswith("And then?")
+    days = lengths.diary("?", 1024, count, lengths.WEEK).splitlines()
+    assert days[0] == days[lengths.WEEK] != days[1]
+
+
+def test_reported_prompts_are_many_different_and_kept_apart() -> None:
+    assert list(prompts.kinds()) == ["chat", "translation", "summarising", "question answering", "maths", "code"]
+    assert all(len(several) >= 10 for several in prompts.kinds().values()) and len(set(prompts.pictures())) == 64
+    plain = [" ".join(re.findall(r"[a-z0-9]+", prompt.lower())) for prompt in prompts.reserved()]
+    assert len(set(plain)) == len(plain)
+    assert not set(prompts.prompts("calibration")) & {one for several in prompts.kinds().values() for one in several}
+
+
+def test_a_number_format_is_that_of_all_runs_of_a_suite_and_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    part = lambda report, target, methods, quick: asked.append(Bencher(target, settings={"seed": 1}).settings)  # noqa: E731
+    monkeypatch.setitem(runner.SUITES, "quick", (part,))
+    told = run_suite("quick", dtype="float32", report=lambda line: None)
+    run_suite("quick", report=lambda line: None)
+    assert asked == [{"dtype": "float32", "seed": 1}, {"seed": 1}] and "float32" in told.as_table() and not kit.COMMON
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"name": "slow"}, "no suite 'slow'"),
+        ({"name": "quick", "methods": ["magic"]}, "no method 'magic'"),
+        ({"name": "quick", "dtype": "float31"}, "no number format 'float31'"),
+        ({"name": "load", "dtype": "float32"}, "leave out --dtype"),
+        ({"name": "speed", "save": True}, "--save goes with length"),
+        ({"name": "length", "save": True, "short": True}, "leave out --quick"),
+    ],
+)
+def test_what_no_suite_takes_is_refused_before_anything_runs(asked: dict[str, Any], why: str) -> None:
+    with pytest.raises(BadInput, match=why):
+        run_suite(**asked)
 
 
 def test_replay_counts_the_ranks_that_lead_along_the_text() -> None:
@@ -55,12 +197,10 @@ def test_replay_counts_the_ranks_that_lead_along_the_text() -> None:
     # the second choice. A row is known only once its token was met.
     after = {1: [2, 3], 2: [1, 3], 3: [1, 2]}
     output = [2, 3, 1, 2, 3, 1]
-    successors = [after[token] for token in [1, *output[:-1]]]
-    text = Text([1], output, [{} for _ in output], successors)
+    text = Text([1], output, [{} for _ in output], [after[token] for token in [1, *output[:-1]]])
     found = list(replay_recycling([text]))
     assert found[:3] == [None, None, None]
-    assert found[3] == FollowedRanks((0, 1, 0))
-    assert found[5] == FollowedRanks((0,))
+    assert found[3] == FollowedRanks((0, 1, 0)) and found[5] == FollowedRanks((0,))
 
 
 def test_replay_of_a_store_grows_with_the_trajectory() -> None:
@@ -78,31 +218,3 @@ def test_places_are_counted_apart_by_how_long_a_context_was_known() -> None:
     tree = tally.tree("a test")
     assert dict(zip(tree.paths, tree.probability, strict=True)) == {(0,): 0.5, (0, 0): 0.25, (0, 1): 0.25, (1,): 0.25}
     assert tree.source == "a test, 4 places"
-
-
-def test_prompts_of_different_purpose_do_not_overlap() -> None:
-    reported = {*GROUNDED, *(prompt for prompts in KINDS.values() for prompt in prompts)}
-    assert not reported & set(CALIBRATION)
-
-
-def test_a_number_format_is_that_of_all_runs_of_a_suite_and_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
-    monkeypatch.setitem(
-        runner.SUITES, "quick", lambda report, target, methods: asked.append(Bencher(target, settings={"seed": 1}).settings)
-    )
-    said = run_suite("quick", dtype="float32", report=lambda line: None)
-    run_suite("quick", report=lambda line: None)
-    assert asked == [{"dtype": "float32", "seed": 1}, {"seed": 1}]
-    assert "float32" in said.as_table()
-    with pytest.raises(BadInput, match="no number format 'float31'"):
-        run_suite("quick", dtype="float31")
-    for name in runner.OWN_PROCESSES:
-        with pytest.raises(BadInput, match="leave out --dtype"):
-            run_suite(name, dtype="float32")
-
-
-def test_unknown_names_are_refused_before_anything_runs() -> None:
-    with pytest.raises(BadInput, match="no suite 'slow'"):
-        run_suite("slow")
-    with pytest.raises(BadInput, match="no method 'magic'"):
-        run_suite("quick", ["magic"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specviz.bench.suites.costs import FLAT, GOAL, IDLE, STEEP, Machine, simulated
+from specviz.bench.costs import FLAT, GOAL, IDLE, STEEP, Machine, simulated
 from specviz.engine.cost import PassTimes
 
 

@@ -16,11 +16,9 @@ import pytest
 import torch
 
 from specviz.bench.first_run import __main__ as first_run
-from specviz.bench.first_run import clock, parts, smoke, suites
-from specviz.bench.first_run.results import rows_for_results
+from specviz.bench.first_run import clock, parts, suites
 from specviz.bench.first_run.sizes import DRY, GPU, LLAMA_1B
-from specviz.bench.kit.report import Report
-from specviz.bench.kit.sign_test import Paired, sign_test
+from specviz.bench.report import Report
 from specviz.errors import SpecvizError
 from tests.support.devices import CPU, EMULATED, device_named
 from tests.support.tiny.text import tiny_llama
@@ -31,20 +29,11 @@ GOALS = {
     "autoregressive vs transformers.generate": (2, False),
     "eagle3's draft of 5 levels, of a target pass": (1, True),
     "recording costs": (3, True),
-    "training eagle3, loss after it of that before": (1, True),
 }
 
 
 def report() -> Report:
     return Report("first run", {})
-
-
-def test_the_sign_test_is_the_binomial_one() -> None:
-    assert sign_test([1, 1, -1]) == 1.0
-    assert sign_test([0.0, 0.0]) == 1.0
-    assert math.isclose(sign_test([1.0] * 10 + [-1.0] * 2), 2 * (1 + 12 + 66) / 2**12)
-    assert sign_test([-0.5] * 11 + [0.0]) == 2 / 2**11
-    assert "3 pairs" in str(Paired((1.1, 1.2, 0.9))) and Paired((1.1, 1.2, 0.9)).median == 1.1
 
 
 def test_a_pass_reads_every_weight_once_and_of_an_untied_embedding_one_row() -> None:
@@ -77,16 +66,6 @@ def test_the_clock_runs_on_a_model_of_random_weights(part: Any, name: str) -> No
     assert any(row.goal is not None for row in found.rows)
 
 
-@pytest.mark.parametrize("name", [CPU, pytest.param(EMULATED, marks=pytest.mark.slow)])
-def test_a_drafter_learns_while_the_training_runs(name: str, tmp_path: Path) -> None:
-    with device_named(name) as device:
-        sizes = replace(DRY, device=device)
-        state = smoke.drafter_training(sizes, sizes.shape, tmp_path)
-        before = smoke.mean_loss(state)
-        row = smoke.speed("eagle3", state, 0.0)
-        assert row.value and smoke.mean_loss(state) < before
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [CPU, EMULATED])
 @pytest.mark.parametrize("suite", ["vision", "image"])
@@ -116,7 +95,7 @@ def test_libraries_that_are_too_old_are_refused_before_anything_runs(
 
 
 def test_a_method_that_cannot_run_leaves_why() -> None:
-    from specviz.bench.kit.measure import Bencher
+    from specviz.bench.kit import Bencher
 
     row = suites.compared(Bencher("no-such-model", 4), "text", "prompt_lookup", ["a"])
     assert row.value is None and "no-such-model" in row.detail
@@ -182,20 +161,20 @@ def test_rows_for_the_results_say_where_what_and_what_is_missing() -> None:
             "image": {"state": "timed out", "error": "It had 45 s.", "rows": []},
         },
     }  # fmt: skip
-    text = rows_for_results(record)
+    text = first_run.rows_for_results(record)
     assert "A card, 80 GB" in text and "012345678" in text and "2.10×" in text
     assert "| one | 0.70× | ≤ 1 | reached.  |" in text
     assert "- image: timed out. It had 45 s." in text
-    assert rows_for_results({**record, "dry": True}).startswith("dry run, no measurement")
+    assert first_run.rows_for_results({**record, "dry": True}).startswith("dry run, no measurement")
 
 
 def test_a_file_of_tests_that_were_all_skipped_is_no_pass(tmp_path: Path) -> None:
     file = tmp_path / "tests.xml"
     file.write_text("<testsuites><testsuite><testcase name='a'><skipped/></testcase></testsuite></testsuites>")
     with pytest.raises(SpecvizError, match="1 were skipped"):
-        smoke.counted(file)
+        suites.counted(file)
     file.write_text("<testsuites><testcase name='a'/><testcase name='b'><failure/></testcase></testsuites>")
-    passed, failed = smoke.counted(file)
+    passed, failed = suites.counted(file)
     assert (passed.value, failed.value, failed.reached, failed.detail) == (1.0, 1.0, False, "b")
 
 

@@ -87,7 +87,7 @@ def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(
         return [own, *(sample_trace(9) for _ in ready[1:])]
 
     monkeypatch.setitem(sys.modules, "specviz.runner", types.SimpleNamespace(prepare=prepare, run=None))  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "specviz.bench.suites.batch", types.SimpleNamespace(traces=traces))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "specviz.requests.batch", types.SimpleNamespace(traces=traces))  # type: ignore[arg-type]
     assert main(["record", "sky", "--folder", str(index)]) == 0
     assert asked == [("Why?", 5, False), ("When?", 6, False), ("Where?", 7, False), 3] * 3
     kept = store.read(index / ENTRY["file"])

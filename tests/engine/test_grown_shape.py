@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specviz.bench.kit.counting_device import CountingDevice
 from specviz.engine.state_space import sources_of
 from specviz.engine.tree import DraftTree, GrownShape, TreeShape
+from tests.support.counting_device import CountingDevice
 from tests.support.tiny.text import tiny_target
 
 PARENTS = (-1, 0, 0, 0, 2, 2, 1, 4, 6)

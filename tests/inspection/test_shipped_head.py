@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specviz.bench.kit.prompts import CALIBRATION
 from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.errors import ModelUnavailable
 from specviz.inspection.forced import Reading
@@ -26,6 +25,7 @@ from specviz.models.drafters.heads import fit_of, load_heads
 from specviz.models.drafters.own_heads import as_head
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.models.hub.published import Fit, open_repository
+from specviz.prompts import prompts
 
 Tensors = dict[str, Tensor]
 Break = Callable[[dict[str, Any], Tensors, FeatureHead], None]
@@ -54,7 +54,8 @@ def world() -> World:
     loaded, target = open_target(DEFAULT_TEXT_TARGET)
     head = as_head(load_heads("eagle3", None, loaded, target), "eagle3")
     layers = layers_wanted(head.config.taps, 30, 2)
-    return World(head, fit_of(loaded.name, target), list(passages(DEFAULT_TEXT_TARGET, target, CALIBRATION[:5], 64, layers)))
+    texts = prompts("calibration")[:5]
+    return World(head, fit_of(loaded.name, target), list(passages(DEFAULT_TEXT_TARGET, target, texts, 64, layers)))
 
 
 def set_to(**settings: Any) -> Break:

@@ -16,15 +16,17 @@ from functools import partial
 from pathlib import Path
 
 from specviz.acceptance.match import Match
-from specviz.bench.kit.prompts import CALIBRATION
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Context, Draft
 from specviz.methods.resources import TREES
+from specviz.prompts import prompts
 from specviz.request import Request
 from specviz.runner import prepare
 from specviz.trees.depth_profile import DepthProfile
 from specviz.trees.dynamic import SHARPER, Dynamic, RanksChildren
 from specviz.trees.root import RootOnly
+
+CALIBRATION = prompts("calibration")
 
 DEEPEST, WIDTH, EVERY = 8, 6, 10_000
 SIZES = (1, 2, 4, 8, 16, 32, 64)

@@ -10,18 +10,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from specviz.bench.calibrate import cascade
 from specviz.bench.calibrate import depth as calibrate_depth
-from specviz.bench.kit.prompts import CALIBRATION
-from specviz.bench.suites import chain
 from specviz.errors import BadInput
 from specviz.methods.ddd.depth import CalibratedDepth, CalibratedRound
 from specviz.methods.resources import TREES
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
+from specviz.prompts import prompts
 from specviz.request import Request
 from specviz.runner import prepare
 from specviz.trace.schema import Step
 from specviz.training.feature.medusa import refit
 from specviz.trees.calibrated import from_counts
+
+CALIBRATION = prompts("calibration")
 
 DRAFTER = "eagle3"
 """Whose beams the threshold of Dynamic Depth is calibrated on."""
@@ -92,5 +94,5 @@ def medusa(target: str, report: Callable[[str], None] = print) -> Path:
 
 
 RUNS: dict[str, Callable[..., Path]] = {
-    "eagle": eagle, "ddd": ddd, "medusa": medusa, "polybasic": chain.calibrate, **calibrate_depth.RUNS
+    "eagle": eagle, "ddd": ddd, "medusa": medusa, "polybasic": cascade.calibrate, **calibrate_depth.RUNS
 }  # fmt: skip

@@ -17,7 +17,6 @@ from pathlib import Path
 import torch
 
 from specviz.acceptance.match import Match
-from specviz.bench.kit.prompts import CALIBRATION
 from specviz.drafters.null import NullDrafter
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Round
@@ -26,10 +25,13 @@ from specviz.errors import BadInput
 from specviz.methods.resources import TREES
 from specviz.methods.stand.ngram_store import NgramStore, best_tokens, warped
 from specviz.methods.token_recycling.successors import SuccessorMatrix, top_successors
+from specviz.prompts import prompts
 from specviz.request import Request
 from specviz.runner import Prepared, prepare
 from specviz.trees.calibrated import CalibratedTree, from_counts
 from specviz.trees.root import RootOnly
+
+CALIBRATION = prompts("calibration")
 
 MOST_PATHS = 80
 TRAJECTORIES = 3

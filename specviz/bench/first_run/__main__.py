@@ -6,13 +6,14 @@ import argparse
 import importlib
 import json
 import sys
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from specviz.bench.first_run import parts
-from specviz.bench.first_run.results import rows_for_results
 from specviz.bench.first_run.sizes import DRY, GPU, Sizes
-from specviz.bench.kit.report import Report
+from specviz.bench.report import Report, Row
 
 OLDEST = (5, 23)
 """transformers, as ``requirements.txt`` has it: those before count a list of hidden states in another way."""
@@ -46,6 +47,25 @@ def main(arguments: list[str] | None = None) -> int:
     record = parts.run(options.out.resolve(), names, options.cpu, sizes.whole)
     print(rows_for_results(record))
     return int(any(part["state"] != "done" for part in record["parts"].values()))
+
+
+def rows_for_results(record: Mapping[str, Any]) -> str:
+    """Markdown: where it was measured, what has a goal or a number of its own, a table for each suite, what went wrong."""
+    device, versions = record["device"], record["versions"]
+    memory = f", {device['memory_gb']:g} GB" if "memory_gb" in device else ""
+    where = {
+        "machine": device["name"] + memory, "torch": f"{versions['torch']} (CUDA {versions['cuda']})",
+        "transformers": versions["transformers"], "commit": versions["commit"][:9], "date": record["date"],
+        "seconds": f"{record['seconds']:.0f}",
+    }  # fmt: skip
+    report = Report("dry run, no measurement" if record["dry"] else "first run", where)
+    for part in record["parts"].values():
+        for row in part["rows"]:
+            report.rows.append(Row(**{key: value for key, value in row.items() if key != "reached"}))
+    troubles = [
+        f"- {name}: {part['state']}. {part['error']}" for name, part in record["parts"].items() if part["state"] != "done"
+    ]
+    return "\n".join([report.as_table(), *(["", "Not done:", "", *troubles] if troubles else [])])
 
 
 def _too_old() -> str | None:

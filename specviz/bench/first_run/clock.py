@@ -13,9 +13,7 @@ from transformers import GenerationConfig
 
 from specviz.bench.first_run.random_model import PROMPT, Bench
 from specviz.bench.first_run.sizes import Sizes
-from specviz.bench.kit.measure import median_ratio
-from specviz.bench.kit.report import Report, Row
-from specviz.bench.kit.sign_test import Paired
+from specviz.bench.report import Ratios, Report, Row, paired
 from specviz.errors import SpecvizError
 from specviz.trace.schema import Step
 
@@ -77,9 +75,9 @@ def autoregressive(report: Report, sizes: Sizes) -> None:
     report.add(Row("autoregressive, of the memory's bandwidth", 100 * used / copied, "%", BANDWIDTH, detail=detail))
     theirs = _generate(bench)
     theirs()
-    median, ratios = median_ratio(theirs, lambda: bench.run("autoregressive").whole, sizes.pairs)
-    detail = f"{Paired(tuple(ratios))}, prefill included"
-    report.add(Row("autoregressive vs transformers.generate", median, goal=TRANSFORMERS, detail=detail))
+    ratios = paired(theirs, lambda: bench.run("autoregressive").whole, sizes.pairs)
+    detail = f"{ratios}, prefill included"
+    report.add(Row("autoregressive vs transformers.generate", ratios.median, goal=TRANSFORMERS, detail=detail))
 
 
 def _generate(bench: Bench) -> Callable[[], float]:
@@ -113,7 +111,7 @@ def draft(report: Report, sizes: Sizes) -> None:
         ratios.append(drafts[-1] / max(1.0, passes[-1]))
     detail = f"{statistics.median(drafts) / 1e6:.2f} and {statistics.median(passes) / 1e6:.2f} ms; {calls:g} forwards a draft; "
     name = f"eagle3's draft of {LEVELS} levels, of a target pass"
-    report.add(Row(name, statistics.median(ratios), "×", DRAFT, True, detail + str(Paired(tuple(ratios)))))
+    report.add(Row(name, statistics.median(ratios), "×", DRAFT, True, detail + str(Ratios(tuple(ratios)))))
 
 
 def _median(steps: Sequence[Step], of: Callable[[Step], int]) -> float:
@@ -129,6 +127,6 @@ def recording(report: Report, sizes: Sizes) -> None:
     def seconds(level: str) -> Callable[[], float]:
         return lambda: bench.run("token_recycling", values, level).decoding
 
-    median, ratios = median_ratio(seconds("tree"), seconds("off"), sizes.pairs)
-    detail = f"80-node trees, recorded ÷ not recorded: {Paired(tuple(ratios))}"
-    report.add(Row("recording costs", 100 * (median - 1), "%", RECORDING, True, detail))
+    ratios = paired(seconds("tree"), seconds("off"), sizes.pairs)
+    detail = f"80-node trees, recorded ÷ not recorded: {ratios}"
+    report.add(Row("recording costs", 100 * (ratios.median - 1), "%", RECORDING, True, detail))

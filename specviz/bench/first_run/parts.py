@@ -34,11 +34,10 @@ PARTS: Mapping[str, Part] = {
     "clock": Part("clock", "autoregressive", 70),
     "draft": Part("clock", "draft", 45),
     "recording": Part("clock", "recording", 40),
-    "tests": Part("smoke", "tests", 120),
-    "text": Part("suites", "suite", 90, "text"),
+    "tests": Part("suites", "tests", 120),
+    "text": Part("suites", "suite", 120, "text"),
     "vision": Part("suites", "suite", 40, "vision"),
     "image": Part("suites", "suite", 45, "image"),
-    "training": Part("smoke", "training", 50),
 }
 """In this order, what the goals stand on first: what comes late has what is left of the whole time."""
 Say = Callable[[str], None]

@@ -1,22 +1,27 @@
-"""The suites of text, of pictures in and of pictures out: each method's runs and the target's own in turns, prompt by prompt."""
+"""The tests of ``tests/gpu``, and every method of a modality beside the target's own runs, in turns, prompt by prompt."""
 
 from __future__ import annotations
 
 import gc
 import statistics
+import subprocess
+import sys
+import tempfile
 import threading
+import xml.etree.ElementTree as xml
 from collections.abc import Sequence
+from pathlib import Path
 
 from specviz.bench.first_run.sizes import Sizes
-from specviz.bench.kit.measure import Bencher, PictureQuestion, TimedRun
-from specviz.bench.kit.prompts import KINDS
-from specviz.bench.kit.report import Report, Row
-from specviz.bench.kit.sign_test import Paired
-from specviz.bench.suites import image_prompts, vision
+from specviz.bench.kit import Bencher, PictureQuestion, TimedRun
+from specviz.bench.report import Ratios, Report, Row
+from specviz.bench.suites import held_out_scenes
 from specviz.errors import SpecvizError
 from specviz.methods.registry import all_methods
+from specviz.prompts import kinds, pictures
 from specviz.runner import Prepared
 
+ROOT = Path(__file__).resolve().parents[3]
 MODALITIES = {"text": "text", "vision": "vision_language", "image": "image"}
 LAST = ("not_a_bandit", "bandit_ucb", "bandit_exp3")
 """A choice among drafters runs them all: on an H200 these three took most of the suite's time."""
@@ -43,12 +48,12 @@ def _tier(target: str) -> str:
 def prompts(name: str, count: int) -> Sequence[str | PictureQuestion]:
     """Held-out prompts: of text as many of each kind as there may be, of pictures evenly from all."""
     if name == "image":
-        return image_prompts.prompts(count)
+        return pictures(count)
     if name == "vision":
-        questions = vision.held_out()
+        questions = held_out_scenes()
         return questions[:: max(1, len(questions) // count)][:count]
-    kinds = list(KINDS.values())
-    return [kinds[number % len(kinds)][number // len(kinds)] for number in range(count)]
+    several = list(kinds().values())
+    return [several[number % len(several)][number // len(several)] for number in range(count)]
 
 
 def compared(bench: Bencher, name: str, method: str, texts: Sequence[str | PictureQuestion]) -> Row:
@@ -68,7 +73,7 @@ def compared(bench: Bencher, name: str, method: str, texts: Sequence[str | Pictu
     except Exception as fault:  # the numbers of other methods must survive a fault in one
         kind = "" if isinstance(fault, SpecvizError) else f"{type(fault).__name__}: "
         return Row(f"{method} · {name}", None, detail=f"{kind}{fault}")
-    paired, tau = Paired(tuple(gains)), statistics.median(taus)
+    paired, tau = Ratios(tuple(gains)), statistics.median(taus)
     cells = {"method": f"`{method}`", "speed-up": f"{paired.median:.2f}×", "τ": f"{tau:.2f}", "tier": tier, "pairs": str(paired)}
     return Row(f"{method} · {name}", paired.median, detail=f"τ {tau:.2f}, tier {tier}; {paired}", cells=cells, table=name)
 
@@ -82,3 +87,35 @@ def timed_run(ready: Prepared) -> TimedRun:
     if outcome.reason not in ("eos", "budget", "context") or not outcome.output_ids:
         raise SpecvizError(f"The run ended by {outcome.reason}: {outcome.message or 'it wrote nothing'}")
     return TimedRun(sum(step.time.total for step in steps) / 1e9, steps, tuple(outcome.output_ids))
+
+
+def tests(report: Report, sizes: Sizes) -> None:
+    """``tests/gpu``, which runs every method in the graph tier on the device."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "tests.xml"
+        options = ["-q", "--no-header", "-p", "no:cacheprovider", f"--junitxml={file}", *sizes.tests]
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", "tests/gpu", *options], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if not file.is_file():
+            raise SpecvizError(f"pytest did not run: {(ran.stderr or ran.stdout).strip()[-400:]}")
+        for row in counted(file):
+            report.add(row)
+
+
+def counted(file: Path) -> list[Row]:
+    """Rows of a JUnit file. Raises SpecvizError where nothing was run: that is no pass."""
+    cases = list(xml.parse(file).getroot().iter("testcase"))
+    by_kind: dict[str, list[str]] = {"failed": [], "skipped": [], "passed": []}
+    for case in cases:
+        kinds = {child.tag for child in case}
+        kind = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+        by_kind[kind].append(case.get("name", ""))
+    if not by_kind["passed"] and not by_kind["failed"]:
+        raise SpecvizError(f"No test of tests/gpu was run; {len(by_kind['skipped'])} were skipped.")
+    passed, failed = by_kind["passed"], by_kind["failed"]
+    detail = f"{len(by_kind['skipped'])} skipped"
+    return [
+        Row("tests/gpu, passed", float(len(passed)), "tests", detail=detail),
+        Row("tests/gpu, failed", float(len(failed)), "tests", 0.0, True, detail="; ".join(failed)[:1500]),
+    ]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from specviz.bench.kit.counting_device import CountingDevice
 from specviz.engine.sampling import Warp
 from specviz.methods.mulo_sd import local_verification
 from specviz.methods.mulo_sd.local_verification import schedule
+from tests.support.counting_device import CountingDevice
 from tests.support.tiny.text import Decoded
 from tests.support.worlds.image import WARM, World
 

@@ -7,15 +7,18 @@ import re
 
 import pytest
 
-from specviz.bench.kit import prompts
-from specviz.bench.suites import arms, length
+from specviz import prompts
 from specviz.training.common.known import KnownTexts, Reserved
 from specviz.training.common.turn_texts import TEXTS
 from specviz.training.common.turn_words import WORDS
 from specviz.training.common.turns import ASKED, FOLLOWING, HELD_OUT_EVERY, KINDS, REPORTED, SHORT_LIST, TURNS, Writer, words
 
-PROMPTS = [*(text for texts in prompts.KINDS.values() for text in texts), *prompts.GROUNDED, *prompts.CALIBRATION]
-ALL_REPORTED = [*PROMPTS, *arms.STORIES, *arms.COPYING, *length.QUESTIONS]
+ALL_REPORTED = prompts.reserved()
+PROMPTS = [
+    one
+    for one in ALL_REPORTED
+    if one not in {*prompts.prompts("stories"), *prompts.prompts("copying"), *prompts.prompts("questions")}
+]
 
 
 def writer(seed: int, held_out: bool = False, passage: str | None = None) -> Writer:
@@ -51,7 +54,7 @@ def test_held_out_turns_ask_about_other_things_in_the_same_forms() -> None:
 
 def test_the_kinds_take_turns_and_the_six_that_are_reported_on_twice() -> None:
     assert set(TURNS) == set(KINDS)
-    assert {kind for kind in KINDS if TURNS.count(kind) == 2} == set(prompts.KINDS) == set(REPORTED)
+    assert {kind for kind in KINDS if TURNS.count(kind) == 2} == set(prompts.kinds()) == set(REPORTED)
 
 
 def test_turns_about_a_text_take_what_was_written_before() -> None:

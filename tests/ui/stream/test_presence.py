@@ -14,7 +14,7 @@ import gradio as gr
 import httpx
 import pytest
 
-from specviz.bench.kit.visitor import Form, Visitor
+from specviz.bench.visitor import Form, Visitor
 from specviz.trace import store
 from specviz.ui.shared import AppState
 from specviz.ui.stream import presence

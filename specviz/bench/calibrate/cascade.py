@@ -1,0 +1,106 @@
+"""Calibration of a cascade: what each intermediate model's chain accepts, which its insertion condition is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specviz.bench.kit import Bencher
+from specviz.errors import SpecvizError
+from specviz.methods.polybasic.chain_lengths import ChainLengths
+from specviz.methods.polybasic.cost_model import Lengths
+from specviz.methods.polybasic.method import INTERMEDIATES
+from specviz.methods.resources import TREES
+from specviz.prompts import prompts
+from specviz.trace.schema import Step
+
+DRAFTER_TREE = {"depth": 2, "width": 3, "nodes": 3}
+"""The drafter's tree, alone under the target and under every intermediate model."""
+DRAFTER_ALONE = ("eagle3", {"depth": 2, "width": 3, "nodes": 3})
+COPY_ALONE = ("prompt_lookup", {"longest": 3, "shortest": 2, "copied": 2, "occurrence": "latest", "partial": True})
+"""The drafter alone where a named model is the intermediate one: text copied as far as K levels."""
+LENGTHS = TREES / "polybasic.json"
+TOKENS = 64
+
+
+@dataclass
+class ChainCounts:
+    """What a chain's levels did over some runs: target passes and tokens, intermediate passes, tokens kept and judged."""
+
+    rounds: int = 0
+    emitted: int = 0
+    calls: int = 0
+    passes: int = 0
+    buffered: int = 0
+    judged: int = 0
+    accepted: int = 0
+
+    def add(self, steps: Sequence[Step]) -> None:
+        """One run's steps; those that were cut short say nothing."""
+        for step in steps:
+            if step.cut is not None:
+                continue
+            self.rounds += 1
+            self.emitted += len(step.emitted)
+            belts = [note.data for note in step.notes if note.type == "belts"]
+            self.calls += (
+                sum(middle_pass["calls"] for data in belts for middle_pass in data["passes"]) if belts else step.draft_calls
+            )
+            self.accepted += len(step.path)
+            self.judged += len(step.path) + (len(step.path) < step.verified)
+            for data in belts:
+                self.passes += len(data["passes"])
+                self.buffered += data["length"]
+
+    @property
+    def alone(self) -> Lengths:
+        """As a chain of two: tokens a target pass, drafter forwards for it."""
+        return Lengths(0.0, self.emitted / max(1, self.rounds), self.calls / max(1, self.rounds))
+
+    @property
+    def between(self) -> Lengths:
+        """As a chain of three: how often a token is kept, tokens an intermediate pass, drafter forwards for it."""
+        passes = max(1, self.passes)
+        return Lengths(self.accepted / max(1, self.judged), self.buffered / passes, self.calls / passes)
+
+
+def count_chain(bench: Bencher, texts: Sequence[str], method: str, parameters: Mapping[str, Any]) -> ChainCounts:
+    """Greedy runs with their notes."""
+    counts = ChainCounts()
+    for prompt in texts:
+        ready = bench.prepared(method, prompt, parameters=dict(parameters))
+        counts.add(bench.timed_run(ready, record="tree").steps)
+    return counts
+
+
+def calibrate(
+    target: str, tokens: int = TOKENS, report: Callable[[str], None] = print, draft: str = "", out: Path = LENGTHS
+) -> Path:
+    """Count what every intermediate model's chain accepts on the calibration prompts, with EAGLE-3 below; or, where a
+    ``draft`` is named, what the chain with that intermediate model and copied text below accepts. Writes it into ``out`` beside
+    what is known of other targets.
+    """
+    bench, texts, below = Bencher(target, tokens, {"draft": draft} if draft else {}), prompts("calibration"), "eagle3"
+    kinds, without = dict.fromkeys(INTERMEDIATES, ""), DRAFTER_ALONE
+    if draft:
+        below, kinds, without = "copy", {"draft": draft}, COPY_ALONE
+    alone = count_chain(bench, texts, *without).alone
+    report(f"target and drafter: {alone.below:.2f} tokens a pass")
+    middles = {}
+    for kind, name in kinds.items():
+        try:
+            lengths = count_chain(bench, texts, "polybasic", {"middle": kind, "gathered": 8, **DRAFTER_TREE}).between
+        except SpecvizError as problem:
+            if draft:
+                raise
+            report(f"{kind}: {problem}")
+            continue
+        middles[name or kind] = lengths
+        report(
+            f"{name or kind}: the target keeps {lengths.probability:.3f} of its tokens; {lengths.below:.2f} tokens a pass of it"
+        )
+    source = f"{len(texts)} greedy answers of {tokens} tokens, trees of {DRAFTER_TREE['nodes']} nodes"
+    ChainLengths(target, below, source, alone, middles).save(out)
+    return out

@@ -1,0 +1,181 @@
+"""The contention suite: tokens a second idle and beside other programs, by how OpenMP's threads wait.
+
+Run as a program, this file is one decoder: ``python -m specviz.bench.contention TARGET follow|fixed`` prints a line
+when its model is loaded, then for each number of seconds on its input the tokens a second it decoded in them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+
+from specviz.bench.report import Report, Row
+
+PROMPT = "Write a story about a dragon and a small village."
+TOKENS = 400
+SECONDS, ROUNDS = 4.0, 5
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+
+SHIPPED = "as specviz runs"
+FIXED = "all threads, always"
+SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
+    SHIPPED: ("follow", {}),
+    FIXED: ("fixed", {}),
+    "GOMP_SPINCOUNT=10000": ("fixed", {"GOMP_SPINCOUNT": "10000"}),
+    "OMP_WAIT_POLICY=PASSIVE": ("fixed", {"OMP_WAIT_POLICY": "PASSIVE"}),
+    "OMP_NUM_THREADS=1": ("fixed", {"OMP_NUM_THREADS": "1"}),
+}
+"""Whether the number of threads follows the load, and what OpenMP is told."""
+
+
+class Decoder:
+    """A decoding process that waits to be asked."""
+
+    def __init__(self, target: str, setting: str) -> None:
+        mode, openmp = SETTINGS[setting]
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "specviz.bench.contention", target, mode],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ASSETS.parent, env=clean | openmp,
+        )  # fmt: skip
+        self.next_line()
+
+    def ask(self, seconds: float) -> None:
+        """Begin to decode for so long."""
+        assert self.process.stdin is not None
+        print(seconds, file=self.process.stdin, flush=True)
+
+    def next_line(self) -> str:
+        """The next line it prints; waits for it."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.communicate()
+
+
+def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
+    """Every setting idle and beside each kind of other program, in turn, so that a drifting machine hits all alike."""
+    rounds = 2 if quick else ROUNDS
+    chosen = (SHIPPED, FIXED) if quick else tuple(SETTINGS)
+    with ExitStack() as stack:
+        decoders = {name: [stack.enter_context(_decoder(target, name)) for _ in range(2)] for name in chosen}
+        scenes = _scenes(report)
+        rates_by_scene = {(name, scene): list[float]() for name in chosen for scene in scenes}
+        for _ in range(rounds):
+            for scene, company in scenes.items():
+                for name, (decoder, other) in decoders.items():
+                    rates_by_scene[name, scene].append(_rate(decoder, other if scene == SECOND else None, company))
+    median = {key: statistics.median(rates) for key, rates in rates_by_scene.items()}
+    for name in chosen:
+        cells = {scene: f"{median[name, scene]:.1f}" for scene in scenes}
+        report.add(Row(name, None, cells={"tokens a second": name, **cells}, table="contention"))
+    detail = f"medians of {rounds} times {SECONDS:g} s, settings and scenes in turn"
+    report.add(Row("idle, of all threads always", median[SHIPPED, IDLE] / median[FIXED, IDLE], goal=0.97, detail=detail))
+    report.add(Row("beside an equal run, of idle", median[SHIPPED, SECOND] / median[SHIPPED, IDLE], goal=0.45, detail=detail))
+
+
+def _rate(decoder: Decoder, other: Decoder | None, company: Callable[[], object]) -> float:
+    with company():  # type: ignore[attr-defined]
+        if other is not None:
+            other.ask(SECONDS + 2)
+            threading.Event().wait(0.5)  # let it begin
+        decoder.ask(SECONDS)
+        rate = float(decoder.next_line())
+        if other is not None:
+            other.next_line()
+        return rate
+
+
+IDLE, SECOND = "idle", "beside an equal run"
+
+
+def _scenes(report: Report) -> dict[str, Callable[[], object]]:
+    scenes: dict[str, Callable[[], object]] = {
+        IDLE: nullcontext,
+        SECOND: nullcontext,
+        "beside a busy loop on each core": busy_loops,
+    }
+    browser = os.environ.get("SPECVIZ_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if browser:
+        scenes["beside a browser playing a run"] = partial(_browser, browser)
+    else:
+        report.say("no browser here: its row is left out (SPECVIZ_CHROMIUM names one)")
+    return scenes
+
+
+@contextmanager
+def _decoder(target: str, setting: str) -> Iterator[Decoder]:
+    decoder = Decoder(target, setting)
+    try:
+        yield decoder
+    finally:
+        decoder.close()
+
+
+@contextmanager
+def _programs(*commands: Sequence[str]) -> Iterator[None]:
+    silent = subprocess.DEVNULL
+    running = [subprocess.Popen(command, stdout=silent, stderr=silent, start_new_session=True) for command in commands]
+    try:
+        yield
+    finally:
+        for process in running:  # with the processes that they started
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def busy_loops(count: int = 0) -> AbstractContextManager[None]:
+    """So many busy loops beside what runs inside; by default one on each core. They end with this process, however it ends."""
+    loop = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
+    return _programs(*([[sys.executable, "-c", loop]] * (count or os.cpu_count() or 1)))
+
+
+@contextmanager
+def _browser(browser: str) -> Iterator[None]:
+    """A headless browser that plays a recorded run from a file."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # a killed browser's helpers write a moment longer
+        page, trace = Path(folder) / "run.html", ASSETS / "traces" / "stand.spectrace.jsonl.gz"
+        command = [sys.executable, "-m", "specviz", "export", str(trace), "--to", "html", "--out", str(page)]
+        subprocess.run(command, check=True, capture_output=True, cwd=ASSETS.parent)
+        with _programs([browser, "--headless", "--no-sandbox", f"--user-data-dir={folder}/profile", "--remote-debugging-port=0",
+                        "--window-size=1280,720", page.as_uri()]):  # fmt: skip
+            threading.Event().wait(2)  # let it open the page
+            yield
+
+
+def main(target: str, mode: str) -> None:
+    """Decode greedily whenever asked, one run after another."""
+    from specviz.engine.threads import ThreadLimit
+    from specviz.request import Request
+    from specviz.runner import prepare
+
+    ready = prepare(Request(method="autoregressive", prompt=PROMPT, target=target, max_new_tokens=TOKENS))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        until, tokens = time.perf_counter() + float(line), 0
+        started = time.perf_counter()
+        while time.perf_counter() < until:
+            with ThreadLimit() if mode == "follow" else nullcontext():
+                for step in ready.decoding(ready.compose(), 0, "off", threading.Event()).steps():
+                    tokens += len(step.emitted)
+                    if time.perf_counter() >= until:
+                        break
+        print(tokens / (time.perf_counter() - started), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

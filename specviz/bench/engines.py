@@ -1,0 +1,83 @@
+"""The engines suite: the same prompts by specviz and by running servers, each prompt on all of them in turn.
+
+``python -m specviz.bench.engines vllm=http://127.0.0.1:8000 llama.cpp=http://127.0.0.1:8080``. What is compared is the
+decoding after the first token, as a client sees it of a server and as a step is timed here; reading the prompt is left out.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Sequence
+
+from specviz.engines.server import Answer, Ask, Server, look
+from specviz.errors import BadInput, SpecvizError
+from specviz.prompts import kinds
+from specviz.request import Memory, Request
+from specviz.runner import run
+from specviz.trace.schema import Trace
+
+OWN = ("autoregressive", "prompt_lookup", "eagle3")
+TOKENS = 96
+
+
+def rate(trace: Trace) -> float:
+    """Tokens a second after the first step, whose time holds the prompt's where a server answers."""
+    steps = trace.steps[1:]
+    return sum(len(step.emitted) for step in steps) / max(1e-9, sum(step.time.total for step in steps) / 1e9)
+
+
+def measured(prompts: Sequence[str], servers: dict[str, Server]) -> dict[str, list[Trace]]:
+    """A trace a prompt of each of our methods and each server; who begins changes from prompt to prompt."""
+    names = [*(f"specviz {name}" for name in OWN), *servers]
+    traces: dict[str, list[Trace]] = {name: [] for name in names}
+    for number, prompt in enumerate(prompts):
+        turn = number % len(names)
+        for name in [*names[turn:], *names[:turn]]:
+            traces[name].append(_one(name, prompt, servers))
+    return traces
+
+
+def _one(name: str, prompt: str, servers: dict[str, Server]) -> Trace:
+    if name in servers:
+        answer = Answer(servers[name], Ask(prompt, TOKENS))
+        for _ in answer.events():
+            pass
+        assert answer.trace is not None
+        return answer.trace
+    method = name.removeprefix("specviz ")
+    request = Request(method, prompt, max_new_tokens=TOKENS, temperature=0.0)
+    fields = {field: getattr(request, field) for field in ("method", "prompt", "max_new_tokens", "temperature")}
+    return run(memory=Memory(), **fields)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print a row for each: median tokens a second, its range, τ, and how many texts equal our autoregressive run's."""
+    servers = {}
+    for argument in arguments:
+        name, _, url = argument.partition("=")
+        if not url:
+            raise BadInput(f"{argument!r} is no NAME=URL.")
+        servers[name] = look(url)
+    prompts = [prompt for of_kind in kinds().values() for prompt in of_kind[:2]]
+    run(method="autoregressive", prompt=prompts[0], max_new_tokens=8, memory=Memory())  # loads the model
+    for server in servers.values():
+        list(Answer(server, Ask(prompts[0], 8)).events())
+    traces = measured(prompts, servers)
+    plain = [trace.end.text.strip() if trace.end else "" for trace in traces["specviz autoregressive"]]
+    for name, found in traces.items():
+        rates = [rate(trace) for trace in found]
+        tau = sum(len(step.emitted) for trace in found for step in trace.steps[1:]) / sum(len(trace.steps) - 1 for trace in found)
+        equal = sum(trace.end is not None and trace.end.text.strip() == text for trace, text in zip(found, plain, strict=True))
+        print(
+            f"{name:28} {statistics.median(rates):7.1f} tokens/s ({min(rates):.1f} to {max(rates):.1f}), τ {tau:.2f}, "
+            f"{equal} of {len(plain)} texts as ours"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except SpecvizError as problem:
+        sys.exit(str(problem))

@@ -1,0 +1,356 @@
+"""Paired runs: arms on prompts, each beside the target's own run in the same process and tier, and what they are counted by."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from specviz.engine.interfaces import Composition
+from specviz.errors import SpecvizError
+from specviz.request import Memory, Request
+from specviz.runner import Prepared, prepare
+from specviz.trace.metrics import tau
+from specviz.trace.schema import Step
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """One decoded prompt: seconds of decoding without prefill and capturing, its steps, its output."""
+
+    seconds: float
+    steps: tuple[Step, ...]
+    ids: tuple[int, ...]
+
+    @property
+    def tau(self) -> float:
+        """Tokens a target pass; 1 when every step was cut."""
+        return tau(self.steps) or 1.0
+
+    @property
+    def per_token(self) -> float:
+        """Seconds a token."""
+        return self.seconds / max(1, len(self.ids))
+
+
+@dataclass(frozen=True)
+class PictureQuestion:
+    """A picture, as PNG bytes, and a question about it."""
+
+    picture: bytes
+    question: str
+
+
+Prompts = Mapping[str, "Sequence[str | PictureQuestion]"]
+"""Prompts by kind."""
+COMMON: dict[str, Any] = {}
+"""What every request of a suite is asked with beside the suite's own settings, such as ``dtype``."""
+
+
+@dataclass
+class Bencher:
+    """Prepares requests on one target and runs them. ``memory`` None gives every run a fresh one."""
+
+    target: str
+    tokens: int = 96
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.settings = {**COMMON, **self.settings}
+
+    def prepared(
+        self, method: str, prompt: str | PictureQuestion, temperature: float = 0.0, memory: Memory | None = None, **more: Any
+    ) -> Prepared:
+        """A request made ready; the model is loaded once per process."""
+        if isinstance(prompt, PictureQuestion):
+            more, prompt = {**more, "image": prompt.picture}, prompt.question
+        request = Request(
+            method=method,
+            prompt=prompt,
+            target=self.target,
+            max_new_tokens=self.tokens,
+            temperature=temperature,
+            parameters=more.pop("parameters", {}),
+            **{**self.settings, **more},
+        )
+        return prepare(request, memory)
+
+    def timed_run(self, ready: Prepared, seed: int = 0, record: str = "off", composition: Composition | None = None) -> TimedRun:
+        """Decode and time, with a new composition unless one is given. Garbage is collected before, not during."""
+        decoding = ready.decoding(composition or ready.compose(), seed, record, threading.Event())
+        gc.collect()
+        started = time.perf_counter()
+        steps = tuple(decoding.steps())
+        apart = decoding.outcome.prefill_ns + decoding.outcome.capture_ns
+        seconds = time.perf_counter() - started - apart / 1e9
+        return TimedRun(seconds, steps, tuple(decoding.outcome.output_ids))
+
+
+def in_own_thread(work: Callable[[], T]) -> T:
+    """What ``work`` returns, done in a thread of its own that ends with it.
+
+    Each thread that computes keeps helpers for its operations, and where there are more of them than cores, all of them
+    sleep between operations instead of waiting awake: a run in one thread slows down for what another once did.
+    """
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(work).result()
+
+
+BETWEEN = 2
+"""So many methods run between two of the target's own runs, which bound the drift of the machine."""
+_NOT_OURS = (type, ModuleType, BuiltinFunctionType, torch.device, torch.dtype, type(threading.Lock()), threading.Event)
+"""Types of objects that no method holds for itself: what they refer to is not followed."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method with its parameters, under a name of its own."""
+
+    label: str
+    method: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One prompt decoded by one arm. ``gain`` is the target's own seconds a token over the arm's; ``same`` says that both
+    wrote the same text; ``lengths`` are the accepted drafts of each step that was not cut; ``emitted``, ``steps``, target
+    ``passes`` and drafter ``forwards`` count over those steps too, and ``offered`` are the drafted nodes of each; ``repeated``
+    is the share of 4-grams the text had written before; ``seconds`` are of the run, ``drafting`` of all its drafts, and ``more``
+    what a suite measured beside.
+    """
+
+    kind: str
+    gain: float
+    same: bool
+    lengths: tuple[int, ...]
+    emitted: int
+    passes: int
+    forwards: int
+    verified: int
+    repeated: float
+    offered: tuple[int, ...] = ()
+    seconds: float = 0.0
+    drafting: float = 0.0
+    more: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def tau(self) -> float:
+        """Tokens a target pass, bonus included; 1 when every step was cut."""
+        return self.emitted / self.passes if self.passes else 1.0
+
+
+Measure = Callable[[Prepared, TimedRun, "str | PictureQuestion"], Mapping[str, float]]
+
+
+@dataclass
+class Samples:
+    """What was gathered, by arm; ``missing`` says why an arm could not run, ``held_bytes`` how many bytes of weights, caches and
+    stores it had beside the target after its first run."""
+
+    by_arm: dict[str, list[Sample]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    held_bytes: dict[str, int] = field(default_factory=dict)
+
+    def of(self, label: str) -> list[Sample]:
+        """An arm's samples, none when it could not run."""
+        return self.by_arm.get(label, [])
+
+    def mean(self, label: str, of: Callable[[Sample], float]) -> float | None:
+        """Mean over the kinds of the mean over each kind's prompts."""
+        kinds = self.by_kind(label, of)
+        return statistics.mean(kinds.values()) if kinds else None
+
+    def by_kind(self, label: str, of: Callable[[Sample], float]) -> dict[str, float]:
+        """The mean over each kind's prompts."""
+        by_kind: dict[str, list[float]] = {}
+        for sample in self.of(label):
+            by_kind.setdefault(sample.kind, []).append(of(sample))
+        return {kind: statistics.mean(values) for kind, values in by_kind.items()}
+
+    def total(self, label: str, of: Callable[[Sample], float]) -> float:
+        """Sum over all prompts."""
+        return sum(of(sample) for sample in self.of(label))
+
+    def pairs(self, first: str, second: str, of: Callable[[Sample], float]) -> list[tuple[float, float]]:
+        """The two arms' numbers prompt by prompt."""
+        return [(of(ours), of(theirs)) for ours, theirs in zip(self.of(first), self.of(second), strict=False)]
+
+    def by_depth(self, label: str) -> list[float]:
+        """Acceptance by depth for arms that draft chains: of the steps that reached depth d - 1 and offered a node at d the
+        share that went on. Where the last share is 0, nothing was accepted that deep, and what lies deeper was never judged.
+        """
+        return [statistics.mean(went_on) for went_on in self._went_on(label)]
+
+    def reaching(self, label: str) -> list[int]:
+        """How many steps each share of :meth:`by_depth` rests on."""
+        return [len(went_on) for went_on in self._went_on(label)]
+
+    def _went_on(self, label: str) -> list[list[bool]]:
+        """By depth, of the steps that got to it and offered a node there, whether each went on."""
+        steps = [both for sample in self.of(label) for both in zip(sample.lengths, sample.offered, strict=True)]
+        depths = range(1, 2 + max((length for length, _ in steps), default=0))
+        outcomes = [
+            [length >= depth for length, offered in steps if offered >= depth and length >= depth - 1] for depth in depths
+        ]
+        return [went_on for went_on in outcomes if went_on]
+
+
+def gather(
+    bench: Bencher,
+    arms: Sequence[Arm],
+    prompts: Prompts,
+    temperature: float,
+    say: Callable[[str], None] = lambda line: None,
+    between: int = BETWEEN,
+    remember: bool = False,
+    measure: Measure | None = None,
+) -> Samples:
+    """Every arm on every prompt, ``between`` of them from one run of the target alone to the next.
+
+    With ``remember`` an arm keeps one memory over all prompts, and each kind has a seed of its own. ``measure`` adds numbers to
+    a sample. An arm that cannot run is left out, and the samples say why.
+    """
+    samples = Samples()
+    memories = {arm.label: Memory() if remember else None for arm in arms}
+    first = next(iter(prompts.values()))[0]
+    ready = [arm for arm in arms if _warm_up(bench, arm, first, temperature, samples)]
+    for lap, (kind, texts) in enumerate(prompts.items()):
+        for number, text in enumerate(texts, start=1):
+            seed = lap if remember else 0
+            alone = bench.prepared("autoregressive", text, temperature)
+            before = bench.timed_run(alone, seed)
+            for start in range(0, len(ready), between):
+                group = []
+                for arm in ready[start : start + between]:
+                    request = bench.prepared(arm.method, text, temperature, memories[arm.label], parameters=arm.parameters)
+                    group.append((arm, request, bench.timed_run(request, seed)))
+                after = bench.timed_run(alone, seed)
+                own = statistics.mean([before.per_token, after.per_token])
+                for arm, request, timed in group:
+                    more = measure(request, timed, text) if measure else {}
+                    sample = sample_of(kind, timed, own, before.ids, request.target.eos_ids, more)
+                    samples.by_arm.setdefault(arm.label, []).append(sample)
+                before = after
+            last = ", ".join(f"{arm.label} τ {(one := samples.of(arm.label)[-1]).tau:.2f} {one.gain:.2f}×" for arm in ready)
+            say(f"T = {temperature:g}, {kind} {number} of {len(texts)}: {last}")
+    return samples
+
+
+def _warm_up(bench: Bencher, arm: Arm, prompt: str | PictureQuestion, temperature: float, samples: Samples) -> bool:
+    """Whether the arm's parts are all here; the first run of a process is no measure."""
+    try:
+        ready = bench.prepared(arm.method, prompt, temperature, parameters=arm.parameters)
+        composition = ready.compose()
+        decoding = bench.timed_run(ready, composition=composition)
+        samples.held_bytes[arm.label] = held_bytes(composition, ready)
+    except SpecvizError as problem:
+        samples.missing[arm.label] = str(problem)
+        return False
+    if not decoding.ids:
+        samples.missing[arm.label] = "it wrote nothing"
+    return bool(decoding.ids)
+
+
+def sample_of(
+    kind: str, timed: TimedRun, own: float, alone: Sequence[int], ends: frozenset[int] = frozenset(),
+    more: Mapping[str, float] | None = None,
+) -> Sample:  # fmt: skip
+    """The sample of a timed run, against ``own`` seconds a token and the text ``alone`` of the target's own run."""
+    whole = [step for step in timed.steps if step.cut is None]
+    return Sample(
+        kind=kind,
+        gain=own / timed.per_token,
+        same=tuple(alone) == timed.ids,
+        lengths=tuple(len(step.path) for step in whole),
+        emitted=sum(len(step.emitted) for step in whole),
+        passes=sum(step.passes for step in whole),
+        forwards=sum(step.draft_calls for step in whole),
+        verified=sum(step.verified for step in whole),
+        repeated=repetition([token for token in timed.ids if token not in ends]),
+        offered=tuple(step.verified for step in whole),
+        seconds=timed.seconds,
+        drafting=sum(step.time.draft for step in whole) / 1e9,
+        more=more or {},
+    )
+
+
+def repetition(ids: Sequence[int], gram: int = 4) -> float:
+    """Share of a text's 4-grams that it had already written: greedy text of small models loops, and loops are easy."""
+    grams = [tuple(ids[place : place + gram]) for place in range(len(ids) - gram + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def held_bytes(composition: Any, ready: Any) -> int:
+    """Bytes that ``composition`` keeps alive and the prepared request ``ready`` would not hold without it.
+
+    Every object is counted once. A tensor counts its whole storage, unless the target's weights live there: heads that
+    read the target's embedding do not hold it.
+    """
+    outside = [ready, *vars(ready).values(), getattr(ready.loaded, "model", None), getattr(ready.target, "model", None)]
+    model = getattr(ready.loaded, "model", None)
+    known = {_room(value)[0] for value in _tensors(model)}
+    visited, waiting, total = {id(node) for node in outside}, [composition], 0
+    while waiting:
+        node = waiting.pop()
+        if id(node) in visited or isinstance(node, _NOT_OURS):
+            continue
+        visited.add(id(node))
+        if isinstance(node, torch.Tensor):
+            place, size = _room(node)
+            total += 0 if place in known else size
+            known.add(place)
+        elif isinstance(node, np.ndarray):
+            total += node.nbytes if node.base is None else 0
+            waiting += [node.base] if node.base is not None else []
+        else:
+            total += sys.getsizeof(node)
+            waiting += _referents(node)
+    return total
+
+
+def _room(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where a tensor's numbers lie, and how many bytes there are; weights packed for the processor say neither."""
+    if tensor.layout != torch.strided:
+        return id(tensor), tensor.numel() * tensor.element_size()
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
+
+
+def _tensors(model: Any) -> Iterable[torch.Tensor]:
+    """Weights and buffers of a model, nothing where there is none."""
+    return [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else ()
+
+
+def _referents(node: Any) -> list[Any]:
+    """What an object refers to; of a function what it closes over, not the module it was written in."""
+    if isinstance(node, MethodType):
+        return [node.__self__, node.__func__]
+    if isinstance(node, FunctionType):
+        cells = [cell.cell_contents for cell in node.__closure__ or () if _filled(cell)]
+        return [*cells, *(node.__defaults__ or ())]
+    return gc.get_referents(node)
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,88 @@
+"""τ by the length of the text before the answer: a diary of as many days as fill it, then a question.
+
+Every day is different; the diary that is copied begins again each week. Trees have one depth and size, so that drafters differ
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from specviz.bench.kit import Arm, Bencher, Prompts
+from specviz.bench.report import Report
+from specviz.bench.suites import VALUES, Suite
+from specviz.prompts import prompts
+from specviz.trace.lengths import Curve, LengthCurves, measured_on
+
+LENGTHS = (64, 256, 1024, 4096)
+LENGTH_TREE = {"depth": 4, "width": 6, "nodes": 16}
+WEEK = 7
+_WORDS = {
+    "sky": ("It rained", "The sun shone", "A cold wind blew", "Snow fell", "Fog lay over the fields"),
+    "who": ("Maria", "Tom", "Aunt Ruth", "the postman", "our neighbour", "Dr. Bell", "little Sam", "the baker", "Nora",
+            "a sailor"),
+    "what": ("bought", "repaired", "lost", "painted", "borrowed", "found", "sold", "cleaned", "carried", "hid"),
+    "thing": ("a green bicycle", "two wooden chairs", "an old radio", "a basket of pears", "the garden gate", "a blue coat",
+              "three candles", "a map of the coast", "a small boat", "the kitchen clock", "a box of nails"),
+    "where": ("by the river", "behind the church", "at the station", "in the attic", "near the harbour", "under the bridge",
+              "on the hill"),
+}  # fmt: skip
+_STRIDES = {"sky": 3, "who": 7, "what": 3, "thing": 5, "where": 2}
+
+
+def diary(question: str, length: int, count: Callable[[str], int], every: int) -> str:
+    """The question behind as many days as make at least ``length`` tokens; after ``every`` days the diary begins again."""
+
+    def day(number: int) -> str:
+        words = {
+            name: several[(number * _STRIDES[name] + number // len(several)) % len(several)] for name, several in _WORDS.items()
+        }
+        return f"Day {number}: {words['sky']}, and {words['who']} {words['what']} {words['thing']} {words['where']}."
+
+    whole, days = question, 0
+    while count(whole) < length:
+        days += max(1, (length - count(whole)) // 40)
+        whole = "\n".join(day(1 + number % every) for number in range(days)) + f"\n\n{question}"
+    return whole
+
+
+def by_length(name: str, every: int) -> Callable[[Bencher, bool], Prompts]:
+    """One set of questions behind texts of each length, a kind a length."""
+
+    def make(bench: Bencher, quick: bool) -> Prompts:
+        text = bench.prepared("autoregressive", "a").loaded.text
+        questions = prompts(name)[: 2 if quick else None]
+
+        def behind(length: int) -> list[str]:
+            return [diary(question, length, lambda whole: len(text.encode(whole, False)), every) for question in questions]
+
+        return {str(length): behind(length) for length in LENGTHS}
+
+    return make
+
+
+LENGTH_ARMS = (
+    *(Arm(name, name, LENGTH_TREE) for name in ("owl", "eagle2", "eagle3")),
+    Arm("howl", "howl", {**LENGTH_TREE, "most": 16}), Arm("suffix_decoding", "suffix_decoding", {"most": 16}),
+)  # fmt: skip
+LENGTH = {
+    "answers": Suite("τ by text length, answers", by_length("questions", 1 << 20), LENGTH_ARMS, ("τ", "τ by kind"), between=99),
+    "copies": Suite("τ by text length, copies", by_length("copies", WEEK), LENGTH_ARMS, ("τ", "τ by kind"), between=99),
+}
+
+
+def run_length(report: Report, target: str, methods: Sequence[str] = (), quick: bool = False, keep: bool = False) -> None:
+    """τ of every method by length; with ``keep`` the curves go to where the app draws them from."""
+    curves = []
+    for kind, suite in LENGTH.items():
+        for samples in suite.run(report, target, methods, quick).values():
+            for label in samples.by_arm:
+                taus = samples.by_kind(label, VALUES["τ"])
+                curves.append(Curve(label, kind, tuple(round(taus[str(length)], 3) for length in LENGTHS)))
+    if keep:
+        loaded = Bencher(target).prepared("autoregressive", "a").loaded.name
+        tree = "trees of depth {depth}, width {width} and {nodes} nodes".format(**LENGTH_TREE)
+        asked = f"{len(prompts('questions'))} questions and {len(prompts('copies'))} copies"
+        source = f"{asked} behind a diary, 96 greedy tokens each, {tree}"
+        measured = LengthCurves(loaded, source, report.where["date"], LENGTHS, tuple(curves))
+        report.say(f"Wrote {measured.after(measured_on(loaded)).save()}.")

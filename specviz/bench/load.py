@@ -1,0 +1,329 @@
+"""The app under load: thirty visitors at once, half of them leaving midway; the cost of waiting, of watching and of uploads.
+
+The app runs in a process of its own with its own folder for files. The visitors run in this one and cost it processor time as
+well, which browsers on other machines would not. Every request goes to this machine's loopback address.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import random
+import runpy
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from specviz.bench.kit import Bencher, in_own_thread
+from specviz.bench.report import Report, Row, paired
+from specviz.bench.visitor import Form, Outcome, Visitor
+from specviz.prompts import prompts
+from specviz.request import Memory, Request
+from specviz.runner import stream
+from specviz.trace import metrics, store
+from specviz.trace.schema import End, Run, Step, Trace
+
+APP = Path(__file__).resolve().parents[2] / "app.py"
+RECORDED = APP.parent / "assets" / "traces" / "eagle2.spectrace.jsonl.gz"
+VISITORS, RUNS, QUICK_RUNS = 30, 200, 60
+WAITERS, PAIRS = 16, 5
+IDLE_SECONDS, SETTLING_SECONDS, STARTING_SECONDS = 15.0, 5.0, 120.0
+BACK_SECONDS = 5.0
+"""After which a visitor who was refused presses again."""
+MOST_MEMORY = 2000.0
+"""Megabytes that the app may hold while a class opens its files."""
+
+
+def controls(prompt: str, tokens: int, **more: str) -> dict[str, str]:
+    """A greedy run of prompt lookup without its baseline, in the page's own values."""
+    return {
+        "sp-method": "prompt_lookup",
+        "sp-prompt": prompt,
+        "sp-basics": json.dumps({"of": "basics", "values": {"temperature": 0.0, "max_new_tokens": tokens}}),
+        "sp-advanced": json.dumps({"of": "advanced", "values": {"baseline": False}}),
+        "sp-own": '{"of":"","values":{}}',
+        **more,
+    }
+
+
+SHORT = controls("Write a short story about a fox who learns to swim.", 32)
+PAUSED = """
+import os, runpy, sys
+sys.path.insert(0, os.path.dirname(sys.argv[1]))
+app = runpy.run_path(sys.argv[1])
+def paused(request, memory, cancel, progress):
+    progress("Paused", None)
+    cancel.wait()
+    yield from ()
+app["running"].live.stream = paused
+app["demo"].launch(**app["options"])
+"""
+"""The app with an engine that computes nothing: what it costs then is what waiting costs."""
+
+
+@dataclass
+class Server:
+    """The app in a process of its own. Where the kernel gives no account of it, numbers are None."""
+
+    process: subprocess.Popen[bytes]
+    address: str
+
+    def status(self, name: str) -> float | None:
+        """A number from the kernel's account of the process."""
+        try:
+            lines = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines()
+        except OSError:
+            return None
+        return next((float(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
+
+    @property
+    def spent(self) -> float | None:
+        """Seconds of processor time so far, of all its threads."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
+    def memory(self) -> float | None:
+        """Resident memory in megabytes."""
+        return None if (kilobytes := self.status("VmRSS")) is None else kilobytes / 1024
+
+
+@contextmanager
+def served_app(target: str, *options: str) -> Iterator[Server]:
+    """The app as strangers get it, on a free port of this machine. ``options`` of the interpreter stand before its file."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with tempfile.TemporaryDirectory(prefix="specviz-load-") as folder:
+        more = {"PORT": str(port), "GRADIO_SERVER_NAME": "127.0.0.1", "GRADIO_TEMP_DIR": folder, "TMPDIR": folder}
+        more |= {"SPECVIZ_TARGET": target, "SPECVIZ_ANY_MODEL": "0", "SPECVIZ_MAX_SECONDS": "120"}
+        command = [sys.executable, *options, str(APP)]
+        with subprocess.Popen(command, env=os.environ | more, cwd=folder, stdout=subprocess.DEVNULL) as process:
+            try:
+                until = time.monotonic() + STARTING_SECONDS
+                while socket.socket().connect_ex(("127.0.0.1", port)):
+                    if process.poll() is not None or time.monotonic() > until:
+                        raise RuntimeError("The app did not start; run python app.py to see why.")
+                    threading.Event().wait(0.2)
+                yield Server(process, f"http://127.0.0.1:{port}")
+            finally:
+                process.terminate()
+
+
+def load(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
+    """Waiting pages, a token alone and among sixteen waiting runs, and a classroom of visitors."""
+    with served_app(target, "-c", PAUSED) as server:
+        idle(report, server)
+    with served_app(target) as server:
+        form = Form(server.address)
+        for one in (SHORT, {}, SHORT):  # loads the model, and what the page's own run touches
+            Visitor(form).press(one)
+        waiting(report, server, form)
+        before, threads, started = server.memory, server.status("Threads"), time.monotonic()
+        outcomes = classroom(form, QUICK_RUNS if quick else RUNS)
+        add_visits(report, outcomes, time.monotonic() - started)
+        Visitor(form).press(SHORT)  # comes when everybody else is gone
+        grown(report, before, server.memory)
+        report.add(Row("threads after", server.status("Threads"), "", detail=f"{threads or 0:.0f} before"))
+
+
+def grown(report: Report, before: float | None, after: float | None) -> None:
+    """Resident memory in megabytes when everybody is gone, against before."""
+    percent = None if before is None or after is None else 100 * (after / before - 1)
+    detail = "no account of the process here" if percent is None else f"{before:.0f} MB resident before, {after:.0f} MB after"
+    report.add(Row("memory grows by", percent, "%", 10.0, at_most=True, detail=detail))
+
+
+def idle(report: Report, server: Server) -> None:
+    """Processor time of the app while pages wait and nothing is computed."""
+    form, pause, pages = Form(server.address), threading.Event(), 0
+    for count in (1, 1 + WAITERS, 1 + VISITORS):
+        for _ in range(count - pages):
+            threading.Thread(target=Visitor(form).press, args=({},), daemon=True).start()
+        pages = count
+        pause.wait(SETTLING_SECONDS)
+        before = server.spent
+        pause.wait(IDLE_SECONDS)
+        after = server.spent
+        percent = None if before is None or after is None else 100 * (after - before) / IDLE_SECONDS
+        goal = 5.0 if pages > 1 else None
+        report.add(Row(f"{pages - 1} pages wait", percent, "%", goal, at_most=True, detail="of a core, engine paused"))
+
+
+def waiting(report: Report, server: Server, form: Form) -> None:
+    """Processor time of a token alone and while others wait behind it, which other programs disturb less than the clock."""
+    start = server.spent
+    alone = [Visitor(form).press(SHORT) for _ in range(PAIRS)]
+    middle = server.spent
+    with ThreadPoolExecutor(1 + WAITERS) as pool:
+        crowd = list(pool.map(lambda _: Visitor(form).press(SHORT), range(1 + WAITERS)))
+    end = server.spent
+
+    value, detail = None, "not every run was served, or there is no account of the process here"
+    if start is not None and middle is not None and end is not None and all(outcome.served for outcome in crowd):
+        ours = (end - middle) / sum(outcome.tokens for outcome in crowd)
+        theirs = (middle - start) / sum(outcome.tokens for outcome in alone)
+        value = ours / theirs
+        detail = f"{1000 * ours:.0f} ms of processor a token while sixteen wait, {1000 * theirs:.0f} ms alone"
+    report.add(Row("what a token costs while others wait", value, "×", 1.1, at_most=True, detail=detail))
+
+
+def classroom(form: Form, runs: int) -> list[Outcome]:
+    """Visitors who press until ``runs`` presses are done; every second one leaves, at the first update or at the first step."""
+    presses: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in range(runs):
+        presses.put(number)
+    draw, pause = random.Random(0), threading.Event()
+
+    def attend(_: int) -> list[Outcome]:
+        visitor, outcomes = Visitor(form), list[Outcome]()
+        while not presses.empty():
+            try:
+                number = presses.get_nowait()
+            except queue.Empty:
+                break
+            news = "first_update" if draw.random() < 0.5 else "first_step"
+            leaving = number % 2 == 1
+            outcomes.append(visitor.press({}, lambda one: leaving and getattr(one, news) is not None))
+            if outcomes[-1].left:
+                visitor = Visitor(form)
+            if outcomes[-1].refused:
+                pause.wait(BACK_SECONDS)
+        return outcomes
+
+    with ThreadPoolExecutor(VISITORS) as pool:
+        return [outcome for outcomes in pool.map(attend, range(VISITORS)) for outcome in outcomes]
+
+
+def add_visits(report: Report, outcomes: Sequence[Outcome], took: float) -> None:
+    """How visitors fared."""
+    refused, left = [one for one in outcomes if one.refused], [one for one in outcomes if one.left]
+    whole = [one for one in outcomes if one.served]
+    lost = len(outcomes) - len(refused) - len(left) - len(whole)
+    reason = f"; those read: {refused[0].refused}" if refused else ""
+    counts = f"{len(whole)} to the end, {len(left)} left midway, {len(refused)} refused, {lost} neither{reason}"
+    detail = f"{len(outcomes)} runs by {VISITORS} visitors in {took:.0f} s: {counts}"
+    stayed = max(1, len(outcomes) - len(left))
+    report.add(Row("served, of those who stayed", 100 * len(whole) / stayed, "%", 99.0, detail=detail))
+    for name, goal in (("first_update", 5.0), ("first_step", 180.0)):
+        times = [at for one in outcomes if (at := getattr(one, name)) is not None]
+        quantiles(report, name.replace("_", " "), times, goal)
+
+
+def quantiles(report: Report, what: str, times: Sequence[float], goal: float | None = None) -> None:
+    """The median and the 95th percentile of ``times`` in seconds."""
+    ordered = sorted(times)
+    for share in (0.5, 0.95):
+        value = ordered[round(share * (len(ordered) - 1))] if ordered else None
+        late = goal if share > 0.9 else None
+        report.add(Row(f"{what}, p{100 * share:.0f}", value, "s", late, at_most=True, detail=f"{len(ordered)} runs"))
+
+
+def lesson(megabytes: float = 5.0, visitor: int = 0, steps: int | None = None) -> bytes:
+    """A trace of about this size, or of so many ``steps``: a recorded run that goes on and on, another for each ``visitor``."""
+    run = store.read(RECORDED)
+    whole = [step for step in run.steps if step.cut is None]
+    each = len(store.text(replace(run, steps=tuple(whole), end=None))) / len(whole)
+    made: list[Step] = []
+    position, root = whole[0].position, whole[0].nodes[0].token
+    for index in range(int(megabytes * 1e6 / each) if steps is None else steps):
+        step = whole[index % len(whole)]
+        nodes = (replace(step.nodes[0], token=root), *step.nodes[1:])
+        made.append(replace(step, index=index, position=position, nodes=nodes))
+        position, root = position + len(step.emitted), step.emitted[-1]
+    output = tuple(token for step in made for token in step.emitted)
+    end = End("budget", output, "", 1, metrics.summarise(made, "budget", 1))
+    settings = replace(run.run, prompt=f"{run.run.prompt} {visitor}", max_new_tokens=len(output))
+    return store.text(Trace(settings, tuple(made), end)).encode("utf-8")
+
+
+def uploads(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
+    """A class that opens thirty trace files at once: one file for all, then a file each."""
+    size = 1.0 if quick else 5.0
+    same = lesson(size)
+    crowds = {"one file for all": [same] * VISITORS, "a file each": [lesson(size, one) for one in range(1, VISITORS + 1)]}
+    for name, files in crowds.items():
+        with served_app(target) as server:
+            form = Form(server.address, "sp-upload", "upload")
+            Visitor(form).upload(lesson(0.1, VISITORS + 1))  # compiles the schema
+            with ThreadPoolExecutor(VISITORS) as pool:
+                outcomes = list(pool.map(lambda content: Visitor(form).upload(content), files))
+            peak = server.status("VmHWM")
+        refused = [why for _, why in outcomes if why]
+        detail = f"{VISITORS} of {len(same) / 1e6:.1f} MB" + (
+            f"; {len(refused)} refused, who read: {refused[0]}" if refused else ""
+        )
+        report.add(Row(f"{name}: served", 100 * (1 - len(refused) / len(outcomes)), "%", 100.0, detail=detail))
+        quantiles(report, f"{name}: opened after", [seconds for seconds, why in outcomes if not why])
+        peak = None if peak is None else peak / 1024
+        report.add(Row(f"{name}: memory at most", peak, "MB", MOST_MEMORY, at_most=True))
+
+
+class Clock:
+    """Tokens a second of the last run, from its run line to its end line, whoever takes its events meanwhile."""
+
+    rate = 0.0
+
+    def timed(self, events: Iterator[Run | Step | End]) -> Iterator[Run | Step | End]:
+        """The same events."""
+        started, tokens = time.perf_counter(), 0
+        for event in events:
+            if isinstance(event, Step):
+                tokens += len(event.emitted)
+            if isinstance(event, End):
+                self.rate = tokens / (time.perf_counter() - started - event.prefill_ns / 1e9)
+            yield event
+            if isinstance(event, Run):
+                started = time.perf_counter()
+
+
+def watching(report: Report, target: str, methods: Sequence[str] = (), quick: bool = False) -> None:
+    """Updates a second while a run is watched by another process, and tokens a second watched against not watched.
+
+    The app runs in this process, so that both kinds of run share one model.
+    """
+    clock, counts, bench, prompt = Clock(), list[dict[str, float]](), Bencher(target), prompts("chat")[0]
+    request = Request("prompt_lookup", prompt, target=target, max_new_tokens=bench.tokens, **bench.settings)
+    app = runpy.run_path(str(APP))
+    live = app["running"].live
+    whole, pressed = live.stream, controls(prompt, bench.tokens, **{"sp-target": target})
+    live.stream = lambda *asked: clock.timed(whole(*asked))
+    options = {**app["options"], "prevent_thread_lock": True, "quiet": True, "server_port": None, "server_name": "127.0.0.1"}
+    _, address, _ = app["demo"].launch(**options)
+    command = [sys.executable, "-m", "specviz.bench.visitor", address]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=APP.parent) as process:
+        assert process.stdin is not None and process.stdout is not None
+        asked, answers = process.stdin, process.stdout
+        answers.readline()
+
+        def watched() -> float:
+            print(json.dumps(pressed), file=asked, flush=True)
+            counts.append(json.loads(answers.readline()))
+            return clock.rate
+
+        def alone() -> float:
+            in_own_thread(lambda: list(clock.timed(stream(request, memory=Memory(), cancel=threading.Event()))))
+            return clock.rate
+
+        alone(), watched()
+        ratios = paired(watched, alone, 9)
+        asked.close()
+    app["demo"].close()
+    rate = statistics.median(count["updates"] / count["seconds"] for count in counts[1:])
+    reading = statistics.median(1000 * count["cpu"] / count["updates"] for count in counts[1:])
+    report.add(Row("live view, updates", rate, "/s", 10.0, detail=f"reading one costs the watcher {reading:.2f} ms"))
+    detail = f"tokens a second, watched ÷ not watched {ratios}"
+    report.add(Row("live view costs", 100 * (1 / ratios.median - 1), "%", 3.0, at_most=True, detail=detail))

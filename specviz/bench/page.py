@@ -1,0 +1,170 @@
+"""The page suite: what opening the page costs a visitor, and what a frame of a long run costs the browser.
+
+A real Chromium opens the app, which runs in a process of its own on this machine; the browser's own marks say when the stage
+was seen. Slower lines and processors are the browser's emulation of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specviz.bench.load import lesson, served_app
+from specviz.bench.report import Report, Row
+from specviz.errors import BadInput
+from specviz.trace import store
+
+VISITS, QUICK_VISITS = 7, 3
+STEPS = (300, 1000)
+FRAMES = 60
+"""Steps that are shown one after the other, spread over the run."""
+FRAME_MS = 8.0
+PATIENCE_MS = 120_000
+AFTERWARDS_MS = 1500
+"""For what the page asks for once the stage is seen, which counts as sent; some of its connections stay open for good."""
+SIZE: Any = {"width": 1280, "height": 720}
+
+SEEN = """(() => {
+  const look = () => {
+    const node = document.querySelector("#sp-stage .sv-tree .sv-node");
+    if (node && node.getClientRects().length) performance.mark("stage-seen"); else requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
+})()"""
+WAS_SEEN = "performance.getEntriesByName('stage-seen').length > 0"
+STAGE = "document.querySelector('#sp-stage .specviz-host').specviz.stage"
+FRAME_TIMES = f"""(frames) => {{
+  const stage = {STAGE};
+  stage.player.pause();
+  const overview = stage.panels.find((panel) => panel.drawVeil);
+  const times = {{ whole: [], lane: [] }};
+  let lane = 0;
+  for (const name of ["update", "settle"]) {{
+    const draw = Object.getPrototypeOf(overview)[name];
+    overview[name] = (changed) => {{
+      performance.mark("lane");
+      draw.call(overview, changed);
+      lane += performance.measure("lane", "lane").duration;
+    }};
+  }}
+  for (let at = 0; at < frames; at += 1) {{
+    stage.go(Math.round((at * stage.last) / (frames - 1)));
+    lane = 0;
+    performance.mark("frame");
+    stage.flush();
+    times.whole.push(performance.measure("frame", "frame").duration);
+    times.lane.push(lane);
+  }}
+  return times;
+}}"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A visitor's connection and processor. ``latency`` is in milliseconds, ``slower`` the factor of the processor."""
+
+    name: str
+    goal: float
+    megabits: float | None = None
+    latency: float = 0.0
+    slower: int = 1
+
+
+LINES = (Line("this machine", 1500), Line("10 Mbit/s, processor 4 times slower", 3000, 10, 20, 4))
+
+
+def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
+    """Measure; there are no methods to choose."""
+    with served_app(target) as server, chromium() as browser:
+        for line in LINES:
+            visits = [open_page(browser, server.address, line) for _ in range(QUICK_VISITS if quick else VISITS)]
+            add_visits(report, line, visits[1:])  # the first one warms the server
+        for steps in STEPS:
+            first, again = frame_times(browser, server.address, steps)
+            for title, times, goal in (
+                ("run lane", again["lane"], FRAME_MS),
+                ("whole stage", again["whole"], FRAME_MS),
+                ("whole stage, first walk", first["whole"], None),
+            ):
+                late = sorted(times)[int(0.95 * len(times))]
+                detail = f"95th percentile {late:.1f} ms of {len(times)} frames, {load()}"
+                name = f"{title}, a frame of {steps} steps"
+                report.add(Row(name, statistics.median(times), "ms", goal, at_most=True, detail=detail))
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """The browser. Raises BadInput where there is none, or nothing to drive it."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        raise BadInput("The page suite drives a browser: pip install playwright.") from None
+    path = os.environ.get("SPECVIZ_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if not path:
+        raise BadInput("The page suite needs a Chromium: install one, or name it in SPECVIZ_CHROMIUM.")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def open_page(browser: Any, address: str, line: Line) -> tuple[float, float]:
+    """A first visit, nothing cached: milliseconds until the stage was seen, and bytes that came over the line."""
+    context = browser.new_context(viewport=SIZE)
+    page, sizes = context.new_page(), []
+    devtools = context.new_cdp_session(page)
+    devtools.send("Network.enable")
+    devtools.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+    if line.megabits:
+        speed = line.megabits * 1e6 / 8
+        limits = {"offline": False, "latency": line.latency, "downloadThroughput": speed, "uploadThroughput": speed}
+        devtools.send("Network.emulateNetworkConditions", limits)
+    devtools.send("Emulation.setCPUThrottlingRate", {"rate": line.slower})
+    page.add_init_script(SEEN)
+    page.goto(address, wait_until="commit", timeout=PATIENCE_MS)
+    page.wait_for_function(WAS_SEEN, timeout=PATIENCE_MS)
+    page.wait_for_timeout(AFTERWARDS_MS)
+    seen = page.evaluate("performance.getEntriesByName('stage-seen')[0].startTime")
+    context.close()
+    return float(seen), float(sum(sizes))
+
+
+def add_visits(report: Report, line: Line, visits: Sequence[tuple[float, float]]) -> None:
+    """Median time and weight of the visits, with how busy the machine was."""
+    times, sizes = zip(*visits, strict=True)
+    detail = f"{min(times):.0f} to {max(times):.0f} ms in {len(visits)} visits, {load()}"
+    report.add(Row(f"stage seen, {line.name}", statistics.median(times), "ms", line.goal, at_most=True, detail=detail))
+    report.add(Row(f"sent, {line.name}", statistics.median(sizes) / 1e6, "MB"))
+
+
+def load() -> str:
+    """How busy the machine is with this and everything else."""
+    return f"load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "load unknown"
+
+
+def frame_times(browser: Any, address: str, steps: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Milliseconds of script that each frame takes while a run of ``steps`` steps is walked through, and then once more."""
+    context = browser.new_context(viewport=SIZE)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"{address}/?tab=traces")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / f"long{store.SUFFIX}"
+        file.write_bytes(lesson(steps=steps))
+        page.get_by_role("tab", name="Traces").click()
+        page.locator("input[type=file]").first.set_input_files(file)
+        page.locator(".sp-facts", has_text=f"in {steps} passes").wait_for()
+    page.get_by_role("button", name="Show on the stage").click()
+    page.wait_for_function(f"{STAGE}.trace.steps.length === {steps}")
+    first, again = (page.evaluate(FRAME_TIMES, FRAMES) for _ in range(2))
+    context.close()
+    return first, again

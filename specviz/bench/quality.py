@@ -1,0 +1,84 @@
+"""Quality of drawn pictures: the latent distance of their codes to the target's own choice, and a retrieval score.
+
+The target reads the finished codes once more, in one pass: with each place's own noise that gives the code the baseline would
+have chosen there. A method that is exact token for token has distance 0 but for rounding; one that is exact in distribution
+lies between 0 and about the distance of two independent draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from specviz.bench.kit import PictureQuestion, TimedRun
+from specviz.engine.sampling import Noise
+from specviz.engine.tree import DraftTree
+from specviz.errors import ModelUnavailable
+from specviz.models.image.image import weights_of
+from specviz.models.image.image_score import ImageScore, load
+from specviz.runner import Prepared
+
+BLOCK = 1024
+"""Codes whose distances to all others are held at once."""
+
+
+@dataclass(frozen=True)
+class Distances:
+    """Mean distances over a picture's codes: to the target's own choice, and of two independent draws from its distributions."""
+
+    own: float
+    independent: float
+
+
+@torch.inference_mode()
+def code_distances(ready: Prepared, codes: Sequence[int], seed: int) -> Distances:
+    """Distances of a picture's ``codes``, drawn with ``seed``, between the codebook's vectors: at most 2."""
+    prompt, target, warp = ready.prompt_ids, ready.target, ready.parts.warp
+    session = target.open(len(prompt) + len(codes))
+    try:
+        session.prefill(prompt[:-1])
+        chain = DraftTree.of([prompt[-1], *codes[:-1]], range(-1, len(codes) - 1), target.device)
+        logits = session.score(chain).logits
+    finally:
+        session.close()
+    places = range(len(prompt), len(prompt) + len(codes))
+    own_choice = warp.choose(logits, places, Noise(seed))
+    book = ready.loaded.codebook
+    return Distances(distance(book, codes, own_choice.tolist()), independent(book, warp.probabilities(logits)))
+
+
+def distance(codebook: Tensor, ours: Sequence[int], others: Sequence[int]) -> float:
+    """Mean distance of the codes' vectors, place by place."""
+    gaps = codebook[list(ours)] - codebook[list(others)]
+    return float(gaps.norm(dim=-1).mean())
+
+
+def independent(codebook: Tensor, distributions: Tensor) -> float:
+    """Expected distance of two codes drawn independently from each of ``distributions`` [place, code], mean over places."""
+    distributions, wide = distributions.double(), codebook.double()
+    expected = torch.zeros_like(distributions)
+    for start in range(0, len(wide), BLOCK):
+        gaps = torch.cdist(wide[start : start + BLOCK], wide, compute_mode="donot_use_mm_for_euclid_dist")
+        expected += distributions[:, start : start + BLOCK] @ gaps
+    return float((expected * distributions).sum(-1).mean())
+
+
+@cache
+def _score() -> ImageScore | None:
+    try:
+        return load(weights_of("image_score"))
+    except ModelUnavailable:
+        return None
+
+
+def quality(ready: Prepared, timed: TimedRun, prompt: str | PictureQuestion) -> Mapping[str, float]:
+    """``distance`` and ``independent`` of one picture's codes, drawn with seed 0, and its ``score`` where the scorer is here."""
+    distances, score = code_distances(ready, timed.ids, 0), _score()
+    numbers = {"distance": distances.own, "independent": distances.independent}
+    if score is not None:
+        numbers["score"] = float(score.of([ready.loaded.picture(list(timed.ids))], [str(prompt)])[0, 0])
+    return numbers

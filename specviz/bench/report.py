@@ -1,0 +1,120 @@
+"""Rows of a suite, each with a number, a goal and whether it was reached, as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured number. ``goal`` is the least (with ``at_most`` the most) it should be, None where it only informs.
+
+    ``cells`` stand in columns of the table called ``table``.
+    """
+
+    name: str
+    value: float | None
+    unit: str = "×"
+    goal: float | None = None
+    at_most: bool = False
+    detail: str = ""
+    cells: Mapping[str, str] = field(default_factory=dict)
+    table: str = ""
+
+    @property
+    def reached(self) -> bool | None:
+        """Whether the goal was met; None without one."""
+        if self.goal is None or self.value is None:
+            return None
+        return self.value <= self.goal if self.at_most else self.value >= self.goal
+
+    @property
+    def number(self) -> str:
+        """The value with its unit."""
+        if self.value is None:
+            return "–"
+        digits = 1 if self.unit in {"%", "/s", "ms"} else 2
+        return f"{self.value:.{digits}f}{'' if self.unit == '×' else ' '}{self.unit}"
+
+    def __str__(self) -> str:
+        """One line for the terminal."""
+        goal = ""
+        if self.goal is not None:
+            verdict = "reached" if self.reached else "NOT reached"
+            goal = f"  (goal {'≤' if self.at_most else '≥'} {self.goal:g}: {verdict})"
+        return f"{self.name}: {self.number}{goal}" + (f"  {self.detail}" if self.detail else "")
+
+
+@dataclass
+class Report:
+    """All rows of a suite and where they were measured."""
+
+    suite: str
+    where: dict[str, Any]
+    rows: list[Row] = field(default_factory=list)
+    say: Callable[[str], None] = lambda line: None
+
+    def add(self, row: Row) -> None:
+        """Keep the row and print it at once: a suite takes minutes."""
+        self.rows.append(row)
+        self.say(str(row))
+
+    def as_json(self) -> str:
+        """One object with every row."""
+        rows = [{**asdict(row), "reached": row.reached} for row in self.rows]
+        return json.dumps({"suite": self.suite, "where": self.where, "rows": rows}, ensure_ascii=False)
+
+    def as_table(self) -> str:
+        """Markdown: tables of rows in columns first, then all others."""
+        lines = [f"{self.suite}: " + ", ".join(f"{key} {value}" for key, value in self.where.items())]
+        for name in dict.fromkeys(row.table for row in self.rows if row.cells):
+            rows = [row for row in self.rows if row.cells and row.table == name]
+            columns = list(dict.fromkeys(column for row in rows for column in row.cells))
+            lines += ["", name, "", f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
+            lines += ["| " + " | ".join(row.cells.get(column, "") for column in columns) + " |" for row in rows]
+        if others := [row for row in self.rows if not row.cells]:
+            lines += ["", "| what | measured | goal | |", "|---|---:|---:|---|"]
+            for row in others:
+                goal = "" if row.goal is None else f"{'≤' if row.at_most else '≥'} {row.goal:g}"
+                mark = {None: "", True: "reached. ", False: "NOT reached. "}[row.reached]
+                lines.append(f"| {row.name} | {row.number} | {goal} | {mark}{row.detail} |")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Ratios of paired runs; above 1 the first of a pair took longer."""
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+    @property
+    def sign_test(self) -> float:
+        """Two-sided probability of signs split as unevenly, were either as likely; ties are left out."""
+        more, less = sum(ratio > 1 for ratio in self.values), sum(ratio < 1 for ratio in self.values)
+        tail = sum(math.comb(more + less, count) for count in range(min(more, less) + 1))
+        return min(1.0, 2 * tail / 2 ** (more + less))
+
+    def __str__(self) -> str:
+        """Range, number of pairs and sign test, for a row's detail."""
+        return f"{min(self.values):.2f}–{max(self.values):.2f} over {len(self.values)} pairs, sign test p = {self.sign_test:.2g}"
+
+
+def paired(first: Callable[[], float], second: Callable[[], float], pairs: int) -> Ratios:
+    """``first()`` / ``second()`` over interleaved pairs whose order is swapped every time, so that drift cancels."""
+    ratios: Sequence[float] = ()
+    for number in range(pairs):
+        if number % 2:
+            below, above = second(), first()
+        else:
+            above, below = first(), second()
+        ratios = (*ratios, above / below)
+    return Ratios(tuple(ratios))

@@ -1,0 +1,185 @@
+"""A visitor of the running app: presses *Run live* or opens a file as the page does, times what comes, may leave midway.
+
+The page's events are private, so that Gradio's own client refuses them. Run as a program, it reads values for the page's
+controls, a JSON object a line, and prints how many updates came and what reading them cost:
+``python -m specviz.bench.visitor ADDRESS``.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import Any
+from urllib.parse import urlsplit
+
+from specviz.trace import store
+
+TAIL = "specviz/tail"
+RUN_LINE, STEP_LINE, END_LINE, KEY, REFUSAL = ('"kind":"run"', '"kind":"step"', '"kind":"end"', '"run":"', "sp-say-error")
+PATIENCE = 900.0
+"""Seconds after which a visitor who hears nothing gives up."""
+
+
+@dataclass
+class Outcome:
+    """What one press brought: seconds since then, None for what never came. ``decoding`` is by the run's own end line."""
+
+    first_update: float | None = None
+    first_step: float | None = None
+    over: float | None = None
+    decoding: float | None = None
+    tokens: int = 0
+    updates: list[float] = field(default_factory=list)
+    refused: str = ""
+    left: bool = False
+
+    @property
+    def served(self) -> bool:
+        """Whether the run was seen to its end."""
+        return self.over is not None and not self.left and not self.refused
+
+    def take(self, line: str, now: float) -> None:
+        """One line of the events or of the run's tail."""
+        plain = line.replace('\\"', '"')
+        if '"process_generating"' in line:
+            self.updates.append(now)
+            self.first_update = now if self.first_update is None else self.first_update
+        if self.first_step is None and STEP_LINE in plain:
+            self.first_step = now
+        if line.startswith("data: {") and '"msg"' not in line:
+            self.updates.append(now)
+            if END_LINE in line:
+                metrics = json.loads(line.removeprefix("data: "))["metrics"]
+                self.decoding, self.tokens = metrics["seconds"]["total"], metrics["emitted"]
+        if REFUSAL in plain and not self.refused and self.first_step is None:
+            self.refused = plain.split(REFUSAL, 1)[1].split(">", 1)[-1].split("<", 1)[0]
+        if '"close_stream"' in line:
+            self.over = now
+
+
+class Form:
+    """What the page asks for when ``button`` is pressed, from the app's own configuration."""
+
+    def __init__(self, address: str, button: str = "sp-run-live", event: str = "click") -> None:
+        self.host = urlsplit(address).netloc
+        with self.get("/config") as answer:
+            config = json.load(answer)
+        self.prefix = config.get("api_prefix", "")
+        components = {entry["id"]: entry["props"] for entry in config["components"]}
+        pressed = next(id for id, props in components.items() if props.get("elem_id") == button)
+        found = next(entry for entry in config["dependencies"] if [pressed, event] in entry["targets"])
+        self.event, self.button = found["id"], button
+        self._inputs = [(components[id].get("elem_id"), components[id].get("value")) for id in found["inputs"]]
+
+    def data(self, controls: dict[str, Any]) -> list[Any]:
+        """The values of all controls, ``controls`` by element over the page's own defaults."""
+        return [controls.get(name, value) for name, value in self._inputs]
+
+    @contextmanager
+    def get(self, path: str) -> Iterator[HTTPResponse]:
+        """An answer that may be read line by line."""
+        connection = HTTPConnection(self.host, timeout=PATIENCE)
+        try:
+            connection.request("GET", path)
+            yield connection.getresponse()
+        finally:
+            connection.close()
+
+    def post(self, path: str, body: bytes, kind: str = "application/json") -> bytes:
+        """What comes back."""
+        connection = HTTPConnection(self.host, timeout=PATIENCE)
+        try:
+            connection.request("POST", self.prefix + path, body, {"Content-Type": kind})
+            return connection.getresponse().read()
+        finally:
+            connection.close()
+
+    def join(self, session: str, data: list[Any]) -> None:
+        """Press the button."""
+        self.post("/queue/join", json.dumps({"data": data, "fn_index": self.event, "session_hash": session}).encode())
+
+    def events(self, session: str) -> Iterator[str]:
+        """Lines of a page's events, until the stream is closed or breaks off."""
+        try:
+            with self.get(f"{self.prefix}/queue/data?session_hash={session}") as answer:
+                while line := answer.readline():
+                    yield line.decode("utf-8")
+        except (OSError, HTTPException):
+            return  # a visitor whose stream breaks off has seen no end, and is counted so
+
+
+class Visitor:
+    """One page. It is left for good when it leaves midway."""
+
+    def __init__(self, form: Form) -> None:
+        self.form, self.session = form, secrets.token_hex(6)
+
+    def press(self, controls: dict[str, Any], leave: Callable[[Outcome], bool] = lambda outcome: False) -> Outcome:
+        """Press the button and read to the end, or until ``leave``, asked after every line, is true."""
+        outcome, started = Outcome(), time.perf_counter()
+        heartbeat = HTTPConnection(self.form.host, timeout=PATIENCE)
+        heartbeat.request("GET", f"{self.form.prefix}/heartbeat/{self.session}")
+        try:
+            self.form.join(self.session, self.form.data(controls))
+            for line in self._lines():
+                outcome.take(line, time.perf_counter() - started)
+                outcome.left = leave(outcome)
+                if outcome.left or outcome.over is not None:
+                    break
+        finally:
+            heartbeat.close()
+        return outcome
+
+    def _lines(self) -> Iterator[str]:
+        """Lines of the events, and once the run goes on, those of its tail instead until that is over."""
+        key = ""
+        for line in self.form.events(self.session):
+            yield line
+            plain = line.replace('\\"', '"')
+            if not key and KEY in plain:
+                key = plain.split(KEY, 1)[1].split('"', 1)[0]
+            if key and RUN_LINE in plain:
+                try:
+                    with self.form.get(f"/{TAIL}/{key}?from=0") as tail:
+                        while piece := tail.readline():
+                            yield piece.decode("utf-8")
+                except (OSError, HTTPException):
+                    return
+                key = "-"  # followed
+
+    def upload(self, content: bytes) -> tuple[float, str]:
+        """Open a trace as the page does: seconds until the answer, and the page's sentence where it was refused."""
+        started, mark = time.perf_counter(), secrets.token_hex(16)
+        name = f"lesson{store.SUFFIX}"
+        head = f'--{mark}\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'
+        body = head.encode() + content + f"\r\n--{mark}--\r\n".encode()
+        (path,) = json.loads(self.form.post("/upload", body, f"multipart/form-data; boundary={mark}"))
+        file = {"path": path, "orig_name": name, "meta": {"_type": "gradio.FileData"}}
+        self.form.join(self.session, self.form.data({self.form.button: file}))
+        for line in self.form.events(self.session):
+            event = json.loads(line.removeprefix("data: ")) if line.startswith("data: {") else {}
+            if event.get("msg") == "process_completed":
+                refused = event["output"].get("error") or "an error without words" if not event["success"] else ""
+                return time.perf_counter() - started, refused or ("" if "opened: " in line else line[:400])
+        return time.perf_counter() - started, "no answer"
+
+
+def main(address: str) -> None:
+    """Serve a measuring process until it closes the input."""
+    form = Form(address)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        started = time.process_time()
+        updates = Visitor(form).press(json.loads(line)).updates
+        told = {"updates": len(updates), "seconds": max(updates) - min(updates), "cpu": time.process_time() - started}
+        print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

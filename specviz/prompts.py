@@ -1,0 +1,45 @@
+"""Prompts that numbers are reported on, in ``assets/prompts/held_out.toml``. None of them is ever training data."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).resolve().parents[1] / "assets" / "prompts" / "held_out.toml"
+PICTURE_STYLES = ("noto", "twemoji", "fluent")
+
+
+@cache
+def _read() -> Mapping[str, Any]:
+    return tomllib.loads(FILE.read_text(encoding="utf-8"))
+
+
+def prompts(name: str) -> tuple[str, ...]:
+    """One set: ``grounded``, ``stories``, ``copying``, ``questions``, ``copies``, ``calibration``, or a kind of :func:`kinds`."""
+    held_out = _read()
+    return tuple(held_out["kinds"][name] if name in held_out["kinds"] else held_out[name])
+
+
+def kinds() -> dict[str, tuple[str, ...]]:
+    """Ten prompts of each of six kinds, which every text drafter is measured on."""
+    return {name: tuple(several) for name, several in _read()["kinds"].items()}
+
+
+def pictures(count: int = 64) -> list[str]:
+    """Prompts for pictures of concepts that no model of ours has seen: every concept once, then again in the next style."""
+    concepts, styles = _read()["pictures"], PICTURE_STYLES
+    turns = [
+        f"{concept}, {styles[(at + turn) % len(styles)]} style"
+        for turn in range(len(styles))
+        for at, concept in enumerate(concepts)
+    ]
+    return turns[:count]
+
+
+def reserved() -> tuple[str, ...]:
+    """All that no training may read."""
+    sets = ("grounded", "calibration", "stories", "copying", "questions")
+    return tuple(prompt for several in (*kinds().values(), *map(prompts, sets)) for prompt in several)

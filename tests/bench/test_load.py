@@ -1,0 +1,116 @@
+"""The load suite counts truly: who was served, refused, left or waited, what a file came to, and what the app was left with."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specviz.bench import load
+from specviz.bench.load import Server
+from specviz.bench.report import Report
+from specviz.bench.visitor import Form, Outcome, Visitor
+from specviz.trace import store
+from specviz.ui.stream.opening import Opening
+from tests.support.fakes.ui import FakeEngine, app
+from tests.ui.test_page import served
+
+
+@pytest.fixture(scope="module")
+def engine() -> FakeEngine:
+    return FakeEngine(steps=4, pace=0.02)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory, engine: FakeEngine) -> Iterator[str]:
+    built, url = served(app(tmp_path_factory.mktemp("app"), engine, max_waiting=2))
+    yield url
+    built.close()
+
+
+def test_a_visitor_sees_what_was_asked_for_from_its_first_update_to_its_end(address: str, engine: FakeEngine) -> None:
+    seen = Visitor(Form(address)).press(load.SHORT)
+    assert seen.served and seen.first_update is not None and seen.first_step is not None and seen.over is not None
+    assert seen.first_update <= seen.first_step <= seen.over and seen.decoding is not None and seen.decoding > 0
+    asked = engine.asked[-1]
+    assert (asked.method, asked.max_new_tokens, asked.baseline) == ("prompt_lookup", 32, False)
+
+
+def test_a_visitor_who_leaves_is_counted_apart_and_frees_the_engine(address: str, engine: FakeEngine) -> None:
+    form = Form(address)
+    engine.steps, before = 900, engine.cancelled
+    seen = Visitor(form).press(load.SHORT, lambda seen: seen.first_step is not None)
+    engine.steps = 4
+    assert seen.left and not seen.served
+    assert Visitor(form).press(load.SHORT).served and engine.cancelled == before + 1
+
+
+@pytest.mark.slow
+def test_a_class_presses_as_often_as_it_is_told_and_half_of_it_leaves(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "VISITORS", 8)
+    monkeypatch.setattr(load, "BACK_SECONDS", 0.0)
+    seen = load.classroom(Form(address), 16)
+    refused = [one for one in seen if one.refused]
+    assert len(seen) == 16 and refused and all("room for. Try again in a minute" in one.refused for one in refused)
+    assert any(one.served for one in seen) and any(one.left for one in seen)
+
+
+def test_a_file_is_opened_or_refused_with_the_pages_sentence(address: str) -> None:
+    form = Form(address, "sp-upload", "upload")
+    seconds, why = Visitor(form).upload(load.lesson(0.1))
+    assert seconds > 0 and why == ""
+    assert Visitor(form).upload(b'{"kind": "nothing"}\n')[1]
+
+
+def test_a_stream_that_breaks_off_is_a_run_without_an_end(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    form = Form(address)
+
+    def broken(connection: object) -> None:
+        raise ConnectionResetError("gone")
+
+    monkeypatch.setattr(Form, "join", lambda *given: None)
+    monkeypatch.setattr(HTTPConnection, "getresponse", broken)
+    seen = Visitor(form).press(load.SHORT)
+    assert not seen.served and not seen.left and not seen.refused
+
+
+def rows(seen: list[Outcome]) -> dict[str, Any]:
+    report = Report("load", {})
+    load.add_visits(report, seen, 60.0)
+    return {row.name: row for row in report.rows}
+
+
+def test_the_report_is_about_those_who_stayed() -> None:
+    whole = [Outcome(0.5, float(number), 20.0) for number in range(1, 20)]
+    found = rows([*whole, Outcome(0.5, left=True), Outcome(over=1.0, refused="Full."), Outcome()])
+    assert found["served, of those who stayed"].value == pytest.approx(100 * 19 / 21)
+    assert "19 to the end, 1 left midway, 1 refused, 1 neither; those read: Full." in found["served, of those who stayed"].detail
+    assert (found["first step, p50"].value, found["first step, p95"].value) == (10.0, 18.0)
+    assert found["first update, p95"].reached and rows([])["first step, p95"].value is None
+
+
+def test_memory_and_processor_time_are_read_from_the_process_where_there_is_an_account() -> None:
+    gone = Server(type("Gone", (), {"pid": 2**30})(), "")
+    report = Report("load", {})
+    load.grown(report, gone.memory, gone.memory)
+    load.grown(report, 1000.0, 1150.0)
+    assert gone.spent is None and report.rows[0].value is None and report.rows[0].reached is None
+    assert report.rows[1].value == pytest.approx(15.0) and report.rows[1].reached is False
+    if Path("/proc/self/status").exists():
+        here = Server(type("Here", (), {"pid": os.getpid()})(), "")
+        assert here.memory is not None and here.memory > 10 and here.spent is not None and here.spent > 0
+
+
+def test_a_lesson_is_a_good_file_of_the_size_or_length_asked_for(tmp_path: Path) -> None:
+    made = load.lesson(0.2)
+    file = tmp_path / "lesson.spectrace.jsonl"
+    file.write_bytes(made)
+    assert 0.8 * 0.2e6 < len(made) < 1.2 * 0.2e6 and made == load.lesson(0.2) != load.lesson(0.2, 1)
+    opened = asyncio.run(Opening(store.TraceStore()).open(file))
+    assert opened.outline.steps > 20 and opened.outline.end is not None
+    assert len(store.read(load.lesson(steps=120)).steps) == 120

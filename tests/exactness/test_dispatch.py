@@ -1,0 +1,147 @@
+"""What a step asks of a GPU, counted on tiny models: few calls, hardly a wait, and the text that the CPU writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from specviz.engine.loop import Decoding
+from specviz.engine.recorder import Recorder
+from specviz.engine.sampling import Noise
+from specviz.requests.image import CodeText
+from specviz.targets.text import TextTarget
+from tests.support import dispatch
+from tests.support.counting_device import CountingDevice
+from tests.support.emulated_cuda import emulated_cuda
+from tests.support.tiny.text import Letters, decode, tiny_llama
+from tests.support.worlds import hybrid
+from tests.support.worlds import image as images
+from tests.support.worlds.text import PROMPT, WARPS, compose
+
+TOKENS = 50
+BEAM = {"depth": 5, "width": 6, "nodes": 24}
+
+
+def _target(device: str) -> TextTarget:
+    return TextTarget(tiny_llama(dtype=torch.float64).to(device), "tiny", (), "graph")
+
+
+def counted(name: str, values: dict[str, Any], warped: str) -> list[dispatch.StepCounts]:
+    """Warmed-up steps of a run that is asserted to write what the CPU writes."""
+    warp, here = WARPS[warped], _target("cpu")
+    expected = decode(here, compose(name, values, here, warp), PROMPT, TOKENS, warp, 7)
+    device = CountingDevice()
+    with device.present():
+        there = _target("cuda")
+        run = Decoding(there, compose(name, values, there, warp), PROMPT, warp, Noise(7), TOKENS, Recorder(Letters(), "off"))
+        steps = dispatch.count(device, run)
+    assert run.outcome.output_ids == expected.ids
+    return steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("warped", ["greedy", "warm"])
+def test_five_levels_of_eagle3_are_a_few_calls_and_one_copy(warped: str) -> None:
+    steps = counted("eagle3", {**BEAM, "rule": "match"}, warped)
+    for step in steps:
+        draft = step.phases["draft"]
+        assert draft.calls <= 20 and draft.waits <= 1 and draft.captured > 100
+        assert step.phases["judge"].waits <= 1
+    assert sum(step.total("calls") for step in steps) / len(steps) <= dispatch.EAGLE3_CALLS + (warped == "warm") * 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "values", "most"),
+    [
+        ("eagle", {"tree": "published"}, 3),
+        ("speculative_sampling", {"gamma": 4}, 3),
+        ("easyspec", {"group": 2}, 4),  # its draft is the target's own layers, which copy a new shape too
+        ("medusa", {"tree": "published", "rule": "typical"}, 3),
+        ("traversal", {"shape": "sparse"}, 3),
+        ("ddd", {"depth": 8, "width": 6, "nodes": 24, "threshold": "own", "log_mass": -2.0}, 4),
+    ],
+)
+def test_a_step_waits_for_the_device_a_few_times_however_large_its_tree(
+    name: str, values: dict[str, Any], most: int
+) -> None:  # fmt: skip
+    for step in counted(name, values, "warm"):
+        # A shape that was never seen is copied there by the target, which is not the method's doing.
+        assert sum(step.phases[phase].waits for phase in ("draft", "judge", "commit")) <= most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("values", [{"depth": 5, "width": 6, "nodes": 24}, {"depth": 3, "width": 4, "nodes": 9}])
+def test_a_tree_of_drawn_tokens_asks_once(values: dict[str, int]) -> None:
+    for step in counted("eagle3", values, "warm"):
+        assert step.phases["draft"].waits <= 1 and step.phases["judge"].waits <= 2
+
+
+def counted_picture(name: str, values: dict[str, Any], warped: str, guidance: float) -> list[dispatch.StepCounts]:
+    """The same of a whole picture that is drawn for the second time, with the graphs of the first."""
+    warp, expected = WARPS[warped], images.World(guidance, 8).draw(name, values, WARPS[warped])
+    device = CountingDevice()
+    with device.present():
+        world = images.World(guidance, 8, device="cuda", tier="graph")
+        assert world.draw(name, values, warp).ids == expected.ids
+        recorder = Recorder(CodeText(world.loaded), "off")
+        composition, cells = world.compose(name, values, warp), world.loaded.cells
+        return dispatch.count(device, Decoding(world.target, composition, world.prompt, warp, Noise(7), cells, recorder))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guidance", [1.0, 2.0])
+@pytest.mark.parametrize("warped", ["greedy", "warm"])
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("eagle", {"tree": "published"}),
+        ("eagle2", {"nodes": 12}),
+        ("lantern", {"delta": 0.3, "nodes": 20}),
+        ("lantern_pp", {"factor": 3.0, "tree": "57"}),
+        ("mulo_sd", {"tau": 0.3, "pool": 4}),
+        ("mulo_sd", {"tau": 0.1, "pool": 4, "rows": 2, "radius": 0, "cache": "stale"}),
+        ("speculative_jacobi", {"window": 8}),
+        ("speculative_jacobi", {"fill": "random"}),
+    ],
+)
+def test_a_step_of_a_picture_waits_as_rarely(name: str, values: dict[str, Any], warped: str, guidance: float) -> None:
+    for step in counted_picture(name, values, warped, guidance):
+        assert step.total("waits") <= dispatch.MOST_WAITS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("warped", ["greedy", "warm"])
+@pytest.mark.parametrize(("kind", "which"), [("hybrid", "beam"), ("hybrid", "drawn"), ("delta", "beam")])
+def test_a_step_over_recurrent_layers_waits_as_rarely(kind: str, which: str, warped: str) -> None:
+    values, warp = hybrid.TREES[which], hybrid.WARPS[warped]
+    rule = {"rule": "ratio"} if which == "drawn" else {}
+    expected = hybrid.run({**values, **rule}, hybrid.models(kind), warp, TOKENS)
+    device = CountingDevice()
+    with device.present():
+        target, draft = hybrid.models.__wrapped__(kind, device="cuda")  # kept by the name of a device that goes
+        composition = hybrid.compose({**values, **rule}, target, draft, warp)
+        recorder = Recorder(Letters(), "off")
+        run = Decoding(target, composition, hybrid.PROMPT, warp, Noise(7), TOKENS, recorder)
+        steps = dispatch.count(device, run)
+    assert run.outcome.output_ids == expected.ids
+    for step in steps:
+        assert step.total("waits") <= dispatch.MOST_WAITS
+
+
+def test_a_run_that_never_leaves_capturing_is_said_to_be_too_short() -> None:
+    row = dispatch.row("x", [dispatch.StepCounts()])
+    assert row.reached and row.cells["calls"] == "0"
+
+
+@pytest.mark.slow
+def test_another_device_that_had_the_name_before_changes_nothing() -> None:
+    """What is kept of one device's tensors by its name must not be taken for the next one's."""
+    warp, values = WARPS["warm"], {"tree": "published"}
+    before = [step.total("waits") for step in counted("eagle", values, "warm")]
+    with emulated_cuda():
+        target = _target("cuda")
+        decode(target, compose("eagle", values, target, warp), PROMPT, TOKENS, warp, 7)
+    assert [step.total("waits") for step in counted("eagle", values, "warm")] == before
