@@ -28,7 +28,8 @@ def grouped_attention(
     column, size]; ``attention_mask`` is [batch, 1, row, column]."""
     shared = query.shape[1] > key.shape[1] and query.device.type == "cpu"
     single = query.shape[2] == 1
-    plain = not shared or (attention_mask is None and not single)
+    per_head = attention_mask is not None and attention_mask.shape[1] > 1
+    plain = not shared or per_head or (attention_mask is None and not single)
     if plain or any(more.get(name) is not None for name in ("position_bias", "softcap")):
         attended: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **more

@@ -59,12 +59,13 @@ def pack(model: Any) -> bool:
 
     The output head keeps its plain weight as well: drafters share it, and often it is the embedding itself.
     """
-    if not can_pack(model) or not _agrees(next(model.parameters()).dtype):
+    dtype = next(model.parameters()).dtype
+    if not can_pack(model) or not _agrees(dtype):
         return False
     head = model.get_output_embeddings()
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if type(child) is nn.Linear:
+            if type(child) is nn.Linear and child.weight.dtype == dtype:  # some classes keep a part in another format
                 heed()
                 setattr(module, name, PackedLinear(child, keep_weight=child is head))
     return True

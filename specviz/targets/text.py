@@ -50,8 +50,17 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
         what = f"layers of kind {', '.join(unknown)}" if unknown else "recurrent layers"
         return f"has {what}, which cannot hold the branches of a draft tree; choose a target whose layers all attend"
     config = model.config.get_text_config()
-    if "position_ids" not in inspect.signature(model.forward).parameters or getattr(config, "alibi", False):
+    parameters = inspect.signature(model.forward).parameters
+    if "shared_kv_states" in parameters:
+        return "drafts from the states of another model, and writes no text of its own; choose the model it belongs to"
+    if getattr(config, "is_decoder", True) is False:
+        return "is an encoder (is_decoder is false in its config.json), which sees what comes later; choose a decoder"
+    if "position_ids" not in parameters or getattr(config, "alibi", False):
         return "takes no position ids, so two branches could not share a depth; choose a target with rotary positions"
+    if CACHE_ARGUMENT not in parameters:
+        return "keeps no cache of keys and values that a pass could add a tree to; choose a target that does"
+    if int(getattr(config, "n_recurrent_loops", 1)) > 1:
+        return "runs its layers in loops, each of which caches keys and values of its own; choose a target without loops"
     if "local" in getattr(config, "attention_layers", ()):
         return "has local attention that counts cache slots, not positions; choose a target whose layers all attend fully"
     if len(windows := sliding_windows(config, kinds)) > 1:

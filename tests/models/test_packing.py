@@ -56,3 +56,10 @@ def test_a_layout_that_computes_wrongly_here_is_not_used(monkeypatch: pytest.Mon
     monkeypatch.setattr(PackedLinear, "forward", lambda self, x: x.new_zeros(*x.shape[:-1], self.out_features))
     assert not pack(model)
     assert [type(module) for module in model.modules()] == kinds
+
+
+def test_a_part_in_another_number_format_stays_plain() -> None:
+    model = tiny_llama(dtype=torch.float32)
+    model.model.layers[1].mlp.double()
+    pack(model)
+    assert type(model.model.layers[1].mlp.up_proj) is torch.nn.Linear

@@ -1,0 +1,146 @@
+"""Every causal class that transformers registers: it writes what ``generate`` writes, by every exact method, or is refused.
+
+A new release of transformers brings its classes here first. Contexts are filled to the end, and windows are shorter than prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, BertConfig, BertLMHeadModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+import specviz
+from specviz.errors import SpecvizError
+from specviz.models.text import load
+from tests.support.families import CONTEXT, VOCAB, WINDOW, tiny_model, words
+
+PROMPT = "The quick fox jumps over the dog. The quick fox jumps over"
+COMMON = ("gemma4_text", "mixtral")
+"""Settings that differ between layers, and experts: what broke once is met in the fast lane."""
+RECURRENT = "cannot hold the branches of a draft tree"
+PLACELESS = "takes no position ids"
+REFUSED = {
+    RECURRENT: """
+        axk2 bailing_hybrid deepseek_v32 deepseek_v4 falcon_h1 falcon_mamba glm_moe_dsa hy_v4 inkling2_loop_text inkling2_text
+        inkling_text jamba kimi_linear lara_mini lfm2_moe lfm3 llama4 llama4_text mamba minimax nemotron_h olmo_hybrid
+        recurrent_gemma rwkv xlstm zamba2 zaya""",
+    PLACELESS: """
+        bart bigbird_pegasus blenderbot blenderbot-small bloom cpmant marian mbart moss_transcribe_diarize mpt mvp pegasus plbart
+        roformer trocr whisper xlnet""",
+    "counts cache slots, not positions": "gpt_neo",
+    "runs its layers in loops": "dory",
+    "keeps no cache": "openai-gpt",
+    "from the states of another model": "gemma4_unified_assistant",
+    "always asked through the model's own template": "gemma3",
+    "writes no text": "emu3 mllama",
+}
+UNBUILT = {
+    "blt": "num_hidden_layers",
+    "dbrx": "rope_theta",
+    "dots3_note": "per_layer_config",
+    "dots3_note_text": "parameters",
+    "gemma3n": "timm",
+    "gemma4_assistant": "hidden_size_per_layer_input",
+    "musicgen": "dropout",
+    "musicgen_melody": "dropout",
+    "prophetnet": "num_hidden_layers",
+    "qwen4_exp": "NoneType",
+    "qwen4_exp_text": "QSA config",
+    "reformer": "axial_pos_embds",
+    "xlm": "parameters",
+    "zamba": "tie_weights_keys",
+}
+"""What the rules of ``tests/support/families.py`` cannot shrink, and a word of what its class says to that."""
+UNREFERENCED = {"bamba": "get_seq_length", "granitemoehybrid": "get_seq_length"}
+"""Classes whose own ``generate`` fails in these shapes, and a word of why."""
+FLOAT32 = {"xglm": "float32"}
+"""A class that computes in no float64."""
+
+
+def _reason(kind: str) -> str:
+    return next((reason for reason, kinds in REFUSED.items() if kind in kinds.split()), "")
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    yield
+    load.release()
+
+
+def _cases() -> list[Any]:
+    """The whole lane, of which a few common classes are in the fast one too."""
+    kinds = list(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    return [pytest.param(kind, marks=() if kind in COMMON else pytest.mark.families) for kind in kinds]
+
+
+class _Folder:
+    """A model in a folder, as a user has it, and what may be run there."""
+
+    def __init__(self, path: Path, kind: str, dtype: str) -> None:
+        tokenizer = words()
+        tiny_model(kind).save_pretrained(path)
+        tokenizer.save_pretrained(path)
+        self.path, self.dtype = path, dtype
+        self.ids: list[int] = tokenizer(PROMPT)["input_ids"]
+        self.budget = CONTEXT - len(self.ids)
+        assert len(self.ids) > WINDOW
+
+    def run(self, method: str, temperature: float = 0.0, draft: Path | None = None) -> list[int]:
+        trace = specviz.run(
+            prompt=PROMPT, raw=True, method=method, target=str(self.path), draft=None if draft is None else str(draft),
+            max_new_tokens=self.budget, temperature=temperature, dtype=self.dtype, device="cpu", seed=3,
+        )  # fmt: skip
+        assert trace.end is not None and trace.end.reason in ("budget", "context"), trace.end
+        return list(trace.end.output_ids)
+
+    def generated(self) -> list[int]:
+        settings: dict[str, Any] = {"dtype": getattr(torch, self.dtype), "attn_implementation": "eager"}
+        try:
+            model = AutoModelForCausalLM.from_pretrained(self.path, experts_implementation="eager", **settings)
+        except TypeError:  # of a class without experts
+            model = AutoModelForCausalLM.from_pretrained(self.path, **settings)
+        with torch.inference_mode():
+            told = model.generate(torch.tensor([self.ids]), max_new_tokens=self.budget, do_sample=False)
+        return told[0, len(self.ids) :].tolist()
+
+
+@pytest.mark.parametrize("kind", _cases())
+def test_a_class_writes_what_generate_writes_or_is_refused(kind: str, tmp_path: Path) -> None:
+    if kind in UNBUILT:
+        with pytest.raises(Exception, match=UNBUILT[kind]):  # whatever its class raises
+            tiny_model(kind)
+        return
+    folder = _Folder(tmp_path / kind, kind, FLOAT32.get(kind, "float64"))
+    if reason := _reason(kind):
+        with pytest.raises(SpecvizError, match=reason):
+            folder.run("autoregressive")
+        return
+    greedy, drawn = folder.run("autoregressive"), folder.run("autoregressive", 0.8)
+    assert len(greedy) == folder.budget
+    if kind in UNREFERENCED:
+        with pytest.raises(Exception, match=UNREFERENCED[kind]):  # whatever its class raises
+            folder.generated()
+    else:
+        assert greedy == folder.generated()
+    for method in ("prompt_lookup", "suffix_decoding", "token_recycling"):
+        assert folder.run(method) == greedy, method
+        assert folder.run(method, 0.8) == drawn, method
+    assert folder.run("speculative_sampling", draft=folder.path) == greedy
+
+
+def test_an_encoder_is_refused(tmp_path: Path) -> None:
+    folder = _Folder(tmp_path, "bert", "float64")
+    sizes = {"vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    BertLMHeadModel(BertConfig(**sizes)).save_pretrained(tmp_path)
+    with pytest.raises(SpecvizError, match="is an encoder"):
+        folder.run("autoregressive")
+
+
+def test_the_lists_name_registered_classes() -> None:
+    listed = {*UNBUILT, *UNREFERENCED, *FLOAT32, *COMMON, *" ".join(REFUSED.values()).split()}
+    assert listed <= set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
