@@ -8,6 +8,7 @@ support only.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -70,6 +71,8 @@ def upload(values: Tensor, device: torch.device) -> Tensor:
 
 
 def _ratio(r: float, mass: float, q: float) -> float:
+    if math.isnan(q):  # no comparison holds: the recorder ends a run whose threshold is no number
+        return math.nan
     return min(1.0, r / mass / q) if q > 0 and mass > 0 else float(r > 0)
 
 

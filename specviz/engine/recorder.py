@@ -237,8 +237,8 @@ def _refuse_bad_numbers(pending: Pending) -> None:
         whose = "target"
     if whose:
         raise ModelUnavailable(
-            f"The {whose}'s numbers for token {finished.context.position + 1} of the text are infinite or no numbers at all: its "
-            "weights are damaged, or too large for the number format. Choose float32, or fetch the model again."
+            f"The {whose}'s numbers for token {finished.context.position + 2} of the text are infinite or no numbers at all: its "
+            "weights are damaged, or too large for its number format. Fetch the model again, or choose a wider format."
         )
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from specviz.acceptance.rejection import Rejection
+from specviz.engine.interfaces import Composition, Draft, Proposal
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import LEVELS, Recorder
 from specviz.engine.sampling import Noise
+from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
 from specviz.methods.owl.spec_token import SpecToken
 from specviz.methods.registry import all_methods
 from specviz.trace.schema import Node
 from tests.support.ladder import ROWS, SHORT, WARPS, Row, Way, baseline, fast
-from tests.support.tiny.text import Letters, decode
+from tests.support.tiny.text import Letters, decode, tiny_target
 from tests.support.worlds.text import Audit
 
 
@@ -111,6 +115,16 @@ def test_logits_that_are_no_numbers_end_a_run_at_once(row: Row, way: Way, level:
     run = Decoding(place.target, made, place.prompt, warp, Noise(7), 40, Recorder(Letters(), level))
     assert list(run.steps()) == [] and run.outcome.output_ids == []
     assert run.outcome.reason == "error" and "are infinite or no numbers at all" in run.outcome.message
+
+
+def test_a_drafter_that_gives_no_numbers_is_told_from_its_target() -> None:
+    """What is left of the target's distribution after a rejection would be none either, and any token drawn from it."""
+    target = tiny_target()
+    draft = Draft(DraftTree.of([7, 1], [-1, 0], target.device), {0: Proposal(torch.full((target.vocab_size,), torch.nan))})
+    controller = SimpleNamespace(**dict.fromkeys(("begin", "observe", "close"), lambda *given: None), draft=lambda context: draft)
+    run = Decoding(target, Composition(controller, Rejection()), [5, 6, 7], WARPS["warm"], Noise(7), 40, Recorder(Letters()))
+    assert list(run.steps()) == [] and run.outcome.reason == "error"
+    assert run.outcome.message.startswith("The drafter's numbers for token 4 of the text are infinite or no numbers at all")
 
 
 @pytest.mark.parametrize(("row", "prompt"), _cases(BEGUN))
