@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from specviz.bench import contention, costs, learning, lengths, load, overheads, page, suites
-from specviz.bench.kit import COMMON, Bencher
+from specviz.bench.kit import COMMON, Bencher, in_own_thread
 from specviz.bench.quality import quality
 from specviz.bench.report import Report
 from specviz.errors import BadInput
@@ -27,7 +27,7 @@ def _of_engine(part: Callable[[Report, Bencher], None], method: str) -> Part:
 
     def run(report: Report, target: str, methods: Sequence[str], quick: bool) -> None:
         if not methods or method in methods:
-            suites.in_own_thread(partial(part, report, Bencher(target)))
+            in_own_thread(partial(part, report, Bencher(target)))
 
     return run
 

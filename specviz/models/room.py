@@ -6,7 +6,6 @@ Nothing here loads torch unless a GPU is asked about: the page uses it too.
 from __future__ import annotations
 
 import json
-import shutil
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
@@ -16,16 +15,13 @@ import psutil
 from gguf import GGUFReader
 
 from specviz.errors import ModelUnavailable, OutOfMemory
-from specviz.models.hub.cache_dir import cache_folder
-from specviz.models.hub.catalog import Entry, HubRepository, Place, ShippedFile, WheelFile, resolve
+from specviz.models.hub.cache_dir import MOST_RESERVED, cache_folder, check_disk
+from specviz.models.hub.catalog import NUMBER_BYTES, Entry, HubRepository, Place, ShippedFile, WheelFile, is_model, resolve
 
-NUMBER_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 LEAST = "bfloat16"
 """A number format of the fewest bytes, for whoever cannot know yet what "auto" stands for."""
 BESIDE = 1.1
 """What a loaded model takes for each byte of its weights: the head is packed beside its plain form, and passes need buffers."""
-MOST_RESERVED = 2e9
-"""Bytes that stay free of models, or a quarter of the memory where that is less: for the app, libraries, KV caches."""
 MOST_HEADER = 100_000_000
 
 
@@ -93,28 +89,6 @@ def check(names: Sequence[str], dtype: str, places: Sequence[str] = ("cpu",), as
 def second_models(draft: str | None) -> list[str]:
     """The models that a draft's name, or several with commas between them, stands for; parts of the project are none."""
     return [name for part in (draft or "").split(",") if (name := part.strip()) and is_model(name)]
-
-
-def is_model(name: str) -> bool:
-    """Whether a name stands for a model or for heads somewhere, and not for a part of this project or a server."""
-    try:
-        resolve(name)
-    except ModelUnavailable:
-        return False
-    return True
-
-
-def check_disk(name: str, size: int, folder: Path) -> None:
-    """Raise ModelUnavailable where a model's files of ``size`` bytes would fill the disk of ``folder``."""
-    while not folder.exists():
-        folder = folder.parent
-    disk = shutil.disk_usage(folder)
-    room = disk.free - min(MOST_RESERVED, disk.total / 20)
-    if size > room:
-        raise ModelUnavailable(
-            f"{name} takes {size / 1e9:.1f} GB of disk, and {max(0.0, room / 1e9):.1f} GB are left for models here. Choose a "
-            "smaller model, or make room where SPECVIZ_CACHE and HF_HOME lie."
-        )
 
 
 def why_not(name: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from gradio.utils import get_upload_folder
 
 from specviz.errors import BadInput, SpecvizError, shown
-from specviz.models.room import is_model
+from specviz.models.hub.catalog import is_model
 from specviz.ui.settings import Settings
 from specviz.ui.stubs import without_proxies
 

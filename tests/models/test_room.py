@@ -39,7 +39,7 @@ class Group:
 
     def disk(self, free: float) -> Group:
         usage = type(shutil.disk_usage("/"))(int(50e9), int(50e9 - free), int(free))
-        self.patch.setattr(room.shutil, "disk_usage", lambda folder: usage)
+        self.patch.setattr(shutil, "disk_usage", lambda folder: usage)
         return self
 
     def write(self, path: str, text: str) -> Group:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ Progress = Callable[[str, float | None], None]
 """Told what is going on, and how much of it is done in [0, 1], or None when nobody can know."""
 
 
+MOST_RESERVED = 2e9
+"""Bytes of memory or disk that stay free of models, or a share where that is less: for the app, libraries, KV caches."""
 _TURN_SECONDS = 0.25
 _FULL = ("No space left", "Disk quota exceeded", "not enough space on the disk")
 
@@ -51,6 +54,19 @@ def ensure_folder(folder: Path) -> Path:
             "Set the environment variable SPECVIZ_CACHE to a folder that can."
         ) from problem
     return folder
+
+
+def check_disk(name: str, size: int, folder: Path) -> None:
+    """Raise ModelUnavailable where a model's files of ``size`` bytes would fill the disk of ``folder``."""
+    while not folder.exists():
+        folder = folder.parent
+    disk = shutil.disk_usage(folder)
+    room = disk.free - min(MOST_RESERVED, disk.total / 20)
+    if size > room:
+        raise ModelUnavailable(
+            f"{name} takes {size / 1e9:.1f} GB of disk, and {max(0.0, room / 1e9):.1f} GB are left for models here. Choose a "
+            "smaller model, or make room where SPECVIZ_CACHE and HF_HOME lie."
+        )
 
 
 @contextmanager

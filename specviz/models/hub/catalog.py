@@ -8,6 +8,8 @@ from pathlib import Path
 
 from specviz.errors import ModelUnavailable, shown
 
+NUMBER_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
 TARGET = "target"
 DRAFT = "draft"
 DEFAULT_TEXT_TARGET = "smollm2-135m-instruct"
@@ -287,6 +289,15 @@ def resolve(name: str) -> Place:
         f"There is no model {shown(name)}. Give a name from the catalogue ({', '.join(_BY_NAME)}), a hub id such as "
         "organisation/model, a folder with safetensors weights, or a .gguf file."
     )
+
+
+def is_model(name: str) -> bool:
+    """Whether a name stands for a model or for heads somewhere, and not for a part of this project or a server."""
+    try:
+        resolve(name)
+    except ModelUnavailable:
+        return False
+    return True
 
 
 def _path(name: str) -> Path | None:

@@ -16,10 +16,9 @@ from tqdm.auto import tqdm
 
 from specviz.engine.stop import waiting
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import Progress, disk_is_full, silent
-from specviz.models.hub.catalog import HubRepository, resolve
+from specviz.models.hub.cache_dir import Progress, check_disk, disk_is_full, silent
+from specviz.models.hub.catalog import NUMBER_BYTES, HubRepository, is_model, resolve
 from specviz.models.hub.opening import first_line
-from specviz.models.room import NUMBER_BYTES, check_disk, is_model
 
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 _UNWANTED = ("original/*", "onnx/*", "consolidated*")

@@ -82,17 +82,6 @@ def plain_file() -> Path:
     return cache_folder() / "training" / f"{PLAIN}_weights.safetensors"
 
 
-def plain_crossed(loaded: LoadedVisionLanguage, target: VisionLanguageTarget) -> CrossStepper:
-    """The control, ready to draft. Raises ModelUnavailable when it was not trained here, or on other weights."""
-    if not plain_file().is_file():
-        raise ModelUnavailable(
-            "The cross-attention drafter without its middle loss is measured, not shipped: make it with "
-            f"`python -m specviz train {PLAIN}`."
-        )
-    _fits(plain_file(), PLAIN, "control", loaded)
-    return _read("dream", plain_file(), target)
-
-
 def _read(kind: str, path: Path, target: VisionLanguageTarget) -> Any:
     model = target.model
     shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)

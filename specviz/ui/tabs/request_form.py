@@ -70,7 +70,7 @@ def request(form_state: FormState, settings: Settings) -> Request:
 
 def check_room(target: str, draft: str | None = None, dtype: str = "auto") -> None:
     """Raise a SpecvizError where these models cannot fit on this machine, as far as that is known without asking the hub."""
-    room.check([name for name in (target, *room.second_models(draft)) if room.is_model(name)], dtype, ask=False)
+    room.check([name for name in (target, *room.second_models(draft)) if catalog.is_model(name)], dtype, ask=False)
 
 
 def _checked(parameters: type, payload: str, of: str) -> Any:
