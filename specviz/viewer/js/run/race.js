@@ -104,7 +104,7 @@ export class Race {
     const found = this.lanes.length === 2 && this.lanes[1].lane.kind === "baseline" ? verdict.of(stage.trace) : null;
     this.told = found !== null;
     const watch = this.told ? stage.trace.watch : "";
-    dom.say(this.watch, watch && `Watch: ${watch}`);
+    dom.say(this.watch, watch && `Watch: ${watch.split(/[.:;] /)[0].replace(/\.$/, "")}.`); // one line: the rest is its title
     this.watch.title = watch;
     this.live = this.told && stage.live;
     if (!found) return;
