@@ -89,10 +89,10 @@ def test_a_full_context_ends_the_run_with_the_same_text(row: Row, tier: str) -> 
 
 
 @pytest.mark.parametrize(("row", "way"), _cases(FIRST))
-def test_no_draft_reaches_across_a_boundary(row: Row, way: Way) -> None:
+def test_no_draft_reaches_across_a_boundary(row: Row, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     (expected, _), place = baseline(row.world, way), row.open(way)
     for ahead in (0, 1, 3, 20):
-        place.target.boundary = len(place.prompt) + ahead
+        monkeypatch.setattr(place.target, "boundary", len(place.prompt) + ahead)
         made = place.compose(row.method, row.values, WARPS[way.warped], {})
         if isinstance(made.opener, SpecToken):
             with pytest.raises(ModelUnavailable, match="give the parameter probe=false"):
@@ -106,12 +106,15 @@ def test_no_draft_reaches_across_a_boundary(row: Row, way: Way) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("row", "way"), _cases(FIRST))
-def test_logits_that_are_no_numbers_end_a_run_at_once(row: Row, way: Way, level: str) -> None:
+def test_logits_that_are_no_numbers_end_a_run_at_once(
+    row: Row, way: Way, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
     """One row of the head is damaged: it wins every argmax and spoils every sum."""
     place, warp = row.open(way), WARPS[way.warped]
     made = place.compose(row.method, row.values, warp, {})
     head = place.target.model.get_output_embeddings()
-    head.weight = torch.nn.Parameter(head.weight.detach().index_fill(0, torch.tensor(7), torch.nan), requires_grad=False)
+    damaged = head.weight.detach().index_fill(0, torch.tensor(7), torch.nan)
+    monkeypatch.setitem(head._parameters, "weight", torch.nn.Parameter(damaged, requires_grad=False))
     run = Decoding(place.target, made, place.prompt, warp, Noise(7), 40, Recorder(Letters(), level))
     assert list(run.steps()) == [] and run.outcome.output_ids == []
     assert run.outcome.reason == "error" and "are infinite or no numbers at all" in run.outcome.message
