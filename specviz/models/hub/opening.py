@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ _SIZES = frozenset(
     "num_local_experts".split()
 )
 """Settings that a model is built by, before anybody compares it with the weights."""
+_IDS = re.compile(r"\w*_token_(ids?|index)")
+"""Settings that name a token, or several."""
 _POINTER = b"version https://git-lfs"
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 
@@ -33,6 +36,7 @@ def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> 
     try:
         _refuse_pointers(folder)
         _refuse_sizes(name, folder)
+        _refuse_ids(name, folder)
         yield
     except SpecvizError:
         raise
@@ -92,15 +96,16 @@ def _refuse_pointers(folder: Path) -> None:
 def _refuse_sizes(name: str, folder: Path) -> None:
     """Raise ModelUnavailable where the configuration names more layers than the files hold tensors, or a size beyond all their
     bytes: building such a model takes all memory before anything is compared."""
-    config, files = folder / "config.json", sorted(folder.glob("*.safetensors"))
-    settings = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    settings, files = _read(folder / "config.json"), sorted(folder.glob("*.safetensors"))
     if not files:
         return
     tensors, stored = 0, sum(file.stat().st_size for file in files)
     for file in files:
         with safe_open(file, framework="pt") as opened:
             tensors += len(opened.keys())
-    for field, value in _numbers(settings):
+    for field, value in _fields(settings):
+        if field not in _LAYERS | _SIZES or not isinstance(value, int | float) or isinstance(value, bool):
+            continue
         if value > (tensors if field in _LAYERS else stored):
             held = f"{tensors} tensors" if field in _LAYERS else f"{stored} bytes"
             raise ModelUnavailable(
@@ -108,10 +113,24 @@ def _refuse_sizes(name: str, folder: Path) -> None:
             )
 
 
-def _numbers(settings: Any) -> Iterator[tuple[str, float]]:
-    """The sizes that a configuration names, those of its parts too."""
+def _refuse_ids(name: str, folder: Path) -> None:
+    """Raise ModelUnavailable where a setting that names tokens holds anything but whole numbers."""
+    for file in ("config.json", "generation_config.json"):
+        for field, value in _fields(_read(folder / file)):
+            if value is None or not _IDS.fullmatch(field):
+                continue
+            if not all(type(part) is int for part in (value if isinstance(value, list) else [value])):
+                raise ModelUnavailable(
+                    f"The {file} of {name} says {field} {shown(value)}, which is no whole number. Get the model again."
+                )
+
+
+def _read(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def _fields(settings: Any) -> Iterator[tuple[str, Any]]:
+    """The settings of a configuration, those of its parts too."""
     for field, value in settings.items() if isinstance(settings, dict) else ():
-        if isinstance(value, dict):
-            yield from _numbers(value)
-        elif field in _LAYERS | _SIZES and isinstance(value, int | float) and not isinstance(value, bool):
-            yield field, value
+        yield field, value
+        yield from _fields(value)

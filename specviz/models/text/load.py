@@ -87,22 +87,22 @@ def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
     progress(f"Loading {name} in {dtype_name(dtype)} on {places}", None)
     with opening(name, folder, places=places):
         model, tokenizer, warnings = _open(name, folder, dtype, devices)
-    if len(devices) == 1:
-        with exclusive_loading():
-            pack(model)
-    if model.config._attn_implementation == "sdpa" and device.type == "cpu":
-        model.set_attn_implementation(GROUPED)
-    return LoadedText(
-        name=name,
-        model=model,
-        tokenizer=tokenizer,
-        text=TokenizerText(tokenizer, name, context_length_of(model), embedded(model)),
-        eos_ids=eos_ids_of(model, tokenizer),
-        tokenizer_hash=tokenizer_hash(tokenizer),
-        device=device,
-        dtype=dtype,
-        warnings=(*conversion_warnings(folder), *warnings, *_slow(dtype, device)),
-    )
+        if len(devices) == 1:
+            with exclusive_loading():
+                pack(model)
+        if model.config._attn_implementation == "sdpa" and device.type == "cpu":
+            model.set_attn_implementation(GROUPED)
+        return LoadedText(
+            name=name,
+            model=model,
+            tokenizer=tokenizer,
+            text=TokenizerText(tokenizer, name, context_length_of(model), embedded(model)),
+            eos_ids=eos_ids_of(model, tokenizer),
+            tokenizer_hash=tokenizer_hash(tokenizer),
+            device=device,
+            dtype=dtype,
+            warnings=(*conversion_warnings(folder), *warnings, *_slow(dtype, device)),
+        )
 
 
 def _open(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.device]) -> tuple[Any, Any, list[str]]:

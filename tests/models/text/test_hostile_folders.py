@@ -106,7 +106,7 @@ def _copies(folder: Path, tmp_path: Path) -> Iterator[Path]:
         yield shutil.copytree(folder, tmp_path / "x")
 
 
-@pytest.mark.parametrize("share", [0.03, pytest.param(0.5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [0.03, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_a_lie_in_any_file_is_met_with_a_sentence(share: float, tiny_folder: Path, tmp_path: Path) -> None:
     (tiny_folder / "generation_config.json").write_text("{}", encoding="utf-8")
     lies = _mutations()
@@ -127,6 +127,15 @@ def test_a_chat_template_that_fails_is_named(template: str, tiny_folder: Path) -
 def test_more_layers_than_tensors_are_refused_before_they_are_built(layers: float, tiny_folder: Path) -> None:
     _json(tiny_folder, "config.json", {"num_hidden_layers": layers})
     assert "says num_hidden_layers" in _used(tiny_folder)
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+@pytest.mark.parametrize("field", ["eos_token_id", "pad_token_id", "image_token_index"])
+def test_ids_that_are_no_whole_numbers_are_refused(field: str, file: str, tiny_folder: Path) -> None:
+    (tiny_folder / "generation_config.json").write_text("{}", encoding="utf-8")
+    for value in (1.5, "x", True, {}, {"a": 1}, 1e308, float("nan"), float("inf"), [2, None], [2.5]):
+        _json(tiny_folder, file, {field: value})
+        assert f"The {file} of" in (said := _used(tiny_folder)) and f"says {field}" in said and "no whole number" in said
 
 
 def test_a_users_own_damaged_folder_is_not_to_be_deleted(tiny_folder: Path) -> None:
