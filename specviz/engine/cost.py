@@ -234,30 +234,35 @@ def _ratios(curve: CostCurve) -> numpy.ndarray:
 
 @dataclass
 class RunCosts:
-    """Costs that one run is sized by, and that its steps teach. ``times`` gives those of the present number of threads, ``name``
-    tells what it drafts with from what others do."""
+    """Costs that one run is sized by, and that its steps teach. ``times`` gives those of the present number of threads, timed
+    first when it is called with True; ``name`` tells what it drafts with from what others do."""
 
-    times: Callable[[], PassTimes]
+    times: Callable[[bool], PassTimes]
     name: str = ""
     _drafting: set[str] = field(default_factory=set)
+    _sized: bool = False
 
     def curve(self) -> CostCurve:
-        """What a pass costs by its rows."""
-        return self.times().curve
+        """What a pass costs by its rows. Where that is uncertain it is timed on the first call, which is before the run."""
+        return self._times().curve
 
     def forward(self, rows: int, timed: Callable[[], float] | None = None, taught: bool = True) -> float:
         """Milliseconds of a drafter forward over ``rows`` nodes. ``taught``: this run drafts by such forwards alone."""
         name = f"{self.name} {rows}"
         if taught:
             self._drafting.add(name)
-        times = self.times()
+        times = self._times()
         return times.forward(name, timed) * times.curve.at(1)
+
+    def _times(self) -> PassTimes:
+        first, self._sized = not self._sized, True
+        return self.times(first)
 
     def learn(self, step: Step) -> None:
         """Take the times of a finished step. What a step costs may size later ones, never itself."""
         if step.passes != 1:
             return
-        times, contention = self.times(), threads.contention()
+        times, contention = self.times(False), threads.contention()
         times.learn(step.padded, step.time.verify / 1e6, contention)
         if step.draft_calls and step.time.draft:
             for name in self._drafting:

@@ -56,33 +56,28 @@ class ModelCosts:
         self._facts, self._model, self._progress = dict(facts), model, progress
         self._sizes, self._chains, self._unit = sizes, chains, unit
         self._times: dict[int, PassTimes] = {}
+        self._sized = False
 
     def run(self, name: str) -> RunCosts:
-        """Costs for one run of the method called ``name``. What has become uncertain is timed again first."""
-        key = self._key()
-        if key in _KNOWN and not _KNOWN[key].sure and time.monotonic() - _TIMED.get(key, -AGAIN) >= AGAIN:
-            self._time()
+        """Costs for one run of the method called ``name``."""
         return RunCosts(self.times, name)
 
-    def times(self) -> PassTimes:
-        """The times on the present number of threads."""
+    def times(self, timed: bool = False) -> PassTimes:
+        """The times on the present number of threads. With ``timed`` a few passes are timed first where they are uncertain, as a
+        run does before it sizes trees by them; a run that only teaches them times none."""
         threads = torch.get_num_threads()
-        if threads not in self._times:
-            with locked(_LOCK):
-                self._begin(threads)
-        return self._times[threads]
-
-    def _begin(self, threads: int) -> None:
-        """What this process knows, or the file; else a beginning from passes that are timed now, but from the other number of
-        threads where some were taken away in the middle of a run."""
-        key = self._key()
-        known = _KNOWN.get(key) or _read(key)
-        fresh = known is None and not self._times
-        if known is None:
-            known = next((times.like() for times in self._times.values()), None) or PassTimes()
-        self._times[threads] = _KNOWN[key] = known
-        if fresh:
-            self._time()
+        if threads in self._times and not timed:
+            return self._times[threads]
+        with locked(_LOCK):
+            key = self._key()
+            if threads not in self._times:  # from the other number of threads where some were taken away in the middle of a run
+                known = _KNOWN.get(key) or _read(key)
+                beside = next((times.like() for times in self._times.values()), None)
+                self._times[threads] = _KNOWN[key] = known or beside or PassTimes()
+            times = self._times[threads]
+            if timed and not times.sure and time.monotonic() - _TIMED.get(key, -AGAIN) >= AGAIN:
+                self._time()
+            return times
 
     def _time(self) -> None:
         """Time a few passes."""
@@ -100,8 +95,9 @@ class ModelCosts:
         self.times().learn(rows, milliseconds / unit, contention())
 
     def curve(self) -> CostCurve:
-        """Milliseconds of a pass by its rows."""
-        curve = self.times().curve
+        """Milliseconds of a pass by its rows, timed on the first call where that is uncertain."""
+        first, self._sized = not self._sized, True
+        curve = self.times(timed=first).curve
         if self._unit is None:
             return curve
         one = self._unit.curve().at(1)

@@ -94,7 +94,7 @@ def test_a_pass_that_says_nothing_teaches_nothing(rows: int, milliseconds: float
 
 def test_a_forward_is_timed_once_and_then_learned_from_the_runs() -> None:
     times, asked = timed(), []
-    costs = RunCosts(lambda: times, "eagle2")
+    costs = RunCosts(lambda timed: times, "eagle2")
     assert costs.forward(6, lambda: asked.append(1) or 2.0) == pytest.approx(2.0, rel=0.1)
     for _ in range(40):
         times.learn_forward("eagle2 6", 5.0)
@@ -105,7 +105,7 @@ def test_a_forward_is_timed_once_and_then_learned_from_the_runs() -> None:
 def test_every_step_of_a_run_teaches_and_none_sizes_itself(method: str) -> None:
     """The tree of a round is sized by what was known when the step before it had ended."""
     times, target, told = timed(), tiny_target(), []
-    costs = RunCosts(lambda: times, method)
+    costs = RunCosts(lambda timed: times, method)
     seen: list[int] = []
     parts = resources(target, GREEDY).using(
         cost_curve=lambda: seen.append(len(told)) or costs.curve(),

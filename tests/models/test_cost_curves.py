@@ -108,16 +108,21 @@ def test_costs_from_a_busy_machine_are_timed_again_as_soon_as_a_run_begins(
     costs = target_costs(target(), heard)
     costs.curve()
     assert len(passes) == COUNT
-    costs.run("eagle2")
+    costs.run("eagle2").curve()
     assert len(passes) == COUNT, "not at once"
     monkeypatch.setattr(cost_curves, "AGAIN", 0.0)
     share[0] = 0.0
-    costs.run("eagle2")
+    costs.run("eagle2").curve()
     assert len(passes) == 2 * COUNT
     restarted()
-    kept = target_costs(target(), heard)
-    kept.curve()
-    assert not kept.times().sure, "a file that was written on a busy machine says so"
+    assert target_costs(target(), heard).curve() and len(passes) == 3 * COUNT, "a file that was written on a busy machine"
+
+
+def test_a_run_that_sizes_nothing_teaches_costs_and_times_none(passes: list[int], heard: Any, restarted: Any) -> None:
+    costs = target_costs(target(), heard).run("prompt_lookup")
+    costs.learn(SimpleNamespace(passes=1, padded=8, draft_calls=0, time=SimpleNamespace(verify=18e6, draft=0)))
+    assert passes == []
+    assert costs.curve().at(8) > costs.curve().at(1) and len(passes) == COUNT
 
 
 def test_what_runs_teach_outlives_the_process(passes: list[int], restarted: Any, heard: Any) -> None:

@@ -125,7 +125,7 @@ class Bench:
         net = random_eagle3(model, sizes.shape)
         times = PassTimes()
         measure(target, times.learn)
-        resources = RandomResources(target, Warp(), "random", Kept(), net=net, costs=RunCosts(lambda: times))
+        resources = RandomResources(target, Warp(), "random", Kept(), net=net, costs=RunCosts(lambda timed: times))
         prompt = torch.randint(0, sizes.shape.vocab, (PROMPT,), generator=torch.Generator().manual_seed(0)).tolist()
         return Bench(sizes, model, target, resources, prompt)
 
