@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -67,6 +68,12 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
         return "has sliding windows that differ between its layers; choose a target with one window"
     if None in windows:
         return "has sliding layers and no sliding_window; choose a target whose config.json says how far they see"
+    masks = hasattr(sys.modules[type(model).__module__], "create_sliding_window_causal_mask")
+    if windows and not masks and max(windows) < int(getattr(config, "max_position_embeddings", 0) or 1 << 20):
+        return (
+            "has a sliding window that its class in transformers applies to the cache but not within a pass, so its text would "
+            "depend on how it is read; choose another target"
+        )
     kernel = model.config._attn_implementation
     if kernel not in (*KERNELS, GROUPED):
         return f"runs the attention kernel {kernel}, which ignores a tree's mask; load it with {' or '.join(KERNELS)}"

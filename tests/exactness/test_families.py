@@ -35,6 +35,7 @@ REFUSED = {
     "counts cache slots, not positions": "gpt_neo",
     "runs its layers in loops": "dory",
     "keeps no cache": "openai-gpt",
+    "applies to the cache but not within a pass": "moshi",
     "from the states of another model": "gemma4_unified_assistant",
     "always asked through the model's own template": "gemma3",
     "writes no text": "emu3 mllama",
@@ -81,13 +82,13 @@ def _cases() -> list[Any]:
 class _Folder:
     """A model in a folder, as a user has it, and what may be run there."""
 
-    def __init__(self, path: Path, kind: str, dtype: str) -> None:
+    def __init__(self, path: Path, kind: str, dtype: str, context: int = CONTEXT, **settings: Any) -> None:
         tokenizer = words()
-        tiny_model(kind).save_pretrained(path)
+        tiny_model(kind, **settings).save_pretrained(path)
         tokenizer.save_pretrained(path)
         self.path, self.dtype = path, dtype
         self.ids: list[int] = tokenizer(PROMPT)["input_ids"]
-        self.budget = CONTEXT - len(self.ids)
+        self.budget = context - len(self.ids)
         assert len(self.ids) > WINDOW
 
     def run(self, method: str, temperature: float = 0.0, draft: Path | None = None) -> list[int]:
@@ -131,6 +132,21 @@ def test_a_class_writes_what_generate_writes_or_is_refused(kind: str, tmp_path: 
         assert folder.run(method) == greedy, method
         assert folder.run(method, 0.8) == drawn, method
     assert folder.run("speculative_sampling", draft=folder.path) == greedy
+
+
+@pytest.mark.families
+@pytest.mark.parametrize("kind", ["afmoe", "aria_text", "falcon"])
+def test_a_deep_class_writes_what_generate_writes_in_a_long_text(kind: str, tmp_path: Path) -> None:
+    folder = _Folder(tmp_path, kind, "float64", 72, max_position_embeddings=72, num_hidden_layers=4)
+    greedy = folder.run("autoregressive")
+    assert greedy == folder.generated() == folder.run("token_recycling") and len(greedy) == folder.budget
+
+
+@pytest.mark.families
+def test_a_window_as_long_as_the_context_needs_no_mask(tmp_path: Path) -> None:
+    folder = _Folder(tmp_path, "moshi", "float64", sliding_window=CONTEXT)
+    greedy = folder.run("autoregressive")
+    assert greedy == folder.generated() == folder.run("token_recycling")
 
 
 def test_an_encoder_is_refused(tmp_path: Path) -> None:
