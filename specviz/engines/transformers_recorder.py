@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -42,6 +42,9 @@ METHODS = {
 FIRST_PASS = "transformers reads the prompt in the first pass, which scores the first draft as well: its time is in step 1."
 UNTOLD = "No tokenizer was given: tokens are shown by number. Pass it as specviz.record(model, tokenizer)."
 
+Gap = Callable[[Sequence[int]], float]
+"""From tokens behind the prompt to how far apart the target's two best logits are after them."""
+
 
 @dataclass
 class Recording:
@@ -60,11 +63,11 @@ class Recording:
         """What a notebook shows: the last run's stage."""
         return self.trace._repr_html_()
 
-    def add(self, trace: Trace) -> None:
-        """Keep a trace, and let every plain run be the baseline of those with its prompt."""
+    def add(self, trace: Trace, gap: Gap) -> None:
+        """Keep a trace, and let every plain run be the baseline of those with its prompt; ``gap`` is for that prompt."""
         self.traces.append(trace)
         plain = [one for one in self.traces if one.run.method == PLAIN]
-        self.traces = [_beside(one, plain) if one.run.method != PLAIN else one for one in self.traces]
+        self.traces = [_beside(one, plain, gap) if one.run.method != PLAIN else one for one in self.traces]
 
 
 PLAIN = "transformers_generate"
@@ -93,7 +96,7 @@ def record(model: Any, tokenizer: Any = None) -> Iterator[Recording]:
         finally:
             busy.release()
         try:
-            recording.add(noted.trace(output, text))
+            recording.add(noted.trace(output, text), noted.gap)
         except SpecvizError as problem:
             warnings.warn(f"This call of generate was not recorded: {problem}", stacklevel=2)
         return output
@@ -254,6 +257,14 @@ class _Noted:
             steps.add(replace(told, cut=reason if at_end and reason in CUTS else None))
         return Trace(fitted_run(self._run(text)), tuple(steps.steps), steps.end(reason, message))
 
+    def gap(self, output: Sequence[int]) -> float:
+        """How far apart the target's two best logits are after ``output``, as one pass over the text computes them."""
+        assert self._prompt is not None
+        with torch.inference_mode():
+            ids = torch.tensor([[*self._prompt, *output]], device=self._model.device)
+            best = self._model(input_ids=ids, use_cache=False).logits[0, -1].float().topk(2).values
+        return float(best[0] - best[1])
+
     def _ending(self, ids: Sequence[int], ends: frozenset[int], spent: float) -> tuple[str, str]:
         """Why the run was over after these tokens and seconds, and a sentence where a stopping criterion ended it."""
         if ids[-1] in ends:
@@ -367,7 +378,7 @@ def _budget(config: Any, prompt: int) -> int:
     return max(0, int(config.max_length or 0) - prompt)
 
 
-def _beside(trace: Trace, plain: Sequence[Trace]) -> Trace:
+def _beside(trace: Trace, plain: Sequence[Trace], gap: Gap) -> Trace:
     """The trace with the plain run of its prompt as baseline, where there is one and it has none yet."""
     end = trace.end
     if end is None or end.baseline is not None:
@@ -379,7 +390,7 @@ def _beside(trace: Trace, plain: Sequence[Trace]) -> Trace:
         place = next((at for at, pair in enumerate(zip(own, other, strict=False)) if pair[0] != pair[1]), None)
         if place is None and len(own) != len(other):
             place = min(len(own), len(other))
-        divergence = None if place is None else Divergence(place)
+        divergence = None if place is None else Divergence(place, gap(other[:place]))
         baseline = Baseline(tuple(step.time.total for step in one.steps), 0, place is None, divergence)
         metrics = summarise(trace.steps, end.reason, end.prefill_ns, baseline)
         return replace(trace, end=replace(end, baseline=baseline, metrics=metrics))

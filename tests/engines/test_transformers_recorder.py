@@ -100,6 +100,21 @@ def test_a_plain_run_of_the_prompt_is_the_baseline_of_the_others() -> None:
     assert recording.traces[0].end is not None and recording.traces[0].end.baseline is None
 
 
+@pytest.mark.parametrize("plain_first", [True, False])
+def test_a_divergence_says_how_far_apart_the_two_best_logits_are(plain_first: bool) -> None:
+    """Sampled drafts draw other numbers than a plain run, so the two part."""
+    target, sampled = model(), {"do_sample": True, "temperature": 1.5}
+    settings = [{}, {"assistant_model": assistant(target)}]
+    with specviz.record(target) as recording:
+        outputs = [written(target, **sampled, **more) for more in (settings if plain_first else settings[::-1])]
+    plain = outputs[0 if plain_first else 1]
+    end = checked(recording.traces[1 if plain_first else 0], outputs[1 if plain_first else 0]).end
+    assert end is not None and end.baseline is not None and (parts := end.baseline.first_divergence) is not None
+    with torch.inference_mode():
+        best = target(torch.tensor([PROMPT + plain[: parts.position]])).logits[0, -1].topk(2).values
+    assert parts.gap == pytest.approx(float(best[0] - best[1]), abs=1e-5)
+
+
 def test_an_end_inside_an_accepted_path_is_a_cut() -> None:
     target = model()
     text = written(target)
