@@ -32,6 +32,8 @@ ROUNDS = 2
 CONTEXT = 128
 FORWARD = 0.07
 """A drafter forward in passes of one row, where nobody timed one: one layer of thirty and a small head."""
+FORWARD_SPREAD, FORWARD_NOISE, FORWARD_DRIFT = 1.0, 0.15, 0.01
+"""Standard deviations of its logarithm: from model to model, of one time, and from one time to the next."""
 
 NOISE = 0.08
 """Standard deviation of the logarithm of a pass's time on a quiet machine."""
@@ -103,11 +105,22 @@ def _shares(rows: int) -> numpy.ndarray:
 
 @dataclass
 class _Forward:
-    """A drafter forward in passes of one row, as a logarithm: the estimate, how much it rests on, and what trees are sized by."""
+    """A drafter forward in passes of one row, as a logarithm: the estimate, its variance, and what trees are sized by."""
 
-    log: float
-    count: float
-    published: float
+    log: float = math.log(FORWARD)
+    variance: float = FORWARD_SPREAD**2
+    published: float = math.log(FORWARD)
+
+    def learn(self, log: float, contention: float) -> None:
+        """One took so long. A Kalman filter, as for passes: a time that misleads moves little, and the next ones much."""
+        error, noise = log - self.log, FORWARD_NOISE**2 / _weight(contention)
+        known = self.variance + FORWARD_DRIFT**2
+        surprise = max(1.0, abs(error) / (TRUSTED * math.sqrt(known + noise)))
+        gain = known / (known + noise)
+        self.log += gain * error / surprise
+        self.variance = (1 - gain) * known + (JUMP * error**2 if surprise > 1 else 0.0)
+        if abs(self.log - self.published) > MOVED:
+            self.published = self.log
 
 
 class PassTimes:
@@ -164,24 +177,15 @@ class PassTimes:
     def learn_forward(self, name: str, milliseconds: float, contention: float = 0.0) -> None:
         """A forward of the drafter called ``name``, the building of the tree included, took so long."""
         with self._lock:
-            log = math.log(milliseconds) - float(self._logs[0])
-            one = self._forwards.setdefault(name, _Forward(log, 0.0, log))
-            weight = _weight(contention)
-            rate = max(weight / (one.count + weight), 0.03 * weight)
-            one.log += rate * max(-0.5, min(0.5, log - one.log))
-            one.count += weight
-            if abs(one.log - one.published) > MOVED:
-                one.published = one.log
+            while name not in self._forwards and len(self._forwards) >= MOST_FORWARDS:
+                self._forwards.pop(next(iter(self._forwards)))
+            self._forwards.setdefault(name, _Forward()).learn(math.log(milliseconds) - float(self._logs[0]), contention)
 
     def forward(self, name: str, timed: Callable[[], float] | None = None) -> float:
-        """What such a forward costs, in passes of one row. The first time it is what ``timed`` says in milliseconds."""
-        if name not in self._forwards:
-            log = math.log(FORWARD) if timed is None else math.log(timed()) - float(self._logs[0])
-            with self._lock:
-                while len(self._forwards) >= MOST_FORWARDS:
-                    self._forwards.pop(next(iter(self._forwards)))
-                self._forwards[name] = _Forward(log, 2.0, log)
-        return math.exp(self._forwards[name].published)
+        """Passes of one row that such a forward costs. What nobody knows yet is timed, by ``timed`` in milliseconds."""
+        if name not in self._forwards and timed is not None:
+            self.learn_forward(name, timed(), threads.contention())
+        return math.exp(self._forwards.get(name, _Forward()).published)
 
     @property
     def sure(self) -> bool:
@@ -192,7 +196,7 @@ class PassTimes:
     def like(self) -> PassTimes:
         """A beginning for the same model on another number of threads: these times, of which little is certain."""
         other = PassTimes(self._logs.tolist(), [UNKNOWN / 2] * len(SIZES))
-        other._forwards = {name: _Forward(one.log, 1.0, one.published) for name, one in self._forwards.items()}
+        other._forwards = {name: _Forward(one.log, UNKNOWN**2, one.published) for name, one in self._forwards.items()}
         return other
 
     def state(self) -> dict[str, Any]:
@@ -202,7 +206,9 @@ class PassTimes:
             return {
                 "logs": [round(float(log), 4) for log in self._logs],
                 "spread": [round(math.sqrt(max(float(one), 0.0) + self._busy**2), 4) for one in against],
-                "forwards": {name: [round(one.log, 4), round(one.count, 1)] for name, one in self._forwards.items()},
+                "forwards": {
+                    name: [round(one.log, 4), round(math.sqrt(one.variance), 4)] for name, one in self._forwards.items()
+                },
             }
 
     @staticmethod
@@ -213,8 +219,10 @@ class PassTimes:
         logs = times._logs
         if logs.shape != (len(SIZES),) or not (numpy.abs(logs) < 20).all() or not numpy.isfinite(spread).all():
             raise ValueError("these are no times of passes")
-        for name, (log, count) in list(state["forwards"].items())[:MOST_FORWARDS]:
-            times._forwards[str(name)] = _Forward(float(log), min(float(count), 10.0), float(log))
+        for name, (log, apart) in list(state["forwards"].items())[:MOST_FORWARDS]:
+            if not abs(log) < 20 or not 0 <= apart < 20:
+                raise ValueError("these are no times of forwards")
+            times._forwards[str(name)] = _Forward(float(log), max(float(apart), FORWARD_NOISE / 3) ** 2, float(log))
         return times
 
     def _current(self) -> CostCurve:

@@ -25,7 +25,7 @@ from specviz.engine.threads import contention
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder, only_one
 
-VERSION = 1
+VERSION = 2
 """Of the file's format. A file of another version is dropped."""
 MOST = 64
 """Models, each on one number of threads, that the file keeps: those that ran last."""

@@ -101,6 +101,23 @@ def test_a_forward_is_timed_once_and_then_learned_from_the_runs() -> None:
     assert costs.forward(6, lambda: asked.append(1) or 2.0) == pytest.approx(5.0, rel=0.1) and len(asked) == 1
 
 
+@pytest.mark.parametrize("misled", [100.0, 0.01], ids=["dear", "cheap"])
+@pytest.mark.parametrize("when", ["first", "later"])
+def test_a_forward_whose_time_misled_is_known_again_after_the_next_steps(misled: float, when: str) -> None:
+    times, costs = timed(), RunCosts(lambda: times, "eagle2")
+    costs.forward(6, lambda: misled if when == "first" else 1.0)
+    for milliseconds in () if when == "first" else [*[1.0] * 20, misled]:
+        times.learn_forward("eagle2 6", milliseconds)
+    if when == "later":
+        assert costs.forward(6) == pytest.approx(1.0, rel=0.2), "one time among many"
+    for _ in range(3):
+        times.learn_forward("eagle2 6", 1.0)
+    assert costs.forward(6) == pytest.approx(1.0, rel=0.2)
+    for _ in range(5):
+        times.learn_forward("eagle2 6", misled)
+    assert costs.forward(6) == pytest.approx(misled, rel=0.2), "the machine is another one now"
+
+
 @pytest.mark.parametrize("method", ["eagle2", "ddd", "autoregressive"])
 def test_every_step_of_a_run_teaches_and_none_sizes_itself(method: str) -> None:
     """The tree of a round is sized by what was known when the step before it had ended."""

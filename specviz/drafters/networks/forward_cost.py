@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 import weakref
@@ -41,7 +40,7 @@ def forward_cost(network: FeatureStepper | HeadStepper | BlockNet, rows: int) ->
 
 @torch.inference_mode()
 def _measured(network: FeatureStepper | HeadStepper, rows: int) -> float:
-    """A level's share of the median of a few rounds behind 128 cached inputs: forwards over nodes that do not see each other,
+    """A level's share of the least of a few rounds behind 128 cached inputs: forwards over nodes that do not see each other,
     each followed by the choice of the best children."""
     device, length = network.embedding.device, CONTEXT + rows
     tokens, places = torch.ones(length, dtype=torch.long, device=device), torch.arange(length, device=device)
@@ -58,7 +57,7 @@ def _measured(network: FeatureStepper | HeadStepper, rows: int) -> float:
             best = network.logits(outputs).float().log_softmax(-1).topk(rows).values
             best.double().flatten().sort(stable=True, descending=True)
 
-    return _median(round_of_levels, device) / LEVELS
+    return _least(round_of_levels, device) / LEVELS
 
 
 @torch.inference_mode()
@@ -73,14 +72,14 @@ def _blocks(network: BlockNet, rows: int) -> float:
     parents = [-1, *(0 if place % block == 0 else place for place in range(rows * block))]
     tokens, seeds = [1] * len(parents), range(block, len(parents), block)
     root = [0]
-    return _median(
+    return _least(
         lambda: drafter.blocks(context, tokens, parents, seeds), device, lambda: drafter.blocks(context, tokens, parents, root)
     )
 
 
-def _median(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:
-    """Milliseconds of ``forward``, the median of a few; ``before`` runs ahead of each and is not counted, nor is what comes ahead
-    of that, in the place of a target pass."""
+def _least(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:
+    """Milliseconds of ``forward``, the least of a few, since other programs only add to them; ``before`` runs ahead of each and is
+    not counted, nor is what comes ahead of that, in the place of a target pass."""
     times, elsewhere = [], torch.empty(ELSEWHERE, dtype=torch.uint8, device=device)
     for _ in range(REPEATS + 1):
         elsewhere.fill_(0)
@@ -92,4 +91,4 @@ def _median(forward: Callable[[], object], device: torch.device, before: Callabl
         if device.type == "cuda":
             torch.cuda.synchronize()
         times.append((time.perf_counter() - started) * 1e3)
-    return statistics.median(times[1:])  # the first is warm-up
+    return min(times[1:])  # the first is warm-up
