@@ -11,7 +11,7 @@ from functools import partial
 import torch
 import transformers
 
-from specviz.bench import contention, costs, learning, lengths, load, overheads, page, suites
+from specviz.bench import contention, costs, lengths, load, overheads, page, suites
 from specviz.bench.kit import COMMON, Bencher, in_own_thread
 from specviz.bench.quality import quality
 from specviz.bench.report import Report
@@ -53,7 +53,6 @@ SUITES: dict[str, tuple[Part, ...]] = {
     "text": (partial(suites.run_all, only="text"),),
     "all": (suites.run_all,),
     "batch": (overheads.rows_in_step,),
-    "learning": (learning.run,),
     "costs": (costs.run,),
     "contention": (contention.run,),
     "load": (load.load,),
@@ -62,7 +61,7 @@ SUITES: dict[str, tuple[Part, ...]] = {
 }
 
 
-OWN_PROCESSES = ("contention", "load", "uploads", "page", "learning", "live")
+OWN_PROCESSES = ("contention", "load", "uploads", "page", "live")
 """Suites that run the app or other processes as they come, or nothing at all."""
 
 

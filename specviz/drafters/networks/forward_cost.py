@@ -78,8 +78,8 @@ def _blocks(network: BlockNet, rows: int) -> float:
 
 
 def _least(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:
-    """Milliseconds of ``forward``, the least of a few, since other programs only add to them; ``before`` runs ahead of each and is
-    not counted, nor is what comes ahead of that, in the place of a target pass."""
+    """Milliseconds of ``forward``, the least of a few, since other programs only add to them. ``before`` runs ahead of each and
+    is not counted, nor is what comes ahead of that, in the place of a target pass."""
     times, elsewhere = [], torch.empty(ELSEWHERE, dtype=torch.uint8, device=device)
     for _ in range(REPEATS + 1):
         elsewhere.fill_(0)
