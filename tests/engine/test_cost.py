@@ -104,7 +104,7 @@ def test_a_forward_is_timed_once_and_then_learned_from_the_runs() -> None:
 @pytest.mark.parametrize("misled", [100.0, 0.01], ids=["dear", "cheap"])
 @pytest.mark.parametrize("when", ["first", "later"])
 def test_a_forward_whose_time_misled_is_known_again_after_the_next_steps(misled: float, when: str) -> None:
-    times, costs = timed(), RunCosts(lambda: times, "eagle2")
+    times, costs = timed(), RunCosts(lambda _: times, "eagle2")
     costs.forward(6, lambda: misled if when == "first" else 1.0)
     for milliseconds in () if when == "first" else [*[1.0] * 20, misled]:
         times.learn_forward("eagle2 6", milliseconds)
