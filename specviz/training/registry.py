@@ -5,12 +5,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 
 from specviz.errors import BadInput
-
-WEIGHTS = Path(__file__).resolve().parents[2] / "assets" / "weights"
 
 
 @dataclass(frozen=True)

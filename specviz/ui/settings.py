@@ -47,8 +47,8 @@ from pathlib import Path
 from specviz.engines.client import address
 from specviz.errors import BadInput, shown
 from specviz.models.hub import catalog
+from specviz.paths import ASSETS
 
-ROOT = Path(__file__).resolve().parents[2]
 PUBLIC_SECONDS = 120
 """Most seconds of one run where strangers can reach the app."""
 PREPARING_SECONDS = 120
@@ -81,8 +81,8 @@ class Settings:
     max_seconds: int | None = None
     max_upload_mb: int = 20
     any_model: bool = True
-    traces: Path = ROOT / "assets" / "traces"
-    lessons: Path = ROOT / "assets" / "lessons"
+    traces: Path = ASSETS / "traces"
+    lessons: Path = ASSETS / "lessons"
     port: int | None = None
     zero_gpu: bool = False
     proxied: bool = False

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from specviz.errors import SpecvizError
+from specviz.paths import IMPORTED_FROM
 from specviz.ui import settings, starting, stubs
 
 
@@ -96,6 +97,6 @@ runpy.run_path("app.py", run_name="__main__")
 def test_the_whole_app_starts(environment: dict[str, str]) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy") and name != "PORT"}
     asked = [sys.executable, "-c", STARTS_AND_ENDS]
-    done = subprocess.run(asked, cwd=settings.ROOT, env=clean | environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(asked, cwd=IMPORTED_FROM, env=clean | environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "Running on local URL" in done.stdout
