@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from specviz.errors import BadInput
+from specviz.paths import WEIGHTS as WEIGHTS
 
 
 @dataclass(frozen=True)
