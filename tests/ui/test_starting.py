@@ -18,6 +18,7 @@ from specviz.ui import settings, starting, stubs
 @pytest.fixture(autouse=True)
 def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "models"))
 
 
 def started(**environment: str) -> settings.Settings:
@@ -57,6 +58,17 @@ def test_a_folder_of_uploads_that_cannot_be_written_is_named(folder: str, monkey
     monkeypatch.setenv("GRADIO_TEMP_DIR", folder)
     with pytest.raises(SpecvizError, match=f"Uploads are kept in {folder}, .* GRADIO_TEMP_DIR"):
         started()
+
+
+@pytest.mark.parametrize("folder", ["/proc/nothing", "/dev/null", "/dev/null/below", ""])
+def test_a_cache_that_cannot_be_written_is_named_once_and_starts(
+    folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPECVIZ_CACHE", folder or str(tmp_path))
+    started()
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == bool(folder)
+    assert all(f"Models are kept in {folder}, which cannot be written" in text and "SPECVIZ_CACHE" in text for text in said)
 
 
 def test_a_sentence_and_the_command_lines_exit_code_are_all_that_a_user_sees(capsys: pytest.CaptureFixture[str]) -> None:
