@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+from collections.abc import Iterator
 from functools import lru_cache
 
 import pytest
@@ -77,6 +78,16 @@ def pytest_collection_finish() -> None:
     """Collect garbage from here on, but not among what importing left: whatever loads a model collects a few times."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[bool | None]:
+    """Leave what one file's tests made out of the garbage collections of the next: whatever is still in use then stays."""
+    done = yield
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+    return done
 
 
 def refuse(reason: str) -> None:
