@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from specviz.version import __version__ as __version__
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:

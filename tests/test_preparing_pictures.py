@@ -21,7 +21,7 @@ from specviz.requests import vision_language as preparing
 from specviz.runner import prepare, run
 from specviz.trace import store
 from specviz.trace.schema import Trace
-from tests.models.vision.test_vision_language import tiny_scenes, tiny_tokenizer
+from tests.support.tiny.scenes import tiny_scenes, tiny_tokenizer
 
 
 def scene(mode: str = "RGB") -> bytes:

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
-from specviz.paths import ASSETS
-
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 Kept = TypeVar("Kept")
 
-TREES = ASSETS / "trees"
+TREES = Path(__file__).resolve().parents[2] / "assets" / "trees"
 
 
 class UserMemory(Protocol):

@@ -145,7 +145,7 @@ def test_the_published_codes_residual_breaks_that_bound() -> None:
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("factor", [1.2, 2.0])
 def test_sampled_candidates_stay_within_both_bounds(factor: float) -> None:
-    for near, p, q in worlds(300, 16):
+    for near, p, q in worlds(100, 16):
         out = sampled(Relaxed(near, Limit(factor=factor), 4), p, q)
         assert abs(out.sum() - 1) < 1e-9
         assert apart(out, p) <= min(apart(p, q), factor - 1) + 1e-9

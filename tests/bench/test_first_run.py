@@ -127,6 +127,7 @@ STUBS = {
 }
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_or_hangs_leaves_its_error_and_the_others_go_on(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.touch()
@@ -185,6 +186,7 @@ def script(*arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", ["draft", pytest.param(",".join(parts.PARTS), marks=pytest.mark.slow)])
 def test_a_dry_run_goes_through_its_parts_and_says_that_it_measured_nothing(names: str, tmp_path: Path) -> None:
     file = tmp_path / "gpu_first_run.json"

@@ -18,7 +18,7 @@ from specviz.bench.visitor import Form, Outcome, Visitor
 from specviz.trace import store
 from specviz.ui.stream.opening import Opening
 from tests.support.fakes.ui import FakeEngine, app
-from tests.ui.test_page import served
+from tests.support.pages.served import served
 
 
 @pytest.fixture(scope="module")

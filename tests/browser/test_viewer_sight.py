@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 from specviz.trace import store
 from specviz.trace.schema import Note, Trace
 from tests.support.pages.stage import PHONE, Open, StagePage
+from tests.support.traces.recordings import RECORDINGS, name, run_line
 from tests.support.viewer import cases
 from tests.support.viewer.vision_notes import FIRST, GRID, KEPT, vision_trace
 
@@ -24,8 +25,7 @@ HIDDEN = """(at) => [...document.querySelectorAll('.sv-note .sv-cells')[at].chil
   one.classList.contains('sv-hidden-cell') ? [place] : [])"""
 
 
-TRACES = (Path(__file__).parents[2] / "assets" / "traces").glob("*.jsonl.gz")
-RECORDINGS = sorted(path for path in TRACES if store.read(path).run.modality != "image")
+WRITTEN = [path for path in RECORDINGS if run_line(path)["modality"] != "image"]
 LOST = """(lines) => {
   const lost = [], strip = document.querySelector(".sv-strip");
   strip.style.setProperty("--sv-lines", lines);
@@ -61,10 +61,10 @@ def without_words(trace: Trace, unseen: list[list[int]]) -> Trace:
 
 
 def test_there_are_recordings_to_look_at() -> None:
-    assert len(RECORDINGS) > 20
+    assert len(WRITTEN) > 20
 
 
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.split(".")[0])
+@pytest.mark.parametrize("path", WRITTEN, ids=name)
 def test_the_words_of_the_shown_step_are_whole_in_sight_whichever_way_one_goes(path: Path, show: Open) -> None:
     """Also where a race leaves the strip two lines."""
     tab = show("".join(line + "\n" for line in store.lines(store.read(path))))

@@ -77,7 +77,7 @@ def test_logits_are_the_networks_own_after_every_kind_of_round(wide: bool, promp
     assert drafter.checked > 9 * (len(drafter.accepted) - 1) - 9
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(("wide", "support"), [(False, None), (False, 20), (True, 20)])
 def test_trees_drawn_from_it_are_the_networks_distribution(temperature: float, wide: bool, support: int | None) -> None:
@@ -105,6 +105,7 @@ def test_a_tree_costs_one_forward_a_level() -> None:
     assert whole and {step.draft_calls for step in whole} == {4}
 
 
+@pytest.mark.slow
 def test_a_long_prompt_is_taken_in_by_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specviz.drafters.feature_drafter.PIECE", 3)
     target = tiny_target()

@@ -20,44 +20,14 @@ from specviz.methods.hivis.step_embedding import Comparing, StepwiseDrafter
 from specviz.trees.dynamic import Dynamic
 from tests.support.tiny.text import Decoded, decode
 from tests.support.worlds.vision import GREEDY, World, baseline, expected, feature_net, step_vectors, text_model, world
+from tests.support.worlds.witness import Witness, hidden_states
 
 KINDS = ["smolvlm", "qwen2_5vl"]
-
-
-class Witness:
-    """A drafter whose every answer is kept with the path it was asked about, node by node and not by levels of its own."""
-
-    levels = placed = None
-
-    def __init__(self, drafter: Any) -> None:
-        self.drafter = drafter
-        self.answers: list[tuple[list[int], list[int], Tensor]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.drafter, name)
-
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        found = self.drafter.logits(context, tokens, parents, nodes)
-        for row, node in zip([] if found is None else found, [] if found is None else nodes, strict=True):
-            path: list[int] = []
-            while node:
-                path.insert(0, tokens[node])
-                node = parents[node]
-            self.answers.append((list(context.ids), path, row))
-        return found
 
 
 def drafting(here: World, drafter: Any, taps: tuple[int, ...], budget: int = 6) -> Decoded:
     composition = Composition(SingleDrafter(drafter, Dynamic(3, 5, 12)), Match(), taps)
     return decode(here.target, composition, here.prompt, budget, GREEDY)
-
-
-def hidden_states(here: World, ids: list[int]) -> tuple[Tensor, Tensor]:
-    """The target's input and its last features [token, hidden] over a whole text, from one pass of its own."""
-    layers = here.tiny.model.config.get_text_config().num_hidden_layers
-    session = here.target.open(len(ids), (0, layers))
-    hidden = session.prefill(ids).hidden
-    return hidden[0], hidden[layers]
 
 
 def audited(here: World, witness: Witness, net: Any, steps: Tensor | None, kept: list[int] | None) -> float:

@@ -148,6 +148,7 @@ def test_a_tree_beyond_the_room_makes_the_cache_grow(graphs: Graphs) -> None:
     assert graphs.captures == 3, "graphs know addresses, so those of the smaller cache are gone"
 
 
+@pytest.mark.slow
 def test_the_graphs_of_one_methods_own_embeddings_go_with_its_run(graphs: Graphs) -> None:
     model, wanted = tiny_llama(), baseline("eager", torch.float64, GREEDY)[:110]
     finish(run_of(model, "owl"))

@@ -11,8 +11,8 @@ from specviz.engine.loop import Decoding
 from specviz.engine.recorder import DeferredSteps, Recorder
 from specviz.engine.run_state import RunState
 from specviz.engine.sampling import Noise
-from tests.exactness.test_text_methods import GREEDY, PROMPT, compose
 from tests.support.tiny.text import Letters, tiny_target
+from tests.support.worlds.text import GREEDY, PROMPT, compose
 
 
 def decoding(budget: int = 40) -> Decoding:

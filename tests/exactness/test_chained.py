@@ -11,7 +11,7 @@ from specviz.engine.interfaces import Composition, Context, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 from specviz.targets.text import TextTarget
-from tests.support.tiny.text import decode, tiny_target
+from tests.support.tiny.text import LENGTH, decode, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, WARPS, Audit, baseline, compose
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -33,7 +33,7 @@ def composed(case: str, target: TextTarget, warp: Warp) -> Composition:
 def test_the_drafter_below_is_right_now_and_then(case: str) -> None:
     """Or how its tokens are filtered would not be tested by the ladder."""
     target = tiny_target()
-    run = decode(target, composed(case, target, GREEDY), PROMPT, 220, GREEDY)
+    run = decode(target, composed(case, target, GREEDY), PROMPT, LENGTH, GREEDY)
     assert any(one["kept"] for step in run.steps for note in step.notes for one in note.data["passes"])
 
 

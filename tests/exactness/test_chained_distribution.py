@@ -17,10 +17,9 @@ from specviz.engine.sampling import Noise
 from specviz.engine.tree import DraftTree, chain
 from specviz.methods.polybasic.cascade import Cascade
 from specviz.trees.sampled import Sampled
-from tests.exactness.test_drawn_trees import spoken
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.text import intermediate_of
-from tests.support.worlds.three_tokens import PLAIN, World, drawn, exact_distribution
+from tests.support.worlds.three_tokens import PLAIN, World, drawn, exact_distribution, spoken
 
 
 class Table:

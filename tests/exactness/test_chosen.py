@@ -20,7 +20,7 @@ from specviz.methods.hedgespec.online_learners import NormalHedge, UpperConfiden
 from specviz.methods.hedgespec.selection import Arm, DrafterSelector
 from specviz.trees.sampled import Sampled
 from tests.support.tiny.arms import arm, compose, compose_named
-from tests.support.tiny.text import decode, tiny_target
+from tests.support.tiny.text import LENGTH, decode, tiny_target
 from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, WARM, WARPS, baseline
 from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
@@ -33,7 +33,7 @@ METHODS: list[tuple[str, dict[str, object]]] = [
 ]
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("name", "values"), METHODS)
 def test_every_arm_has_its_turn_unless_one_is_asked_for(name: str, values: dict[str, object]) -> None:
     target = tiny_target()
@@ -42,12 +42,12 @@ def test_every_arm_has_its_turn_unless_one_is_asked_for(name: str, values: dict[
     assert drafted == {4} if "arm" in values else len(drafted) > 1
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["not_a_bandit", "bandit_ucb", "bandit_exp3"])
 def test_drafters_that_a_user_names_are_arms_too(name: str) -> None:
     target, memory = tiny_target(), {}
-    run = decode(target, compose_named(name, {"gamma": 4}, target, GREEDY, memory), PROMPT, 220, GREEDY, 7)
-    assert run.ids == baseline("eager", torch.float64, GREEDY)[:220]
+    run = decode(target, compose_named(name, {"gamma": 4}, target, GREEDY, memory), PROMPT, LENGTH, GREEDY, 7)
+    assert run.ids == baseline("eager", torch.float64, GREEDY)[:LENGTH]
     told = [step.notes[0].data for step in run.steps]
     assert told[0]["names"] == ["near", "far", "recurrent", "copy"]
     assert len({one["drafted"] for one in told}) > 1 and max(len(step.path) for step in run.steps) == 4
@@ -154,7 +154,7 @@ def test_choosing_by_the_draft_itself_would_not() -> None:
     assert float((out - p).abs().max()) > 0.02
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("warp", [GREEDY, WARM, NUCLEUS])
 @pytest.mark.parametrize(("composing", "count"), [(compose, 4), (compose_named, 3)])
 def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(
@@ -192,6 +192,7 @@ def test_hindsight_of_the_arm_that_drafted_is_what_it_drafted_with(
         assert len(seen) > 20 and all(one == pytest.approx(two, abs=1e-9) for one, two in seen)
 
 
+@pytest.mark.slow
 def test_what_hindsight_costs_is_counted_by_the_next_draft() -> None:
     """Four networks run once along what was written, one store is asked at each of its places; a bandit judges nobody."""
     target = tiny_target()

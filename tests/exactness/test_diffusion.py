@@ -36,6 +36,7 @@ def told(case: str, target: TextTarget, text: Sequence[int], gap: int = 0) -> Co
     return foretold(*CASES[case], target, GREEDY, text, gap)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("tier", "dtype"), [("eager", torch.float64), ("eager", torch.float32), ("graph", torch.float64)])
 def test_blocks_at_temperature_zero_write_the_same_tokens(tier: str, dtype: torch.dtype) -> None:
     target = tiny_target(tier, dtype)
@@ -45,6 +46,7 @@ def test_blocks_at_temperature_zero_write_the_same_tokens(tier: str, dtype: torc
     assert {step.rule for step in run.steps} <= {"greedy"} and max(len(step.path) for step in run.steps) == 4
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("case", ["deer", "diffuspec"])
 def test_an_untaught_network_still_leaves_the_targets_text(case: str) -> None:
     target = tiny_target()
@@ -74,6 +76,7 @@ def test_a_perfect_block_is_accepted_whole(case: str, whole: int) -> None:
     assert run.ids == text[: 10 * (whole + 1)]
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize("case", ["deer", "fixed"])
 @pytest.mark.parametrize("budget", [1, 2, 6, 7, 8, 11])
 def test_the_budget_may_end_inside_a_path(case: str, budget: int) -> None:
@@ -96,6 +99,7 @@ def test_end_of_sequence_inside_a_path_ends_the_run_there(case: str) -> None:
         assert note.data["fence"] == len(run.steps[-1].path), "the lattice was fenced where the text ends"
 
 
+@pytest.mark.slow
 def test_the_gauge_lengthens_blocks_that_are_kept_and_shortens_the_others() -> None:
     target, text = tiny_target(), baseline("eager", torch.float64, GREEDY)
     kept = decode(target, told("diffuspec", target, text), PROMPT, 120, GREEDY)

@@ -7,7 +7,6 @@ Known wrong variants go through the same harness, which has to notice them.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -18,11 +17,11 @@ from specviz.acceptance import rejection
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.acceptance.residual import DenseResidual, Residual, remaining
-from specviz.engine.interfaces import Acceptance, Draft, Proposal
+from specviz.engine.interfaces import Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
-from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts
+from specviz.engine.tree import DraftTree, chain, shape_from_counts
 from specviz.trees.sampled import Sampled
-from tests.support.worlds.three_tokens import World, context, drawn, exact_distribution, rebuilt, share
+from tests.support.worlds.three_tokens import World, context, drawn, exact_distribution, judged, rebuilt, share, total_variation
 
 BINARY = shape_from_counts([[2], [2, 2]])
 SHAPES = {
@@ -37,10 +36,6 @@ WARPS = {"plain": Warp(1.0), "cool": Warp(0.7), "nucleus": Warp(1.3, 3, 0.9)}
 def off(world: World, found: Tensor) -> float:
     """The largest error of a distribution of three tokens."""
     return float((found - world.distribution()).abs().max())
-
-
-def total_variation(found: Tensor, distribution: Tensor) -> float:
-    return float((found - distribution).abs().sum()) / 2
 
 
 # Enumeration: one node.
@@ -198,21 +193,6 @@ def test_noticed_bonus_from_the_unwarped_distribution(monkeypatch: pytest.Monkey
 # Growth, judge and noise together.
 
 
-def judged(world: World, shape: TreeShape, rule: Acceptance, drafts: int, times: int) -> Tensor:
-    """The distribution of three tokens as counted over ``drafts`` grown trees, each judged ``times`` with fresh noise."""
-    builder, counts = Sampled(shape), Counter[tuple[int, ...]]()
-    for number in range(drafts):
-        draft = builder.build(world, context(Noise(1), world.warp, number))
-        scored = world.scored(draft.tree)
-        for again in range(times):
-            verdict = rule.judge(draft, scored, context(Noise(number * times + again + 2), world.warp, again))
-            counts[(*(draft.tree.host_tokens[node] for node in verdict.path), verdict.bonus)] += 1
-    out, certain = torch.zeros((world.vocab,) * 3, dtype=torch.float64), torch.eye(world.vocab, dtype=torch.float64)
-    for (*path, bonus), times_seen in counts.items():
-        world.complete(out, path, certain[bonus], times_seen / (drafts * times))
-    return out
-
-
 # A right rule strays by sampling alone: with 64 outcomes and n rounds about 3.2 / sqrt(n) of total variation.
 
 
@@ -235,6 +215,7 @@ def test_matching_a_drawn_tree_keeps_it() -> None:
     assert total_variation(judged(world, BINARY, Match(), 1_000, 10), world.distribution()) < 0.04
 
 
+@pytest.mark.slow
 def test_noise_shared_by_draft_and_judge_is_noticed() -> None:
     """Drafting with the very noise that the target draws with accepts too often what the drafter overrates."""
 

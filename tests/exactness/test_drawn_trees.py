@@ -3,8 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 
@@ -22,10 +20,8 @@ from specviz.targets.text import TextTarget
 from specviz.trees.sampled import Sampled
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.feature import tiny_net
-from tests.support.worlds.three_tokens import World, drawn, exact_distribution
+from tests.support.worlds.three_tokens import PROMPT, VOCAB, World, drawn, exact_distribution, spoken
 
-VOCAB = 3
-PROMPT = [1, 2, 0, 1]
 # The upper left of the published tree, as much of it as three tokens can fill.
 SHAPES = {"tree": shape_from_counts([[3], [2, 1]]), "chain": chain(2)}
 WARPS = {"plain": Warp(1.0), "cool": Warp(0.6), "nucleus": Warp(1.4, top_p=0.95)}
@@ -36,16 +32,6 @@ def network_for(target: TextTarget, kind: str) -> FeatureNet:
     network = tiny_net(target.model, kind == "wide")
     network.head = network.head * (0.5 if kind == "wide" else 0.05)
     return network
-
-
-def spoken(target: TextTarget) -> tuple[torch.Tensor, ...]:
-    """The target's logits of the first, second and third token after the prompt."""
-    found = []
-    for depth in range(3):
-        texts = [[*PROMPT, *more] for more in itertools.product(range(VOCAB), repeat=depth)]
-        logits = target.model(torch.tensor(texts)).logits[:, -1]
-        found.append(logits.view(*[VOCAB] * depth, VOCAB))
-    return tuple(found)
 
 
 def context(warp: Warp, number: int = 0) -> Context:

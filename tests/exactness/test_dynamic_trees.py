@@ -12,7 +12,7 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.ddd.depth import BeamMass
 from specviz.trees.dynamic import Dynamic
-from tests.support.tiny.text import decode, tiny_target
+from tests.support.tiny.text import LENGTH, decode, tiny_target
 from tests.support.worlds.builders import composed
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline
 from tests.support.worlds.three_tokens import World, context, drawn, exact_distribution, rebuilt, share
@@ -20,17 +20,18 @@ from tests.support.worlds.three_tokens import World, context, drawn, exact_distr
 
 def test_rejecting_point_masses_writes_the_targets_greedy_text() -> None:
     target = tiny_target()
-    run = decode(target, composed(target, Dynamic(3, 3, 12), rule=Rejection()), PROMPT, 220, GREEDY)
+    run = decode(target, composed(target, Dynamic(3, 3, 12), rule=Rejection()), PROMPT, LENGTH, GREEDY)
     assert run.ids == baseline("eager", torch.float64, GREEDY)
 
 
 def test_a_perfect_drafter_is_accepted_to_the_last_level() -> None:
     target = tiny_target()
-    run = decode(target, composed(target, Dynamic(5, 1, 5), noise=0.0), PROMPT, 120, GREEDY)
-    assert [len(step.path) for step in run.steps] == [5] * 20
-    assert run.ids == baseline("eager", torch.float64, GREEDY)[:120]
+    run = decode(target, composed(target, Dynamic(5, 1, 5), noise=0.0), PROMPT, 60, GREEDY)
+    assert [len(step.path) for step in run.steps] == [5] * 10
+    assert run.ids == baseline("eager", torch.float64, GREEDY)[:60]
 
 
+@pytest.mark.slow
 def test_a_hopeless_drafter_still_leaves_the_targets_text() -> None:
     target = tiny_target()
     run = decode(target, composed(target, Dynamic(4, 2, 8), noise=3.0), PROMPT, 60, WARM, 7)
@@ -56,6 +57,7 @@ def test_end_of_sequence_inside_a_path_ends_the_run_there() -> None:
     assert (run.outcome.reason, run.steps[-1].cut, run.steps[-1].bonus) == ("eos", "eos", None)
 
 
+@pytest.mark.slow
 def test_a_stop_saves_drafter_forwards_where_it_counts() -> None:
     target = tiny_target()
     fixed = decode(target, composed(target, Dynamic(6, 3, 12), 0.1), PROMPT, 60, GREEDY)

@@ -68,6 +68,7 @@ def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(name: str, value
     assert (run.outcome.reason, run.steps[-1].bonus) == ("eos", None)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("level", ["off", "path", "tree"])
 def test_recording_does_not_change_the_text(level: str) -> None:
     target = tiny_target()

@@ -95,6 +95,7 @@ def test_delta_zero_is_rejection_of_certain_candidates(values: dict[str, object]
     assert world().draw("lantern", {**values, "nodes": 20}).ids == strict.ids
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("warped", "rows"), [("greedy", 1), ("warm", 1), ("narrow", 2)])
 def test_above_tau_one_repaired_blocks_are_the_one_by_one_run_token_for_token(warped: str, rows: int) -> None:
     run = world().draw("mulo_sd", {"tau": 1.1, "rows": rows}, WARPS[warped])
@@ -102,6 +103,7 @@ def test_above_tau_one_repaired_blocks_are_the_one_by_one_run_token_for_token(wa
     assert all({node.status for node in step.nodes[1:]} == {"resampled"} for step in run.steps)
 
 
+@pytest.mark.slow
 def test_stale_entries_are_an_approximation_and_say_so() -> None:
     values = {"tau": 0.1, "rows": 1, "pool": 2, "radius": 0}
     composition = world().compose("mulo_sd", {**values, "cache": "stale"}, WARM)
@@ -234,6 +236,7 @@ def test_every_method_fills_the_grid_exactly(name: str, warped: str) -> None:
     assert said == cells
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("name", "certain"), [("lantern", True), ("lantern_pp", False), ("mulo_sd", False)])
 def test_steps_say_whether_guesses_were_chosen_and_places_drawn_again_have_no_p_of_another_code(name: str, certain: bool) -> None:
     trace = image_trace(name)

@@ -26,10 +26,9 @@ from specviz.models.drafters.grouped import LeanFuzzy, SmallFuzzy, of_decoder
 from specviz.models.drafters.quantised_copy import lean_copy
 from specviz.targets.text import TextTarget
 from specviz.trees.sampled import Sampled
-from tests.exactness.test_drawn_trees import spoken
 from tests.support.tiny.text import decode, parts_for, tiny_target
 from tests.support.worlds.text import DEEP, GREEDY, PROMPT, WARPS, baseline, compose, deep_target, grouped, small
-from tests.support.worlds.three_tokens import PLAIN, World, drawn, exact_distribution
+from tests.support.worlds.three_tokens import PLAIN, World, drawn, exact_distribution, spoken
 
 
 def composed(values: dict[str, Any], target: TextTarget, warp: Warp) -> Composition:

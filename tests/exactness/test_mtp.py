@@ -16,9 +16,9 @@ from specviz.models.drafters.dialects import read
 from specviz.models.hub.published import open_repository
 from specviz.targets.causal import causal_target
 from specviz.targets.hybrid import HybridTarget
-from tests.exactness.test_stree import Audited
 from tests.support.tiny.mtp import KINDS, made, stored
-from tests.support.tiny.text import Decoded, decode, parts_for
+from tests.support.tiny.text import LENGTH, Decoded, decode, parts_for
+from tests.support.worlds.hybrid import Audited
 
 PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
 GREEDY, WARM = Warp(), Warp(0.8)
@@ -39,7 +39,7 @@ class World:
         parts = parts_for(self.target, warp).using(drafter_weights=lambda kind: self.network)  # type: ignore[arg-type]
         return method.compose(build(method.parameters, values, name), parts)
 
-    def run(self, name: str, values: dict[str, Any], warp: Warp, budget: int = 220) -> Decoded:
+    def run(self, name: str, values: dict[str, Any], warp: Warp, budget: int = LENGTH) -> Decoded:
         return decode(self.target, self.compose(name, values, warp), PROMPT, budget, warp, 7)  # type: ignore[arg-type]
 
 
@@ -58,7 +58,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_chains_and_trees_equal_the_target_alone(world: World, warp: Warp) -> None:
     alone = world.run("autoregressive", {}, warp)
     chain, tree = world.run("eagle2", CHAIN, warp), world.run("eagle2", TREE, warp)
-    assert chain.ids == alone.ids and tree.ids == alone.ids and len(tree.ids) == 220
+    assert chain.ids == alone.ids and tree.ids == alone.ids and len(tree.ids) == LENGTH
     assert all([node.parent for node in step.nodes] == list(range(-1, len(step.nodes) - 1)) for step in chain.steps)
     assert sum(len(step.path) for step in tree.steps) > 5
     assert world.run("eagle", {"rule": "match"}, warp, 60).ids == alone.ids[:60], "the fixed tree"

@@ -19,7 +19,7 @@ from specviz.methods.medusa.typical_acceptance import Typical
 from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import RELAXED
-from tests.support.tiny.text import Decoded, decode, parts_for, tiny_llama, tiny_target
+from tests.support.tiny.text import LENGTH, Decoded, decode, parts_for, tiny_llama, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, WARPS, baseline, parallel_net
 
 
@@ -31,7 +31,7 @@ def heads(rule: Acceptance, target: TextTarget) -> Composition:
     )
 
 
-def run(rule: Acceptance, warp: Warp, target: TextTarget | None = None, budget: int = 220, seed: int = 7) -> Decoded:
+def run(rule: Acceptance, warp: Warp, target: TextTarget | None = None, budget: int = LENGTH, seed: int = 7) -> Decoded:
     target = target or tiny_target()
     return decode(target, heads(rule, target), PROMPT, budget, warp, seed)
 
@@ -78,6 +78,7 @@ def test_the_root_is_the_users_choice_and_sampled_by_default(root: str, greedy: 
     assert method.parameters().root == "sampled"
 
 
+@pytest.mark.slow
 def test_relaxing_accepts_more_and_changes_the_text() -> None:
     strict, loose = run(Match(), WARM), run(Typical(), WARM)
     assert len(loose.steps) < 0.8 * len(strict.steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from functools import cache
 
 import pytest
@@ -15,11 +14,11 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.stree.drafter import TreeModelDrafter
-from specviz.targets.hybrid import HybridSession, HybridTarget
+from specviz.targets.hybrid import HybridTarget
 from specviz.trees.sampled import Sampled
 from tests.support.tiny.hybrid import hybrid, target
 from tests.support.tiny.text import decode, tiny_target
-from tests.support.worlds.hybrid import BEAM, GREEDY, MODELS, PROMPT, WARM, alone, compose, models, run
+from tests.support.worlds.hybrid import BEAM, GREEDY, MODELS, PROMPT, WARM, Audited, alone, compose, models, run
 from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
 Values = dict[str, object]
@@ -48,6 +47,7 @@ def test_a_drafter_all_of_whose_layers_attend_will_do(tier: str) -> None:
     assert tuple(kept.ids) == alone("hybrid", torch.float64, "greedy")[:40]
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("budget", range(1, 8))
 def test_the_budget_may_end_anywhere(budget: int) -> None:
     assert tuple(run(BEAM, models("hybrid"), WARM, budget).ids) == alone("hybrid", torch.float64, "warm")[:budget]
@@ -64,30 +64,6 @@ def test_end_of_sequence_on_an_accepted_node_ends_the_run_there() -> None:
     ended = run(BEAM, (target(found.model, [ending]), draft), GREEDY, 80)
     assert ended.ids == whole.ids[: whole.ids.index(ending) + 1]
     assert ended.outcome.reason == "eos"
-
-
-class Audited(HybridSession):
-    """Compares itself with a fresh prefill of all it was given, after every step."""
-
-    checked, worst = 0, 0.0
-
-    def keep(self, path: Sequence[int]) -> None:
-        super().keep(path)
-        fresh = HybridSession(self.target, 512, ())
-        HybridSession.prefill(fresh, self._ids)
-        pairs = [*zip(self.tensors(), fresh.tensors(), strict=True)]
-        apart = [(ours - theirs).abs().max() for mine, its in pairs for ours, theirs in zip(mine, its, strict=True)]
-        apart += [(self.carried.state - fresh.carried.state).abs().max()]
-        apart += [(self.carried.window - fresh.carried.window).abs().max()]
-        Audited.worst = max(Audited.worst, *map(float, apart))
-        Audited.checked += 1
-
-    def prefill(self, ids: Sequence[int]):  # type: ignore[no-untyped-def]
-        self.keep = super().keep  # type: ignore[method-assign]  # a prompt is read in parts; audited are the steps
-        try:
-            return super().prefill(ids)
-        finally:
-            del self.keep
 
 
 @pytest.mark.spread(1)

@@ -20,7 +20,7 @@ SAMPLED: list[tuple[str, dict[str, object]]] = [
 ]
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("tier", "dtype"), [("eager", torch.float64), ("eager", torch.float32)])
 @pytest.mark.parametrize("temperature", [1e-37, *(pytest.param(least, marks=pytest.mark.slow) for least in (1e-40, 1e-300))])
 @pytest.mark.parametrize(("name", "values"), SAMPLED)
@@ -32,6 +32,7 @@ def test_next_to_no_temperature_writes_the_greedy_text(
     assert run.ids == baseline(tier, dtype, GREEDY)[:60]
 
 
+@pytest.mark.slow
 def test_the_longer_a_known_context_the_larger_the_sampled_tree() -> None:
     target, memory = tiny_target(), {}
     method = all_methods()["stand"]
@@ -96,6 +97,7 @@ def test_end_of_sequence_inside_a_path_ends_the_run_there() -> None:
     assert run.steps[-1].bonus is None
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("level", ["off", "path", "tree"])
 def test_recording_does_not_change_the_text(level: str) -> None:
     target = tiny_target()

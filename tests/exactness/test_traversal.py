@@ -291,6 +291,7 @@ def test_noticed_distributions_of_a_drawn_tree_cut_after_the_fact(distributions:
     assert abs(distribution - tables.distribution()).sum() / 2 > 0.01
 
 
+@pytest.mark.slow
 def test_noticed_draws_with_replacement_judged_as_without(distributions: list[Tensor]) -> None:
     tables = Tables(3, 3, 2, 0.5)
     distribution, _ = distribution_of(tables, SHAPES["binary"], "with", leaves_first(tables, "without", distributions))

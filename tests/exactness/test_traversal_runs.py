@@ -14,10 +14,9 @@ from specviz.methods.traversal.verification import Traversal
 from specviz.targets.text import TextTarget
 from specviz.trace.meaning import check_step
 from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
-from tests.exactness.test_distributions import judged, total_variation
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, WARM, baseline, compose
-from tests.support.worlds.three_tokens import World
+from tests.support.worlds.three_tokens import World, judged, total_variation
 
 CHAIN = {"shape": "chain", "depth": 4, "drafter": "draft_model"}
 
@@ -26,6 +25,7 @@ def composed(values: dict[str, object], target: TextTarget, warp: Warp, noise: f
     return compose("traversal", values, target, warp, noise=noise)
 
 
+@pytest.mark.slow
 def test_a_hopeless_draft_still_writes_the_targets_text() -> None:
     target = tiny_target()
     found = decode(target, composed(CHAIN, target, GREEDY, noise=3.0), PROMPT, 60, GREEDY)
@@ -41,6 +41,7 @@ def test_the_budget_may_end_inside_a_path(budget: int) -> None:
     assert (found.outcome.reason, found.steps[-1].cut) == ("budget", None if budget % 5 == 0 else "budget")
 
 
+@pytest.mark.spread(6)
 @pytest.mark.parametrize("budget", range(1, 12))
 @pytest.mark.parametrize("warp", [WARM, NUCLEUS], ids=["warm", "nucleus"])
 def test_as_many_tokens_are_drawn_as_there_is_room_for(warp: Warp, budget: int) -> None:
@@ -83,6 +84,7 @@ def test_steps_tell_the_walk() -> None:
     assert rescued > 0
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_text_and_another_one_another() -> None:
     target = tiny_target()
     texts = [decode(target, composed({}, target, WARM), PROMPT, 40, WARM, seed).ids for seed in (1, 1, 2)]

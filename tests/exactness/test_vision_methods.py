@@ -64,7 +64,7 @@ def test_the_budget_may_end_anywhere(name: str, values: Values, budget: int) -> 
     assert run.ids == baseline("smolvlm", "eager", torch.float64, WARM)[:budget]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "values"), TRAINED[:2])
 def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(name: str, values: Values) -> None:
     whole = decoded(name, values, world(), WARM)
@@ -85,6 +85,7 @@ def test_a_ratio_test_for_language_only_is_greedy_matching_at_temperature_zero()
     assert {step.rule for step in warm.steps} <= {"ratio", "without_replacement", "none"}
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("residuals", ["on", "off", "compare"])
 def test_vectors_for_steps_never_change_the_text(residuals: str) -> None:
     run = decoded("hivis", {**TREE, "residuals": residuals}, world(), WARM, 40)

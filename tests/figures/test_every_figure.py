@@ -50,6 +50,7 @@ def text_of(made: Picture) -> str:
     return made if isinstance(made, str) else made.to_json()
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_same_trace_gives_the_same_small_picture(name: str, theme: str) -> None:

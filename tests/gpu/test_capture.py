@@ -79,6 +79,7 @@ def test_ten_runs_of_a_method_and_its_baseline_capture_no_more_than_the_first_tw
 PICTURES: dict[str, dict[str, Any]] = {"lantern": {"delta": 0.3, "nodes": 20}, "mulo_sd": {"tau": 0.3, "pool": 4}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_ten_pictures_and_their_baselines_capture_on_no_runs_clock_and_no_more_than_the_first_five(
     device: str, captures: Captures, name: str

@@ -67,7 +67,7 @@ def test_every_node_equals_the_library_on_its_path(kind: str, dtype: torch.dtype
         ids += [tree.host_tokens[one] for one in deepest]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-11), (torch.float32, 2e-4)], ids=str)
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_every_node_equals_its_path_walked_token_by_token(kind: str, dtype: torch.dtype, limit: float) -> None:
@@ -108,7 +108,7 @@ def test_after_each_step_what_is_kept_equals_a_fresh_prefill(kind: str) -> None:
         audit(session, ids)
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_long_prompt_is_read_in_parts(kind: str) -> None:
     model = MODELS[kind]()

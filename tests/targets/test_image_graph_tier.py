@@ -57,7 +57,7 @@ def test_the_graph_tier_draws_the_eager_tiers_picture(which: str, warped: str, g
     assert world.draw(*METHODS[which], WARPS[warped]).ids == eager(which, warped, guidance)
 
 
-@pytest.mark.spread(4)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("guidance", [1.0, 3.0])
 @pytest.mark.parametrize("which", list(METHODS))
 def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
@@ -125,6 +125,7 @@ def test_a_larger_tree_than_there_is_room_for_makes_the_cache_grow_and_drops_its
     assert torch.allclose(session.score(small).logits, before, atol=1e-9)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_captured_pass_needs_no_numbers_at_all(attention: str, padded: bool) -> None:

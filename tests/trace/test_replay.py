@@ -76,6 +76,7 @@ def test_what_does_not_fit_is_left_out_notes_first_then_rows_and_the_page_says_s
         assert not any(step.notes for step in kept.steps) and any(step.rows for step in kept.steps) == rows
 
 
+@pytest.mark.slow
 def test_a_run_too_long_for_any_page_keeps_its_first_steps_and_says_how_many() -> None:
     trace = sample_trace(1500)
     page = replay.page(trace, VIEWER, "")

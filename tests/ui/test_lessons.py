@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def lesson(**page: object) -> Lesson:
     return Lesson("test", "Title", "About", "", "stand", ({"text": ["Step {step}."], **page},))
 
 
-@pytest.mark.spread(60)
+@pytest.mark.spread(20)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(("name", "number"), EVERY_PAGE)
 def test_shipped_pages_can_be_given_on_any_recording(name: str, number: int, seed: int) -> None:
@@ -176,13 +177,14 @@ def test_the_lesson_about_a_batch_shows_holes_and_a_sweep() -> None:
     assert rows[0] == 4 > rows[-1], "rows that are done leave"
 
 
+@cache
 def shipped(name: str) -> tuple[Lesson, Trace, Trace | None]:
     """A lesson with the recordings that ship with it."""
     one, recordings = SHIPPED[name], Gallery(Settings().traces)
     return one, recordings.get(one.trace).trace, recordings.get(one.beside).trace if one.beside else None
 
 
-@pytest.mark.spread(30)
+@pytest.mark.spread(20)
 @pytest.mark.parametrize(("name", "number"), EVERY_PAGE)
 def test_no_page_shows_what_it_or_a_later_one_asks(name: str, number: int) -> None:
     one, trace, beside = shipped(name)

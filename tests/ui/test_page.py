@@ -13,21 +13,13 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
-from specviz.paths import BASE as ROOT
 from specviz.trace import store
 from specviz.ui import page, theme
-from specviz.ui.settings import Settings
-from specviz.ui.shared import AppState, make
+from specviz.ui.settings import ROOT, Settings
+from specviz.ui.shared import make
 from specviz.ui.widgets import panels
 from tests.support.fakes.ui import FakeEngine, app
-
-
-def served(shared: AppState) -> tuple[gr.Blocks, str]:
-    """The page, running on a free port of this machine."""
-    built = page.build(shared)
-    options: dict[str, Any] = {**page.launch_options(shared), "prevent_thread_lock": True, "quiet": True}
-    _, url, _ = built.launch(**{**options, "server_name": "127.0.0.1"})
-    return built, url
+from tests.support.pages.served import served
 
 
 def test_every_stage_has_its_whole_account_and_what_opens_it(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 STUB = """
 import sys
@@ -46,6 +48,7 @@ def test_a_zero_gpu_space_starts_with_the_entry_that_borrows_and_says_for_how_lo
     assert "says Each run borrows a GPU for at most 60 s." in said
 
 
+@pytest.mark.slow
 def test_a_space_with_hardware_of_its_own_asks_for_no_such_package(tmp_path: Path) -> None:
     (tmp_path / "spaces.py").write_text("raise ImportError('not asked for')")
     said = started(tmp_path, SPACE_ID="me/app", SPECVIZ_DEVICE="cpu").splitlines()

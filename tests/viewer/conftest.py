@@ -5,29 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specviz.viewer import bundle
-
-Evaluate = Callable[..., Any]
-
-WRAP = """
-require({script});
-const {{ modules }} = SpecvizViewer;
-const [format, noteRegistry, labels] = ["format", "noteRegistry", "labels"].map((name) => modules[`kit/${{name}}`]);
-const [layout, rules] = ["layout", "rules"].map((name) => modules[`tree/${{name}}`]);
-const {{ parseStep, findNode, sentChildren }} = modules["run/parseStep"];
-const {{ Feed }} = modules["run/feed"];
-const {{ Player }} = modules["run/player"];
-const given = JSON.parse(require("fs").readFileSync(0, "utf8"));
-const room = (more) => ({{ width: 900, height: 360, measure: (text, size) => text.length * size * 0.6, ...more }});
-const feed = (options) => new Feed({{ onReset() {{}}, onChange() {{}}, ...options }});
-(async () => {{ {body} }})().then((found) => console.log(JSON.stringify(found)));
-"""
+from tests.support.viewer.node import WRAP, Evaluate
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from specviz.figures.theme import figure
 from specviz.figures.verdicts import ORDER, look
 from specviz.ui import theme as page
 from specviz.viewer import bundle
-from tests.viewer.conftest import Evaluate
+from tests.support.viewer.node import Evaluate
 
 
 def test_the_script_is_safe_to_inline() -> None:

@@ -6,9 +6,9 @@ import copy
 
 import pytest
 
+from tests.support.viewer.node import Evaluate
 from tests.support.viewer.notes import CHAINS
-from tests.viewer.conftest import Evaluate
-from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step
+from tests.support.viewer.panes import JUNK, PAGE, drawn, step
 
 MOMENT = """
 stage.moments[given.step.notes[0].type] = given.moment;

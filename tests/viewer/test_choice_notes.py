@@ -10,9 +10,9 @@ import pytest
 
 from specviz.viewer import bundle
 from tests.support.traces.length_curves import MADE_UP
+from tests.support.viewer.node import Evaluate
 from tests.support.viewer.notes import CHOICE
-from tests.viewer.conftest import Evaluate
-from tests.viewer.test_lookup_notes import JUNK, PAGE, drawn, step
+from tests.support.viewer.panes import JUNK, PAGE, drawn, step
 
 
 def test_arms_say_who_drafts_and_who_would_have_brought_more(node: Evaluate) -> None:

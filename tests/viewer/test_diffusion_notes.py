@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.support.viewer import cases
+from tests.support.viewer.node import Evaluate
 from tests.support.viewer.notes import DIFFUSION
-from tests.viewer.conftest import Evaluate
-from tests.viewer.test_lookup_notes import JUNK, PAGE
+from tests.support.viewer.panes import JUNK, PAGE
 
 
 def step(kind: str, data: dict[str, Any], veiled: bool = False) -> dict[str, Any]:

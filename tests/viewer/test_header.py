@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.viewer import cases
-from tests.viewer.conftest import Evaluate
+from tests.support.viewer.node import Evaluate
 
 BUSY = "Other programs kept this run waiting."
 BODY = """

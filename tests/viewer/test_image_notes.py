@@ -14,7 +14,7 @@ from PIL import Image
 from specviz.trace import store
 from tests.support.traces.image_runs import GRID, image_trace
 from tests.support.viewer import cases
-from tests.viewer.conftest import Evaluate
+from tests.support.viewer.node import Evaluate
 
 READ = """
 const [codes, distortion, relaxed] = ["kit/codes", "run/distortion", "notes/relaxed"].map((name) => modules[name]);

@@ -7,33 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.viewer import cases
-from tests.viewer.conftest import Evaluate
-
-DRAWN = """
-const step = parseStep(given.step);
-const made = layout.tree(step, room(given.room));
-return { form: made.form, width: made.width, height: made.height,
-  edges: made.edges.map((edge) => [edge.from, edge.to, edge.path]),
-  items: [...made.items.values()].map(({ id, kind, form, label, parent, x, y, w, h, depth, on, hidden }) =>
-    ({ id, kind, form, label, parent, x, y, w, h, depth, on: Boolean(on), hidden: hidden || 0 })) };
-"""
-
-
-def drawn(node: Evaluate, step: dict[str, Any], **room: Any) -> dict[str, Any]:
-    return node(DRAWN, {"step": step, "room": room})
-
-
-def overlaps(items: list[dict[str, Any]]) -> list[tuple[Any, Any]]:
-    """Pairs whose boxes share area."""
-    found = []
-    for place, a in enumerate(items):
-        for b in items[place + 1 :]:
-            beside = a["x"] < b["x"] + b["w"] and b["x"] < a["x"] + a["w"]
-            above = abs(a["y"] - b["y"]) < (a["h"] + b["h"]) / 2 - 2.5
-            if beside and above:
-                found.append((a["id"], b["id"]))
-    return found
-
+from tests.support.viewer.layouts import drawn, overlaps
+from tests.support.viewer.node import Evaluate
 
 SMALL = [
     cases.node(-1, " a", "root"), cases.node(0, " b", "accepted", 0.6, 0.7), cases.node(0, " c", "rejected", 0.2, 0.1),
@@ -41,6 +16,7 @@ SMALL = [
 ]  # fmt: skip
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize(
     ("step", "room"),
     [
@@ -154,6 +130,7 @@ def test_a_deep_tree_with_few_branches_is_cut_into_bands_that_fit(node: Evaluate
         assert (by_id[child]["x"] < by_id[parent]["x"]) == ("V" in drawn_path), "a turn where a band ends, and only there"
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("index", range(6))
 def test_eighty_nodes_fit_a_small_projector(node: Evaluate, index: int) -> None:
     made = drawn(node, cases.bushy(index), width=712, height=244)

@@ -10,7 +10,7 @@ import pytest
 
 from specviz.trace import store
 from tests.support.viewer import cases
-from tests.viewer.conftest import Evaluate
+from tests.support.viewer.node import Evaluate
 
 ROOT = Path(__file__).parents[2]
 

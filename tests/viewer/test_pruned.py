@@ -13,7 +13,7 @@ from specviz.figures.draft_tree import draft_tree
 from specviz.trace import store, wire
 from specviz.trace.schema import MAX_PRUNED, PRUNED, Step
 from tests.support.viewer import cases
-from tests.viewer.conftest import Evaluate
+from tests.support.viewer.node import Evaluate
 
 TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
 SAID = """

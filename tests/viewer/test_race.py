@@ -11,7 +11,7 @@ from specviz.trace.schema import Baseline, Divergence
 from tests.support.traces.image_runs import image_trace
 from tests.support.traces.samples import lines, sample_trace
 from tests.support.viewer import cases
-from tests.viewer.conftest import Evaluate
+from tests.support.viewer.node import Evaluate
 
 MS = 1_000_000
 LANES = """
@@ -109,6 +109,7 @@ def test_runs_without_a_baseline_race_each_other_from_the_first_token_that_no_pr
     assert [name for name, _ in mixed[0]] == ["Ours", "Theirs", "Autoregressive"]
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     ("seconds", "pace"), [(0.04, 0.05), (0.25, 0.05), (0.54, 0.1), (2.25, 1), (7.9, 1), (15.7, 5), (300, 10)]
 )

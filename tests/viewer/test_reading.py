@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.support.viewer import cases
-from tests.viewer.conftest import Evaluate
+from tests.support.viewer.node import Evaluate
 
 CONTROL = json.dumps({"kind": "stage", "mode": "live", "run": "key"}) + "\n"
 

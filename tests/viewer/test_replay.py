@@ -61,7 +61,6 @@ def test_options_reach_the_viewer() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_run_too_long_even_for_that_says_what_it_leaves_out() -> None:
     page = replay.page(store.text(sample_trace(5000, seed=3)))
     assert len(page.encode()) < 1_000_000

@@ -6,13 +6,8 @@ import pytest
 
 from specviz.trace import schema
 from tests.support.viewer import cases
-from tests.viewer.conftest import Evaluate
-
-EXPLAIN = """
-const step = parseStep(given.step);
-const nodes = step.nodes.map((node) => rules.explain(step, node));
-return [...nodes, step.bonus ? rules.explain(step, step.bonus) : "", rules.ending(step), rules.of(step).title];
-"""
+from tests.support.viewer.layouts import EXPLAIN
+from tests.support.viewer.node import Evaluate
 
 NODES = [
     cases.node(-1, " root", "root"), cases.node(0, " no", "rejected", 0.5, 0.1, 0.2, 0.7),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.viewer.conftest import Evaluate
-from tests.viewer.test_lookup_notes import JUNK, PAGE, step
+from tests.support.viewer.node import Evaluate
+from tests.support.viewer.panes import JUNK, PAGE, step
 
 COUNTERS = "served_counters"
 OVER_TIME = """

@@ -11,10 +11,10 @@ import pytest
 from specviz import palette
 from specviz.trace import store
 from specviz.viewer import bundle
-from tests.viewer.conftest import Evaluate
+from tests.support.traces.recordings import RECORDINGS, name, run_line
+from tests.support.viewer.node import Evaluate
 
-RECORDINGS = sorted((Path(__file__).parents[2] / "assets" / "traces").glob("*.jsonl.gz"))
-HARDEST = ("howl", "lantern_pp", "medusa", "mulo_sd", "token_recycling")
+QUICK = ("howl", "lantern_pp", "mulo_sd")
 FRAMES = {
     "text": (700, 110, 1), "text beside a note": (560, 150, 1), "pair": (470, 68, 1), "phone": (350, 338, 1),
     "large": (950, 400, 1.2), "picture": (238, 300, 1), "large picture": (300, 520, 1.2),
@@ -30,13 +30,9 @@ def text(path: Path) -> str:
     return "".join(line + "\n" for line in store.lines(store.read(path)))
 
 
-def name(path: Path) -> str:
-    return path.name.split(".")[0]
-
-
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, marks=() if name(path) in HARDEST else pytest.mark.slow, id=name(path)) for path in RECORDINGS],
+    [pytest.param(path, marks=() if name(path) in QUICK else pytest.mark.slow, id=name(path)) for path in RECORDINGS],
 )
 def test_every_recorded_tree_fits_its_frame_and_names_its_path(node: Evaluate, path: Path) -> None:
     body = (
@@ -57,7 +53,7 @@ def test_every_recorded_tree_fits_its_frame_and_names_its_path(node: Evaluate, p
     assert node(body, {"text": text(path), "frames": FRAMES}) == []
 
 
-@pytest.mark.parametrize("path", [path for path in RECORDINGS if store.read(path).run.exactness == "relaxed"], ids=name)
+@pytest.mark.parametrize("path", [path for path in RECORDINGS if run_line(path)["exactness"] == "relaxed"], ids=name)
 def test_a_relaxed_run_opens_at_a_relaxed_node_where_it_has_one(node: Evaluate, path: Path) -> None:
     trace = store.read(path)
     relaxed = [[id for id in step.path if step.nodes[id].status == "relaxed"] for step in trace.steps]

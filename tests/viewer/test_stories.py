@@ -7,9 +7,8 @@ from typing import Any
 from specviz.trace import store
 from tests.support.traces.stories import story_trace
 from tests.support.viewer import cases
-from tests.viewer.conftest import Evaluate
-from tests.viewer.test_layout import drawn, overlaps
-from tests.viewer.test_rules import EXPLAIN
+from tests.support.viewer.layouts import EXPLAIN, drawn, overlaps
+from tests.support.viewer.node import Evaluate
 
 
 def pruned(many: int, kept: int = 30) -> dict[str, Any]:

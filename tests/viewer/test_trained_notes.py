@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.viewer import cases
-from tests.viewer.conftest import Evaluate
-from tests.viewer.test_lookup_notes import PAGE, drawn
+from tests.support.viewer.node import Evaluate
+from tests.support.viewer.panes import PAGE, drawn
 
 HEADS = {
     "heads": [

@@ -15,7 +15,7 @@ from specviz.trace.schema import Baseline, Divergence, Trace
 from specviz.ui import lessons
 from specviz.ui.widgets import panels
 from tests.support.traces.samples import lines, sample_trace
-from tests.viewer.conftest import Evaluate
+from tests.support.viewer.node import Evaluate
 
 TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
 SAID = """

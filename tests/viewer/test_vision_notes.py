@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from specviz.trace import store
+from tests.support.viewer.node import Evaluate
+from tests.support.viewer.panes import PAGE
 from tests.support.viewer.vision_notes import KEPT, vision_trace
-from tests.viewer.conftest import Evaluate
-from tests.viewer.test_lookup_notes import PAGE
 
 SHOW = (
     PAGE.split("const step =")[0]

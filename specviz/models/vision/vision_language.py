@@ -26,7 +26,8 @@ from specviz.models.text.text import TokenizerText, embedded
 from specviz.models.vision import scenes
 from specviz.models.vision.picture_processor import picture_processor
 from specviz.models.vision.picture_question import PictureReader, ProcessorReader, SquareReader
-from specviz.paths import BASE
+
+_ROOT = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def load_vision_language(
         raise ModelUnavailable(f"{name} reads no pictures. Choose a vision-language model, such as {scenes.NAME}.")
     size = partial(room.memory_of, name, dtype_name(how))
     if place.entry is not None and isinstance(place.entry.source, ShippedFile):
-        path = BASE / place.entry.source.path
+        path = _ROOT / place.entry.source.path
         key = (str(place.name), dtype_name(how), str(where), attention, str(_stamp(path)))
         return _SHELF.get(key, lambda: load_scenes(path, how, where, attention), size, str(where))
     key = (str(place.path or place.name), dtype_name(how), str(where), attention)

@@ -14,9 +14,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from specviz.errors import ModelUnavailable
-from specviz.paths import ASSETS
 
-ATLAS = ASSETS / "images" / "emoji.png"
+ATLAS = Path(__file__).resolve().parents[3] / "assets" / "images" / "emoji.png"
 CELL = 56
 ACROSS = 24
 DRAWINGS = 2

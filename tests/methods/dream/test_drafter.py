@@ -16,9 +16,9 @@ from specviz.methods.dream.attention_summary import summarise_attention
 from specviz.methods.dream.drafter import CrossDrafter
 from specviz.targets.attention_maps import importance, most_looked_at, text_part
 from specviz.trees.dynamic import Dynamic
-from tests.drafters.test_visual_context import Witness, hidden_states
 from tests.support.tiny.text import Decoded, decode
 from tests.support.worlds.vision import GREEDY, World, cross_net, world
+from tests.support.worlds.witness import Witness, hidden_states
 
 
 def drafter_of(here: World, net: CrossNet, share: float = 0.5) -> tuple[CrossDrafter, tuple[int, ...]]:

@@ -109,6 +109,7 @@ def stream(rounds: int) -> list[int]:
     return [domain for domain in (0, 3, 1, 4, 2, 0) for _ in range(rounds)]
 
 
+@pytest.mark.slow
 def test_full_information_regrets_less_than_either_bandit_on_streams_that_switch() -> None:
     rows: dict[str, list[float]] = {}
     for seed in range(6):
@@ -127,6 +128,7 @@ def test_full_information_regrets_less_than_either_bandit_on_streams_that_switch
     assert all(ours < 0.35 * other for other in means.values()), (ours, means)
 
 
+@pytest.mark.slow
 def test_a_switch_is_seen_within_a_few_rounds_and_much_later_without_forgetting() -> None:
     def latest(chooser: Callable[[], Chooser]) -> float:
         """The nine in ten that were noticed soonest took so many rounds at most."""

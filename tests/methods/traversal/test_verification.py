@@ -100,6 +100,7 @@ def test_rescued_nodes_are_those_the_rule_from_above_does_not_reach() -> None:
     assert not Traversal().judge(tree(), scored(len(TOKENS)), context(story=False)).notes
 
 
+@pytest.mark.slow
 def test_it_accepts_more_than_the_rule_from_above_on_the_same_trees() -> None:
     """Over trees drawn from q, of which each chain's first token alone decides little."""
     ours, theirs = 0, 0
@@ -119,6 +120,7 @@ def test_an_equal_drafter_is_always_accepted_whole() -> None:
             assert Traversal().judge(chain, scored(4), context(seed)).path == (1, 2, 3)
 
 
+@pytest.mark.slow
 def test_children_nobody_drew_are_accepted_as_often_as_from_above() -> None:
     found = Traversal().judge(tree(None), scored(len(TOKENS)), context(3))
     assert found.thresholds[3] == pytest.approx(0.2 * 0.1)

@@ -20,8 +20,8 @@ from specviz.models.drafters.dialects import EAGLE, EAGLE3, EMPTY_MTP, MEDUSA, M
 from specviz.models.drafters.heads import packed
 from specviz.models.drafters.own_heads import as_head
 from specviz.models.hub.published import Fit, Repository
-from tests.models.drafters.test_speculators_heads import FIT, HEADS, LOGITS, furthest
 from tests.support.referee.speculators_heads import DEPTH, filled
+from tests.support.referee.stored_heads import FIT, HEADS, LOGITS, furthest
 from tests.support.tiny.published_heads import (
     CONFIG,
     HEAD_SIZE,

@@ -17,8 +17,8 @@ from specviz.models.drafters.head_writer import write_head
 from specviz.models.drafters.heads import WEIGHTS
 from specviz.models.drafters.own_heads import as_head
 from specviz.models.hub.published import Fit, open_repository
-from tests.models.drafters.test_speculators_heads import FIT, HEADS, furthest, head_of, stored
 from tests.support.referee.speculators_heads import DEPTH
+from tests.support.referee.stored_heads import FIT, HEADS, furthest, head_of, stored
 from tests.support.tiny.published_heads import NARROW, drafted_logits, narrow_tensors, opened, target
 
 LAYOUTS = {"speculators": SPECULATORS, "flat": EAGLE3}
@@ -56,6 +56,7 @@ def test_what_a_layout_has_no_place_for_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_head_that_ships_reads_back_equal(tmp_path: Path, layout: str) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -5,52 +5,18 @@ The referee was run once, in an environment of its own: see ``tests/support/refe
 
 from __future__ import annotations
 
-import gzip
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
-from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.dialects import SPECULATORS, dialect_of, read
-from specviz.models.hub.published import Fit, Repository, open_repository
-from tests.support.referee.filled import uniform
-from tests.support.referee.speculators_heads import DEPTH, HIDDEN, ROWS, VOCAB, WHOLE, filled, states, text
-from tests.support.tiny.published_heads import drafted_logits
-
-FOLDER = Path(__file__).parent / "speculators"
-HEADS: dict[str, dict[str, Any]] = json.loads(gzip.decompress((FOLDER / "heads.json.gz").read_bytes()))
-LOGITS = load_file(FOLDER / "logits.safetensors")
-FIT = Fit("tiny", 8, uniform("the target's embedding", (VOCAB, HIDDEN)), uniform("the target's head", (VOCAB, HIDDEN)))
-
-
-def stored(folder: Path, name: str, config: dict[str, Any] | None = None, tensors: dict[str, Tensor] | None = None) -> Repository:
-    """The case called so as a folder, with other settings or tensors where they are given."""
-    case = HEADS[name]
-    made = {part: filled(part, shape) for part, shape in case["tensors"].items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file({**made, **(tensors or {})}, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({**case["config"], **(config or {})}))
-    return open_repository(str(folder))
-
-
-def head_of(repository: Repository) -> FeatureHead:
-    head: FeatureHead = read("eagle3", repository, FIT)
-    return head
-
-
-def furthest(head: FeatureHead, name: str, depths: int) -> float:
-    given = drafted_logits(head, text(), states(len(head.config.taps)), depths)
-    differences = [
-        (ours[: ROWS - depth] - LOGITS[f"{name}/{depth}"]).abs().max() for depth, ours in enumerate(given)
-    ]  # rows whose text has ended are the referee's own affair
-    return float(torch.stack(differences).max())
+from specviz.models.hub.published import open_repository
+from tests.support.referee.speculators_heads import DEPTH, HIDDEN, WHOLE
+from tests.support.referee.stored_heads import FIT, FOLDER, HEADS, furthest, head_of, stored
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -31,11 +31,13 @@ def test_progress_crosses_and_a_second_request_starts_nothing(tmp_path: Path, mo
     assert not told
 
 
+@pytest.mark.slow
 def test_why_a_model_cannot_be_had_crosses_too() -> None:
     with pytest.raises(ModelUnavailable, match="There is no model 'no-such-model'"):
         apart.prepare_apart("no-such-model", lambda message, share: None)
 
 
+@pytest.mark.slow
 def test_who_wants_no_more_ends_the_other_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
     started: list[subprocess.Popen[str]] = []
@@ -56,6 +58,7 @@ def test_who_wants_no_more_ends_the_other_process(tmp_path: Path, monkeypatch: p
     apart.prepare_apart("hybrid-small-draft", lambda message, share: None)
 
 
+@pytest.mark.slow
 def test_who_asks_loads_no_torch() -> None:
     script = (
         "import sys; from specviz.models.hub import apart, catalog; apart.prepare_apart('hybrid-small-draft', lambda *_: None); "

@@ -21,8 +21,8 @@ from specviz.models.image.anole import LoadedAnole
 from specviz.models.image.image_hub import load_hub_image
 from specviz.requests.image import image_target
 from specviz.runner import run
-from tests.drafters.test_visual_context import Witness
 from tests.support.fakes.graphs import Graphs
+from tests.support.worlds.witness import Witness
 
 CODES, HIDDEN, HEADS, INNER, GRID = 24, 32, 4, 48, 4
 SIZE = HIDDEN // HEADS

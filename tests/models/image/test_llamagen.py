@@ -20,9 +20,9 @@ from specviz.models.image.image_hub import load_hub_image
 from specviz.models.image.llamagen import LoadedLlamaGen
 from specviz.requests.image import image_target
 from specviz.runner import run
-from tests.drafters.test_visual_context import Witness
 from tests.support.fakes.graphs import Graphs
 from tests.support.tiny import llamagen as tiny
+from tests.support.worlds.witness import Witness
 
 GRID = 5
 CLASS, CAPTION = "7", "Fox "

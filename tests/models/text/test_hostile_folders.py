@@ -106,7 +106,7 @@ def _copies(folder: Path, tmp_path: Path) -> Iterator[Path]:
         yield shutil.copytree(folder, tmp_path / "x")
 
 
-@pytest.mark.parametrize("share", [0.03, pytest.param(1.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("share", [0.01, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_a_lie_in_any_file_is_met_with_a_sentence(share: float, tiny_folder: Path, tmp_path: Path) -> None:
     (tiny_folder / "generation_config.json").write_text("{}", encoding="utf-8")
     lies = _mutations()

@@ -20,10 +20,10 @@ from specviz.methods.registry import all_methods
 from specviz.models.drafters import dialects
 from specviz.models.drafters.heads import drafting_heads, fit_of
 from specviz.models.hub.published import open_repository
-from tests.drafters.test_visual_context import Witness
 from tests.support.tiny.published_heads import saved
 from tests.support.tiny.text import decode, parts_for
 from tests.support.worlds.vision import GREEDY, WARM, World, baseline, world
+from tests.support.worlds.witness import Witness
 
 HIDDEN, HEADS, INNER, EPS = 48, 4, 40, 1e-6
 SIZE = HIDDEN // HEADS

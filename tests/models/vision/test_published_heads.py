@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,16 +15,15 @@ from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.drafters.visual_context import AllRows
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
-from specviz.methods.parameters import build
-from specviz.methods.registry import all_methods
 from specviz.models.drafters import dialects
-from specviz.models.drafters.heads import drafting_heads, fit_of
+from specviz.models.drafters.heads import fit_of
 from specviz.models.hub.published import open_repository
 from specviz.trees.dynamic import Dynamic
-from tests.drafters.test_visual_context import Witness
 from tests.support.tiny.published_heads import CONFIG, expected_logits, feature_tensors, saved
-from tests.support.tiny.text import Decoded, decode, parts_for
+from tests.support.tiny.text import Decoded, decode
+from tests.support.worlds.heads import ran
 from tests.support.worlds.vision import GREEDY, WARM, World, baseline, world
+from tests.support.worlds.witness import Witness
 
 KIND, HIDDEN, VOCAB = "qwen2_5vl", 48, 97
 ROPE = {"type": "mrope", "mrope_section": [1, 1, 1]}
@@ -58,16 +56,6 @@ def tensors_for(dialect: str) -> dict[str, Tensor]:
 
 def folder_of(tmp_path: Path, dialect: str, **settings: Any) -> Path:
     return saved(tmp_path / dialect, tensors_for(dialect), {**DIALECTS[dialect], **settings})
-
-
-def ran(folder: Path, here: World, warp: Any, budget: int, method: str = "eagle3") -> Decoded:
-    card, loaded = all_methods()[method], SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
-    parts = parts_for(here.target, warp).using(
-        drafter_weights=lambda kind: drafting_heads(kind, str(folder), loaded, here.target),  # type: ignore[arg-type]
-        uses_shipped_weights=False, draft_name=str(folder), picture=here.layout,
-    )  # fmt: skip
-    values = {"depth": 3, "width": 4, "nodes": 16, "rule": "match"}
-    return decode(here.target, card.compose(build(card.parameters, values, method), parts), here.prompt, budget, warp, 7)
 
 
 def head_in(folder: Path, here: World) -> FeatureHead:

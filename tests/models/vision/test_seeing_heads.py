@@ -22,11 +22,11 @@ from specviz.models.drafters import dialects
 from specviz.models.drafters.heads import fit_of
 from specviz.models.hub.published import open_repository
 from specviz.trees.dynamic import Dynamic
-from tests.drafters.test_visual_context import Witness
-from tests.models.vision.test_published_heads import ran
 from tests.support.tiny.published_heads import saved
 from tests.support.tiny.text import decode
+from tests.support.worlds.heads import ran
 from tests.support.worlds.vision import GREEDY, WARM, World, baseline, world
+from tests.support.worlds.witness import Witness
 
 HIDDEN, VOCAB, HEADS, INNER, QUERIES = 48, 97, 4, 40, 3
 SIZE = HIDDEN // HEADS

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 from specviz.engine.stop import Stop, why
@@ -110,6 +111,7 @@ RUNS = {"eagle3_list": "eagle3", "vllm_eagle3": "speculative_sampling"}
 """Recordings that are not called by a method's name, and the method whose rounds theirs look like."""
 
 
+@cache
 def recorded(method: str, steps: int, seed: int = 0) -> Trace:
     """A run of any method with its default parameters, as real as one without a model can be."""
     method = RUNS.get(method, method)
@@ -127,11 +129,17 @@ def _recorded(method: str, steps: int, seed: int) -> Trace:
     return sample_trace(steps, seed, method=ALIKE.get(method, method))
 
 
+@cache
+def written(name: str) -> str:
+    """The file of a recorded run."""
+    return store.text(recorded(name, 16))
+
+
 def gallery(folder: Path, names: tuple[str, ...] = RECORDED) -> Path:
     """A folder of recorded runs with its index; the first is the default."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
-        store.write(recorded(name, 16), folder / f"{name}.spectrace.jsonl")
+        (folder / f"{name}.spectrace.jsonl").write_text(written(name), encoding="utf-8")
     listed = [{"name": name, "file": f"{name}.spectrace.jsonl", "title": f"A run of {name}"} for name in names]
     (folder / "index.json").write_text(json.dumps({"default": names[0], "traces": listed}), encoding="utf-8")
     return folder

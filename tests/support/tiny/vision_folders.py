@@ -13,7 +13,7 @@ from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTe
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
-from tests.models.vision.test_vision_language import tiny_tokenizer
+from tests.support.tiny.scenes import tiny_tokenizer
 
 _QWEN_MARKS = ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"]
 _SMOL_MARKS = ["<fake_token_around_image>", "<global-img>", "<end_of_utterance>"]

@@ -13,9 +13,9 @@ from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
-from specviz.targets.hybrid import HybridTarget
+from specviz.targets.hybrid import HybridSession, HybridTarget
 from tests.support.tiny.hybrid import delta, delta_experts, granite, hybrid, near, pure, target
-from tests.support.tiny.text import Decoded, decode, parts_for
+from tests.support.tiny.text import LENGTH, Decoded, decode, parts_for
 
 PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
 GREEDY, WARM = Warp(), Warp(0.8)
@@ -61,7 +61,7 @@ def compose(
 
 
 def run(
-    values: dict[str, Any], pair: Sequence[HybridTarget], warp: Warp, budget: int = 220, name: str = "stree",
+    values: dict[str, Any], pair: Sequence[HybridTarget], warp: Warp, budget: int = LENGTH, name: str = "stree",
     prompt: Sequence[int] = PROMPT,
 ) -> Decoded:  # fmt: skip
     return decode(pair[0], compose(values, *pair, warp, name), prompt, budget, warp, 7)  # type: ignore[arg-type]
@@ -71,3 +71,27 @@ def run(
 def alone(kind: str, dtype: torch.dtype, warped: str) -> tuple[int, ...]:
     """The target's own autoregressive run."""
     return tuple(run({}, models(kind, dtype), WARPS[warped], name="autoregressive").ids)
+
+
+class Audited(HybridSession):
+    """Compares itself with a fresh prefill of all it was given, after every step."""
+
+    checked, worst = 0, 0.0
+
+    def keep(self, path: Sequence[int]) -> None:
+        super().keep(path)
+        fresh = HybridSession(self.target, 512, ())
+        HybridSession.prefill(fresh, self._ids)
+        pairs = [*zip(self.tensors(), fresh.tensors(), strict=True)]
+        apart = [(ours - theirs).abs().max() for mine, its in pairs for ours, theirs in zip(mine, its, strict=True)]
+        apart += [(self.carried.state - fresh.carried.state).abs().max()]
+        apart += [(self.carried.window - fresh.carried.window).abs().max()]
+        Audited.worst = max(Audited.worst, *map(float, apart))
+        Audited.checked += 1
+
+    def prefill(self, ids: Sequence[int]):  # type: ignore[no-untyped-def]
+        self.keep = super().keep  # type: ignore[method-assign]  # a prompt is read in parts; audited are the steps
+        try:
+            return super().prefill(ids)
+        finally:
+            del self.keep

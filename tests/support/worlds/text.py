@@ -29,7 +29,7 @@ from tests.support.tiny.arms import arms
 from tests.support.tiny.blocks import block_net
 from tests.support.tiny.masked import masked_lm, ngrams
 from tests.support.tiny.recurrent import recurrent_net
-from tests.support.tiny.text import Decoded, TinyResources, decode, parts_for, perturbed, tiny_llama, tiny_target
+from tests.support.tiny.text import LENGTH, Decoded, TinyResources, decode, parts_for, perturbed, tiny_llama, tiny_target
 from tests.support.worlds.feature import tiny_net
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
@@ -45,7 +45,7 @@ CURVE = CostCurve((1, 40), (2.0, 3.0))
 
 def tokens(tier: str, dtype: torch.dtype) -> int:
     """How long runs are compared: over 200 tokens in double precision, half of it in another number format or tier."""
-    return 220 if (tier, dtype) == ("eager", torch.float64) else 110
+    return LENGTH if (tier, dtype) == ("eager", torch.float64) else LENGTH // 2
 
 
 def small(target: TextTarget, support: int = 30) -> SmallLM:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,10 +16,14 @@ from torch import Tensor
 
 from specviz.acceptance import rejection
 from specviz.engine.interfaces import Acceptance, Context, Draft, Pick, Proposal, TargetPass
-from specviz.engine.sampling import Warp
+from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, TreeShape
+from specviz.targets.text import TextTarget
+from specviz.trees.sampled import Sampled
 
 PLAIN = Warp(1.0)
+VOCAB = 3
+PROMPT = [1, 2, 0, 1]
 
 
 def tables(vocab: int, seed: int, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -184,3 +189,32 @@ def share(draft: Draft, parent: int, child: int) -> float:
     return float(
         distribution.probability[token if distribution.ids is None else int((distribution.ids == token).nonzero()[0, 0])]
     )
+
+
+def total_variation(found: Tensor, distribution: Tensor) -> float:
+    return float((found - distribution).abs().sum()) / 2
+
+
+def judged(world: World, shape: TreeShape, rule: Acceptance, drafts: int, times: int) -> Tensor:
+    """The distribution of three tokens as counted over ``drafts`` grown trees, each judged ``times`` with fresh noise."""
+    builder, counts = Sampled(shape), Counter[tuple[int, ...]]()
+    for number in range(drafts):
+        draft = builder.build(world, context(Noise(1), world.warp, number))
+        scored = world.scored(draft.tree)
+        for again in range(times):
+            verdict = rule.judge(draft, scored, context(Noise(number * times + again + 2), world.warp, again))
+            counts[(*(draft.tree.host_tokens[node] for node in verdict.path), verdict.bonus)] += 1
+    out, certain = torch.zeros((world.vocab,) * 3, dtype=torch.float64), torch.eye(world.vocab, dtype=torch.float64)
+    for (*path, bonus), times_seen in counts.items():
+        world.complete(out, path, certain[bonus], times_seen / (drafts * times))
+    return out
+
+
+def spoken(target: TextTarget) -> tuple[torch.Tensor, ...]:
+    """The target's logits of the first, second and third token after the prompt."""
+    found = []
+    for depth in range(3):
+        texts = [[*PROMPT, *more] for more in itertools.product(range(VOCAB), repeat=depth)]
+        logits = target.model(torch.tensor(texts)).logits[:, -1]
+        found.append(logits.view(*[VOCAB] * depth, VOCAB))
+    return tuple(found)

@@ -25,7 +25,7 @@ from specviz.methods.registry import all_methods
 from specviz.methods.resources import MethodResources
 from specviz.targets.image_prompt import sight
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
-from tests.support.tiny.text import Decoded, decode, parts_for
+from tests.support.tiny.text import LENGTH, Decoded, decode, parts_for
 from tests.support.tiny.vision import TinyVision, tiny_vision
 
 GREEDY, WARM = Warp(), Warp(0.8)
@@ -146,13 +146,13 @@ def compose(name: str, values: dict[str, object], here: World, warp: Warp) -> Co
 
 
 def decoded(
-    name: str, values: dict[str, object], here: World, warp: Warp = GREEDY, budget: int = 220, level: str = "tree"
+    name: str, values: dict[str, object], here: World, warp: Warp = GREEDY, budget: int = LENGTH, level: str = "tree"
 ) -> Decoded:
     return decode(here.target, compose(name, values, here, warp), here.prompt, budget, warp, 7, level)
 
 
 @cache
-def baseline(kind: str, tier: str, dtype: torch.dtype, warp: Warp, budget: int = 220) -> list[int]:
+def baseline(kind: str, tier: str, dtype: torch.dtype, warp: Warp, budget: int = LENGTH) -> list[int]:
     """The tiny target's own text about its picture, decoded once for all the tests that compare with it."""
     return decoded("autoregressive", {}, world(kind, tier, dtype), warp, budget).ids
 

@@ -220,6 +220,7 @@ def test_a_seed_is_said_to_give_the_plain_runs_picture_only_where_it_does() -> N
     assert {one.token_exact for one in drawing.values()} == {True, False}, "the sentence names both kinds"
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     ("prompt", "named", "left_out"),
     [

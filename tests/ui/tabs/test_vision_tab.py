@@ -77,6 +77,7 @@ def test_an_upload_is_opened_with_care(tab: VisionTab, tmp_path: Path) -> None:
     assert "white there" in str(tab.bring(str(tmp_path / "clear.png"))[tab.banner].value)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("data", [b"", b"GIF89a", b"<svg onload=alert(1)>", png()[:40]])
 def test_what_is_no_picture_leaves_the_one_that_was_there(tab: VisionTab, tmp_path: Path, data: bytes) -> None:
     (tmp_path / "bad.png").write_bytes(data)
