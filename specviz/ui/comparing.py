@@ -267,7 +267,7 @@ def _texts(left: Trace, right: Trace) -> str:
     position = first_divergence(left, right)
     if position is None:
         return "same text"
-    if left.run.sampling.temperature and "relaxed" in (left.run.exactness, right.run.exactness):
+    if left.run.sampling.temperature and "relaxed" in (metrics.promise(left), metrics.promise(right)):
         return "different distributions"
     if left.run.sampling.temperature:
         return "same distribution"

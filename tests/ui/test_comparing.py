@@ -90,12 +90,14 @@ def test_several_rounds_have_a_range_and_doubt_where_ranges_meet(rounds: list[tu
 def test_what_the_texts_share_depends_on_the_temperature_and_the_methods() -> None:
     other, before = parted(PLAIN)
 
-    def said(**run: object) -> str:
-        return comparing.verdict([(timed(PLAIN, 2.0, "a", **run), timed(other, 3.0, "b", **run))]).text
+    def said(rule: str = "match", **run: object) -> str:
+        left, right = (replace(trace, steps=[replace(step, rule=rule) for step in trace.steps]) for trace in (PLAIN, other))
+        return comparing.verdict([(timed(left, 2.0, "a", **run), timed(right, 3.0, "b", **run))]).text
 
     assert said() == f"same text up to token {before}, where rounding decides"
     assert said(temperature=0.7) == "same distribution"
-    assert said(temperature=0.7, exactness="relaxed") == "different distributions"
+    assert said("typical", temperature=0.7, exactness="relaxed") == "different distributions"
+    assert said(temperature=0.7, exactness="relaxed") == "same distribution", "judged by the exact rule"
 
 
 @pytest.mark.parametrize(
