@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__version__ = "0.2.0"
+from specviz.version import __version__ as __version__
 
 
 def __getattr__(name: str) -> Any:

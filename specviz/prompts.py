@@ -5,10 +5,11 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-FILE = Path(__file__).resolve().parents[1] / "assets" / "prompts" / "held_out.toml"
+from specviz.paths import ASSETS
+
+FILE = ASSETS / "prompts" / "held_out.toml"
 PICTURE_STYLES = ("noto", "twemoji", "fluent")
 
 

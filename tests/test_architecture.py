@@ -19,14 +19,15 @@ PYTHON = sorted([*HOUSE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *ROOT.gl
 OURS = [file for file in PYTHON if file.is_relative_to(HOUSE) or file.parent == ROOT]
 WRITTEN = [*PYTHON, *sorted([*HOUSE.rglob("*.js"), *HOUSE.rglob("*.css")])]
 
+BASE = frozenset({"errors", "palette", "paths", "prompts", "version"})
+"""Files beside the rooms that know nothing else of the house; everything may import the last four."""
 MIDDLE = frozenset({"targets", "drafters", "trees", "acceptance"})
 BELOW_METHODS = frozenset({"errors", "trace", "engine"}) | MIDDLE
 BELOW_RUN = BELOW_METHODS | {"methods", "models", "request"}
 ALL = BELOW_RUN | {"engines", "figures", "inspection", "palette", "prompts", "requests", "runner", "viewer"}
 # A room may import itself and the rooms listed here; the files beside the rooms count as rooms of their own.
 MAY_IMPORT: dict[str, frozenset[str]] = {
-    "errors": frozenset(),
-    **dict.fromkeys(("palette", "prompts"), frozenset()),
+    **dict.fromkeys(BASE, frozenset()),
     "trace": frozenset({"errors"}),
     "engine": frozenset({"errors", "trace"}),
     **dict.fromkeys(MIDDLE, frozenset({"errors", "trace", "engine"})),
@@ -35,7 +36,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "request": frozenset({"errors", "methods", "trace"}),
     "requests": BELOW_RUN,
     "runner": BELOW_RUN | {"requests"},
-    "engines": BELOW_RUN | {"__init__"},
+    "engines": BELOW_RUN,
     "inspection": BELOW_RUN | {"figures", "requests", "runner"},
     **dict.fromkeys(("figures", "viewer"), frozenset({"errors", "palette", "trace"})),
     "bench": ALL - {"viewer"} | {"training"},  # the first run on a GPU trains for seconds; never the other way
@@ -46,6 +47,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "__init__": frozenset({"engines", "figures", "runner"}),
     "app": frozenset({"ui"}),
 }
+# The one arrow up: ``Trace.show`` puts a run on the stage.
+DOORS = {("trace", "specviz.viewer.replay")}
 # Which libraries stay out of which rooms: (library, where it may be).
 FENCES = {
     "torch": ("everywhere but", ("trace", "figures", "viewer")),
@@ -86,6 +89,8 @@ class Read:
     docstring: str | None
     statements: int
     imports: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
+    imported_by_name: list[str] = field(default_factory=list)
+    """What ``importlib.import_module`` is given as a literal."""
     functions: list[tuple[int, int, str, bool]] = field(default_factory=list)
     """First line, lines, name, whether every argument and the answer have a type."""
     swallowing: list[int] = field(default_factory=list)
@@ -99,6 +104,9 @@ def _read(file: Path) -> Read:
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             found.imports.append(node)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and node.args:
+            if isinstance(node.args[0], ast.Constant):
+                found.imported_by_name.append(str(node.args[0].value))
         elif isinstance(node, ast.ExceptHandler) and _swallows(node):
             found.swallowing.append(node.lineno)
         elif isinstance(node, ast.Name):
@@ -133,6 +141,7 @@ def _room(file: Path) -> str:
 def _imported(file: Path) -> Iterator[str]:
     """Dotted names of everything a file imports, wherever in the file, relative imports made absolute."""
     package = file.relative_to(ROOT).with_suffix("").parts[:-1]
+    yield from _read(file).imported_by_name
     for node in _read(file).imports:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -155,7 +164,7 @@ def test_imports_run_one_way() -> None:
             parts = name.split(".")
             if parts[0] != "specviz" or len(parts) < 2 or parts[1] not in MAY_IMPORT:
                 continue  # another library, or a name that specviz/__init__.py itself offers
-            if parts[1] != room and parts[1] not in MAY_IMPORT[room]:
+            if parts[1] != room and parts[1] not in MAY_IMPORT[room] | BASE - {"errors"} and (room, name) not in DOORS:
                 wrong.append(f"{_name(file)} imports {name}")
     assert not wrong, "\n".join(wrong)
 
@@ -209,12 +218,12 @@ def test_python_lines_are_at_most_130_columns() -> None:
     assert not wide, "\n".join(wide)
 
 
-def test_functions_are_at_most_40_lines() -> None:
+def test_functions_are_at_most_80_lines() -> None:
     long = [
         f"{_name(file)}:{line} {name} has {lines} lines"
         for file in PYTHON
         for line, lines, name, _ in _read(file).functions
-        if lines > 60
+        if lines > 80
     ]
     assert not long, "\n".join(long)
 

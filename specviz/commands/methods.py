@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from specviz.commands.console import emit, say, table
@@ -12,9 +11,9 @@ from specviz.methods.parameters import Parameter, describe
 from specviz.methods.registry import Method, all_methods
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.catalog import ShippedFile, entries
+from specviz.paths import BASE, WEIGHTS
 
 HELP = "list the decoding methods"
-_ROOT = Path(__file__).resolve().parents[2]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,11 +60,11 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 def present(name: str) -> bool:
     """Whether weights of this name are on this machine: shipped with the project, or fetched into the cache."""
-    if (_ROOT / "assets" / "weights" / f"{name}.safetensors").is_file():
+    if (WEIGHTS / f"{name}.safetensors").is_file():
         return True
     for entry in entries():
         if entry.name == name and isinstance(entry.source, ShippedFile):
-            return (_ROOT / entry.source.path).is_file()
+            return (BASE / entry.source.path).is_file()
     return any((cache_folder() / "models" / name).glob("*.safetensors"))
 
 

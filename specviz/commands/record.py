@@ -22,12 +22,13 @@ from typing import Any
 from specviz.commands.console import ProgressLine, say, tell
 from specviz.errors import BadInput
 from specviz.figures.theme import number
+from specviz.paths import ASSETS
 from specviz.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import Trace
 
 HELP = "make the app's recorded runs anew"
-FOLDER = Path(__file__).resolve().parents[2] / "assets" / "traces"
+FOLDER = ASSETS / "traces"
 KNOWN = {field.name for field in fields(Request)}
 Decode = Callable[..., Trace]
 

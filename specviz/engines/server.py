@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import specviz
 from specviz.engine.stop import why
 from specviz.engines.chain import LARGEST_TOKEN, MOST_PROMPT, MOST_TOKENS, ChainSteps, fitted_run
 from specviz.engines.client import BrokenOff, Cancelled, Client, Refused, address, message
@@ -33,6 +32,7 @@ from specviz.engines.responses import (
 from specviz.engines.server_counters import Sampler, with_samples
 from specviz.errors import BadInput, shown
 from specviz.trace.schema import MAX_NODES, MAX_TEXT, End, Run, Sampling, Step, Trace
+from specviz.version import __version__
 
 TOP = 3
 MOST_MODELS = 10_000
@@ -282,7 +282,7 @@ class Answer:
             prompt_pieces=(ask.prompt[:MAX_TEXT],),
             max_new_tokens=ask.max_new_tokens,
             chat_template=not ask.raw,
-            libraries={"specviz": specviz.__version__},
+            libraries={"specviz": __version__},
             machine=server.url,
             recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             warnings=(TIMES, *(word for word in words if word)),

@@ -24,12 +24,12 @@ import torch
 import transformers
 from torch import Tensor
 
-import specviz
 from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, TokenTexts, by_name, fitted_run
 from specviz.errors import BadInput, SpecvizError, shown
 from specviz.models.text.text import TokenizerText
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import CUTS, Baseline, Divergence, Nanoseconds, Run, Sampling, Trace
+from specviz.version import __version__
 
 TOP = 3
 METHODS = {
@@ -339,7 +339,7 @@ class _Noted:
             prompt_pieces=text.pieces([], self._prompt),
             max_new_tokens=_budget(config, len(self._prompt)),
             draft="" if assistant is None or assistant is model else _name(assistant),
-            libraries={"specviz": specviz.__version__, "torch": torch.__version__, "transformers": transformers.__version__},
+            libraries={"specviz": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
             recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             warnings=tuple(word for word in (FIRST_PASS, UNTOLD if untold else "") if word),
         )

@@ -76,14 +76,14 @@ class Serving:
     differs: tuple[str, ...] = ()
 
     def command(self) -> str:
-        """Lines for a shell that start the server: REPO is the folder that holds ``specviz``."""
-        plugin = "PYTHONPATH=REPO:REPO/specviz/engines/vllm_plugin SPECVIZ_VLLM_TRACES=FOLDER"
+        """Lines for a shell in vLLM's environment that start the server: REPO is a checkout of specviz."""
+        plugin = "SPECVIZ_VLLM_TRACES=FOLDER"
         own = "".join(f" {name}={shlex.quote(value)}" for name, value in self.environment.items())
         serve = f"vllm serve {shlex.quote(self.target)}"
         if self.speculative is not None:  # without speculation vLLM refuses the first of the two
             config = shlex.quote(json.dumps(dict(self.speculative)))
             serve += f" --per-request-spec-decode-metrics detailed --speculative-config {config}"
-        return (self.before + "\n" if self.before else "") + f"{plugin}{own} {serve}"
+        return "\n".join(filter(None, ["pip install --no-deps REPO", self.before, f"{plugin}{own} {serve}"]))
 
 
 def expressed(request: Request) -> Serving:

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
+from specviz.paths import ASSETS
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 Kept = TypeVar("Kept")
 
-TREES = Path(__file__).resolve().parents[2] / "assets" / "trees"
+TREES = ASSETS / "trees"
 
 
 class UserMemory(Protocol):

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 import transformers
 
-import specviz
 from specviz.engine.cost import TIMED, CostCurve, PassTimes, RunCosts, Timed, measure
 from specviz.engine.interfaces import Target
 from specviz.engine.stop import locked
 from specviz.engine.threads import contention
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder, only_one
+from specviz.version import __version__
 
 VERSION = 2
 """Of the file's format. A file of another version is dropped."""
@@ -35,7 +35,7 @@ PATIENCE = 2.0
 """Seconds to wait for another process that writes the file."""
 
 FILE = "costs.json"
-_VERSIONS = {"specviz": specviz.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
+_VERSIONS = {"specviz": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
 _LOG = logging.getLogger(__name__)
 _KNOWN: dict[str, PassTimes] = {}
 _TIMED: dict[str, float] = {}

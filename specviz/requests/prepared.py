@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import torch
 import transformers
 
-import specviz
 from specviz.engine.cost import RunCosts
 from specviz.engine.interfaces import Composition, Target, TokenText
 from specviz.engine.loop import Decoding
@@ -35,6 +34,7 @@ from specviz.request import Memory, Recollection, Request
 from specviz.requests import trajectories
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import Baseline, Divergence, End, Run, Sampling, Step
+from specviz.version import __version__
 
 Progress = Callable[[str, float | None], None]
 
@@ -249,7 +249,7 @@ def _spare(cancel: threading.Event, seconds: float) -> bool:
 
 def _libraries() -> dict[str, str]:
     return {
-        "specviz": specviz.__version__,
+        "specviz": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from specviz.errors import BadInput
+from specviz.paths import ASSETS
 
-FOLDER = Path(__file__).resolve().parents[2] / "assets" / "lengths"
+FOLDER = ASSETS / "lengths"
 KINDS = ("answers", "copies")
 REMAKE = "measure it again with `python -m specviz bench --suite length --save`"
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 
 from specviz.errors import BadInput
-
-WEIGHTS = Path(__file__).resolve().parents[2] / "assets" / "weights"
+from specviz.paths import WEIGHTS as WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,6 @@ _RECIPES = {
         Recipe("eagle", "EAGLE: the target's last hidden state, regressed", "specviz.training.feature.recipes", 20.0),
         Recipe("eagle3", "EAGLE-3: three hidden states in, tested on itself", "specviz.training.feature.recipes", 60.0),
         Recipe("falcon", "Falcon: two tokens a forward, taught by glancing", "specviz.training.falcon.make_falcon", 20.0),
-        Recipe("falcon_plain", "Falcon without glancing: its control", "specviz.training.falcon.make_falcon", 20.0),
         Recipe("scenes_vlm", "Small vision-language model of scenes", "specviz.training.vision.make_scenes_vlm", 32.0),
         Recipe("vlm_text_only", "Pictures: a drafter that knows words alone", "specviz.training.vision.make_vlm_text_only", 5.0),
         Recipe("vlm_eagle", "Pictures: EAGLE with visual rows", "specviz.training.vision.make_picture_drafters", 6.0),

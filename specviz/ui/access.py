@@ -1,14 +1,18 @@
-"""Access to the app: who asks, by what name, and whether a proxy stands between."""
+"""Access to the app: who asks, by what name, whether a proxy stands between, and how much one address may ask at once."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specviz.ui.settings import Settings, is_loopback
 
@@ -64,3 +68,98 @@ class Gate:
             elif scope["type"] == "http" and not own_name(headers.get("host", "")):
                 return await PlainTextResponse(FOREIGN_HOST, 421)(scope, receive, send)
         await self.app(scope, receive, send)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Requests that wait for one another: how many of one address go on ``at_once``, and the seconds after which one that has
+    no answer yet lets the next one in."""
+
+    at_once: int
+    seconds: float
+
+
+PAGE = Kind(2, 5.0)
+"""The page and what it consists of, which a thread writes in a twentieth of a second."""
+EVENT = Kind(16, 0.1)
+"""Whatever is sent to Gradio: the event loop does at once what it can, and the rest waits for a job."""
+WAITING = 256
+"""Requests of one kind and address that may wait: several classes behind one router."""
+LEAST_BODY = 8_000_000
+"""Bytes that any request may send: a page sends back what it kept of its runs."""
+CROWDED = f"{WAITING} requests from your address wait already. Try again in a minute."
+
+
+def kind(scope: Scope) -> Kind | None:
+    """The kind of a request that costs the server much for its size; None for uploads, files and streams, which do not."""
+    if scope["type"] != "http":
+        return None
+    path = scope["path"].rstrip("/")
+    if scope["method"] == "POST":
+        return None if path.endswith("/upload") else EVENT
+    is_page = path == scope.get("root_path", "").rstrip("/")
+    return PAGE if is_page or path.endswith(("/config", "/info", "/openapi.json")) else None
+
+
+@dataclass
+class Line:
+    """The requests of one kind and address: those that go on and, counted in ``present``, those that wait."""
+
+    turns: asyncio.Semaphore
+    present: int = 0
+
+
+class Turns:
+    """The middleware that leaves everybody their share of the event loop: a few requests of an address go on at once, others
+    wait, and beyond a bound they are refused. A body is read before its request's turn, up to the size of an upload."""
+
+    def __init__(self, app: ASGIApp, address: Callable[[Scope], str], most_bytes: int) -> None:
+        self.app = app
+        self.address = address
+        self.most_bytes = max(LEAST_BODY, most_bytes)
+        self._lines: dict[tuple[str, Kind], Line] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (wanted := kind(scope)) is None:
+            return await self.app(scope, receive, send)
+        if (body := await self._body(receive)) is None:  # read first: whoever sends slowly takes nobody's place
+            detail = f"This request sends more than {self.most_bytes:,} bytes, the most there may be. Send less."
+            return await JSONResponse({"detail": detail}, 413)(scope, receive, send)
+        key = self.address(scope), wanted
+        line = self._lines.setdefault(key, Line(asyncio.Semaphore(wanted.at_once)))
+        if line.present >= wanted.at_once + WAITING:
+            return await JSONResponse({"detail": CROWDED}, 503)(scope, receive, send)
+        line.present += 1
+        with ExitStack() as stack:
+            stack.callback(self._leave, key, line)
+            await line.turns.acquire()
+            stack.callback(line.turns.release)
+            timer = asyncio.get_running_loop().call_later(wanted.seconds, stack.close)
+
+            async def replayed() -> Message:
+                return body.popleft() if body else await receive()
+
+            async def answering(message: Message) -> None:
+                stack.close()
+                await send(message)
+
+            try:
+                await self.app(scope, replayed, answering)
+            finally:
+                timer.cancel()
+
+    def _leave(self, key: tuple[str, Kind], line: Line) -> None:
+        line.present -= 1
+        if not line.present:
+            del self._lines[key]
+
+    async def _body(self, receive: Receive) -> deque[Message] | None:
+        """The messages of a whole body; None for one that is too long."""
+        messages: deque[Message] = deque()
+        size = 0
+        while not messages or messages[-1].get("more_body"):
+            messages.append(await receive())
+            size += len(messages[-1].get("body", b""))
+            if size > self.most_bytes:
+                return None
+        return messages

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from specviz.ui.settings import GPU_SECONDS, ROOT, Settings
+from specviz.paths import IMPORTED_FROM
+from specviz.ui.settings import GPU_SECONDS, Settings
 
 LOOK_SECONDS = 120
 """A process that has not loaded torch by then never will."""
@@ -23,7 +24,7 @@ Look = Callable[[str], Mapping[str, Any]]
 def looked(device: str) -> Mapping[str, Any]:
     """What :func:`specviz.models.hardware.found` finds, in a process of its own. Raises OSError or ValueError."""
     command = [sys.executable, "-m", "specviz.models.hardware", device]
-    asked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LOOK_SECONDS, check=False)
+    asked = subprocess.run(command, cwd=IMPORTED_FROM, capture_output=True, text=True, timeout=LOOK_SECONDS, check=False)
     if asked.returncode:
         raise OSError(asked.stderr.strip()[-2000:])
     facts: Mapping[str, Any] = json.loads(asked.stdout.strip().splitlines()[-1])

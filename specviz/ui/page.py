@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from copy import copy
+from functools import partial
 from typing import Any
 
 import gradio as gr
 from starlette.middleware import Middleware
 
 from specviz.ui import api, delivery, kept, lessons, temporary, theme
-from specviz.ui.access import Gate
+from specviz.ui.access import Gate, Turns
 from specviz.ui.arrival import Rooms
 from specviz.ui.shared import AppState
 from specviz.ui.stream import pool
@@ -25,6 +27,9 @@ OTHER_THREADS = 40
 
 QUEUE = 64
 """Events of all kinds that may wait at once; the line in front of the engine is bounded apart from it."""
+
+OF_API = ("api_info", "api_info_as_input", "api_info_as_output", "example_inputs")
+"""What a component says of itself to programs."""
 
 VISION, IMAGE = "Vision-language", "Image"
 """What two tabs are called; an address calls them so in small letters."""
@@ -89,6 +94,7 @@ def build(shared: AppState) -> gr.Blocks:
         page.unload(leave)
     page.queue(max_size=QUEUE, default_concurrency_limit=None, api_open=False)
     _unhurried(page)
+    _settled(page)
     return page
 
 
@@ -109,12 +115,24 @@ def _unhurried(page: gr.Blocks) -> None:
             setattr(page._queue, name, seconds)
 
 
+def _settled(page: gr.Blocks) -> None:
+    """Have every component work out its configuration now, and never again.
+
+    Gradio asks all of them for each session it makes, on the event loop and whoever names the session: 60 ms a request.
+    """
+    for block in page.blocks.values():
+        for name in ("get_config", *(() if block.skip_api else OF_API)):
+            if hasattr(block, name):
+                setattr(block, name, partial(copy, getattr(block, name)()))
+
+
 def launch_options(shared: AppState) -> dict[str, Any]:
     """How to launch it: nothing shared, nothing measured, no file served, uploads bounded.
 
     Only a ``gr.Error`` reaches the page in its own words: any other exception's may name a path of the server.
     """
     settings = shared.settings
+    most_bytes = settings.max_upload_mb * 1_000_000
     return {
         "theme": theme.theme(),
         "css": theme.css(),
@@ -125,7 +143,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
         "ssr_mode": False,
         "share": False,
         "enable_monitoring": False,
-        "max_file_size": settings.max_upload_mb * 1_000_000,
+        "max_file_size": most_bytes,
         "server_port": settings.port,
         "show_error": False,
         "state_session_capacity": SESSIONS,
@@ -135,6 +153,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
             "routes": [tail.route(shared.live.tails), pool.route(shared.archive.pool), delivery.script_route()],
             "middleware": [
                 Middleware(Gate, settings=lambda: shared.settings, expose=shared.expose),
+                Middleware(Turns, address=shared.presence.address_in, most_bytes=most_bytes),
                 Middleware(Watch, presence=shared.presence),
                 *delivery.middleware(),
             ],

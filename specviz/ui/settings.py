@@ -24,7 +24,6 @@ SPECVIZ_PROXIED             1 where every request comes through a proxy that add
                             (default 1 on a Space, else 0); without it all visitors behind the proxy count as one
 SPECVIZ_CACHE               folder of fetched and unpacked models (default specviz in the user's cache folder); what comes
                             from the model hub lies in HF_HOME
-GRADIO_TEMP_DIR             folder of uploads (default gradio in the temporary folder)
 PORT, GRADIO_SERVER_PORT    port to listen on (default 7860 or the next free one)
 GRADIO_TEMP_DIR             folder below which uploads lie, in one of this process alone (default the system's)
 GRADIO_SERVER_NAME          address to listen on (default 127.0.0.1)
@@ -47,8 +46,8 @@ from pathlib import Path
 from specviz.engines.client import address
 from specviz.errors import BadInput, shown
 from specviz.models.hub import catalog
+from specviz.paths import ASSETS
 
-ROOT = Path(__file__).resolve().parents[2]
 PUBLIC_SECONDS = 120
 """Most seconds of one run where strangers can reach the app."""
 PREPARING_SECONDS = 120
@@ -81,8 +80,8 @@ class Settings:
     max_seconds: int | None = None
     max_upload_mb: int = 20
     any_model: bool = True
-    traces: Path = ROOT / "assets" / "traces"
-    lessons: Path = ROOT / "assets" / "lessons"
+    traces: Path = ASSETS / "traces"
+    lessons: Path = ASSETS / "lessons"
     port: int | None = None
     zero_gpu: bool = False
     proxied: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from specviz.trace.store import TraceStore
@@ -46,5 +47,5 @@ def make(settings: Settings, stream: Stream | None = None, look: Look = looked) 
     live = Live(engine, RunQueue(settings.max_waiting), Tails(store), most_seconds(settings), settings.max_preparing)
     pool, presence = Pool(), Presence(settings.proxied)
     archive, opening = Archive(Gallery(settings.traces), store, pool), Opening(store, pool)
-    pages = PageSessions(each=max(1, (settings.max_waiting + 1) * 2 // 3))
+    pages = PageSessions(each=math.ceil((settings.max_waiting + 1) * 2 / 3))
     return AppState(settings, archive, live, pages, presence, opening, Hardware(settings, look))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from typing import Any
 from gradio.utils import get_upload_folder
 
 from specviz.errors import BadInput, SpecvizError, shown
+from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.catalog import is_model
 from specviz.ui.settings import Settings
 from specviz.ui.stubs import without_proxies
@@ -34,7 +36,8 @@ def explained() -> Iterator[None]:
 def check(settings: Settings) -> Settings:
     """The ``settings``, if the app can start with them.
 
-    Raises a SpecvizError naming the variable to change where a port, a folder or a model is none that can be used.
+    Raises a SpecvizError naming the variable to change where a port, a folder or a model is none that can be used. A cache that
+    cannot be written is a warning: what is there runs.
     """
     named = [("SPECVIZ_TARGET", settings.target), *(("SPECVIZ_MODELS", name) for name in settings.models)]
     for variable, model in named:
@@ -47,7 +50,17 @@ def check(settings: Settings) -> Settings:
     for variable, folder in (("SPECVIZ_TRACES", settings.traces), ("SPECVIZ_LESSONS", settings.lessons)):
         if not folder.is_dir():
             raise BadInput(f"The environment variable {variable} names {shown(str(folder))}, which is no folder.")
-    _check_writable(Path(get_upload_folder()))
+    uploads, cache = Path(get_upload_folder()), cache_folder()
+    if problem := _unwritable(uploads):
+        raise BadInput(
+            f"Uploads are kept in {uploads}, which cannot be written ({problem.strerror or problem}). Set the environment "
+            "variable GRADIO_TEMP_DIR to a folder that can."
+        ) from problem
+    if problem := _unwritable(cache):
+        logging.getLogger(__name__).warning(
+            "Models are kept in %s, which cannot be written (%s): none can be fetched or unpacked. Set the environment variable "
+            "SPECVIZ_CACHE to a folder that can.", cache, problem.strerror or problem,
+        )  # fmt: skip
     return settings
 
 
@@ -68,16 +81,14 @@ def _check_address(name: str, port: int | None) -> None:
             ) from problem
 
 
-def _check_writable(folder: Path) -> None:
+def _unwritable(folder: Path) -> OSError | None:
+    """Why no file can be made in this folder, which is made where it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
-            return
+            return None
     except OSError as problem:
-        raise BadInput(
-            f"Uploads are kept in {folder}, which cannot be written ({problem.strerror or problem}). Set the environment "
-            "variable GRADIO_TEMP_DIR to a folder that can."
-        ) from problem
+        return problem
 
 
 def launch(page: Any, options: dict[str, Any]) -> None:

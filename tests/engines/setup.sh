@@ -9,4 +9,6 @@ python3 -m venv "$folder"
 "$folder/bin/python" -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 # Suffix decoding; its own requirements are for GPUs.
 "$folder/bin/python" -m pip install --quiet --no-deps "arctic-inference==0.1.1"
+# The entry point by which vLLM finds the plugin.
+"$folder/bin/python" -m pip install --quiet --no-deps --editable "$(dirname "${BASH_SOURCE[0]}")/../.."
 echo "export SPECVIZ_VLLM_PYTHON=$folder/bin/python"

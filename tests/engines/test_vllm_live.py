@@ -87,9 +87,8 @@ def vllm(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    plugin = ROOT / "specviz" / "engines" / "vllm_plugin"
     environment = os.environ | {
-        "PYTHONPATH": f"{ROOT}:{plugin}", "SPECVIZ_VLLM_TRACES": str(folder / "traces"), "VLLM_CPU_KVCACHE_SPACE": "1",
+        "PYTHONPATH": str(ROOT), "SPECVIZ_VLLM_TRACES": str(folder / "traces"), "VLLM_CPU_KVCACHE_SPACE": "1",
         DRAFTER: json.dumps(own or {}), **variables,
     }  # fmt: skip
     command = [

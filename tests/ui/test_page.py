@@ -13,9 +13,10 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
+from specviz.paths import BASE as ROOT
 from specviz.trace import store
 from specviz.ui import page, theme
-from specviz.ui.settings import ROOT, Settings
+from specviz.ui.settings import Settings
 from specviz.ui.shared import make
 from specviz.ui.widgets import panels
 from tests.support.fakes.ui import FakeEngine, app

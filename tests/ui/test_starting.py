@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from specviz.errors import SpecvizError
+from specviz.paths import IMPORTED_FROM
 from specviz.ui import settings, starting, stubs
 
 
 @pytest.fixture(autouse=True)
 def uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path / "uploads"))
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "models"))
 
 
 def started(**environment: str) -> settings.Settings:
@@ -58,6 +60,17 @@ def test_a_folder_of_uploads_that_cannot_be_written_is_named(folder: str, monkey
         started()
 
 
+@pytest.mark.parametrize("folder", ["/proc/nothing", "/dev/null", "/dev/null/below", ""])
+def test_a_cache_that_cannot_be_written_is_named_once_and_starts(
+    folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SPECVIZ_CACHE", folder or str(tmp_path))
+    started()
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == bool(folder)
+    assert all(f"Models are kept in {folder}, which cannot be written" in text and "SPECVIZ_CACHE" in text for text in said)
+
+
 def test_a_sentence_and_the_command_lines_exit_code_are_all_that_a_user_sees(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended, starting.explained():
         started(PORT="abc")
@@ -96,6 +109,6 @@ runpy.run_path("app.py", run_name="__main__")
 def test_the_whole_app_starts(environment: dict[str, str]) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy") and name != "PORT"}
     asked = [sys.executable, "-c", STARTS_AND_ENDS]
-    done = subprocess.run(asked, cwd=settings.ROOT, env=clean | environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(asked, cwd=IMPORTED_FROM, env=clean | environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "Running on local URL" in done.stdout

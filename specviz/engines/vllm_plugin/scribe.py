@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-import specviz
 from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, TokenTexts, fitted_run
 from specviz.engines.vllm_plugin.framing import received
 from specviz.errors import BadInput
@@ -25,6 +24,7 @@ from specviz.trace.schema import Nanoseconds, Run, Sampling
 from specviz.trace.store import SUFFIX
 from specviz.trace.validate import MAX_FILE, Intake
 from specviz.trace.wire import MAX_LINE, Record, TraceWriter
+from specviz.version import __version__
 
 MOST_FILES = 1000
 """Files that one process writes; requests after them are served and not recorded."""
@@ -216,7 +216,7 @@ def run_line(server: Mapping[str, Any], text: TokenTexts, prompt: list[int], ask
         prompt_pieces=pieces,
         max_new_tokens=asked["max_tokens"] or 1_000_000,
         draft="" if drafter in ("", "ngram", "suffix", method) else _short(drafter),
-        libraries={"specviz": specviz.__version__, "vllm": server["vllm"], "torch": server["torch"]},
+        libraries={"specviz": __version__, "vllm": server["vllm"], "torch": server["torch"]},
         recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         warnings=(FIRST, *(("p is shown before top-k, top-p and min-p.",) if warped else ())),
     )

@@ -18,13 +18,13 @@ from specviz.models.drafters.lora_heads import IMITATES, named
 from specviz.models.hub.packed_model import card_in, tokenizer_hash_in
 from specviz.models.hub.vocabulary import same_tokenizer
 from specviz.models.text.load import LoadedText, load_causal_lm
+from specviz.paths import WEIGHTS
 from specviz.targets.causal import causal_target
 from specviz.targets.text import TextTarget
 
 HYBRID = "hybrid-small"
 STATE = "hybrid-small-draft"
 SMALL = "small_draft"
-WEIGHTS = Path(__file__).resolve().parents[3] / "assets" / "weights"
 FILE = WEIGHTS / f"{SMALL}.safetensors"
 _LOCK = threading.Lock()
 _KEPT: weakref.WeakKeyDictionary[Any, SmallLM] = weakref.WeakKeyDictionary()

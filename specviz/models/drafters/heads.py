@@ -31,9 +31,9 @@ from specviz.models.drafters.lora_heads import load_changed
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.published import Fit, open_repository
 from specviz.models.packing import AGREE, PackedLinear, can_pack, packs
+from specviz.paths import WEIGHTS
 from specviz.targets.text import TextTarget
 
-WEIGHTS = Path(__file__).resolve().parents[3] / "assets" / "weights"
 CHANGED = {"gto": "eagle3", "deer": "masked_lm"}
 """Kinds that ship as a small change to another kind."""
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from specviz.drafters.networks.lora import merge_lora
 from specviz.drafters.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import cache_folder
 
 Net = TypeVar("Net", bound=nn.Module)
 SHARED = ("embedding", "head")
@@ -29,11 +28,6 @@ IMITATES = "imitates"
 def named(file: Path) -> str:
     """A file as a card names it: what it is called and its :func:`digest`."""
     return f"{file.name} {digest(file)}"
-
-
-def control_file() -> Path:
-    """Where training leaves a control's change, which is measured but not shipped."""
-    return cache_folder() / "training" / "gto_control.safetensors"
 
 
 def digest(file: Path) -> str:

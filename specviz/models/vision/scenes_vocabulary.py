@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from specviz.models.vision.pictures import open_picture
+from specviz.paths import SCENES
 
-SCENES = Path(__file__).resolve().parents[3] / "assets" / "images" / "scenes"
 _WORD = re.compile(r"[^\W\d_]+")
 _MOST, _LETTERS = 8, 30
 

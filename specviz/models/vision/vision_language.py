@@ -26,8 +26,7 @@ from specviz.models.text.text import TokenizerText, embedded
 from specviz.models.vision import scenes
 from specviz.models.vision.picture_processor import picture_processor
 from specviz.models.vision.picture_question import PictureReader, ProcessorReader, SquareReader
-
-_ROOT = Path(__file__).resolve().parents[3]
+from specviz.paths import BASE
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def load_vision_language(
         raise ModelUnavailable(f"{name} reads no pictures. Choose a vision-language model, such as {scenes.NAME}.")
     size = partial(room.memory_of, name, dtype_name(how))
     if place.entry is not None and isinstance(place.entry.source, ShippedFile):
-        path = _ROOT / place.entry.source.path
+        path = BASE / place.entry.source.path
         key = (str(place.name), dtype_name(how), str(where), attention, str(_stamp(path)))
         return _SHELF.get(key, lambda: load_scenes(path, how, where, attention), size, str(where))
     key = (str(place.path or place.name), dtype_name(how), str(where), attention)

@@ -55,14 +55,13 @@ class Stages:
 
 def prepare(
     model: MaskedLM, dialogues: data.Dialogues, markers: data.Markers, change: LowRank, stage: str, stages: Stages,
-    settings: Settings, earlier: int = 0,
+    settings: Settings,
 ) -> MaskedTraining:  # fmt: skip
-    """What trains ``change``, a change to ``model``, in one stage; it goes on from what ``change`` holds, and behind what
-    ``earlier`` updates of this stage have read."""
+    """What trains ``change``, a change to ``model``, in one stage; it goes on from what ``change`` holds."""
     training, held_out = data.split(dialogues)
     return MaskedTraining(
         model, settings,
-        lambda start: _examples(dialogues, training, markers, stage, stages, settings, earlier + start, model.config.window),
+        lambda start: _examples(dialogues, training, markers, stage, stages, settings, start, model.config.window),
         lambda: milestone_figures(model, dialogues, held_out, markers), change,
     )  # fmt: skip
 
@@ -100,10 +99,7 @@ def _examples(
 
 
 def make(job: Job) -> None:
-    """Train both stages and a control, measure all on held-out answers, write ``assets/weights/deer.safetensors``.
-
-    The control spends the second stage's time on more of the first. It comes last, and may be broken off.
-    """
+    """Train both stages, measure both on held-out answers, write ``assets/weights/deer.safetensors``."""
     files = data.find(job.data)
     assets = target_assets(job.device)
     stages, settings = Stages(), replace(settings_for(assets, job), batch=24, peak=0.005, warm=10, patience=0)
@@ -119,9 +115,6 @@ def make(job: Job) -> None:
         first_stage.tokens + second_stage.tokens,
     )
     work.record("deer", both_stages)
-    work.change.factors = {name: value.clone() for name, value in work.arms["first_stage"].items()}
-    work.learned(FIRST, "deer_control", 1 - stages.first, first_stage.updates)
-    work.record("control", both_stages)
 
 
 @dataclass
@@ -139,12 +132,12 @@ class Work:
     arms: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     figures: dict[str, Mapping[str, object]] = field(default_factory=dict)
 
-    def learned(self, stage: str, name: str, share: float, earlier: int = 0) -> Progress:
-        """Train one stage for its share of the time, on top of what the change holds and ``earlier`` updates of the stage."""
+    def learned(self, stage: str, name: str, share: float) -> Progress:
+        """Train one stage for its share of the time, on top of what the change holds."""
         own = replace(self.settings, minutes=self.settings.minutes * share)
         if stage == SECOND:
             own = replace(own, peak=own.peak * self.stages.calm, batch=self.stages.texts)
-        state = prepare(self.model, self.dialogues, self.assets.markers, self.change, stage, self.stages, own, earlier)
+        state = prepare(self.model, self.dialogues, self.assets.markers, self.change, stage, self.stages, own)
         print(f"{name}: {stage}", flush=True)
         progress = train(state, checkpoint_of(name))
         self.change.factors = {key: value.clone() for key, value in state.optimizer.averaged().items()}

@@ -31,12 +31,11 @@ NOISE = 0.2 * 512
 
 @dataclass
 class Supervision:
-    """A network and how it is taught; without ``glancing`` nothing is ever shown to it. ``share`` of the time is gone."""
+    """A network and how it is taught. ``share`` of the time is gone."""
 
     net: BlockNet
     place: Tensor
     """[vocab] a token's place in the draft vocabulary, IGNORED where it has none."""
-    glancing: bool = True
     share: float = 0.0
 
     def pace(self, share: float) -> None:
@@ -46,7 +45,7 @@ class Supervision:
     @property
     def ratio(self) -> float:
         """How much is shown of what the network gets wrong."""
-        return FIRST_RATIO * (1 - self.share) if self.glancing else 0.0
+        return FIRST_RATIO * (1 - self.share)
 
     def loss(self, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
         """Sum over the counted places of an answer, or of several joined ones, that were not shown, times ``scale``."""

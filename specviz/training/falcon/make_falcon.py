@@ -1,4 +1,4 @@
-"""``train falcon`` and ``train falcon_plain`` (no glancing): target and dialogues in, weights with their card out."""
+"""``train falcon``: target and dialogues in, weights with their card out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from specviz.drafters.networks.block_net import BlockNet, load, save
-from specviz.models.drafters.falcon_ablation import plain_file
 from specviz.training.common import parallel
 from specviz.training.common.card import print_card
 from specviz.training.common.loop import Progress, checkpoint_of, quantised_file, train
@@ -30,7 +29,6 @@ from specviz.training.feature.recipes import (
 )
 from specviz.training.registry import WEIGHTS, Job
 
-PLAIN = "falcon_plain"
 # At twice this rate the linear start is lost before anything better is learned.
 PEAK = 0.0015
 # With so many dialogues read already, while they were written or by another recipe, the target reads no more.
@@ -40,14 +38,11 @@ _STACKED = {"layer.up.weight": 2}
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out answers, write ``assets/weights/falcon.safetensors`` and print its card line.
-
-    The control without glancing stays on this machine, where the benchmark finds it.
-    """
+    """Train, measure on held-out answers, write ``assets/weights/falcon.safetensors`` and print its card line."""
     inputs = gather(job)
     settings = settings_for(job, inputs, peak=PEAK)
     net = fresh_net(inputs, settings)
-    state = state_of(inputs, Supervision(net, inputs.place, glancing=job.recipe.name != PLAIN), settings)
+    state = state_of(inputs, Supervision(net, inputs.place), settings)
     print(f"{len(state.training)} dialogues to learn from; {settings}", flush=True)
     progress = train(state, checkpoint_of(job.recipe.name))
     finish(job, inputs, net, settings, progress, learning(state, progress))
@@ -78,7 +73,7 @@ def finish(job: Job, inputs: TrainInputs, net: BlockNet, settings: Settings, pro
     """Measure what the rounding leaves of the weights on held-out answers, then write them with their card and figures."""
     chosen = inputs.judged_on[:MEASURED_DIALOGUES]
     read_all(inputs.store, chosen, settings.workers)
-    path = plain_file() if job.recipe.name == PLAIN else WEIGHTS / f"{job.recipe.name}.safetensors"
+    path = WEIGHTS / f"{job.recipe.name}.safetensors"
     aside = quantised_file(job.recipe.name)
     save(net, aside, {})
     head = inputs.assets.target.model.get_output_embeddings().weight

@@ -75,10 +75,6 @@ class LowRank:
             factors[name + WIDE] = torch.linalg.qr(random).Q.T.contiguous().to(value)
         return factors
 
-    def restart(self) -> None:
-        """Unlearn everything. What ``factors`` held before stays with whoever has it."""
-        self.factors = self._fresh()
-
     @property
     def leaves(self) -> list[Tensor]:
         """The network's matrices, whose gradients :meth:`gradients` wants."""

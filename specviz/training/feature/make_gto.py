@@ -1,4 +1,4 @@
-"""``train gto``: a low-rank change to the EAGLE-3 drafter, rewarded for its trees, and a control: the same updates without."""
+"""``train gto``: a low-rank change to the EAGLE-3 drafter, rewarded for its trees."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 
 from specviz.drafters.networks.weights import read_weights, write_weights
 from specviz.models.drafters.heads import load_heads
-from specviz.models.drafters.lora_heads import CHANGES, control_file, digest, independent_copy
+from specviz.models.drafters.lora_heads import CHANGES, digest, independent_copy
 from specviz.targets.text import TextTarget
 from specviz.training.common import data, loop, parallel
 from specviz.training.common.card import card, dialogues_line, print_card
 from specviz.training.common.features import FeatureStore, store_for
-from specviz.training.common.loop import Report, Schedule, Step, TrainState
+from specviz.training.common.loop import Schedule, Step, TrainState
 from specviz.training.common.optimizer import Optimizer
 from specviz.training.common.parallel import cores
 from specviz.training.common.target_assets import TargetAssets, target_assets
@@ -28,7 +28,6 @@ from specviz.training.feature.recipes import read_all
 from specviz.training.feature.tree_reward import Size, Tree, grown, worth
 from specviz.training.registry import WEIGHTS, Job
 
-REPORTED_EVERY = 10
 STRIDE = 5
 MEASURED = 40
 START = "eagle3"
@@ -36,7 +35,7 @@ START = "eagle3"
 
 @dataclass(frozen=True)
 class Settings(Schedule):
-    """``minutes`` are the rewarded run's; an update reads ``batch`` dialogues, one at a time on each of ``workers`` cores.
+    """An update reads ``batch`` dialogues, one at a time on each of ``workers`` cores.
     ``average`` is the share that an average of the weights keeps at each update."""
 
     minutes: float = 10.0
@@ -51,32 +50,25 @@ class Settings(Schedule):
 
 
 class GtoTraining(TrainState):
-    """A low-rank ``change`` to the drafter of ``arena``, learned with the tree's reward or, as a control, without."""
+    """A low-rank ``change`` to the drafter of ``arena``, learned with the tree's reward."""
 
     unit = "prefixes"
     settings: Settings
 
     def __init__(
         self, arena: Arena, change: LowRank, store: FeatureStore, training: Sequence[int], settings: Settings,
-        rewarded: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(settings, Optimizer(change.factors, average=settings.average))
-        self.arena, self.change, self.store, self.rewarded = arena, change, store, rewarded
+        self.arena, self.change, self.store = arena, change, store
         self.training = training
-        self.rates: list[float] = []
         self._gains: list[Tensor] = []
         self.settle()
-
-    def control(self) -> GtoTraining:
-        """The same from its very start, without the reward."""
-        self.change.restart()
-        return GtoTraining(self.arena, self.change, self.store, self.training, self.settings, rewarded=False)
 
     def settle(self) -> None:
         self.change.put()
 
     def numbers_of(self, update: int) -> list[int]:
-        """The dialogues of an update, the same for both runs and after a resumption."""
+        """The dialogues of an update, the same after a resumption."""
         batch = self.settings.batch
         return data.in_turn(self.training, update * batch, batch, [self.settings.seed])
 
@@ -93,7 +85,7 @@ class GtoTraining(TrainState):
             generator = torch.Generator().manual_seed(seed + 1_000_003 * number + place)
             total = eagle3.loss(arena.net, arena.place, dialogue, generator, 1.0 / answers)
             starts = gto.chosen_starts(dialogue, how, np.random.default_rng([seed, number, place]))
-            if not self.rewarded or not len(starts):
+            if not len(starts):
                 return total
             judgement = gto.judged(arena, dialogue, starts, how.size)
             judgements.append(judgement)
@@ -104,35 +96,11 @@ class GtoTraining(TrainState):
         self._gains += [judgement.gain for judgement in judgements]
         return Step(value, sum(len(judgement.gain) for judgement in judgements), self.change.gradients(gradients))
 
-    def apply(self, step: Step, rate: float) -> None:
-        """The rates are remembered for the control."""
-        self.rates.append(rate)
-        super().apply(step, rate)
-
     def measure(self) -> dict[str, float]:
         """Of the prefixes since the last milestone, the share whose trees differed and the mean gain."""
         gain = torch.cat(self._gains) if self._gains else torch.zeros(1)
         self._gains = []
         return {"differing": float((gain != 0).float().mean()), "gain": float(gain.mean())}
-
-    def tensors(self) -> dict[str, Tensor]:
-        """With the rates so far."""
-        return super().tensors() | {"rates": torch.tensor(self.rates, dtype=torch.float64)}
-
-    def restore(self, tensors: Mapping[str, Tensor], checkpoint: Path) -> None:
-        """With the rates so far."""
-        self.rates = tensors["rates"].tolist() if "rates" in tensors else []
-        super().restore(tensors, checkpoint)
-
-
-def control_run(state: GtoTraining, rates: Sequence[float], report: Report) -> None:
-    """As many updates on the same dialogues at the same rates, by the cross-entropy alone."""
-    losses = []
-    for number, rate in enumerate(rates, start=1):
-        losses.append(state.update(number / len(rates), rate).loss)
-        if number % REPORTED_EVERY == 0 or number == len(rates):
-            report({"control": number, "loss": float(np.mean(losses))})
-            losses = []
 
 
 Forests = Mapping[int, Sequence[Tree]]
@@ -201,7 +169,7 @@ def unlearned(change: LowRank) -> dict[str, Tensor]:
 
 
 def make(job: Job) -> None:
-    """Train, run the control, measure all three on held-out answers, write ``assets/weights/gto.safetensors``."""
+    """Train, measure start and end on held-out answers, write ``assets/weights/gto.safetensors``."""
     files = data.find(job.data)
     assets = target_assets(job.device)
     device = assets.target.device
@@ -215,7 +183,6 @@ def make(job: Job) -> None:
     path, learned = WEIGHTS / f"{name}.safetensors", state.optimizer.averaged()
     runs = {
         "start": unlearned(state.change),
-        "control": rounded(control_file(), control_of(state)),
         "gto": rounded(loop.quantised_file(name), learned),
     }
     figures = measured(state, runs, held_out, settings.groups.size, lambda line: print(line, flush=True))
@@ -246,13 +213,6 @@ def prepare(assets: TargetAssets, dialogues: data.Dialogues, settings: Settings)
     arena = Arena(net, before, target, data.places_in(ids, target.vocab_size))
     change = LowRank(net, settings.rank, settings.seed)
     return GtoTraining(arena, change, store, unread, settings), data.greedy_only(store.dialogues, held_out)[:MEASURED]
-
-
-def control_of(state: GtoTraining) -> dict[str, Tensor]:
-    """The factors that as many updates by cross-entropy alone lead to, from the same start."""
-    control = state.control()
-    control_run(control, state.rates, loop.show)
-    return control.optimizer.averaged()
 
 
 def rounded(path: Path, factors: Mapping[str, Tensor]) -> dict[str, Tensor]:

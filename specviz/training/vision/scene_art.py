@@ -14,8 +14,9 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from specviz.errors import ModelUnavailable
+from specviz.paths import ASSETS
 
-ATLAS = Path(__file__).resolve().parents[3] / "assets" / "images" / "emoji.png"
+ATLAS = ASSETS / "images" / "emoji.png"
 CELL = 56
 ACROSS = 24
 DRAWINGS = 2

@@ -133,6 +133,11 @@ class Presence:
         """Where an event or a component's question comes from."""
         return self.address(request.headers.items(), request.client.host if request.client else "")
 
+    def address_in(self, scope: Scope) -> str:
+        """Where a request comes from that no event has been made of yet."""
+        headers = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in scope["headers"]]
+        return self.address(headers, (scope.get("client") or ("",))[0])
+
     def address(self, headers: Iterable[tuple[str, str]], peer: str) -> str:
         """Where a request comes from."""
         return visitor(headers, peer) if self.proxied else peer
@@ -152,9 +157,7 @@ class Watch:
         if scope["method"] == "POST":
             refresh(scope["app"], self.presence.sessions_to_keep())
         name, reading = stream(scope)
-        headers = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in scope["headers"]]
-        where = self.presence.address(headers, (scope.get("client") or ("",))[0])
-        with self.presence.connected(name, where, reading) if name else nullcontext():
+        with self.presence.connected(name, self.presence.address_in(scope), reading) if name else nullcontext():
             await self.app(scope, receive, send)
 
 

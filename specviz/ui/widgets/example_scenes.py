@@ -16,9 +16,10 @@ from PIL import Image
 from specviz.errors import BadInput
 from specviz.figures.theme import markup
 from specviz.models.vision.pictures import MOST_BYTES, Picture, open_picture
+from specviz.paths import SCENES
 from specviz.trace.schema import Trace
 
-FOLDER = Path(__file__).resolve().parents[3] / "assets" / "images" / "scenes"
+FOLDER = SCENES
 SIDE = 768
 """Longest side of a picture that a page's session keeps."""
 MOST_KEPT = 400_000

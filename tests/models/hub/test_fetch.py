@@ -206,7 +206,7 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_shipped_file_is_checked_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: Entry) -> None:
-    monkeypatch.setattr(fetch, "_ROOT", tmp_path)
+    monkeypatch.setattr(fetch, "BASE", tmp_path)
     (tmp_path / "head.safetensors").write_bytes(b"weights")
     source = ShippedFile("head.safetensors", 7, hashlib.sha256(b"weights").hexdigest())
     assert fetch.fetch_file(replace(entry, source=source)).read_bytes() == b"weights"

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from gguf import Keys
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub import convert
+from specviz.models.hub import convert, gguf_settings
 from specviz.models.hub.prepare import prepare
 from specviz.models.text.load import load_causal_lm
 from tests.support.tiny.gguf import llama3_divisors, write_gguf
@@ -88,11 +89,44 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "nemotron": (
         "nemotron", "nemotron", {"partial_rotary_factor": 0.25}, {"fields": _base(**{"rope.dimension_count": 4})},
     ),
-    "gemma2": ("gemma2", "gemma2", {"head_dim": 16, "tie_word_embeddings": True}, {"fields": _base()}),
+    "gemma2": (
+        "gemma2", "gemma2", {"head_dim": 16, "tie_word_embeddings": True, "query_pre_attn_scalar": 16}, {"fields": _base()},
+    ),
+    "gemma2-settings": (
+        "gemma2", "gemma2",
+        {
+            "head_dim": 16, "tie_word_embeddings": True, "query_pre_attn_scalar": 64, "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 5.0, "sliding_window": 12, "layer_types": ["full_attention", "sliding_attention"],
+        },
+        {
+            "fields": _base(
+                **{
+                    "attention.scale": 0.125, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 5.0,
+                    "attention.sliding_window": 12, "attention.sliding_window_pattern": [False, True],
+                }
+            )
+        },
+    ),
+    "phi3-window": ("phi3", "phi3", {"sliding_window": 20}, {"fields": _base(**{"attention.sliding_window": 20})}),
+    "nemotron-epsilon": (
+        "nemotron", "nemotron", {"partial_rotary_factor": 0.25, "norm_eps": 0.25},
+        {"fields": _base(**{"rope.dimension_count": 4, "attention.layer_norm_epsilon": 0.25})},
+    ),
+    "llama-idle-settings": (
+        "llama", "llama", {},
+        {
+            "fields": _base(
+                **{
+                    "attention.sliding_window": 4096, "logit_scale": 1.0, "attention.scale": 0.25, "expert_used_count": 0,
+                    "attention.causal": True, "final_logit_softcapping": 0.0,
+                }
+            )
+        },
+    ),
     "gemma3-linear": (
         "gemma3_text", "gemma3",
         {
-            "head_dim": 16, "tie_word_embeddings": True, "num_hidden_layers": 6,
+            "head_dim": 16, "tie_word_embeddings": True, "num_hidden_layers": 6, "query_pre_attn_scalar": 16,
             "rope_parameters": {
                 "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
                 "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
@@ -101,6 +135,9 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         {"fields": _base(1e6, **{**LINEAR, "rope.scaling.factor": 8.0, "attention.sliding_window": 4096})},
     ),
 }  # fmt: skip
+OTHERS = """decoder features_length expert_chunk swin_norm time_ token_shift {dense} attention.decay_lora attention.gate_lora
+    attention.group_norm attention.iclr_lora attention.value_residual attention.relative attention.indexer""".split()
+"""Settings of architectures that transformers opens from no GGUF."""
 QUICK = ("llama-3.1", "llama-divided", "llama-yarn", "phi3-long")
 
 
@@ -133,8 +170,46 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "unknown-scaling": ({"fields": {"rope.scaling.yarn_log_multiplier": 0.1}}, "sets llama.rope.scaling.yarn_log_multiplier"),
     "divisors-under-yarn": ({"fields": SCALED, "tensors": {"rope_freqs.weight": torch.full((8,), 2.0)}}, "scales them by 'yarn'"),
     "divisors-of-another-head": ({"tensors": {"rope_freqs.weight": torch.ones(5)}}, "do not fit its 16 dimensions"),
+    "a-window-of-unnamed-layers": (
+        {"kind": "qwen2", "fields": {"attention.sliding_window": 12}},
+        "which layers of a qwen2 model",
+    ),
+    **{
+        f"{key}-of-a-llama": ({"fields": {key: value}}, f"sets llama.{key} to {value}")
+        for key, value in {
+            "attention.scale": 0.5,
+            "attention.sliding_window": 12,
+            "attention.clamp_kqv": 8.0,
+            "attention.causal": False,
+            "attention.max_alibi_bias": 8.0,
+            "attn_logit_softcapping": 50.0,
+            "final_logit_softcapping": 30.0,
+            "logit_scale": 0.5,
+            "residual_scale": 0.25,
+            "embedding_scale": 12.0,
+            "expert_used_count": 2,
+            "expert_gating_func": 2,
+            "expert_weights_scale": 2.5,
+            "use_parallel_residual": True,
+        }.items()
+    },
     "angles-of-another-width": ({"kind": "qwen2", "fields": {"rope.dimension_count": 8}}, "cannot compute"),
 }
+
+
+def test_every_setting_that_gguf_defines_is_read_or_refused_or_of_no_weight() -> None:
+    """A new release of gguf names its new settings here."""
+    families = (Keys.LLM, Keys.Attention, Keys.Rope, Keys.SSM, Keys.ShortConv)
+    defined = {name for family in families for name in vars(family).values() if isinstance(name, str) and "{arch}." in name}
+    known = {*gguf_settings.IDLE, *gguf_settings.SIZES, *gguf_settings.PLACES, *gguf_settings.APART}
+    assert {
+        key for name in defined if (key := name.removeprefix("{arch}.")) not in known and not key.startswith(("rope.", *OTHERS))
+    } == set()
+
+
+def test_a_setting_that_nobody_knows_is_a_warning(tmp_path: Path, byte_level: Any) -> None:
+    file = _gguf(tmp_path, byte_level, fields={"new_thing": 3})
+    assert "that nothing here reads: llama.new_thing" in " ".join(load_causal_lm(str(file), "float32").warnings)
 
 
 @pytest.mark.parametrize("case", REFUSED)

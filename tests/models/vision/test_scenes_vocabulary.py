@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from specviz.models.vision import scenes_vocabulary
 from specviz.models.vision.pictures import open_picture
-from specviz.ui.settings import ROOT
+from specviz.paths import BASE as ROOT
 
 SCENES = json.loads((scenes_vocabulary.SCENES / "index.json").read_text(encoding="utf-8"))["scenes"]
 

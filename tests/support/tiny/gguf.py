@@ -47,7 +47,14 @@ def write_gguf(
             )
     writer.add_vocab_size(config.vocab_size)
     for name, value in {"rope.dimension_count": size, **(fields or {})}.items():
-        add = {int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}[type(value)]
+        kinds = {
+            bool: writer.add_bool,
+            int: writer.add_uint32,
+            float: writer.add_float32,
+            str: writer.add_string,
+            list: writer.add_array,
+        }
+        add = kinds[type(value)]
         add(f"{named}.{name}" if not name.startswith("split.") else name, value)
     _add_tokenizer(writer, tokenizer, config.vocab_size)
     names = gguf.get_tensor_name_map(

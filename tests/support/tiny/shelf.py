@@ -42,7 +42,7 @@ def fill(folder: Path) -> Path:
 def stock(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     """Make a filled ``folder`` the project's; the folder with the weights."""
     weights = folder / "assets" / "weights"
-    patch.setattr(prepare, "_ROOT", folder)
+    patch.setattr(prepare, "BASE", folder)
     patch.setattr(drafts, "WEIGHTS", weights)
     patch.setenv("SPECVIZ_CACHE", str(folder / "cache"))
     # Loaded models are kept by name: what this test loads must not be there for the next one, nor the next one's for it.

@@ -1,4 +1,4 @@
-"""``train deer`` from end to end on tiny stand-ins: both stages, the control, and a card with every arm's figures."""
+"""``train deer`` from end to end on tiny stand-ins: both stages, and a card with every arm's figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from specviz.drafters.networks.masked_lm import load, save
 from specviz.drafters.networks.weights import read_weights
 from specviz.models.drafters.lora_heads import load_changed
 from specviz.training.common import data
-from specviz.training.common.loop import Progress
 from specviz.training.diffusion import make_deer, make_masked_lm
 from specviz.training.registry import Job, recipes
 from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues, embedding
@@ -44,33 +43,11 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-def test_the_control_begins_where_the_first_stage_ended(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both arms go on from one place: what the second stage moves must not be the first stage's own tensors, and the control
-    reads on behind what the first stage has read."""
-    begun: dict[str, dict[str, torch.Tensor]] = {}
-    updates: dict[str, tuple[int, int]] = {}
-    learned = make_deer.Work.learned
-
-    def watched(work: make_deer.Work, stage: str, name: str, share: float, earlier: int = 0) -> Progress:
-        begun[name] = {key: value.clone() for key, value in work.change.factors.items()}
-        progress = learned(work, stage, name, share, earlier)
-        updates[name] = (earlier, progress.updates)
-        return progress
-
-    monkeypatch.setattr(make_deer.Work, "learned", watched)
-    make_deer.make(Job(recipes()["deer"], "cpu", 0.03, False, (str(folder / "d.npz"),)))
-    for name, value in begun["deer"].items():
-        torch.testing.assert_close(begun["deer_control"][name], value, rtol=0, atol=0)
-    assert any((begun["deer"][name] != value).any() for name, value in begun["deer_first"].items())
-    assert updates["deer_control"][0] == updates["deer_first"][1] > 0
-
-
-@pytest.mark.slow
 def test_what_is_shipped_is_a_change_to_the_base_and_its_card_compares_the_arms(folder: Path) -> None:
     make_deer.make(Job(recipes()["deer"], "cpu", 0.03, False, (str(folder / "d.npz"),)))
     factors, card = read_weights(folder / "deer.safetensors")
     found = json.loads(card["metrics"])
-    assert list(found) == ["start", "first_stage", "deer", "control"]
+    assert list(found) == ["start", "first_stage", "deer"]
     assert found["start"] == {"tau": 1.0} and all(found[arm]["tau"] >= 1 for arm in found)
     assert {"by_place", "alone", "longest", "first_at_temperature_1", "repetition"} <= set(found["deer"])
     base = load(folder / "masked_lm.safetensors", embedding(), torch.float32, torch.device("cpu"))

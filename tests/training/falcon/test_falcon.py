@@ -54,8 +54,8 @@ def fresh(given: TrainInputs, started: bool = True, **own: int) -> BlockNet:
     return net
 
 
-def state_of(given: TrainInputs, net: BlockNet, glancing: bool = True) -> FeatureTraining:
-    return make_falcon.state_of(given, Supervision(net, places_in(IDS, VOCAB), glancing), SETTINGS)
+def state_of(given: TrainInputs, net: BlockNet, share: float = 0.0) -> FeatureTraining:
+    return make_falcon.state_of(given, Supervision(net, places_in(IDS, VOCAB), share), SETTINGS)
 
 
 def mean_loss(one: FeatureTraining, numbers: list[int]) -> float:
@@ -132,13 +132,14 @@ def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.
     assert found < 0.99 * float(summed(net, outputs, truth, everything))
 
 
-def test_less_is_shown_the_further_the_training_is_and_nothing_to_the_control() -> None:
+def test_less_is_shown_the_further_the_training_is() -> None:
     net = fresh(inputs_of(), started=False)
     teaching = Supervision(net, places_in(IDS, VOCAB))
     assert teaching.ratio == pytest.approx(0.4)
     teaching.pace(0.75)
     assert teaching.ratio == pytest.approx(0.1)
-    assert Supervision(net, places_in(IDS, VOCAB), glancing=False).ratio == 0
+    teaching.pace(1.0)
+    assert teaching.ratio == 0
 
 
 def test_it_starts_from_two_linear_guesses_and_the_first_place_knows_the_blocks_last_input() -> None:
@@ -163,16 +164,15 @@ def test_a_target_without_gated_layers_is_refused() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("glancing", [True, False])
-def test_it_learns(glancing: bool) -> None:
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_it_learns(share: float) -> None:
     given = inputs_of()
-    made = state_of(given, fresh(given), glancing)
-    made.pace(0.5)
-    control = state_of(given, made.net, glancing=False)
-    before = mean_loss(control, given.held_out)
+    made = state_of(given, fresh(given), share)
+    shown_nothing = state_of(given, made.net, 1.0)
+    before = mean_loss(shown_nothing, given.held_out)
     for number in range(25):
         made.apply(made.learn_from(given.training[4 * number % 40 :][:4]), 0.003)
-    assert mean_loss(control, given.held_out) < 0.9 * before
+    assert mean_loss(shown_nothing, given.held_out) < 0.9 * before
 
 
 @pytest.mark.slow

@@ -4,32 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from specviz.drafters.networks.block_net import load
 from specviz.drafters.networks.weights import read_weights
-from specviz.errors import ModelUnavailable
-from specviz.models.drafters import falcon_ablation as plain_blocks
 from specviz.training.common.loop import Progress
 from specviz.training.falcon import make_falcon
 from specviz.training.registry import Job, recipes
 from tests.training.falcon.test_falcon import SETTINGS, fresh, inputs_of
 
 
-@pytest.mark.parametrize("name", ["falcon", "falcon_plain"])
-def test_what_is_written_loads_again_and_its_card_says_what_was_spent(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_written_loads_again_and_its_card_says_what_was_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_falcon, "WEIGHTS", tmp_path)
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
     given = inputs_of()
     net = fresh(given)
-    job = Job(recipes()[name], "cpu", 1.0, False)
+    job = Job(recipes()["falcon"], "cpu", 1.0, False)
     make_falcon.finish(job, given, net, SETTINGS, Progress(7, 120.0, 4242), {"gap": 0.25})
-    path = tmp_path / "falcon.safetensors" if name == "falcon" else plain_blocks.plain_file()
+    path = tmp_path / "falcon.safetensors"
     card = read_weights(path)[1]
     assert "7 updates, 4242 answer tokens" in card["spent"] and card["tokenizer_hash"] == "abc"
     assert {"first1", "first2", "blind2", "tau", "chain_tau_per_forward", "chain_first4"} <= set(json.loads(card["metrics"]))
@@ -38,8 +32,6 @@ def test_what_is_written_loads_again_and_its_card_says_what_was_spent(
     seen = given.store.get([3])[0]
     ours, theirs = (one(seen.tokens[None, 1:], seen.features[None, :-1, -1]).detach() for one in (net, again))
     assert float((ours - theirs).norm() / ours.norm()) < 0.1
-    if name == "falcon_plain":
-        assert plain_blocks.load_plain(SimpleNamespace(model=target, dtype=torch.float32, device="cpu")).config == net.config
 
 
 def test_measuring_that_breaks_off_leaves_what_ships_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,9 +48,3 @@ def test_measuring_that_breaks_off_leaves_what_ships_as_it_was(tmp_path: Path, m
     with pytest.raises(KeyboardInterrupt):
         make_falcon.finish(Job(recipes()["falcon"], "cpu", 1.0, False), given, fresh(given), SETTINGS, Progress(), {})
     assert shipped.read_bytes() == b"what ships"
-
-
-def test_the_control_is_asked_for_by_name_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
-    with pytest.raises(ModelUnavailable, match="train falcon_plain"):
-        plain_blocks.load_plain(SimpleNamespace(model=None, dtype=torch.float32, device="cpu"))

@@ -92,6 +92,44 @@ def test_any_number_of_strangers_stops_nobody_and_takes_no_state(site: Site, mon
     events.close()
 
 
+DOORS: dict[str, dict[str, Any]] = {
+    "component_server": {"data": [], "fn_name": "get_range", "component_id": 0, "session_hash": "new"},
+    "run/predict": {"data": [], "fn_index": "halt", "session_hash": "new"},
+    "run/halt": {"data": [], "fn_index": "halt", "session_hash": None},
+    "queue/join": {"data": [], "fn_index": "methods", "session_hash": "new"},
+    "call/methods": {"data": [], "session_hash": "new"},
+    "call/v2/methods": {},
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_request_of_an_unknown_session_asks_no_component_for_its_configuration(
+    site: Site, door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are some two hundred, which takes as long as all the rest of such a request twelve times."""
+    asked: list[str] = []
+
+    def count(block: Any, *_: Any) -> dict[str, Any]:
+        if site.built.blocks.get(block._id) is block:  # an event's own answers are few
+            asked.append(type(block).__name__)
+        return {}
+
+    for kind in {type(block) for block in site.built.blocks.values()}:
+        monkeypatch.setattr(kind, "get_config", count)
+    body = {**DOORS[door]}
+    if "fn_index" in body:
+        body["fn_index"] = site.event(body["fn_index"])
+    site.built.app.state_holder.session_data.clear()
+    answer = httpx.post(f"{site.url}gradio_api/{door}", json=body, timeout=60)
+    if event := answer.json().get("event_id") if door != "component_server" else None:
+        where = f"call/methods/{event}" if "call" in door else "queue/data?session_hash=new"
+        with httpx.stream("GET", f"{site.url}gradio_api/{where}", timeout=60) as events:
+            assert "complete" in "".join(events.iter_text())
+    if body.get("session_hash"):
+        assert "new" in site.built.app.state_holder
+    assert asked == []
+
+
 def test_runs_that_nobody_reads_are_not_run_and_free_their_places(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "COMING_SECONDS", 1.0)
     monkeypatch.setattr(site.shared.pages, "each", 40)
