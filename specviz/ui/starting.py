@@ -21,6 +21,9 @@ from specviz.ui.stubs import without_proxies
 
 MENDABLE = 2
 """The exit code of what the user can mend, as the command line has it."""
+SWITCH_SECONDS = 0.0005
+"""Most that a thread computes in Python before another one may: files are read and made in threads beside the event loop, which
+has to come in hundreds of times for one answer and would wait Python's 5 ms each time."""
 
 
 @contextmanager
@@ -93,6 +96,7 @@ def _unwritable(folder: Path) -> OSError | None:
 
 def launch(page: Any, options: dict[str, Any]) -> None:
     """Serve ``page`` until the process ends. Raises BadInput where no port is free."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         with without_proxies():  # Gradio asks the app's own address
             page.launch(**options, prevent_thread_lock=True)

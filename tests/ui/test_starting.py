@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -112,3 +113,14 @@ def test_the_whole_app_starts(environment: dict[str, str]) -> None:
     done = subprocess.run(asked, cwd=IMPORTED_FROM, env=clean | environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "Running on local URL" in done.stdout
+
+
+def test_threads_that_read_files_leave_the_event_loop_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+    page = SimpleNamespace(launch=lambda **options: seen.append(sys.getswitchinterval()), block_thread=lambda: None)
+    before = sys.getswitchinterval()
+    try:
+        starting.launch(page, {})
+    finally:
+        sys.setswitchinterval(before)
+    assert seen[0] < before / 5
