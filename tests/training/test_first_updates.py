@@ -22,13 +22,12 @@ from specviz.training.common import data, parallel
 from specviz.training.common.loop import TrainState
 from specviz.training.common.target_assets import TargetAssets
 from specviz.training.draft_model import small_draft
+from specviz.training.families import emoji, image_ar, image_codes, image_training, scenes_vlm
+from specviz.training.families.scenes_batches import train_tokenizer
+from specviz.training.families.scenes_net import Shape
 from specviz.training.feature import medusa, recipes
-from specviz.training.image import emoji, image_codes, image_training, make_image_ar
 from specviz.training.registry import Job
 from specviz.training.registry import recipes as known_recipes
-from specviz.training.vision import make_scenes_vlm
-from specviz.training.vision.scene_batches import train_tokenizer
-from specviz.training.vision.scenes_model import Shape
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues
 
@@ -69,10 +68,10 @@ def _text(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> TrainStat
 
 def _scenes(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> TrainState:
     small = {"batch": 2, "seeing_batch": 2, "part": 2, "questions": 2, "reading": 1, "measured": 1, "workers": 1}
-    monkeypatch.setattr(make_scenes_vlm, "Shape", lambda: SCENES)
-    monkeypatch.setattr(make_scenes_vlm, "train_tokenizer", lambda: train_tokenizer(60, 600))
-    monkeypatch.setattr(make_scenes_vlm, "settings_for", lambda device, job: make_scenes_vlm.Settings(**small))
-    return _prepared(make_scenes_vlm.make, make_scenes_vlm, name, monkeypatch)
+    monkeypatch.setattr(scenes_vlm, "Shape", lambda: SCENES)
+    monkeypatch.setattr(scenes_vlm, "train_tokenizer", lambda: train_tokenizer(60, 600))
+    monkeypatch.setattr(scenes_vlm, "settings_for", lambda device, job: scenes_vlm.Settings(**small))
+    return _prepared(scenes_vlm.make, scenes_vlm, name, monkeypatch)
 
 
 def _emoji(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> TrainState:
@@ -87,14 +86,14 @@ def _emoji(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> TrainSta
     monkeypatch.setattr(emoji, "load", lambda: art)
     prompts: WordPrompts = image_codes.word_prompts()
     for found, value in {"word_prompts": prompts, "vq_model": (vq, "codes")}.items():
-        monkeypatch.setattr(make_image_ar, found, lambda value=value: value)
-    monkeypatch.setattr(make_image_ar, "coded", lambda grid: coded)
-    monkeypatch.setattr(make_image_ar, "WEIGHTS", folder)
-    monkeypatch.setitem(make_image_ar.GRIDS, name, 4)
-    monkeypatch.setitem(make_image_ar.SHAPES, name, TextShape(width=16, inner=24, layers=2, heads=2))
-    monkeypatch.setitem(make_image_ar.BATCHES, name, 3)
-    monkeypatch.setattr(make_image_ar, "sharing", lambda: 1)
-    return _prepared(make_image_ar.make, make_image_ar, name, monkeypatch)
+        monkeypatch.setattr(image_ar, found, lambda value=value: value)
+    monkeypatch.setattr(image_ar, "coded", lambda grid: coded)
+    monkeypatch.setattr(image_ar, "WEIGHTS", folder)
+    monkeypatch.setitem(image_ar.GRIDS, name, 4)
+    monkeypatch.setitem(image_ar.SHAPES, name, TextShape(width=16, inner=24, layers=2, heads=2))
+    monkeypatch.setitem(image_ar.BATCHES, name, 3)
+    monkeypatch.setattr(image_ar, "sharing", lambda: 1)
+    return _prepared(image_ar.make, image_ar, name, monkeypatch)
 
 
 WORLDS = {"eagle3": _text, "medusa": _text, "small_draft": _text, "image_ar": _emoji, "scenes_vlm": _scenes}
@@ -106,7 +105,7 @@ def first_losses(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> li
     torch.set_num_threads(1)
     torch.manual_seed(0)
     monkeypatch.setenv("SPECVIZ_CACHE", str(folder))
-    for module in (parallel, image_training, make_scenes_vlm):
+    for module in (parallel, image_training, scenes_vlm):
         monkeypatch.setattr(module, "cpu_has_bfloat16", lambda: False)
     try:
         state = WORLDS[name](name, folder, monkeypatch)

@@ -14,7 +14,7 @@ from specviz.drafters.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.heads import WEIGHTS, cached, layout_for, version
 from specviz.models.drafters.lora_heads import digest
-from specviz.models.hub.cache_dir import Progress, cache_folder, silent
+from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.vocabulary import same_words
 from specviz.models.text.load import load_causal_lm
 from specviz.models.vision.vision_language import LoadedVisionLanguage
@@ -24,8 +24,6 @@ from specviz.targets.vision_language import VisionLanguageTarget
 FILES = {"eagle": "vlm_eagle", "hivis": "vlm_hivis", "dream": "vlm_dream"}
 """A kind of network, and the file that ships."""
 TEXT = "vlm_text_only"
-PLAIN = "vlm_dream_plain"
-"""The cross-attention network taught without its middle loss: a control that is measured where it was trained, not shipped."""
 SCENES = "scenes_vlm.safetensors"
 TARGET = "target"
 """The card's line that says which target a drafter learned from: :func:`told_apart`."""
@@ -75,11 +73,6 @@ def vision_heads(kind: str, loaded: LoadedVisionLanguage, target: VisionLanguage
         )
     path = _shipped(FILES[kind], f"{kind} network", loaded)
     return cached(target, ("vision", kind, version(path)), lambda: _read(kind, path, target))
-
-
-def plain_file() -> Path:
-    """Where training leaves the control."""
-    return cache_folder() / "training" / f"{PLAIN}_weights.safetensors"
 
 
 def _read(kind: str, path: Path, target: VisionLanguageTarget) -> Any:

@@ -19,7 +19,7 @@ from torch import Tensor
 from specviz.errors import BadInput
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.training.common.known import KnownTexts
-from specviz.training.common.turns import KINDS, REPORTED
+from specviz.training.phrases import KINDS, REPORTED
 
 PREFIX = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\n"
 ANSWER = "<|im_end|>\n<|im_start|>assistant\n"

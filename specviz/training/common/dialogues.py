@@ -1,6 +1,6 @@
 """``train dialogues``: data for drafters, answers of the target to user turns of many kinds.
 
-Turns come from templates (:mod:`specviz.training.common.turns`); where they are about a text, it is one that the target has
+Turns come from templates (:mod:`specviz.training.phrases`); where they are about a text, it is one that the target has
 written before, or another template's. Some turns the target writes itself, and some follow one of its answers. It
 answers at temperature 0, 0.3, 0.7 or 1, many at once; an answer that goes round in circles is cut. On a processor the hidden
 states it had while writing go to the feature store, so that no recipe need have it read them again.
@@ -22,11 +22,11 @@ import torch
 
 from specviz.errors import BadInput
 from specviz.training.common import data
-from specviz.training.common.decoding import Decoder, Finished, Request
 from specviz.training.common.features import store_for
 from specviz.training.common.known import KnownTexts, Reserved
 from specviz.training.common.target_assets import TargetAssets, target_assets
-from specviz.training.common.turns import KINDS, TURNS, Writer
+from specviz.training.decoding import Decoder, Finished, Request
+from specviz.training.phrases import KINDS, Writer, phrases
 from specviz.training.registry import Job
 
 TEMPERATURES = (0.0, 0.3, 0.7, 1.0)
@@ -132,11 +132,12 @@ class Author:
 
     def requests(self, until: float) -> Iterator[Request]:
         """Endless requests, until this moment of the monotonic clock."""
+        order = phrases("turns")["order"]
         while time.monotonic() < until:
             if self._own:
                 yield self._own.popleft()
                 continue
-            kind = TURNS[self._asked % len(TURNS)]
+            kind = order[self._asked % len(order)]
             request = self._next(_Plan(kind, self._asked % HELD_OUT_EVERY == HELD_OUT_EVERY - 1))
             self._asked += 1
             if request is not None:

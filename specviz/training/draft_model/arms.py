@@ -21,12 +21,12 @@ from specviz.drafters.networks.small_lm import load as load_small
 from specviz.drafters.networks.weights import write_weights
 from specviz.models.drafters.lora_heads import CHANGES, digest
 from specviz.models.hub.cache_dir import cache_folder
+from specviz.training import phrases
 from specviz.training.common import data, parallel
 from specviz.training.common.agreement import next_token_agreement
 from specviz.training.common.card import card, print_card
 from specviz.training.common.data import Dialogues
 from specviz.training.common.dialogues import answers, dialogues_of, packed
-from specviz.training.common.domains import DOMAINS, prompts
 from specviz.training.common.loop import Schedule, Step, TrainState, checkpoint_of, train
 from specviz.training.common.optimizer import Optimizer
 from specviz.training.common.target_assets import TargetAssets, target_assets
@@ -99,7 +99,7 @@ class DomainTraining(TrainState):
 
 def collect(assets: TargetAssets, domain: str, path: Path, settings: Settings) -> data.Dialogues:
     """The domain's dialogues, as many as there should be: what ``path`` lacks is written by the target, a batch at a time."""
-    domain_prompts = prompts(domain, settings.dialogues, settings.seed)
+    domain_prompts = phrases.domain_prompts(domain, settings.dialogues, settings.seed)
     dialogues = list(dialogues_of(data.read(path))) if path.is_file() else []
     tokenizer = assets.target.tokenizer
     while len(dialogues) < len(domain_prompts):
@@ -127,7 +127,7 @@ def make(job: Job) -> None:
     """Write ``assets/weights/arms.safetensors`` and print its card line. Dialogues that were written once are kept."""
     assets = target_assets(job.device)
     settings = replace(spent(Settings(), job.minutes), resume=job.resume)
-    dialogues = {name: collect(assets, name, _data(name), settings) for name in DOMAINS}
+    dialogues = {name: collect(assets, name, _data(name), settings) for name in phrases.DOMAINS}
     factors: dict[str, Mapping[str, Tensor]] = {}
     metrics: dict[str, dict[str, float]] = {}
     seconds = 0.0
@@ -141,7 +141,7 @@ def make(job: Job) -> None:
         print(time.strftime("%H:%M:%S"), name, progress.updates, "updates", metrics[name], flush=True)
     data = (
         f"{settings.dialogues} dialogues a domain that the target wrote to prompts of "
-        f"specviz/training/common/domains.py, one in eight kept out; {_digest(dialogues)}"
+        f"assets/phrases/domains.toml, one in eight kept out; {_digest(dialogues)}"
     )
     cost = f"{seconds / 60:.0f} minutes of training on {assets.target.device.type}"
     more = {"arms": json.dumps(list(factors)), CHANGES: f"{BASE.name} {digest(BASE)}"}

@@ -13,12 +13,12 @@ import torch
 
 from specviz.training.common import data, dialogues
 from specviz.training.common.data import Markers
-from specviz.training.common.decoding import Finished, Request
 from specviz.training.common.dialogues import Author, Dialogue
 from specviz.training.common.features import store_for
 from specviz.training.common.known import Reserved
 from specviz.training.common.target_assets import TargetAssets
-from specviz.training.common.turns import KINDS, TURNS
+from specviz.training.decoding import Finished, Request
+from specviz.training.phrases import KINDS, phrases
 from specviz.training.registry import Job, recipes
 from tests.support.tiny.text import tiny_llama
 
@@ -71,7 +71,7 @@ def test_all_kinds_have_their_turn_and_one_turn_in_twenty_is_held_out(assets: Ta
     kinds: Counter[str] = Counter()
     kept_out: Counter[str] = Counter()
     for place, request in enumerate(one.requests(float("inf"))):
-        if place == rounds * len(TURNS):
+        if place == rounds * len(phrases("turns")["order"]):
             break
         assert len(request.ids) <= dialogues.LONGEST_TURN
         one.take(said(request, *(2000 + place * 9 + step for step in range(9))))

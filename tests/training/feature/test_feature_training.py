@@ -26,7 +26,6 @@ from specviz.training.common import data, parallel
 from specviz.training.common.data import places_in
 from specviz.training.common.features import DialogueFeatures, FeatureStore, fused_taps, joined, target_distribution
 from specviz.training.common.loop import Progress, train
-from specviz.training.common.turns import KINDS, REPORTED
 from specviz.training.feature import eagle, eagle3, feature_start, recipes
 from specviz.training.feature.acceptance_eval import acceptance_figures
 from specviz.training.feature.recipes import (
@@ -38,6 +37,7 @@ from specviz.training.feature.recipes import (
     visited,
 )
 from specviz.training.feature.unrolling import sampled_starts, unroll
+from specviz.training.phrases import KINDS, REPORTED
 from specviz.training.registry import Job
 from specviz.training.registry import recipes as known_recipes
 from tests.support.tiny.text import tiny_llama

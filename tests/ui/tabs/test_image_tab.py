@@ -21,7 +21,7 @@ from specviz.models.image.image import LoadedImage
 from specviz.requests import image
 from specviz.targets.image import ImageSession
 from specviz.trace import validate
-from specviz.training.image import emoji, image_codes
+from specviz.training.families import emoji, image_codes
 from specviz.ui import settings, shared
 from specviz.ui.shared import AppState
 from specviz.ui.stream.presence import Caller

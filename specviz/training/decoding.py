@@ -1,0 +1,270 @@
+"""Batched decoding of many short texts, with pictures before them or without: rows of one batch are at different places, and
+a finished row makes room for the next text at once.
+
+The target's hidden states are kept while it writes, so that a feature drafter's recipe need not have it read its own answers
+again. Axis names: ``row`` (of the batch), ``token``, ``tap``, ``hidden``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface
+
+from specviz.engine.cache import CACHE_ARGUMENT
+
+TOP_K = 64
+GRAM = 8
+REPEATS = 2
+GROUP = 32
+"""Rows whose keys are padded to one width on a processor."""
+ROOM = 16
+"""On a GPU new requests wait until one row in so many is free: a pass takes equally long for one as for dozens."""
+EVEN = 32
+"""There the places that a pass sees are a multiple of this: for other widths cuBLAS took kernels of older GPUs."""
+TOKENS = 1024
+"""Tokens of new requests that a processor reads in one pass: of more, what lies between two layers fits in no cache."""
+_LARGEST = 65504.0
+_ATTENTION = "specviz_rows"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A text to go on from, at which temperature, and with how many tokens at most. ``tag`` comes back with the answer;
+    ``before`` [place, hidden] are embeddings in front of the text, such as a picture's."""
+
+    ids: tuple[int, ...]
+    temperature: float
+    longest: int
+    tag: Any = None
+    before: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids) + (0 if self.before is None else len(self.before))
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What was written, its last token included. ``features`` [token, tap, hidden], float16, of all tokens of request and
+    answer. ``looped``: it was stopped since it began to go round in circles."""
+
+    request: Request
+    answer: tuple[int, ...]
+    features: Tensor
+    looped: bool
+
+
+@dataclass
+class _Row:
+    request: Request
+    answer: list[int] = field(default_factory=list)
+    grams: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+    def looped(self) -> bool:
+        """Whether the last tokens repeat what was written before for the second time."""
+        if len(self.answer) < GRAM:
+            return False
+        last = tuple(self.answer[-GRAM:])
+        self.grams[last] = self.grams.get(last, 0) + 1
+        return self.grams[last] > REPEATS
+
+
+class _Slots:
+    """Keys and values of all rows, [layer][row, kv head, place, size].
+
+    The rows of a pass come in groups, so that a short text need not be padded to the longest of all. On a GPU they are one:
+    there the padding costs less than the many small products, and where a pass is about all rows they are not even copied.
+    """
+
+    def __init__(self, config: Any, rows: int, places: int, like: Tensor) -> None:
+        self._group = GROUP if like.device.type == "cpu" else rows
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        shape = (config.num_hidden_layers, rows, heads, places, size)
+        self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
+        self.rows = torch.zeros(1, dtype=torch.long, device=like.device)
+        self.places = torch.zeros(1, 1, dtype=torch.long, device=like.device)
+        self._groups: list[tuple[Tensor | None, int]] = []
+
+    def at(self, rows: Tensor, places: Tensor, width: int, everyone: bool) -> None:
+        """The next pass is about these rows and places [row, token], all below ``width``: best sorted by length. ``everyone``:
+        they are all rows in their order."""
+        self.rows, self.places = rows, places
+        if len(rows) <= self._group:
+            self._groups = [(None if everyone else rows, width)]
+            return
+        parts = zip(rows.split(self._group), places.split(self._group), strict=True)
+        self._groups = [(part, int(where.max()) + 1) for part, where in parts]
+
+    def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[list[Tensor], list[Tensor]]:
+        """transformers' own name: keep new keys and values [row, kv head, token, size]. Returns for each group of rows all
+        that it may see, [row, kv head, place, size]; ``_attend`` is what reads it."""
+        states = []
+        for cache, fresh in ((self.keys[layer], keys), (self.values[layer], values)):
+            cache[self.rows[:, None], :, self.places] = fresh.transpose(1, 2)
+            # Without a copy in one piece each product makes its own, transposed, which takes five times as long.
+            shown = [(cache[:, :, :width], rows) for rows, width in self._groups]
+            states.append([visible if rows is None else visible.index_select(0, rows) for visible, rows in shown])
+        return states[0], states[1]
+
+    def get_seq_length(self, layer: int = 0) -> int:
+        """transformers' own name; rows differ in length, so positions are always given to the model."""
+        return 0
+
+
+def _attend(
+    module: Any, queries: Tensor, keys: list[Tensor], values: list[Tensor], mask: Tensor, scaling: float = 1.0, **_: Any
+) -> tuple[Tensor, None]:
+    """Grouped-query attention as two products for each group of rows: for one query a row far faster on a processor than
+    torch's fused kernels, which took thirteen times as long (bfloat16, 32 rows, 300 places)."""
+    outputs = []
+    sizes = [len(visible) for visible in keys]
+    for query, visible, state, hidden in zip((queries * scaling).split(sizes), keys, values, mask.split(sizes), strict=True):
+        rows, heads, tokens, size = query.shape
+        kv_heads, width = visible.shape[1:3]
+        scores = query.reshape(rows, kv_heads, heads // kv_heads * tokens, size) @ visible.transpose(-1, -2)
+        scores = scores.view(rows, kv_heads, heads // kv_heads, tokens, width) + hidden[:, :, None, :, :width]
+        attention = scores.softmax(-1).view(rows, kv_heads, heads // kv_heads * tokens, width) @ state
+        outputs.append(attention.view(rows, heads, tokens, size))
+    return torch.cat(outputs).transpose(1, 2), None
+
+
+AttentionInterface.register(_ATTENTION, _attend)
+
+
+class Decoder:
+    """Goes on from many texts at once. ``taps`` are the hidden states to keep (transformers' numbering), none where nobody
+    wants them."""
+
+    def __init__(
+        self, model: Any, end: int, prefix: Sequence[int], taps: Sequence[int], rows: int = 64, places: int = 768
+    ) -> None:
+        """Every request begins with ``prefix``; no text may get longer than ``places``."""
+        self._base = getattr(model.base_model, "text_model", model.base_model)
+        self._model, self._end, self._taps = model, end, tuple(taps)
+        self._embedding = model.get_input_embeddings()
+        self._device, self._dtype = model.device, self._embedding.weight.dtype
+        config = model.config.get_text_config()
+        self._places, self._prefix = places, len(prefix)
+        self._slots = _Slots(config, rows, places, torch.empty(0, dtype=self._dtype, device=self._device))
+        shape = (rows, places, len(self._taps), int(config.hidden_size))
+        self._features = torch.zeros(shape, dtype=torch.float16, device=self._device)
+        self._rows: list[_Row | None] = [None] * rows
+        self._order = list(range(rows))
+        if prefix:
+            self._read_prefix(torch.tensor([list(prefix)], device=self._device))
+
+    @torch.inference_mode()
+    def run(self, requests: Iterable[Request], generator: torch.Generator | None = None) -> Iterator[Finished]:
+        """Answers in the order in which they end. More requests are taken as rows get free."""
+        waiting = iter(requests)
+        more = True
+        while more or any(row is not None for row in self._rows):
+            free = [place for place, row in enumerate(self._rows) if row is None]
+            if self._device.type != "cpu" and len(free) * ROOM < len(self._rows):
+                free = []
+            admitted = [] if not more else [request for _, request in zip(free, waiting, strict=False)]
+            more = more and len(admitted) == len(free)
+            if admitted:
+                self._admit(free[: len(admitted)], admitted, generator)
+            if any(row is not None for row in self._rows):
+                yield from self._step(generator)
+
+    def _read_prefix(self, ids: Tensor) -> None:
+        """The prefix once, for every row."""
+        first = torch.zeros(1, dtype=torch.long, device=self._device)
+        with torch.inference_mode():
+            self._pass(self._embedding(ids), torch.arange(ids.shape[1], device=self._device)[None], first, self._prefix)
+        for cache in (self._slots.keys, self._slots.values):
+            cache[:, 1:, :, : self._prefix] = cache[:, :1, :, : self._prefix]
+        self._features[1:, : self._prefix] = self._features[:1, : self._prefix]
+
+    def _admit(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
+        """Read the requests into the free rows, in passes of similar lengths, padded on the right, where no earlier token
+        looks."""
+        most = TOKENS if self._device.type == "cpu" else len(requests) * self._places
+        waiting = sorted(zip(free, requests, strict=True), key=lambda pair: len(pair[1]))
+        while waiting:
+            longest = len(waiting[-1][1])
+            count = max(1, most // longest)
+            waiting, part = waiting[:-count], waiting[-count:]
+            self._read([row for row, _ in part], [request for _, request in part], generator)
+
+    def _read(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
+        """One pass over new requests, and the first token of each answer."""
+        lengths = [len(request) for request in requests]
+        ids = torch.full((len(requests), max(lengths)), self._end)
+        for row, request in zip(ids, requests, strict=True):
+            row[len(request) - len(request.ids) : len(request)] = torch.tensor(request.ids)
+        embedded = self._embedding(ids.to(self._device))
+        for row, request in zip(embedded, requests, strict=True):
+            if request.before is not None:
+                row[: len(request.before)] = request.before
+        places = self._prefix + torch.arange(max(lengths), device=self._device).expand(len(requests), -1)
+        hidden = self._pass(embedded, places, torch.tensor(free, device=self._device), self._prefix + max(lengths))
+        last = hidden[torch.arange(len(requests)), torch.tensor(lengths) - 1]
+        for row, request in zip(free, requests, strict=True):
+            self._rows[row] = _Row(request)
+        self._say(list(free), last, generator)
+
+    def _step(self, generator: torch.Generator | None) -> Iterator[Finished]:
+        """Every row's last token through the model, and the next one where there is to be one."""
+        rows = {place: row for place, row in enumerate(self._rows) if row is not None}
+        length = {place: self._prefix + len(row.request) + len(row.answer) for place, row in rows.items()}
+        busy = sorted(rows, key=length.__getitem__) if self._device.type == "cpu" else list(rows)
+        ids = torch.tensor([[rows[place].answer[-1]] for place in busy], device=self._device)
+        at = torch.tensor([[length[place] - 1] for place in busy], device=self._device)
+        hidden = self._pass(
+            self._embedding(ids), at, torch.tensor(busy, device=self._device), max(length.values()), busy == self._order
+        )[:, 0]
+        on: list[int] = []
+        for number, place in enumerate(busy):
+            row = rows[place]
+            looped = row.looped()
+            if looped or row.answer[-1] == self._end or len(row.answer) >= row.request.longest:
+                features = self._features[place, : length[place]].clone()
+                self._rows[place] = None
+                yield Finished(row.request, tuple(row.answer), features, looped)
+            else:
+                on.append(number)
+        if on:
+            self._say([busy[number] for number in on], hidden[on], generator)
+
+    def _say(self, places: Sequence[int], hidden: Tensor, generator: torch.Generator | None) -> None:
+        """Draw each row's next token from what the head makes of ``hidden`` [row, hidden]."""
+        rows = [row for row in (self._rows[place] for place in places) if row is not None]
+        logits = self._model.get_output_embeddings()(hidden).float()
+        best, ids = logits.topk(min(TOP_K, logits.shape[-1]))
+        # In bfloat16 several tokens are often likeliest at once: the first of them is the argmax.
+        greedy = ids.masked_fill(best < best[:, :1], logits.shape[-1]).min(-1).values
+        temperature = torch.tensor([row.request.temperature for row in rows], device=logits.device)
+        distribution = (best / temperature.clamp_min(1e-3)[:, None]).softmax(-1)
+        drawn = ids.gather(1, torch.multinomial(distribution, 1, generator=generator))[:, 0]
+        for row, token in zip(rows, torch.where(temperature > 0, drawn, greedy).tolist(), strict=True):
+            row.answer.append(token)
+
+    def _pass(self, embedded: Tensor, places: Tensor, rows: Tensor, width: int, everyone: bool = False) -> Tensor:
+        """Last hidden states [row, token, hidden] of embeddings [row, token, hidden] at these places, all below ``width``; the
+        taps are kept."""
+        if self._device.type != "cpu":
+            width = min(width + -width % EVEN, self._places)
+        self._slots.at(rows, places, width, everyone)
+        visible = torch.arange(width, device=self._device) <= places[:, None, :, None]
+        mask = torch.zeros(visible.shape, dtype=self._dtype, device=self._device).masked_fill(~visible, float("-inf"))
+        config = self._base.config
+        usual, config._attn_implementation = config._attn_implementation, _ATTENTION
+        try:
+            passed = self._base(
+                inputs_embeds=embedded, attention_mask=mask, position_ids=places, use_cache=True, **{CACHE_ARGUMENT: self._slots},
+                output_hidden_states=sorted(set(self._taps)) or False,
+            )  # fmt: skip
+        finally:
+            config._attn_implementation = usual
+        if self._taps:
+            stacked = torch.stack([passed.hidden_states[tap] for tap in self._taps], dim=2)
+            self._features[rows[:, None], places] = stacked.clamp(-_LARGEST, _LARGEST).half()
+        return passed.last_hidden_state

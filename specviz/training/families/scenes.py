@@ -1,0 +1,266 @@
+"""Scenes: emoji art and plain shapes on a canvas, composed by chance from a seed, and drawn.
+
+A scene is data (:class:`Scene`), its picture a pure function of it. Places are unambiguous on purpose: a thing's middle
+lies well inside one of nine regions, sizes come in three kinds with gaps between them, and things overlap plainly or not.
+Some combinations and some drawings are held out of training: see :func:`held_out_pair` and :func:`held_out_drawing`.
+
+The atlas of emoji art holds two drawings of each, Noto's (Apache-2.0) above Twemoji's (graphics CC-BY 4.0).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from specviz.errors import ModelUnavailable
+from specviz.paths import ASSETS
+from specviz.training.phrases import phrases
+
+ATLAS = ASSETS / "images" / "emoji.png"
+CELL, ACROSS, DRAWINGS = 56, 24, 2
+"""Pixels of a drawing in the atlas, how many stand in a row, and how many there are of each emoji."""
+_DATA = phrases("scenes")
+NAMES, SHAPES, REGIONS = tuple(_DATA["emoji"]), tuple(_DATA["shapes"]), tuple(_DATA["regions"])
+COLOURS, GROUNDS, SIZES = _DATA["colours"], _DATA["grounds"], _DATA["sizes"]
+SIDE = 128
+REGION = SIDE / 3
+_BORDER = 6
+"""Pixels between a thing's middle and the border of its region."""
+FRESH, COMBINATIONS, UNSEEN_DRAWINGS = "fresh", "combinations", "drawings"
+"""Kinds of held-out scenes."""
+_HELD_OUT_FROM = 1 << 40
+"""Seeds from here on are never trained on."""
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One thing on the canvas. ``colour`` and no ``drawing`` for a shape, the other way round for an emoji."""
+
+    name: str
+    size: str
+    pixels: int
+    x: float
+    y: float
+    colour: str = ""
+    drawing: int = -1
+
+    @property
+    def is_shape(self) -> bool:
+        return self.drawing < 0
+
+    @property
+    def kind(self) -> str:
+        """What makes it this kind of thing: a shape's colour does."""
+        return f"{self.colour} {self.name}" if self.is_shape else self.name
+
+    @property
+    def region(self) -> int:
+        """Index into ``REGIONS``."""
+        return int(self.y // REGION) * 3 + int(self.x // REGION)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """``things`` in reading order, region by region. ``depth`` lists their indices from the back to the front."""
+
+    ground: str
+    things: tuple[Thing, ...]
+    depth: tuple[int, ...]
+    seed: int
+    shade: tuple[float, float, float] = field(default=(0.0, 0.0, 0.0), compare=False)
+
+
+def _digest(*parts: object) -> int:
+    return int.from_bytes(hashlib.blake2b("|".join(map(str, parts)).encode(), digest_size=4).digest(), "little")
+
+
+@lru_cache(maxsize=8192)
+def held_out_pair(kind: str, other_kind: str) -> bool:
+    """Two kinds that never meet while training: one pair in twelve. A shape's own colour counts as a pair with it."""
+    return _digest("pair", *sorted((kind, other_kind))) % 12 == 0
+
+
+@lru_cache(maxsize=1024)
+def held_out_drawing(name: str, drawing: int) -> bool:
+    """One of the two drawings of every fourth emoji is never seen while training."""
+    return drawing == 1 and _digest("drawing", name) % 4 == 0
+
+
+def new_combination(scene: Scene) -> bool:
+    """Whether something in it never comes together in training."""
+    kinds = [thing.kind for thing in scene.things]
+    pairs = any(held_out_pair(kind, other) for place, kind in enumerate(kinds) for other in kinds[:place] if kind != other)
+    return pairs or any(held_out_pair(thing.colour, thing.name) for thing in scene.things if thing.is_shape)
+
+
+def new_drawing(scene: Scene) -> bool:
+    """Whether it shows a drawing that training never does."""
+    return any(held_out_drawing(thing.name, thing.drawing) for thing in scene.things if not thing.is_shape)
+
+
+def compose(seed: int, combinations: bool = False, drawings: bool = False) -> Scene:
+    """The scene of this seed: one that training may show, or one with new combinations, or new drawings, as asked."""
+    generator = np.random.default_rng([seed, 7])
+    while True:
+        scene = _attempt(generator, seed)
+        if scene is not None and new_combination(scene) == combinations and new_drawing(scene) == drawings:
+            return scene
+
+
+def held_out(kind: str, number: int) -> Scene:
+    """A scene kept out of training: ``FRESH``, or with new ``COMBINATIONS``, or with ``UNSEEN_DRAWINGS``."""
+    return compose(_HELD_OUT_FROM + number, combinations=kind == COMBINATIONS, drawings=kind == UNSEEN_DRAWINGS)
+
+
+def _attempt(generator: np.random.Generator, seed: int) -> Scene | None:
+    count = int(generator.choice([1, 2, 3, 4, 5], p=[0.03, 0.12, 0.27, 0.33, 0.25]))
+    regions = generator.permutation(9)[:count]
+    kinds = _kinds(generator, count)
+    things = [_thing(generator, kind, int(region)) for kind, region in zip(kinds, regions, strict=True)]
+    things.sort(key=lambda thing: thing.region)
+    if not all(_plain(thing, other) for place, thing in enumerate(things) for other in things[:place]):
+        return None
+    ground = str(generator.choice(list(GROUNDS)))
+    shade = tuple(float(channel) for channel in generator.normal(0, 4, 3))
+    depth = tuple(int(place) for place in generator.permutation(count))
+    return Scene(ground, tuple(things), depth, seed, shade)
+
+
+def _kinds(generator: np.random.Generator, count: int) -> list[tuple[str, str]]:
+    """Names and colours; now and then one kind comes several times."""
+    kinds: list[tuple[str, str]] = []
+    while len(kinds) < count:
+        if kinds and generator.random() < 0.22:
+            kinds.append(kinds[int(generator.integers(len(kinds)))])
+        elif generator.random() < 0.36:
+            kinds.append((str(generator.choice(SHAPES)), str(generator.choice(list(COLOURS)))))
+        else:
+            kinds.append((NAMES[int(generator.integers(len(NAMES)))], ""))
+    return kinds
+
+
+def _thing(generator: np.random.Generator, kind: tuple[str, str], region: int) -> Thing:
+    size = str(generator.choice(list(SIZES)))
+    low, high = SIZES[size]
+    pixels = int(generator.integers(low, high + 1))
+    middle = [
+        float(np.clip(generator.uniform(REGION * step + _BORDER, REGION * (step + 1) - _BORDER), pixels / 2, SIDE - pixels / 2))
+        for step in (region % 3, region // 3)
+    ]
+    drawing = -1 if kind[1] else int(generator.integers(DRAWINGS))
+    return Thing(kind[0], size, pixels, middle[0], middle[1], kind[1], drawing)
+
+
+def snapped(scene: Scene) -> Scene:
+    """The scene with every thing in the middle of its region: what can be asked about it follows from the regions."""
+    things = tuple(
+        replace(thing, x=REGION * (thing.region % 3 + 0.5), y=REGION * (thing.region // 3 + 0.5)) for thing in scene.things
+    )
+    return replace(scene, things=things)
+
+
+def gap(thing: Thing, other: Thing) -> float:
+    """Pixels between two things' squares; negative where they overlap by that much in the narrower direction."""
+    across = abs(thing.x - other.x) - (thing.pixels + other.pixels) / 2
+    down = abs(thing.y - other.y) - (thing.pixels + other.pixels) / 2
+    return max(across, down)
+
+
+def _plain(thing: Thing, other: Thing) -> bool:
+    """Apart, or overlapping so much that nobody doubts it and not so much that one cannot be recognised."""
+    between = gap(thing, other)
+    return between > 1 or -14 < between < -6
+
+
+def overlapping(scene: Scene) -> list[tuple[int, int]]:
+    """Pairs of things that overlap: the one in front first."""
+    order = {thing: place for place, thing in enumerate(scene.depth)}
+    pairs = [
+        (index, other_index)
+        for index in range(len(scene.things))
+        for other_index in range(index)
+        if gap(scene.things[index], scene.things[other_index]) < 0
+    ]
+    return sorted(
+        (index, other_index) if order[index] > order[other_index] else (other_index, index) for index, other_index in pairs
+    )
+
+
+def draw(scene: Scene) -> np.ndarray:
+    """The picture, uint8 [row, column, 3]."""
+    ground = np.asarray(GROUNDS[scene.ground], dtype=np.float32) + np.asarray(scene.shade, dtype=np.float32)
+    canvas = np.broadcast_to(np.clip(ground, 0, 255) / 255, (SIDE, SIDE, 3)).copy()
+    for place in scene.depth:
+        thing = scene.things[place]
+        top, left = round(thing.y - thing.pixels / 2), round(thing.x - thing.pixels / 2)
+        art = _art(thing)[max(0, -top) : SIDE - top, max(0, -left) : SIDE - left]
+        top, left = max(0, top), max(0, left)
+        under = canvas[top : top + art.shape[0], left : left + art.shape[1]]
+        under *= 1 - art[..., 3:]
+        under += art[..., :3]
+    return (np.clip(canvas, 0, 1) * 255 + 0.5).astype(np.uint8)
+
+
+def _art(thing: Thing) -> np.ndarray:
+    """float32 [row, column, 4], colours multiplied by their coverage."""
+    if not thing.is_shape:
+        return emoji(thing.name, thing.drawing, thing.pixels)
+    covered = coverage(thing.name, thing.pixels)[..., None]
+    colour = np.asarray(COLOURS[thing.colour], dtype=np.float32) / 255
+    return np.concatenate((covered * colour, covered), axis=-1)
+
+
+@lru_cache(maxsize=1)
+def _atlas() -> Image.Image:
+    if not ATLAS.is_file():
+        raise ModelUnavailable(f"The drawings {ATLAS.name} are missing from {ATLAS.parent}: restore them from the project.")
+    return Image.open(ATLAS).convert("RGBA")
+
+
+@lru_cache(maxsize=8192)
+def emoji(name: str, drawing: int, size: int) -> np.ndarray:
+    """One drawing as float32 [row, column, 4], colours multiplied by their coverage, ``size`` pixels each way."""
+    place = NAMES.index(name) + drawing * len(NAMES)
+    left, top = place % ACROSS * CELL, place // ACROSS * CELL
+    cut = _atlas().crop((left, top, left + CELL, top + CELL)).convert("RGBa")  # lower case: multiplied by coverage
+    return np.asarray(cut.resize((size, size), Image.Resampling.LANCZOS), dtype=np.float32) / 255
+
+
+@lru_cache(maxsize=1024)
+def coverage(shape: str, size: int) -> np.ndarray:
+    """A plain shape's coverage, float32 [row, column]."""
+    big = 4 * size
+    canvas = Image.new("L", (big, big), 0)
+    drawn = ImageDraw.Draw(canvas)
+    if shape == "circle":
+        drawn.ellipse((0, 0, big - 1, big - 1), fill=255)
+    elif shape == "square":
+        drawn.rectangle((big // 12, big // 12, big - big // 12, big - big // 12), fill=255)
+    else:
+        drawn.polygon([(x * big, y * big) for x, y in _outline(shape)], fill=255)
+    return np.asarray(canvas.resize((size, size), Image.Resampling.BOX), dtype=np.float32) / 255
+
+
+def _outline(shape: str) -> list[tuple[float, float]]:
+    """Corners in the unit square."""
+    if shape == "triangle":
+        return [(0.5, 0.03), (0.98, 0.93), (0.02, 0.93)]
+    if shape == "diamond":
+        return [(0.5, 0.0), (0.92, 0.5), (0.5, 1.0), (0.08, 0.5)]
+    if shape == "star":
+        radii = [0.52 if corner % 2 == 0 else 0.22 for corner in range(10)]
+        turns = [math.pi * (corner / 5 - 0.5) for corner in range(10)]
+        return [
+            (0.5 + radius * math.cos(turn), 0.53 + radius * math.sin(turn)) for radius, turn in zip(radii, turns, strict=False)
+        ]
+    turns = [2 * math.pi * step / 48 for step in range(48)]
+    return [
+        (0.5 + 0.5 * math.sin(turn) ** 3,
+         0.45 - (13 * math.cos(turn) - 5 * math.cos(2 * turn) - 2 * math.cos(3 * turn) - math.cos(4 * turn)) / 32)
+        for turn in turns
+    ]  # fmt: skip

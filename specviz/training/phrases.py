@@ -1,0 +1,113 @@
+"""Sampler of training's words: user turns, prompts of four domains and sentences about scenes, from ``assets/phrases/``.
+
+A template is a text with slots. ``{animal}`` is filled with one of its words, which may hold slots again; ``{3-40}`` is a whole
+number. Every tenth word of a long list belongs to held-out turns alone, so that they ask about other things in the same forms.
+Draws follow the order of the lists: shipped weights were made from them, and ``tests/training/test_phrases.py`` holds them fixed.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from specviz.paths import ASSETS
+
+HELD_OUT_EVERY = 10
+SHORT_LIST = 10
+"""A list of fewer words is the same for held-out turns: languages, numbers of sentences."""
+PASSAGE_SHARE = 0.6
+"""How often a passage is one that the target wrote, where there is one."""
+_SLOT = re.compile(r"\{\{|\}\}|\{(\w+)(?:-(\d+))?\}")
+
+
+@cache
+def phrases(name: str) -> Mapping[str, Any]:
+    """The lists of ``assets/phrases/<name>.toml``."""
+    return tomllib.loads((ASSETS / "phrases" / f"{name}.toml").read_text("utf-8"))
+
+
+ASKED: Mapping[str, Sequence[str]] = phrases("turns")["asked"]
+"""Templates of user turns by kind."""
+KINDS = (*ASKED, "multi-turn", "unprompted")
+"""Kinds of user turns. The last one is written by the target itself: what it thinks it is asked."""
+REPORTED = KINDS[:6]
+"""Those that results are reported on."""
+DOMAINS = tuple(phrases("domains"))
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Fills templates of user turns. ``passage`` returns a text that the target wrote earlier, None while there is none.
+
+    ``held_out`` writers take the words that others never take.
+    """
+
+    generator: random.Random
+    held_out: bool
+    passage: Callable[[], str | None]
+
+    def turn(self, kind: str) -> str:
+        """A user turn of this kind."""
+        return self.fill(self.generator.choice(ASKED[kind]))
+
+    def following(self) -> str:
+        """A user turn that follows an answer."""
+        return self.fill(self.generator.choice(phrases("turns")["following"]))
+
+    def fill(self, template: str) -> str:
+        """The template with all its slots filled, and a capital where it begins."""
+        return capital(self._filled(template))
+
+    def _filled(self, text: str) -> str:
+        """Slots filled; doubled braces stand for themselves."""
+        return _SLOT.sub(lambda match: self._slot(match[1], match[2]) if match[1] else match[0][0], text)
+
+    def _slot(self, name: str, last: str | None) -> str:
+        if last is not None:
+            return str(self.generator.randint(int(name), int(last)))
+        own = self.passage() if name == "passage" and self.generator.random() < PASSAGE_SHARE else None
+        return self._filled(self.generator.choice(words(name, self.held_out))) if own is None else own
+
+
+def words(slot: str, held_out: bool) -> Sequence[str]:
+    """What may fill a slot. Templates of texts and sums are everybody's: it is their words that differ."""
+    turns = phrases("turns")
+    if slot in turns["texts"] or len(turns["words"][slot]) < SHORT_LIST:
+        return turns["texts"].get(slot) or turns["words"][slot]
+    return [word for place, word in enumerate(turns["words"][slot]) if (place % HELD_OUT_EVERY == HELD_OUT_EVERY - 1) == held_out]
+
+
+def domain_prompts(domain: str, count: int, seed: int = 0) -> list[str]:
+    """``count`` different prompts of a domain, the same ones for the same seed. Slots are drawn in the order of its lists."""
+    generator = np.random.default_rng([seed, sorted(DOMAINS).index(domain)])
+    lists = phrases("domains")[domain]
+    distinct: dict[str, None] = {}
+    while len(distinct) < count:
+        slots = {}
+        for slot, choices in lists.items():
+            several = lists[choices] if isinstance(choices, str) else choices
+            numbers = isinstance(several[0], int)
+            slots[slot] = generator.integers(*several) if numbers else several[int(generator.integers(len(several)))]
+        distinct[slots.pop("template").format(**slots)] = None
+    return list(distinct)
+
+
+def sentence(form: str, generator: np.random.Generator, **slots: str) -> str:
+    """A sentence about a scene, in one of its forms; earlier ones are likelier. ``{Name}`` is ``{name}`` with a capital."""
+    forms = phrases("scenes")["forms"][form]
+    if len(forms) > 1:
+        weight = 1 / np.arange(1, len(forms) + 1)
+        forms = [forms[int(generator.choice(len(forms), p=weight / weight.sum()))]]
+    return forms[0].format(**slots, **{capital(name): capital(text) for name, text in slots.items()})
+
+
+def capital(text: str) -> str:
+    """The text with a capital where it begins."""
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,276 @@
+"""Making image models: training computes what the standard class computes, resumes, and never meets what is held out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import JanusConfig, JanusForConditionalGeneration
+
+from specviz.drafters.networks.weights import write_weights
+from specviz.models.image.image_score import ImageScore
+from specviz.models.image.image_shape import TextShape, VqShape, janus_config
+from specviz.training.common import loop
+from specviz.training.common.loop import Schedule
+from specviz.training.common.optimizer import Optimizer
+from specviz.training.families import emoji
+from specviz.training.families.image_codes import misread
+from specviz.training.families.image_net import ImageNet, fresh, learned, stacked
+from specviz.training.families.image_samples import draw
+from specviz.training.families.image_training import ImageTraining
+from specviz.training.families.image_vq import Codebook
+
+VQ = VqShape(codes=20, channels=32, multiplier=(1, 1), latent=32)
+SHAPE = TextShape(prompts=30, width=16, inner=24, layers=2, heads=2)
+GRID = 4
+
+
+def standard(parameters: dict[str, nn.Parameter], shape: TextShape = SHAPE) -> JanusForConditionalGeneration:
+    model = JanusForConditionalGeneration(JanusConfig(**janus_config(VQ, shape, GRID))).eval()
+    model.load_state_dict({name: value.detach() for name, value in parameters.items()}, strict=False)
+    return model
+
+
+@pytest.fixture
+def parameters() -> dict[str, nn.Parameter]:
+    codebook = F.normalize(torch.randn(20, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
+    return fresh(VQ, SHAPE, GRID, codebook)
+
+
+def prompts_and_codes() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(0, 30, (3, 5), generator=generator), torch.randint(0, 20, (3, 16), generator=generator)
+
+
+@torch.no_grad()
+def standard_logits(model: JanusForConditionalGeneration, prompts: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+    inputs = torch.cat((model.get_input_embeddings()(prompts), model.prepare_embeddings_for_image_generation(codes)), dim=1)
+    return model.model.generation_head(model.model.language_model(inputs_embeds=inputs).last_hidden_state)
+
+
+def test_training_runs_the_standard_class(parameters) -> None:
+    prompts, codes = prompts_and_codes()
+    net = ImageNet(parameters, SHAPE, torch.float32)
+    found = net.logits(net.hidden(prompts, codes))
+    torch.testing.assert_close(found, standard_logits(standard(parameters), prompts, codes), atol=2e-4, rtol=1e-4)
+
+
+def test_long_rows_in_blocks_give_the_same(parameters) -> None:
+    prompts, codes = torch.zeros(2, 5, dtype=torch.long), torch.randint(0, 20, (2, 300))
+    net = ImageNet(parameters, SHAPE, torch.float32)
+    found = net.logits(net.hidden(prompts, codes))
+    torch.testing.assert_close(found, standard_logits(standard(parameters), prompts, codes), atol=2e-4, rtol=1e-4)
+
+
+def test_drawing_with_guidance_follows_the_standard_class(parameters) -> None:
+    rows = [((1, 7, 9, 2), (1, 0, 0, 2)), ((1, 4, 4, 2), (1, 0, 0, 2))]
+    net = ImageNet(parameters, SHAPE, torch.float32)
+    found = draw(net, rows, GRID * GRID, guidance=2.0, seed=0, temperature=0.0)
+    model = standard(parameters)
+    for pair, codes in zip(rows, found, strict=True):
+        words = torch.tensor(pair)
+        for place in range(GRID * GRID):
+            one, other = standard_logits(model, words, codes[:place].expand(2, -1))[:, -1]
+            guided = other + 2.0 * (one - other)
+            assert guided[codes[place]] >= guided.max() - 1e-3
+
+
+def test_the_same_prompt_and_seed_draw_the_same(parameters) -> None:
+    net = ImageNet(parameters, SHAPE, torch.float32)
+    rows = [((1, 7, 9, 2), (1, 0, 0, 2))] * 2
+    one, two, other = (draw(net, rows, 16, 1.5, seed) for seed in (3, 3, 4))
+    assert torch.equal(one, two) and not torch.equal(one, other)
+
+
+def test_a_stacked_network_starts_as_the_one_it_came_from(parameters) -> None:
+    deep = TextShape(prompts=30, width=16, inner=24, layers=4, heads=2)
+    grown = fresh(VQ, deep, GRID, torch.zeros(20, 8), seed=5)
+    stacked(parameters, 4, grown)
+    prompts, codes = prompts_and_codes()
+    small, large = ImageNet(parameters, SHAPE, torch.float32), ImageNet(grown, deep, torch.float32)
+    torch.testing.assert_close(large.hidden(prompts, codes), small.hidden(prompts, codes))
+    loss = large.loss(prompts, codes)
+    loss.backward()
+    assert grown["model.language_model.layers.1.mlp.down_proj.weight"].grad.abs().max() > 0
+
+
+def test_a_codebook_finds_what_there_is() -> None:
+    torch.manual_seed(0)
+    centres = F.normalize(torch.randn(6, 8), dim=-1)
+    places = F.normalize(centres[torch.randint(0, 6, (4000,))] + 0.02 * torch.randn(4000, 8), dim=-1)
+    book = Codebook(F.normalize(torch.randn(12, 8), dim=-1))
+    book.start(places)
+    error = 1 - (places * book.vectors[book.nearest(places)]).sum(-1)
+    assert error.max() < 0.02
+    torch.testing.assert_close(book.vectors.norm(dim=-1), torch.ones(12))
+
+
+def test_unused_codes_come_back() -> None:
+    torch.manual_seed(0)
+    book = Codebook(F.normalize(torch.randn(4, 8), dim=-1))
+    places = F.normalize(torch.randn(50, 8), dim=-1)
+    book.counts[2] = 0.0
+    assert book.revive(places, book.nearest(places), below=0.1) == 1
+    assert (places @ book.vectors[2]).max() > 0.999
+
+
+def test_codes_that_are_misread_are_another_pictures_at_that_place() -> None:
+    codes = torch.arange(40)[:, None].repeat(1, 256) * 256 + torch.arange(256)
+    read = misread(codes, 0.5, torch.Generator().manual_seed(0))
+    assert torch.equal(read % 256, codes % 256)
+    wrong = (read != codes).float().mean(1)
+    assert wrong.max() < 0.6 and wrong.std() > 0.08 and 0.18 < wrong.mean() < 0.3
+    assert torch.equal(misread(codes, 0.0, torch.Generator()), codes)
+
+
+def test_what_is_learned_is_the_true_code_whatever_was_read(parameters: dict[str, nn.Parameter]) -> None:
+    prompts, codes = prompts_and_codes()
+    parameters["model.generation_head.vision_head.weight"].data.mul_(2000)  # or every code would be as likely as any other
+    net = ImageNet(parameters, SHAPE, torch.float32)
+    read = codes.flip(0)
+    logits = standard_logits(standard(parameters), prompts, read)
+    before = logits[:, prompts.shape[1] - 1 : -1]
+    own = F.cross_entropy(before.flatten(0, 1), codes.flatten())
+    assert torch.allclose(net.loss(prompts, codes, read), own, atol=1e-3)
+    assert abs(float(own - F.cross_entropy(before.flatten(0, 1), read.flatten()))) > 0.01
+    assert torch.equal(net.loss(prompts, codes, codes), net.loss(prompts, codes))
+
+
+class Toy(ImageTraining):
+    """Weights drawn to nothing by their own powers, whose gradients a backward pass leaves."""
+
+    def backward(self, share: float) -> tuple[float, int]:
+        loss = sum((value**4).sum() for value in self.leaves.values())
+        loss.backward()
+        return float(loss.detach()), 5
+
+
+class Threads(ImageTraining):
+    """The same, shared out to threads."""
+
+    def step(self, share: float) -> loop.Step:
+        whole = list(self.leaves.values())
+        return self.shared(whole, lambda part: (part**4).sum() + 0 * sum(value.sum() for value in whole), 5)
+
+
+def test_threads_that_share_an_update_change_nothing_about_it() -> None:
+    found = []
+    for kind, workers in ((Toy, 1), (Threads, 2)):
+        generator = torch.Generator().manual_seed(0)
+        weights = {name: nn.Parameter(torch.randn(6, 4, generator=generator)) for name in "ab"}
+        training = kind(Schedule(1.0, peak=0.1, workers=workers), weights)
+        for _ in range(3):
+            training.update(0.1)
+        found.append(training.average())
+    for name in "ab":
+        torch.testing.assert_close(found[0][name], found[1][name], rtol=0, atol=1e-6)
+
+
+def test_convolutions_are_moved_as_matrices_and_averaged_in_their_own_shape() -> None:
+    weight = nn.Parameter(torch.randn(3, 2, 3, 3, generator=torch.Generator().manual_seed(0)))
+    training = Toy(Schedule(1.0, peak=0.1), {"w": weight})
+    before = weight.detach().clone()
+    training.update(0.1)
+    assert training.optimizer.parameters["w"].shape == (3, 18) and weight.grad is None
+    assert not torch.equal(weight, before) and training.average()["w"].shape == weight.shape
+
+
+def test_a_training_goes_on_where_it_stopped(tmp_path) -> None:
+    start = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+
+    def begin() -> tuple[Toy, nn.Parameter]:
+        weight = nn.Parameter(start.clone())
+        return Toy(Schedule(1.0, peak=0.1), {"w": weight}), weight
+
+    def update(training: Toy, times: int) -> None:
+        for _ in range(times):
+            training.update(0.1)
+
+    straight, whole = begin()
+    update(straight, 6)
+    first, _ = begin()
+    update(first, 3)
+    first.write(tmp_path / "toy")
+    second, again = begin()
+    second.read(tmp_path / "toy")
+    assert (second.progress.updates, second.progress.tokens) == (3, 15)
+    update(second, 3)
+    torch.testing.assert_close(again, whole, rtol=0, atol=0)
+    torch.testing.assert_close(second.average()["w"], straight.average()["w"], rtol=0, atol=0)
+
+
+def test_a_training_may_go_on_from_the_weights_that_ship(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(loop, "cache_folder", lambda: tmp_path)
+    shipped = tmp_path / "toy.safetensors"
+    assert loop.provenance_of("toy", shipped, True) == ""
+    write_weights(shipped, {"w": torch.ones(2, 2)}, {"spent": "82.0 minutes, 5616 updates"})
+    assert loop.provenance_of("toy", shipped, False) == ""
+    provenance = loop.provenance_of("toy", shipped, True)
+    assert provenance == "82.0 minutes, 5616 updates"
+    training = Toy(Schedule(1e-9, peak=0.1, resume=True), {"w": nn.Parameter(torch.ones(2, 2))})
+    loop.train(training, loop.checkpoint_of("toy"), lambda entry: None, provenance)
+    assert loop.provenance_of("toy", shipped, True) == provenance, "its checkpoint says so"
+    assert training.card("toy", "", {})["spent"] == f"{provenance}, then 0 minutes on cpu, 1 updates, 5 codes"
+    anew = Toy(Schedule(1e-9, peak=0.1), {"w": nn.Parameter(torch.ones(2, 2))})
+    loop.train(anew, loop.checkpoint_of("toy"), lambda entry: None)
+    assert loop.provenance_of("toy", shipped, True) == "", "a checkpoint of a training from nothing goes first"
+
+
+def test_norms_are_not_learned(parameters) -> None:
+    assert not any("norm" in name for name in learned(parameters))
+    assert any("norm" in name for name in parameters)
+
+
+def test_held_out_concepts_are_held_out_in_every_style() -> None:
+    rows = {style: number for number, style in enumerate(emoji.STYLES)}
+    concepts = [emoji.Concept(f"1f{number:03x}", "x", (), 3, rows) for number in range(2000)]
+    share = sum(one.held_out for one in concepts) / len(concepts)
+    assert 0.03 < share < 0.07
+    art = emoji.Emoji(tuple(concepts), np.zeros((3, 2, 2, 4), np.uint8))
+    learning, kept_out = art.part(False), art.part(True)
+    assert len(learning) + len(kept_out) == 2000 and not {one.code for one in learning} & {one.code for one in kept_out}
+
+
+def test_pictures_stand_on_their_ground() -> None:
+    art = emoji.Emoji((), np.stack([np.full((2, 2, 4), 0, np.uint8), np.full((2, 2, 4), 255, np.uint8)]))
+    found = art.on([0, 1], np.array([(255, 0, 0), (255, 0, 0)]))
+    assert found.shape == (2, 3, 2, 2)
+    np.testing.assert_allclose(found[0, :, 0, 0], [1, -1, -1])
+    np.testing.assert_allclose(found[1, :, 0, 0], [1, 1, 1])
+
+
+def test_a_tarball_that_is_another_one_is_set_aside(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
+    folder = tmp_path / "files" / "emoji"
+    folder.mkdir(parents=True)
+    (folder / emoji.NAMES.file).write_bytes(b"something else")
+    with pytest.raises(emoji.ModelUnavailable, match="sha256"):
+        emoji.fetched(emoji.NAMES)
+    assert (folder / (emoji.NAMES.file + ".corrupt")).exists()
+
+
+def test_without_npm_one_is_told_what_to_do(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
+    monkeypatch.setattr(emoji.shutil, "which", lambda name: None)
+    with pytest.raises(emoji.ModelUnavailable, match="install Node.js"):
+        emoji.fetched(emoji.NAMES)
+
+
+def test_matrices_may_be_orthogonalised_in_fewer_bits() -> None:
+    gradient = torch.randn(8, 12, generator=torch.Generator().manual_seed(0))
+    moves = []
+    for inner in (None, torch.bfloat16):
+        weight = torch.zeros(8, 12)
+        Optimizer({"w": weight}, rough=inner).step({"w": gradient}, 1.0)
+        moves.append(weight)
+    torch.testing.assert_close(*moves, atol=0.05, rtol=0.1)
+
+
+def test_a_picture_is_found_when_few_prompts_are_nearer(monkeypatch: pytest.MonkeyPatch) -> None:
+    near = np.array([[0.9, 0.1, 0.2], [0.8, 0.5, 0.1], [0.9, 0.8, 0.3]])
+    monkeypatch.setattr(ImageScore, "of", lambda self, pictures, prompts: near)
+    score = ImageScore(None, None, "")  # type: ignore[arg-type]
+    found = [score.retrieval_rate([], [], many) for many in (1, 2, 3)]
+    assert found == pytest.approx([1 / 3, 2 / 3, 1.0])

@@ -1,0 +1,206 @@
+"""Drafters for pictures: what each is shown, what it learns from, and a whole recipe on a tiny target."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from specviz.drafters.networks import feature_file, small_lm
+from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafters.networks.weights import read_weights
+from specviz.models.vision import scenes as shipped
+from specviz.targets.attention_maps import importance, most_looked_at
+from specviz.training.common.optimizer import Optimizer
+from specviz.training.families import picture_drafters as making
+from specviz.training.families import picture_store, vlm_text_only
+from specviz.training.families.picture_drafters import acceptance_figures, draft_logits
+from specviz.training.families.picture_store import ALL, COMPRESSED, MIDDLE, WORDS, PictureDialogues, PictureStore
+from specviz.training.families.scenes_batches import Writer, train_tokenizer
+from specviz.training.families.scenes_net import Learner, Shape
+from specviz.training.feature.recipes import learned
+from specviz.training.feature.unrolling import unroll
+from specviz.training.registry import Job, recipes
+
+TINY = Shape(width=32, layers=4, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
+LAYERS, VISUAL = 4, 64
+WHOLE = "vlm_eagle vlm_hivis vlm_dream vlm_text_only".split()
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny target with opinions, as it ships."""
+    folder = tmp_path_factory.mktemp("weights")
+    tokenizer = train_tokenizer(60, 600)
+    learner = Learner(TINY, len(tokenizer), 0)
+    with torch.no_grad():
+        for value in learner.model.parameters():
+            if value.ndim == 2:
+                value.normal_(std=2 * value.shape[1] ** -0.5)
+    shipped.save(learner.model, tokenizer, folder / "scenes_vlm.safetensors", {})
+    return folder
+
+
+@pytest.fixture
+def home(weights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPECVIZ_CACHE", str(weights / "cache"))
+    for module in (making, vlm_text_only):
+        monkeypatch.setattr(module, "WEIGHTS", weights)
+        monkeypatch.setattr(module, "TARGET", weights / "scenes_vlm.safetensors")
+    for name, value in {"SCENES": 16, "HELD_OUT_SCENES": 4, "_AT_A_TIME": 4, "_LONGEST": 24}.items():
+        monkeypatch.setattr(picture_store, name, value)
+    monkeypatch.setattr(making, "Shape", lambda: TINY)
+    return weights
+
+
+def job(name: str, minutes: float = 0.02, resume: bool = False) -> Job:
+    return Job(recipes()[name], "cpu", minutes, resume)
+
+
+def stored(home: Path, taps: tuple[int, ...], shown: str, keep: float = 1.0) -> tuple[Learner, PictureStore, Any]:
+    learner, tokenizer, spoken = making.target_and_answers(job("vlm_eagle"))
+    return learner, PictureStore(learner, Writer(tokenizer), spoken, taps, shown, keep), spoken
+
+
+@pytest.mark.slow
+def test_answers_are_written_once_and_held_out_scenes_are_greedy(home: Path) -> None:
+    _, store, spoken = stored(home, (LAYERS,), WORDS)
+    assert isinstance(spoken, PictureDialogues)
+    training, held_out = spoken.split()
+    assert len(training) + len(held_out) == len(spoken.scene) and set(spoken.scene[held_out]) == {12, 13, 14, 15}
+    assert (spoken.dialogues.temperature[held_out] == 0).all() and (spoken.dialogues.temperature > 0).any()
+    files = list((home / "cache" / "data").glob("pictures-*.npz"))
+    before = files[0].stat().st_mtime_ns
+    making.target_and_answers(job("vlm_eagle"))
+    assert len(files) == 1 and files[0].stat().st_mtime_ns == before
+
+
+def test_a_store_shows_each_drafter_its_part_of_the_prompt(home: Path) -> None:
+    learner, every, spoken = stored(home, (0, 2, LAYERS), ALL)
+    whole = every.get([0])[0]
+    assert whole.tokens[1 : 1 + VISUAL].eq(3).all() and len(whole.tokens) == 1 + VISUAL + len(spoken.dialogues.of(0))
+    words = PictureStore(learner, every.writer, spoken, (LAYERS,), WORDS).get([0])[0]
+    assert words.tokens.tolist() == [1, *spoken.dialogues.of(0).tolist()]
+    assert torch.equal(words.features[1:, 0], whole.features[1 + VISUAL :, 2]) and words.first == whole.first - VISUAL
+    assert words.positions.tolist() == list(range(len(words.tokens)))
+    some = PictureStore(learner, every.writer, spoken, (0, MIDDLE, LAYERS), COMPRESSED, 0.25).get([0])[0]
+    assert int((some.tokens == 3).sum()) == 16 and some.positions[-1] == len(whole.tokens) - 1
+    assert torch.equal(some.features[-1, 2], whole.features[-1, 2])
+
+
+def test_the_visual_tokens_kept_are_those_the_last_layer_looks_at_most(home: Path) -> None:
+    learner, every, spoken = stored(home, tuple(range(LAYERS + 1)), ALL)
+    whole = every.get([1])[0]
+    prefill = whole.first - 1
+    hidden = {layer: whole.features[:prefill, layer] for layer in range(LAYERS + 1)}
+    looked = importance(learner.model.model.text_model, hidden, torch.arange(prefill), range(1, 1 + VISUAL))
+    some = PictureStore(learner, every.writer, spoken, (0,), COMPRESSED, 0.5).get([1])[0]
+    kept = (some.positions[(some.tokens == 3)] - 1).tolist()
+    assert len(set(kept) & set(most_looked_at(looked, 0.5))) >= 31  # float16 may swap two that are equally bright
+
+
+def test_the_picture_is_an_embedding_where_its_tokens_stand(home: Path) -> None:
+    learner, every, spoken = stored(home, (0, LAYERS), ALL)
+    seen = every.get([2])[0]
+    visual = picture_store.visual_tokens_of(learner, [int(spoken.scene[2])])[0]
+    assert torch.allclose(seen.features[1 : 1 + VISUAL, 0], visual, atol=0.02 * float(visual.abs().max()))
+    table = learner.model.get_input_embeddings().weight
+    assert torch.allclose(seen.features[1 + VISUAL :, 0], table[seen.tokens[1 + VISUAL :]], atol=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "vlm_hivis" else pytest.mark.slow) for name in WHOLE])
+def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    module = vlm_text_only if name == "vlm_text_only" else making
+    module.make(job(name))
+    path = home / f"{name}.safetensors"
+    assert f"`{path.name}`" in capsys.readouterr().out
+    target = home / "scenes_vlm.safetensors"
+    assert read_weights(path)[1]["target"] == f"{target.name} {hashlib.sha256(target.read_bytes()).hexdigest()[:16]}"
+    model, _ = shipped.load(home / "scenes_vlm.safetensors")
+    shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    where = (torch.float32, torch.device("cpu"))
+    if name == "vlm_text_only":
+        assert small_lm.load(path, shared[0], *where).config.window == 256
+    elif name == "vlm_dream":
+        crossed = feature_file.load_as(CrossNet, CrossConfig, path, shared, *where)
+        assert crossed.config.taps == (0, LAYERS) and float(crossed.reading.gates.abs().min()) > 0
+    else:
+        net = feature_file.load(path, *shared, *where)
+        assert net.config.steps == (3 if name == "vlm_hivis" else 0) and net.config.taps == (LAYERS,)
+        assert name != "vlm_hivis" or bool((net.steps != 0).any(1).all())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE[:3])
+def test_each_learns_to_foresee_what_it_is_taught(home: Path, name: str) -> None:
+    kind = making.KINDS[name]
+    learner, store, spoken = stored(home, kind.taps(LAYERS), kind.view, 0.75)
+    net = kind.network(learner, store, [0, 1, 2, 3])
+    taught = store.get([n for n in range(len(spoken.scene)) if spoken.dialogues.temperature[n] == 0][:3])
+    parameters = learned(net)
+    optimizer = Optimizer(parameters)
+    before = acceptance_figures(net, taught, 3)["tau"]
+    for update in range(90 if name == "vlm_dream" else 40):  # twice the layers, and shut gates at first
+        generator = torch.Generator().manual_seed(update)
+        lost = torch.stack([kind.loss(net, seen, generator, 0.05) for seen in taught]).sum()
+        found = torch.autograd.grad(lost, list(parameters.values()))
+        optimizer.step(dict(zip(parameters, found, strict=True)), 0.01)
+    assert acceptance_figures(net, taught, 3)["tau"] > before + 0.3
+
+
+def test_the_middle_feature_is_learned_from(home: Path) -> None:
+    kind = making.KINDS["vlm_dream"]
+    learner, store, _ = stored(home, kind.taps(LAYERS), COMPRESSED)
+    seen = store.get([0])[0]
+    changed = replace(seen, features=seen.features.clone())
+    changed.features[:, 1] += 1
+    net = kind.network(learner, store, [0])
+    lost = [kind.loss(net, one, torch.Generator().manual_seed(0), 1.0) for one in (seen, changed)]
+    assert not torch.equal(*lost)
+
+
+@pytest.mark.slow
+def test_a_later_run_goes_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    making.make(job("vlm_eagle", 0.01))
+    making.make(job("vlm_eagle", 0.02, resume=True))
+    told = [line.split() for line in capsys.readouterr().out.splitlines() if " loss " in line]
+    first, later = (float(line[line.index("updates") + 1]) for line in told)
+    assert later > first > 0
+
+
+def test_step_vectors_go_in_where_the_network_feeds_on_itself(home: Path) -> None:
+    learner, store, _ = stored(home, (LAYERS,), WORDS)
+    net = making.KINDS["vlm_hivis"].network(learner, store, [0, 1, 2, 3])
+    with torch.no_grad():
+        net.layer.self_attn.o_proj.weight.normal_(std=0.1)
+    seen, starts = store.get([0])[0], torch.tensor([3, 4, 5])
+    run = lambda: unroll(net, seen.tokens, seen.features[:, 0], [starts] * 3)  # noqa: E731
+    with torch.no_grad():
+        before = run()
+        net.steps[2] += 1
+        third = run()
+        net.steps[0] += 1
+        first = run()
+    assert all(torch.equal(one, other) for one, other in zip(before[:2], third[:2], strict=True))
+    assert not torch.allclose(before[2], third[2]) and not torch.allclose(third[0], first[0])
+
+
+@torch.no_grad()
+def test_acceptance_is_chain_drafting_by_hand(home: Path) -> None:
+    learner, store, spoken = stored(home, (0, LAYERS), ALL)
+    net = making.KINDS["vlm_eagle"].network(learner, store, [0, 1, 2, 3])
+    numbers = spoken.split()[1][:3]
+    found = acceptance_figures(net, store.get(numbers), 2)
+    emitted, starts = 0, 0
+    for seen in store.get(numbers):
+        for start in range(max(0, seen.first - 2), len(seen.tokens) - 3):
+            one, two = (int(row.argmax()) for row in draft_logits(net, seen, torch.tensor([start]), 2))
+            right = one == int(seen.tokens[start + 2])
+            emitted += 1 + right + (right and two == int(seen.tokens[start + 3]))
+            starts += 1
+    assert found["tau"] == pytest.approx(emitted / starts)

@@ -1,0 +1,171 @@
+"""Scenes and what is said about them: the same from the same seed, true, unambiguous, and partly kept out of training."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from specviz.training.families import scenes
+from specviz.training.families.scenes import COMBINATIONS, FRESH, UNSEEN_DRAWINGS, held_out
+from specviz.training.families.scenes_answers import Answered, figures, placed_things
+from specviz.training.families.scenes_words import NUMBERS, Exchange, Speaker, a, at, drill, exchanges, named, plural
+
+SEEDS = range(150)
+
+
+def test_a_seed_is_a_scene_is_a_picture() -> None:
+    for seed in range(5):
+        one, again = scenes.compose(seed), scenes.compose(seed)
+        assert one == again and exchanges(one, 6) == exchanges(again, 6)
+        assert (scenes.draw(one) == scenes.draw(again)).all()
+    assert len({scenes.compose(seed) for seed in SEEDS}) == len(SEEDS)
+
+
+def test_pictures_show_every_thing_where_it_is_said_to_be() -> None:
+    for seed in range(40):
+        scene = scenes.compose(seed)
+        picture = scenes.draw(scene).astype(int)
+        assert picture.shape == (scenes.SIDE, scenes.SIDE, 3)
+        ground = np.median(picture.reshape(-1, 3), axis=0)
+        for thing in scene.things:
+            reach = thing.pixels // 2
+            there = picture[
+                max(0, int(thing.y) - reach) : int(thing.y) + reach, max(0, int(thing.x) - reach) : int(thing.x) + reach
+            ]
+            assert (np.abs(there - ground).sum(-1) > 25).mean() > 0.2
+
+
+def test_things_are_well_inside_their_region_and_overlap_plainly_or_not_at_all() -> None:
+    for seed in SEEDS:
+        things = scenes.compose(seed).things
+        assert [thing.region for thing in things] == sorted({thing.region for thing in things})
+        for place, one in enumerate(things):
+            assert min(one.x % scenes.REGION, one.y % scenes.REGION) >= 4
+            for other in things[:place]:
+                assert scenes.gap(one, other) > 1 or scenes.gap(one, other) < -6
+
+
+def test_what_is_held_out_never_comes_up_in_training() -> None:
+    for seed in SEEDS:
+        scene = scenes.compose(seed)
+        assert not scenes.new_combination(scene) and not scenes.new_drawing(scene)
+    for number in range(10):
+        assert scenes.new_combination(held_out(COMBINATIONS, number))
+        assert scenes.new_drawing(held_out(UNSEEN_DRAWINGS, number))
+        assert not scenes.new_combination(held_out(FRESH, number)) and not scenes.new_drawing(held_out(FRESH, number))
+
+
+def test_descriptions_say_every_thing_with_its_place() -> None:
+    for seed in SEEDS:
+        scene = scenes.compose(seed)
+        text = Speaker(scene, np.random.default_rng(seed)).describe().answer
+        assert placed_things(text) == [(a(named(thing)), at(thing.region)) for thing in scene.things]
+        assert f"{NUMBERS[len(scene.things)]} {plural('thing', len(scene.things))}" in text.lower()
+
+
+def test_descriptions_are_long_and_differ_in_their_wording() -> None:
+    said = [exchanges(scenes.compose(seed), 0)[0].answer for seed in SEEDS]
+    lengths = [len(re.findall(r"\w+|[.,]", text)) for text in said]
+    assert 50 < np.mean(lengths) < 120 and max(lengths) > 85
+    scene = scenes.compose(3)
+    assert len({Speaker(scene, np.random.default_rng(seed)).describe().answer for seed in range(30)}) > 20
+
+
+@pytest.mark.parametrize("seed", range(0, 150, 10))
+def test_answers_about_sides_places_and_numbers_are_true(seed: int) -> None:
+    scene = scenes.compose(seed)
+    speaker = Speaker(scene, np.random.default_rng(seed))
+    by_name = {name: thing for name, thing in zip(speaker.names, scene.things, strict=True) if name}
+    for one in speaker.questions(12):
+        answer = one.answer
+        if one.kind == "side":
+            match = re.fullmatch(r"The (.+?) (?:is|are) (left of|right of|above|below) the (.+)\.", answer)
+            assert match is not None
+            first, second = by_name[match[1]], by_name[match[3]]
+            true = {"left of": first.x < second.x, "right of": first.x > second.x,
+                    "above": first.y < second.y, "below": first.y > second.y}  # fmt: skip
+            assert true[match[2]]
+        elif one.kind == "where":
+            match = re.fullmatch(r"The (.+?) (?:is|are) ((?:at|on|in) the .+)\.", answer)
+            assert match is not None and at(by_name[match[1]].region) == match[2]
+        elif answer.startswith("There are") and "things" in answer:
+            assert NUMBERS[len(scene.things)] in answer
+
+
+def test_figures_count_what_is_right_word_for_word_and_thing_for_thing() -> None:
+    scene = held_out(FRESH, 0)
+    truth = exchanges(scene, 3)
+    right = [Answered(0, one, one.answer) for one in truth]
+    found = figures(FRESH, right)
+    assert found["questions"] == found["object"] == found["placed"] == found["sized"] == 1 and found["invented"] == 0
+    wrong = [Answered(0, one, "At the top there is a zebra.") for one in truth]
+    found = figures(FRESH, wrong)
+    assert found["questions"] == found["object"] == 0 and found["invented"] == 1
+
+
+def test_an_answer_is_right_whatever_its_capitals() -> None:
+    asked = Exchange("count", "How many?", "There are two cats.")
+    assert Answered(0, asked, "there are  two cats.").right and not Answered(0, asked, "There are two dogs.").right
+
+
+def test_answers_that_compare_or_find_begin_with_a_look_at_everything() -> None:
+    looked = 0
+    for seed in range(60):
+        scene = scenes.compose(seed)
+        for one in exchanges(scene, 6):
+            assert bool(one.look) == (one.kind in {"where", "count", "side", "next"})
+            assert one.spoken.endswith(f"{one.again} {one.answer}" if one.again else one.answer)
+            assert one.again.endswith("?") == (one.kind == "count")
+            if one.look:
+                looked += 1
+                words = one.look.lower()
+                places = [words.find(f"{at(thing.region)} {a(named(thing))}") for thing in scene.things]
+                assert -1 not in places and places == sorted(places) and words.count(".") == 1
+    assert looked > 60
+
+
+def test_a_drill_asks_once_for_what_can_be_read_off_a_look() -> None:
+    kinds = set()
+    for seed in range(80):
+        scene = scenes.snapped(scenes.compose(seed))
+        speaker = Speaker(scene, np.random.default_rng(seed))
+        found = drill(speaker, 16)
+        look = speaker.look().lower()
+        assert len({question for question, _ in found}) == len(found) and found
+        for question, answer in found:
+            if question.endswith("?"):
+                kinds.add("there")
+                assert (answer == " Yes.") == any(thing.name == question[1:-1] for thing in scene.things)
+            elif question.endswith(", next:"):
+                kinds.add("next")
+                mine = scene.things[speaker.names.index(question[1 : -len(", next:")])]
+                others = [thing for thing in scene.things if thing != mine]
+                far = [(thing.x - mine.x) ** 2 + (thing.y - mine.y) ** 2 for thing in others]
+                assert answer[1:-1] == a(named(others[far.index(min(far))]))
+            elif question.endswith(":"):
+                kinds.add("side")
+                first, second, axis = question[1:-1].split(", ")
+                place = {name: divmod(thing.region, 3) for name, thing in zip(speaker.names, scene.things, strict=True)}
+                mine, other = (place[one][axis == "level"] for one in (first, second))
+                assert answer[1:-1] == {"level": ("left of", "right of"), "height": ("above", "below")}[axis][mine > other]
+            elif answer[1:-1] in NUMBERS:
+                kinds.add("count")
+                counted = [thing for thing in scene.things if plural(thing.name, 2) == question[1:]]
+                assert NUMBERS[len(counted)] == answer[1:-1]
+            else:
+                kinds.add("where")
+                place = look.find(answer[1:-1] + " a")
+                place = place if place >= 0 else look.find(answer[1:-1] + " some")
+                assert place >= 0 and question[1:] in look[place:]
+    assert kinds == {"there", "side", "count", "where", "next"}
+
+
+def test_what_was_looked_at_is_not_what_was_asked() -> None:
+    asked = Exchange("side", "Is the cat left or right of the dog?", "The cat is left of the dog.", "A cat on the left.")
+    assert Answered(0, asked, asked.spoken).right and Answered(0, asked, asked.answer).right
+    assert Answered(0, asked, "A fox at the top. The cat is left of the dog.").right
+    assert not Answered(0, asked, "A cat on the left. The cat is right of the dog.").right
+    assert not Answered(0, asked, "The cat is left of the dog. A cat on the left.").right
+    assert not Answered(0, asked, "A cat on the left.").right
