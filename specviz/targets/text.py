@@ -69,7 +69,7 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
     if None in windows:
         return "has sliding layers and no sliding_window; choose a target whose config.json says how far they see"
     masks = hasattr(sys.modules[type(model).__module__], "create_sliding_window_causal_mask")
-    if windows and not masks and max(windows) < int(getattr(config, "max_position_embeddings", 0) or 1 << 20):
+    if windows and not masks and max(one or 0 for one in windows) < int(getattr(config, "max_position_embeddings", 0) or 1 << 20):
         return (
             "has a sliding window that its class in transformers applies to the cache but not within a pass, so its text would "
             "depend on how it is read; choose another target"
