@@ -17,9 +17,8 @@ from specviz.training.common import data
 from specviz.training.common.loop import checkpoint_of
 from specviz.training.common.target_assets import TargetAssets
 from specviz.training.draft_model import small_draft
-from specviz.training.falcon import make_falcon
+from specviz.training.families import falcon, owl
 from specviz.training.feature import medusa, recipes
-from specviz.training.owl import make_owl, owl
 from specviz.training.registry import Job
 from specviz.training.registry import recipes as known_recipes
 from tests.support.emulated_cuda import DEVICE, emulated_cuda
@@ -28,7 +27,7 @@ from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues
 
 MAKE: dict[str, Callable[[Job], None]] = {
     "eagle": recipes.make, "eagle3": recipes.make, "medusa": medusa.make, "small_draft": small_draft.make,
-    "falcon": make_falcon.make, "owl": make_owl.make,
+    "falcon": falcon.make, "owl": owl.make,
 }  # fmt: skip
 
 
@@ -38,10 +37,10 @@ def tiny_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
     monkeypatch.setattr(data, "find", lambda names: [])
     monkeypatch.setattr(data, "read_all", lambda files: dialogues(200))
-    for module in (recipes, medusa, small_draft, make_falcon, make_owl):
+    for module in (recipes, medusa, small_draft, falcon, owl):
         monkeypatch.setattr(module, "WEIGHTS", tmp_path)
     monkeypatch.setattr(medusa, "TREES", tmp_path)
-    monkeypatch.setattr(make_owl, "RecurrentConfig", partial(RecurrentConfig, width=24, entry=24, word=24))
+    monkeypatch.setattr(owl, "RecurrentConfig", partial(RecurrentConfig, width=24, entry=24, word=24))
     monkeypatch.setattr(owl, "LENGTH", 16)  # as short as the tiny answers
     monkeypatch.setattr(owl, "EARLIEST", 2)
     monkeypatch.setattr(owl.some_places, "__defaults__", (16,))
@@ -63,7 +62,7 @@ def test_a_recipe_reads_an_updates_dialogues_together_and_writes_its_weights(
     monkeypatch.setattr(recipes, "joined", lambda several: (joined.append(len(several)), one_pass(several))[1])
     MAKE[name](Job(known_recipes()[name], "cuda", 0.02, False))
     card = read_weights(tiny_world / f"{name}.safetensors")[1]
-    batch = make_owl.GPU_WIDER * make_owl.Settings.batch if name == "owl" else recipes.GPU_BATCH
+    batch = owl.GPU_WIDER * owl.Settings.batch if name == "owl" else recipes.GPU_BATCH
     assert json.loads(card["metrics"]) and f'"batch": {batch}' in card["recipe"] and "on cuda" in card["spent"]
     assert name in ("small_draft", "owl") or set(joined) == {recipes.GPU_BATCH}
 

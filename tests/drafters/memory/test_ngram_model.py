@@ -11,7 +11,7 @@ import pytest
 from specviz.drafters.memory.ngram_model import DISCOUNT, NgramModel, load, save
 from specviz.drafters.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
-from specviz.training.diffusion.ngrams import counted, perplexity
+from specviz.training.families.ngrams import counted, perplexity
 
 IDS = np.array([3, 5, 8, 9, 20])
 

@@ -19,7 +19,7 @@ from specviz.models.text import load
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.causal import causal_target
 from specviz.targets.hybrid import HybridTarget
-from specviz.training.hybrid.state_space_data import END, START
+from specviz.training.families.hybrid import END, START
 from specviz.training.registry import WEIGHTS
 from tests.support.tiny.hybrid import hybrid
 from tests.support.tiny.shelf import fill, put, spell, stock

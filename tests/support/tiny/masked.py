@@ -9,7 +9,7 @@ from specviz.drafters.memory.ngram_model import NgramModel
 from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.drafters.networks.small_lm import SmallConfig
 from specviz.targets.text import TextTarget
-from specviz.training.diffusion.ngrams import counted
+from specviz.training.families.ngrams import counted
 
 
 def masked_lm(target: TextTarget, draft: int = 40, window: int = 64, seed: int = 5, scale: float = 0.3) -> MaskedLM:

@@ -13,7 +13,7 @@ from specviz.models.drafters.lora_heads import IMITATES, named
 from specviz.models.hub import prepare
 from specviz.models.hub.packed_model import write_model
 from specviz.models.text import load
-from specviz.training.hybrid.state_space_data import END, START, small_tokenizer
+from specviz.training.families.hybrid import END, START, small_tokenizer
 from tests.support.tiny.hybrid import hybrid, pure
 
 TEXTS = [f"{START}user\nWhy is the sky blue?{END}\n{START}assistant\nBecause light scatters.{END}\n"] * 4

@@ -21,11 +21,22 @@ from specviz.training.common import data
 from specviz.training.common.data import places_in
 from specviz.training.common.features import DialogueFeatures, FeatureStore, joined
 from specviz.training.common.loop import train
-from specviz.training.falcon import acceptance_eval as block_acceptance
-from specviz.training.falcon import make_falcon
-from specviz.training.falcon.acceptance_eval import chains, levels
-from specviz.training.falcon.block_start import block_shape, start
-from specviz.training.falcon.falcon import Inputs, Supervision, glanced, glances, noisy, outputs, reveal, summed, truth_of
+from specviz.training.families import falcon
+from specviz.training.families import falcon as block_acceptance
+from specviz.training.families.falcon import (
+    Inputs,
+    Supervision,
+    chains,
+    glanced,
+    glances,
+    levels,
+    noisy,
+    outputs,
+    reveal,
+    summed,
+    truth_of,
+)
+from specviz.training.families.falcon_start import block_shape, start
 from specviz.training.feature.recipes import FeatureTraining, Settings, TrainInputs
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
@@ -55,7 +66,7 @@ def fresh(given: TrainInputs, started: bool = True, **own: int) -> BlockNet:
 
 
 def state_of(given: TrainInputs, net: BlockNet, share: float = 0.0) -> FeatureTraining:
-    return make_falcon.state_of(given, Supervision(net, places_in(IDS, VOCAB), share), SETTINGS)
+    return falcon.state_of(given, Supervision(net, places_in(IDS, VOCAB), share), SETTINGS)
 
 
 def mean_loss(one: FeatureTraining, numbers: list[int]) -> float:
@@ -118,7 +129,7 @@ def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.
     seen = given.store.get([4])[0]
     truth = truth_of(net, places_in(IDS, VOCAB), seen)
     replaced = truth.places[truth.places % 2 == 1][:3]
-    monkeypatch.setattr("specviz.training.falcon.falcon.glanced", lambda *asked: replaced)
+    monkeypatch.setattr("specviz.training.families.falcon.glanced", lambda *asked: replaced)
     generator = torch.Generator().manual_seed(3)
     found = float(Supervision(net, places_in(IDS, VOCAB)).loss(seen, generator, 1.0).detach())
     generator = torch.Generator().manual_seed(3)
@@ -294,7 +305,7 @@ def test_joined_dialogues_are_taught_as_each_by_itself(monkeypatch: pytest.Monke
     net, place = fresh(given), places_in(IDS, VOCAB)
     several = given.store.get([4, 5, 6])
     whole = joined(several)
-    monkeypatch.setattr("specviz.training.falcon.falcon.NOISE", 0.0)
+    monkeypatch.setattr("specviz.training.families.falcon.NOISE", 0.0)
     one_by_one = [noisy(one, torch.Generator()) for one in several]
     together = noisy(whole, torch.Generator())
     assert torch.equal(together.tokens, torch.cat([one.tokens for one in one_by_one]))

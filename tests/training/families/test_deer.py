@@ -13,10 +13,10 @@ from specviz.drafters.networks.masked_lm import load, save
 from specviz.drafters.networks.weights import read_weights
 from specviz.models.drafters.lora_heads import load_changed
 from specviz.training.common import data
-from specviz.training.diffusion import make_deer, make_masked_lm
+from specviz.training.families import deer, masked
 from specviz.training.registry import Job, recipes
 from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues, embedding
-from tests.training.diffusion.test_masked_training import fresh
+from tests.training.families.test_masked import fresh
 
 
 class Target:
@@ -30,11 +30,11 @@ class Target:
 def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     target = SimpleNamespace(device=torch.device("cpu"), model=Target(), tokenizer_hash="words")
     assets = SimpleNamespace(markers=MARKERS, embedding=embedding(), target=target)
-    for module in (make_deer, make_masked_lm):
+    for module in (deer, masked):
         monkeypatch.setattr(module, "WEIGHTS", tmp_path)
-    monkeypatch.setattr(make_deer, "target_assets", lambda device: assets)
+    monkeypatch.setattr(deer, "target_assets", lambda device: assets)
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(make_masked_lm, "PLACES", 5)
+    monkeypatch.setattr(masked, "PLACES", 5)
     threads = torch.get_num_threads()
     save(fresh().eval(), tmp_path / "masked_lm.safetensors", {"metrics": '{"tau": 1.0}'})
     data.write(tmp_path / "d.npz", dialogues(120))
@@ -44,7 +44,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_what_is_shipped_is_a_change_to_the_base_and_its_card_compares_the_arms(folder: Path) -> None:
-    make_deer.make(Job(recipes()["deer"], "cpu", 0.03, False, (str(folder / "d.npz"),)))
+    deer.make(Job(recipes()["deer"], "cpu", 0.03, False, (str(folder / "d.npz"),)))
     factors, card = read_weights(folder / "deer.safetensors")
     found = json.loads(card["metrics"])
     assert list(found) == ["start", "first_stage", "deer"]

@@ -24,10 +24,8 @@ from specviz.training.common import data
 from specviz.training.common.card import card, dialogues_line, print_card
 from specviz.training.common.loop import Progress, checkpoint_of, quantised_file, train
 from specviz.training.common.target_assets import TargetAssets, target_assets
-from specviz.training.diffusion import masking
-from specviz.training.diffusion.make_masked_lm import measured, milestone_figures, settings_for
-from specviz.training.diffusion.masked_training import MaskedTraining, Settings
-from specviz.training.diffusion.masking import Example, Masked
+from specviz.training.families import masked
+from specviz.training.families.masked import Example, Masked, MaskedTraining, Settings, measured, milestone_figures, settings_for
 from specviz.training.feature.gto import LowRank
 from specviz.training.registry import WEIGHTS, Job
 
@@ -74,8 +72,8 @@ def example(
     tokens = np.concatenate((np.asarray(markers.prefix, np.int64), dialogues.of(number)))
     first = len(markers.prefix) + int(dialogues.prompt[number])
     if stage == FIRST:
-        return masking.continuation(tokens, first, share, generator)
-    return masking.refinement(tokens, first, stages.reach, stages.emphasis, generator)
+        return masked.continuation(tokens, first, share, generator)
+    return masked.refinement(tokens, first, stages.reach, stages.emphasis, generator)
 
 
 def _examples(
@@ -89,12 +87,12 @@ def _examples(
         seed = [settings.seed, int(stage == SECOND)]
         generator = np.random.default_rng([*seed, update])
         chosen = data.in_turn(training, update * settings.batch, settings.batch, seed)
-        shares = masking.probabilities(len(chosen), generator)
+        shares = masked.probabilities(len(chosen), generator)
         examples = [
             example(dialogues, number, markers, stage, stages, float(share), generator).last(window)
             for number, share in zip(chosen, shares, strict=True)
         ]
-        yield masking.in_parts(examples, settings.part)
+        yield masked.in_parts(examples, settings.part)
         update += 1
 
 

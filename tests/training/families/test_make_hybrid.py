@@ -12,8 +12,8 @@ import torch
 from specviz.models.drafters.lora_heads import IMITATES, named
 from specviz.models.hub.packed_model import card_in
 from specviz.training.common.loop import Progress
-from specviz.training.hybrid import make_hybrid
-from specviz.training.hybrid.make_hybrid import Settings
+from specviz.training.families import hybrid
+from specviz.training.families.hybrid import Settings
 from tests.support.tiny.hybrid import pure
 from tests.support.tiny.shelf import spell
 
@@ -23,8 +23,8 @@ def test_the_drafter_s_card_names_the_target_it_learned_from(name: str, tmp_path
     teacher, dialogues = tmp_path / "hybrid.safetensors", tmp_path / "dialogues.npz"
     teacher.write_bytes(b"the target")
     dialogues.write_bytes(b"what it said")
-    monkeypatch.setattr(make_hybrid, "WEIGHTS", tmp_path)
-    monkeypatch.setattr(make_hybrid, "TEACHER", teacher)
+    monkeypatch.setattr(hybrid, "WEIGHTS", tmp_path)
+    monkeypatch.setattr(hybrid, "TEACHER", teacher)
     learned_from = named(teacher)
     job: Any = SimpleNamespace(recipe=SimpleNamespace(name=name))
     state: Any = SimpleNamespace(
@@ -33,6 +33,6 @@ def test_the_drafter_s_card_names_the_target_it_learned_from(name: str, tmp_path
         corpus=SimpleNamespace(training=[0]),
         device=torch.device("cpu"),
     )
-    make_hybrid.finish(job, [dialogues], state, Progress(1, 60.0, 100), spell(), {"held_out_kl": 0.5})
+    hybrid.finish(job, [dialogues], state, Progress(1, 60.0, 100), spell(), {"held_out_kl": 0.5})
     card = card_in(tmp_path / f"{name}.safetensors")
     assert card.get(IMITATES) == (learned_from if name == "hybrid_draft" else None)

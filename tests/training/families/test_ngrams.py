@@ -7,9 +7,9 @@ import torch
 
 from specviz.drafters.memory.ngram_model import NgramModel
 from specviz.methods.diffuspec.lattice import columns, distribution, search
-from specviz.training.diffusion.ngrams import SEARCH_WEIGHTS, counted, searched_agreement, texts
+from specviz.training.families.ngrams import SEARCH_WEIGHTS, counted, searched_agreement, texts
 from tests.support.training.tiny_training import END, MARKERS, dialogues
-from tests.training.diffusion.test_masked_training import state_of, taught
+from tests.training.families.test_masked import state_of, taught
 
 
 def test_accepted_tokens_are_counted_along_the_answer() -> None:

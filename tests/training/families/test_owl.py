@@ -19,9 +19,9 @@ from specviz.training.common import data
 from specviz.training.common.data import Dialogues
 from specviz.training.common.features import FeatureStore
 from specviz.training.common.loop import train
+from specviz.training.families import owl
+from specviz.training.families.owl import DRAFTING, OwlTraining, Settings
 from specviz.training.feature.recipes import TrainInputs
-from specviz.training.owl import make_owl, owl
-from specviz.training.owl.make_owl import DRAFTING, OwlTraining, Settings
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
@@ -32,13 +32,13 @@ SETTINGS = Settings(minutes=0.03, every=1e-9, batch=4, fresh=2, kept=8, places=4
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows as short as the tiny answers, and a network no wider than the target."""
     narrow = partial(RecurrentConfig, width=24, entry=24, word=24)
-    monkeypatch.setattr(make_owl, "RecurrentConfig", narrow)
+    monkeypatch.setattr(owl, "RecurrentConfig", narrow)
     monkeypatch.setattr(owl, "LENGTH", 16)
     monkeypatch.setattr(owl, "ANSWERED", 4)
     monkeypatch.setattr(owl, "EARLIEST", 2)
     monkeypatch.setattr(owl.some_places, "__defaults__", (16,))
-    monkeypatch.setattr(make_owl, "FITTED", 8)
-    monkeypatch.setattr(make_owl, "DEPTH", 2)
+    monkeypatch.setattr(owl, "FITTED", 8)
+    monkeypatch.setattr(owl, "DEPTH", 2)
 
 
 def state_of(settings: Settings = SETTINGS) -> OwlTraining:
@@ -139,7 +139,7 @@ def test_a_milestone_tells_what_was_read_and_the_gap_to_it() -> None:
     known = [number for number in visited if state.inputs.store.dialogues.temperature[number] == 0]
     figures = state.measure()
     assert figures["read"] == len(visited) == len(windows) and figures["distinct"] == state.progress.tokens
-    assert figures["gap"] == pytest.approx(state.accepted(known[: make_owl.SHOWN])["tau"] - figures["tau"])
+    assert figures["gap"] == pytest.approx(state.accepted(known[: owl.SHOWN])["tau"] - figures["tau"])
     for _ in range(20):
         state.update(0.6)
     assert state.measure()["distinct"] < state.progress.tokens == sum(len(window) for window in windows)

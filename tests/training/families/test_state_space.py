@@ -12,14 +12,26 @@ import torch
 import torch.nn.functional as F
 
 from specviz.training.common.loop import train
-from specviz.training.hybrid.make_hybrid import (
+from specviz.training.families.hybrid import (
+    CHUNK,
+    END,
+    START,
+    Corpus,
     Settings,
     StateSpaceTraining,
+    Texts,
+    corpus,
     distillation_loss,
+    draft_config,
+    fresh,
+    hidden_states,
+    loops,
     next_token_loss,
+    rows,
+    scan,
+    small_tokenizer,
+    target_config,
 )
-from specviz.training.hybrid.state_space_data import END, START, Corpus, Texts, corpus, loops, rows, small_tokenizer
-from specviz.training.hybrid.state_space_net import CHUNK, draft_config, fresh, hidden_states, scan, target_config
 from tests.support.tiny.hybrid import VOCAB, hybrid, pure
 
 SETTINGS = Settings(minutes=0.02, batch=2, part=1, length=CHUNK)

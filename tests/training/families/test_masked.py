@@ -14,10 +14,9 @@ from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
 from specviz.training.common import data
 from specviz.training.common.loop import Progress, train
-from specviz.training.diffusion import make_deer, make_masked_lm, masked_training, masking
-from specviz.training.diffusion.block_agreement import block_agreement, first_overlap
-from specviz.training.diffusion.make_deer import FIRST, SECOND, Stages
-from specviz.training.diffusion.masked_training import MaskedTraining, Settings
+from specviz.training.families import deer, masked
+from specviz.training.families.deer import FIRST, SECOND, Stages
+from specviz.training.families.masked import MaskedTraining, Settings, block_agreement, first_overlap
 from specviz.training.feature.gto import LowRank
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
 
@@ -30,7 +29,7 @@ def probability(seed: int = 0) -> np.random.Generator:
 
 
 def fresh(seed: int = 0) -> MaskedLM:
-    return make_masked_lm.from_autoregressive(small_lm(seed), window=48)
+    return masked.from_autoregressive(small_lm(seed), window=48)
 
 
 def small_lm(seed: int = 0) -> SmallLM:
@@ -45,7 +44,7 @@ def small_lm(seed: int = 0) -> SmallLM:
 
 
 def state_of(model: MaskedLM | None = None, settings: Settings = SETTINGS) -> MaskedTraining:
-    return make_masked_lm.prepare(model or fresh(), dialogues(120), MARKERS, settings)
+    return masked.prepare(model or fresh(), dialogues(120), MARKERS, settings)
 
 
 def taught(made: MaskedTraining, updates: int) -> None:
@@ -79,7 +78,7 @@ def test_the_start_reads_text_as_the_small_draft_model_did_where_it_could_look_b
 
 def test_every_answer_token_is_hidden_with_its_rows_probability_and_counts_the_inverse_of_it() -> None:
     rows = [next(data.rows(dialogues(), list(range(40)), MARKERS, 47, probability(seed))) for seed in range(400)]
-    made = masking.standard(rows, probability(1))
+    made = masked.standard(rows, probability(1))
     counted = torch.from_numpy(np.stack([row.counts for row in rows]))
     assert not made.blank[:, 0].any() and not made.blank[:, 1:][~counted].any(), "questions are never hidden"
     assert (made.weight[~made.blank] == 0).all()
@@ -92,10 +91,10 @@ def test_a_continuation_hides_nothing_before_its_cut_and_a_refinement_hides_the_
     tokens = np.arange(100, 140)
     seen = set()
     for seed in range(80):
-        one = masking.continuation(tokens, 12, 0.5, probability(seed))
+        one = masked.continuation(tokens, 12, 0.5, probability(seed))
         assert len(one.tokens) == 40 and not one.blank[:12].any()
         assert set(np.unique(one.weight[one.blank])) <= {2.0}
-        two = masking.refinement(tokens, 12, 6, 1.5, probability(seed))
+        two = masked.refinement(tokens, 12, 6, 1.5, probability(seed))
         hidden = int(two.blank.sum())
         assert 1 <= hidden <= 6 and two.blank[-hidden:].all() and 13 <= len(two.tokens) <= 40
         assert not two.blank[:12].any()
@@ -106,8 +105,8 @@ def test_a_continuation_hides_nothing_before_its_cut_and_a_refinement_hides_the_
 
 
 def test_batches_of_unequal_texts_are_padded_and_weigh_one_together() -> None:
-    made = [masking.refinement(np.arange(5, 39), 8, 6, 1.1, probability(seed)) for seed in range(10)]
-    parts = masking.in_parts(made, 4)
+    made = [masked.refinement(np.arange(5, 39), 8, 6, 1.1, probability(seed)) for seed in range(10)]
+    parts = masked.in_parts(made, 4)
     assert [len(part.ids) for part in parts] == [4, 4, 2]
     assert sum(float(part.weight.sum()) for part in parts) == pytest.approx(1.0)
     assert sum(int(part.blank.sum()) for part in parts) == sum(int(one.blank.sum()) for one in made)
@@ -116,12 +115,12 @@ def test_batches_of_unequal_texts_are_padded_and_weigh_one_together() -> None:
 
 def test_padding_and_parts_change_no_gradient() -> None:
     model = fresh()
-    made = [masking.refinement(np.array([*MARKERS.prefix, *dialogues().of(at)]), 8, 6, 1.1, probability(at)) for at in range(5)]
+    made = [masked.refinement(np.array([*MARKERS.prefix, *dialogues().of(at)]), 8, 6, 1.1, probability(at)) for at in range(5)]
     place = data.places_in(model.draft_ids, VOCAB)
     leaves = list(model.parameters())
 
     def gradients(size: int) -> list[torch.Tensor]:
-        parts = [masked_training.loss(model, place, part, False)[0] for part in masking.in_parts(made, size)]
+        parts = [masked.loss(model, place, part, False)[0] for part in masked.in_parts(made, size)]
         return list(torch.autograd.grad(sum(parts), leaves))
 
     for one, other in zip(gradients(5), gradients(1), strict=True):
@@ -154,9 +153,9 @@ def test_what_is_kept_out_is_never_seen(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_learned_answers_of_a_milestone_are_the_first_that_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
     told, asked, judged = dialogues(120), list[int](), list[list[int]]()
-    monkeypatch.setattr(make_masked_lm, "EARLY", 8)
+    monkeypatch.setattr(masked, "EARLY", 8)
     monkeypatch.setattr(
-        make_masked_lm, "milestone_figures",
+        masked, "milestone_figures",
         lambda model, dialogues, numbers, markers: judged.append(list(numbers)) or {"tau": 1.0 + len(judged)},
     )  # fmt: skip
     turn = data._turn
@@ -171,16 +170,16 @@ def test_the_curve_counts_answer_tokens_read_and_one_that_is_read_again_as_no_ot
     told, model = dialogues(120), fresh()
     training = data.split(told)[0]
     answers = sum(len(told.answer(number)) for number in training)
-    share = make_masked_lm.asked_share(told, model.draft_ids)
+    share = masked.asked_share(told, model.draft_ids)
     stream, hidden, read = data.rows(told, training, MARKERS, 47, probability(0)), 0, 0
     for seed in range(40):
         rows = [next(stream) for _ in range(16)]
-        masked = masking.standard(rows, probability(seed))
-        hidden += int((masked.blank & torch.isin(masked.ids, model.draft_ids)).sum())
+        batch = masked.standard(rows, probability(seed))
+        hidden += int((batch.blank & torch.isin(batch.ids, model.draft_ids)).sum())
         read += sum(int(row.counts.sum()) for row in rows)
     assert hidden / read == pytest.approx(share, rel=0.02)
     history = [{"hidden": 10.0, "tau": 1.2, "gap": 0.1}, {"hidden": 9.0 * answers, "tau": 1.3, "gap": 0.2}]
-    first, last = make_masked_lm.curve(Progress(history=history), told, share)
+    first, last = masked.curve(Progress(history=history), told, share)
     assert first == {"tokens": 10.0 / share, "distinct": 10.0 / share, "tau": 1.2, "gap": 0.1}
     assert last["distinct"] == answers and last["tokens"] == 9.0 * answers / share
 
@@ -188,10 +187,10 @@ def test_the_curve_counts_answer_tokens_read_and_one_that_is_read_again_as_no_ot
 def test_deer_sees_every_dialogue_before_any_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     told, asked, settings = dialogues(120), list[int](), replace(SETTINGS, batch=7)
     training = data.split(told)[0]
-    own = make_deer.example
-    monkeypatch.setattr(make_deer, "example", lambda told, number, *rest: asked.append(number) or own(told, number, *rest))
+    own = deer.example
+    monkeypatch.setattr(deer, "example", lambda told, number, *rest: asked.append(number) or own(told, number, *rest))
     for stage in (FIRST, SECOND):
-        examples = make_deer._examples(told, training, MARKERS, stage, STAGES, settings, 0, 48)
+        examples = deer._examples(told, training, MARKERS, stage, STAGES, settings, 0, 48)
         while len(asked) < len(training):
             next(examples)
         assert sorted(asked[: len(training)]) == sorted(training)
@@ -201,7 +200,7 @@ def test_deer_sees_every_dialogue_before_any_twice(monkeypatch: pytest.MonkeyPat
 def test_a_model_that_starts_from_another_lies_where_that_one_does() -> None:
     start = small_lm().to("meta")
     start.embedding, start.draft_ids = start.embedding.to("meta"), start.draft_ids.to("meta")
-    made = make_masked_lm.from_autoregressive(start)
+    made = masked.from_autoregressive(start)
     assert {value.device.type for value in made.parameters()} == {"meta"}
 
 
@@ -209,15 +208,15 @@ def blind(model: MaskedLM) -> float:
     """The loss on the last tokens of answers that were kept out, all of them hidden at once."""
     told, place = dialogues(120), data.places_in(model.draft_ids, VOCAB)
     made = [
-        make_deer.example(told, number, MARKERS, SECOND, STAGES, 1.0, probability(seed))
+        deer.example(told, number, MARKERS, SECOND, STAGES, 1.0, probability(seed))
         for number in data.split(told)[1] for seed in range(20)
     ]  # fmt: skip
     with torch.no_grad():
-        return float(sum(masked_training.loss(model, place, part, False)[0] for part in masking.in_parts(made, 60)))
+        return float(sum(masked.loss(model, place, part, False)[0] for part in masked.in_parts(made, 60)))
 
 
 def stage(model: MaskedLM, name: str, change: LowRank | None = None, settings: Settings = SETTINGS) -> MaskedTraining:
-    return make_deer.prepare(model, dialogues(120), MARKERS, change or LowRank(model, 8, 0), name, STAGES, settings)
+    return deer.prepare(model, dialogues(120), MARKERS, change or LowRank(model, 8, 0), name, STAGES, settings)
 
 
 @pytest.mark.slow

@@ -1,0 +1,434 @@
+"""``train masked_lm``: the small draft model's weights, taught to look both ways and to fill in masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafters.networks.masked_lm import MaskedLM, load, save
+from specviz.drafters.networks.small_lm import SmallLM
+from specviz.drafters.networks.small_lm import load as load_small
+from specviz.models.device import choose_dtype
+from specviz.models.drafters.drafts import FILE as SMALL
+from specviz.training.common import data, parallel
+from specviz.training.common.agreement import repetition
+from specviz.training.common.card import card, dialogues_line, file_digest, print_card
+from specviz.training.common.data import IGNORED, Dialogues, Markers, Row, places_in
+from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, quantised_file, train
+from specviz.training.common.optimizer import Optimizer
+from specviz.training.common.parallel import cores
+from specviz.training.common.target_assets import TargetAssets, target_assets
+from specviz.training.feature.gto import LowRank
+from specviz.training.feature.recipes import MARKS
+from specviz.training.registry import WEIGHTS, Job
+
+LEAST = 0.05
+"""The smallest probability of being hidden: 1/t of a smaller one would drown all other rows."""
+MEAN = (1 + LEAST) / 2
+"""The probability of being hidden, on average."""
+
+
+@dataclass(frozen=True)
+class Masked:
+    """Texts [row, token] with hidden places, what the loss of each place counts (0 where nothing is asked), and which
+    places are text at all (None: all of them)."""
+
+    ids: Tensor
+    blank: Tensor
+    weight: Tensor
+    is_text: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Example:
+    """One text [token] with its hidden places and their weights."""
+
+    tokens: np.ndarray
+    blank: np.ndarray
+    weight: np.ndarray
+
+    def last(self, window: int) -> Example:
+        """The last ``window`` tokens of it."""
+        return Example(self.tokens[-window:], self.blank[-window:], self.weight[-window:])
+
+
+def probabilities(rows: int, generator: np.random.Generator) -> np.ndarray:
+    """[row] shares of hidden tokens between LEAST and 1, evenly spread so that a small batch has easy and hard rows."""
+    return LEAST + (1 - LEAST) * ((generator.random() + np.arange(rows) / rows) % 1)
+
+
+def standard(rows: Sequence[Row], generator: np.random.Generator) -> Masked:
+    """Every counted token of packed ``rows`` hidden with its row's probability t, its loss over t."""
+    tokens = np.stack([row.tokens for row in rows])
+    counted = np.zeros(tokens.shape, dtype=bool)
+    counted[:, 1:] = np.stack([row.counts for row in rows])
+    share = probabilities(len(rows), generator)[:, None]
+    blank = counted & (generator.random(tokens.shape) < share)
+    weight = blank / share / max(1, counted.sum())
+    return Masked(torch.from_numpy(tokens), torch.from_numpy(blank), torch.from_numpy(weight).float())
+
+
+def continuation(tokens: np.ndarray, first: int, share: float, generator: np.random.Generator) -> Example:
+    """DEER's first stage: the answer (from ``first`` on) is cut anywhere; what follows is hidden, each with ``share``."""
+    cut = int(generator.integers(first, len(tokens)))
+    blank = (np.arange(len(tokens)) >= cut) & (generator.random(len(tokens)) < share)
+    return Example(tokens, blank, blank / share)
+
+
+def refinement(tokens: np.ndarray, first: int, reach: int, emphasis: float, generator: np.random.Generator) -> Example:
+    """DEER's second stage: a text that ends anywhere in the answer, its last R <= ``reach`` tokens hidden.
+
+    The i-th of them counts ``emphasis`` ** (R - i): where a mistake costs the whole block, it costs most. Every text
+    counts 1 in all: by their bare sums the few with the longest ends would drown the rest, the more so the larger
+    ``emphasis`` (the paper saw 1.05 diverge with R up to 96).
+    """
+    end = int(generator.integers(first + 1, len(tokens) + 1))
+    hidden = int(generator.integers(1, min(reach, end - first) + 1))
+    blank = np.arange(end) >= end - hidden
+    weight = blank * float(emphasis) ** (end - 1.0 - np.arange(end))
+    return Example(tokens[:end], blank, weight / weight.sum())
+
+
+def joined(examples: Sequence[Example], total: float) -> Masked:
+    """Texts of different length as one batch, padded behind; weights are over ``total``."""
+    width = max(len(example.tokens) for example in examples)
+    shape = (len(examples), width)
+    tokens, blank, weight = np.zeros(shape, np.int64), np.zeros(shape, bool), np.zeros(shape, np.float32)
+    is_text = np.zeros(shape, bool)
+    for place, example in enumerate(examples):
+        size = len(example.tokens)
+        tokens[place, :size], blank[place, :size], weight[place, :size] = example.tokens, example.blank, example.weight
+        is_text[place, :size] = True
+    parts = [torch.from_numpy(part) for part in (tokens, blank, weight / np.float32(total), is_text)]
+    return Masked(*parts[:3], None if is_text.all() else parts[3])
+
+
+def in_parts(examples: Sequence[Example], size: int) -> list[Masked]:
+    """The examples as batches of at most ``size`` texts of about the same length: little of them is padding."""
+    total = sum(float(example.weight.sum()) for example in examples) or 1.0
+    ordered = sorted(examples, key=lambda example: len(example.tokens))
+    return [joined(ordered[start : start + size], total) for start in range(0, len(ordered), size)]
+
+
+@dataclass(frozen=True)
+class Settings(Schedule):
+    """An update reads ``batch`` texts, ``part`` at a time on each of ``workers`` cores. ``half`` computes in bfloat16, which
+    pays where the processor can. ``average`` is the share that an average of the weights keeps at each update."""
+
+    minutes: float = 16.0
+    peak: float = 0.003
+    decay: float = 0.01
+    every: float = 1.0
+    patience: int = 8
+    batch: int = 16
+    part: int = 8
+    average: float = 0.98
+    half: bool = True
+
+
+class MaskedTraining(TrainState):
+    """A masked language model that is trained whole or, where there is one, by a low-rank ``change`` alone."""
+
+    unit = "hidden"
+    settings: Settings
+
+    def __init__(
+        self, model: MaskedLM, settings: Settings, examples: Callable[[int], Iterator[list[Masked]]],
+        measured: Callable[[], Mapping[str, float]], change: LowRank | None = None,
+    ) -> None:  # fmt: skip
+        """``examples(update)`` are the masked texts of the updates from there on."""
+        parameters = dict(model.named_parameters()) if change is None else change.factors
+        super().__init__(settings, Optimizer(parameters, average=settings.average))
+        self.model, self.examples, self.measured, self.change = model, examples, measured, change
+        self.leaves = list(parameters.values()) if change is None else change.leaves
+        self.place = places_in(model.draft_ids, model.config.vocab_size)
+        self.settle()
+        self.begin()
+
+    def begin(self) -> None:
+        self.stream = self.examples(self.progress.updates)
+
+    def settle(self) -> None:
+        """Apply the change; the folded head goes with the old weights."""
+        if self.change is not None:
+            self.change.put()
+        self.model.eval()
+
+    def step(self, share: float) -> Step:
+        """The next texts' loss and gradients."""
+        return self.learn_from(next(self.stream))
+
+    def learn_from(self, batch: Sequence[Masked]) -> Step:
+        """Loss and gradients of these texts, and how many tokens were asked for."""
+        counted: list[int] = []
+
+        def part_loss(part: Masked) -> Tensor:
+            value, tokens = loss(self.model, self.place, part, self.settings.half)
+            counted.append(tokens)
+            return value
+
+        leaf_gradients, value = parallel.gradients(list(batch), part_loss, self.leaves, self.settings.workers)
+        gradients = (
+            dict(zip(self.optimizer.parameters, leaf_gradients, strict=True))
+            if self.change is None
+            else self.change.gradients(leaf_gradients)
+        )
+        return Step(value, sum(counted), gradients)
+
+    def measure(self) -> Mapping[str, float]:
+        return self.measured()
+
+
+def loss(model: MaskedLM, place: Tensor, masked: Masked, half: bool) -> tuple[Tensor, int]:
+    """Weighted cross-entropy (nats) of the hidden tokens that the draft vocabulary has, and how many there are."""
+    device = place.device
+    ids, blank, weight = (part.to(device) for part in (masked.ids, masked.blank, masked.weight))
+    label = place[ids[:, 1:]]
+    mask = blank[:, 1:] & (label != IGNORED) & (weight[:, 1:] > 0)
+    with torch.autocast(device.type, torch.bfloat16, enabled=half):
+        is_text = None if masked.is_text is None else masked.is_text.to(device)
+        features = model.features(ids, blank, is_text)[:, :-1][mask]
+        logits = parallel.evenly(partial(F.linear, weight=model.head(), bias=model.bias), features)
+    losses = F.cross_entropy(logits.float(), label[mask], reduction="none")
+    return (losses * weight[:, 1:][mask]).sum(), int(mask.sum())
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Blocks of ``places`` tokens, one a step. ``tau`` counts the bonus token; ``reached`` and ``right`` are by place:
+    steps whose earlier places were all right, and those of them right there too; ``alone`` is how often a place is right
+    whatever the others are. ``lengths[n]`` counts the steps that accepted n."""
+
+    tau: float
+    reached: tuple[int, ...]
+    right: tuple[int, ...]
+    alone: tuple[float, ...]
+    lengths: tuple[int, ...]
+    repetition: float
+
+    @property
+    def steps(self) -> int:
+        return sum(self.lengths)
+
+    @property
+    def longest(self) -> int:
+        """The longest accepted block."""
+        return max((length for length, count in enumerate(self.lengths) if count), default=0)
+
+    @property
+    def by_place(self) -> tuple[float, ...]:
+        """Acceptance given that the earlier places were accepted."""
+        return tuple(right / max(1, reached) for right, reached in zip(self.right, self.reached, strict=True))
+
+    def figures(self, places: int = 8) -> dict[str, object]:
+        """For a card."""
+        return {
+            "tau": round(self.tau, 3),
+            "by_place": [round(share, 3) for share in self.by_place[:places]],
+            "alone": [round(share, 3) for share in self.alone[:places]],
+            "longest": self.longest,
+            "steps": self.steps,
+            "repetition": round(self.repetition, 3),
+        }
+
+
+@torch.inference_mode()
+def block_agreement(
+    model: MaskedLM, dialogues: Dialogues, chosen: Sequence[int], markers: Markers, places: int, runs: int
+) -> Agreement:
+    """Speculate along ``chosen`` greedy answers, at most ``runs`` steps. A step that the answer's end cuts short is left
+    out, but the end itself may be drafted."""
+    reached, right, alone = np.zeros(places, int), np.zeros(places, int), np.zeros(places, int)
+    lengths, emitted, again, grams = np.zeros(places + 1, int), 0, 0, 0
+    device = model.embedding.device
+    for number in chosen:
+        answer = dialogues.answer(number)
+        repeated, total = repetition(answer)
+        again, grams = again + repeated, grams + total
+        text = torch.tensor([*markers.prefix, *dialogues.of(number)], device=device)
+        first, done = len(text) - len(answer), 0
+        while done + places + 1 <= len(answer) and lengths.sum() < runs:
+            best = model.draft_ids[model(text[: first + done], places).argmax(-1)].cpu().numpy()
+            hits = (best == answer[done : done + places]).astype(int)
+            accepted = int(np.cumprod(hits).sum())
+            reached[: accepted + 1] += 1  # a slice past the end is no place
+            right[:accepted] += 1
+            alone += hits
+            lengths[accepted] += 1
+            done, emitted = done + accepted + 1, emitted + accepted + 1
+    steps = max(1, int(lengths.sum()))
+    return Agreement(
+        emitted / steps, tuple(reached.tolist()), tuple(right.tolist()), tuple((alone / steps).tolist()),
+        tuple(lengths.tolist()), again / max(1, grams),
+    )  # fmt: skip
+
+
+@torch.inference_mode()
+def first_overlap(
+    model: MaskedLM, target: Callable[[Tensor], Tensor], dialogues: Dialogues, chosen: Sequence[int], markers: Markers,
+    places: int, stride: int,
+) -> float:  # fmt: skip
+    """Mean of sum min(p, q) at the first place of a block at temperature 1: the probability that its first token is accepted.
+
+    ``target`` gives logits [token, vocab] of ids [token]; every ``stride``-th place of each answer begins a block.
+    """
+    total, blocks = 0.0, 0
+    for number in chosen:
+        text = torch.tensor([*markers.prefix, *dialogues.of(number)], device=model.embedding.device)
+        first = len(text) - len(dialogues.answer(number))
+        distribution = target(text).float().softmax(-1)[:, model.draft_ids]
+        for start in range(first, len(text), stride):
+            ours = model(text[:start], places)[0].float().softmax(-1)
+            total += float(torch.minimum(ours, distribution[start - 1]).sum())
+            blocks += 1
+    return total / max(1, blocks)
+
+
+WINDOW = 384
+SHOWN = (12, 16)
+"""Dialogues and places of the figures that are shown while training."""
+MEASURED = (120, 4000)
+"""Held-out greedy dialogues, and steps at most."""
+PLACES = 32
+SAMPLED = (12, 9)
+"""Held-out dialogues sampled at temperature 1, and the stride of the blocks in them."""
+EARLY = 2000
+"""The first dialogues that are learned from: at every milestone these have been."""
+
+
+def from_autoregressive(start: SmallLM, window: int = WINDOW) -> MaskedLM:
+    """The masked model that begins as ``start``: the same layers and projections, the mean embedding as the mask."""
+    model = MaskedLM(replace(start.config, window=window), start.embedding, start.draft_ids).to(start.embedding.device)
+    known = {name: value.detach().clone().float() for name, value in start.state_dict().items()}
+    model.load_state_dict({**known, "blank": start.embedding.float().mean(0, keepdim=True)})
+    return model.requires_grad_(True)
+
+
+def prepare(model: MaskedLM, dialogues: data.Dialogues, markers: data.Markers, settings: Settings) -> MaskedTraining:
+    """What trains ``model`` whole on the standard objective."""
+    training, held_out = data.split(dialogues)
+    # As the rows begin, which are drawn from the same seed.
+    early = np.random.default_rng([settings.seed, 0]).permutation(np.asarray(training))[:EARLY].tolist()
+
+    def figures() -> dict[str, float]:
+        found = milestone_figures(model, dialogues, held_out, markers)
+        known = milestone_figures(model, dialogues, early, markers)["tau"]
+        return {"gap": known - found["tau"], **found}
+
+    return MaskedTraining(
+        model, settings, lambda start: _examples(dialogues, training, markers, settings, start, model.config.window), figures
+    )
+
+
+def _examples(
+    dialogues: data.Dialogues,
+    training: Sequence[int],
+    markers: data.Markers,
+    settings: Settings,
+    start: int,
+    window: int,
+) -> Iterator[list[Masked]]:
+    """Packed rows with hidden tokens, in parts; after a resumption other rows rather than hours of skipping."""
+    generator = np.random.default_rng([settings.seed, start])
+    stream = data.rows(dialogues, training, markers, window - 1, generator)
+    while True:
+        masked = standard(list(islice(stream, settings.batch)), generator)
+        cut = range(0, settings.batch, settings.part)
+        yield [Masked(*(part[at : at + settings.part] for part in (masked.ids, masked.blank, masked.weight))) for at in cut]
+
+
+def milestone_figures(
+    model: MaskedLM, dialogues: data.Dialogues, held_out: Sequence[int], markers: data.Markers
+) -> dict[str, float]:
+    """Figures while training: blocks along a few held-out greedy answers."""
+    greedy = data.greedy_only(dialogues, held_out)[: SHOWN[0]]
+    agreement = block_agreement(model, dialogues, greedy, markers, SHOWN[1], 1000)
+    return {
+        "tau": agreement.tau,
+        "first": agreement.by_place[0],
+        "second_alone": agreement.alone[1],
+        "longest": agreement.longest,
+    }
+
+
+def make(job: Job) -> None:
+    """Train, measure what is shipped on held-out answers, write ``assets/weights/masked_lm.safetensors``."""
+    files, name = data.find(job.data), job.recipe.name
+    assets = target_assets(job.device)
+    dialogues = data.read_all(files)
+    embedding = assets.embedding.to(assets.target.device)
+    start = load_small(SMALL, embedding, torch.float32, embedding.device)
+    model = from_autoregressive(start)
+    share = asked_share(dialogues, start.draft_ids)
+    settings = replace(settings_for(assets, job), marks=tuple(round(share * mark) for mark in MARKS))
+    state = prepare(model, dialogues, assets.markers, settings)
+    print(f"{settings}", flush=True)
+    progress = train(state, checkpoint_of(name))
+    path, aside = WEIGHTS / f"{name}.safetensors", quantised_file(name)
+    save(model, aside, {})
+    figures = measured(load(aside, embedding, torch.float32, embedding.device), dialogues, assets)
+    figures["curve"] = curve(progress, dialogues, share)
+    spent = progress.spent(embedding.device.type, "hidden tokens")
+    start_line = f"{SMALL.name} sha256 {file_digest(SMALL)}"
+    facts = card(
+        name, settings, dialogues_line(files), spent, figures, start=start_line, tokenizer_hash=assets.target.tokenizer_hash
+    )  # fmt: skip
+    save(model, path, facts)
+    print_card(path, facts)
+
+
+def asked_share(dialogues: data.Dialogues, draft_ids: torch.Tensor) -> float:
+    """Of the answer tokens that are read, those that are asked for on average: hidden ones that the draft vocabulary has."""
+    answers = np.concatenate([dialogues.answer(number) for number in data.split(dialogues)[0]])
+    return MEAN * float(np.isin(answers, draft_ids.cpu().numpy()).mean())
+
+
+def curve(progress: Progress, dialogues: data.Dialogues, share: float) -> list[dict[str, float]]:
+    """Milestones by answer tokens read, of which a ``share`` was asked for: in the first pass, where it is not broken off, all
+    of them are distinct."""
+    once = sum(len(dialogues.answer(number)) for number in data.split(dialogues)[0])
+    read = [entry["hidden"] / share for entry in progress.history]
+    return [
+        {"tokens": tokens, "distinct": min(tokens, once), "tau": entry["tau"], "gap": entry["gap"]}
+        for tokens, entry in zip(read, progress.history, strict=True)
+    ]
+
+
+def settings_for(assets: TargetAssets, job: Job) -> Settings:
+    """A GPU takes wider batches; a processor one part a core at a time, in bfloat16 where it can."""
+    device = assets.target.device
+    half = choose_dtype("auto", device) == torch.bfloat16
+    common = {"minutes": job.minutes, "resume": job.resume, "half": half}
+    if device.type == "cuda":
+        return Settings(batch=64, part=64, **common)
+    torch.set_num_threads(1)
+    return Settings(workers=cores(), **common)
+
+
+def measured(model: MaskedLM, dialogues: data.Dialogues, assets: TargetAssets) -> dict[str, object]:
+    """Blocks along held-out greedy answers of the kinds that are reported, what learned ones bring beyond that, and the first
+    place's probability at temperature 1."""
+    training, held_out = data.split(dialogues)
+    sampled = data.sampled_only(dialogues, held_out)[: SAMPLED[0]]
+    greedy = data.greedy_only(dialogues, held_out)[: MEASURED[0]]
+
+    def blocks(numbers: Sequence[int]) -> Agreement:
+        return block_agreement(model, dialogues, numbers, assets.markers, PLACES, MEASURED[1])
+
+    agreement = blocks(greedy)
+    kinds = {f"tau, {name}": round(blocks(numbers).tau, 3) for name, numbers in data.by_kind(dialogues, greedy).items()}
+    gap = blocks(data.greedy_only(dialogues, training)[: MEASURED[0]]).tau - agreement.tau
+    target = assets.target.model
+
+    def logits(ids: torch.Tensor) -> torch.Tensor:
+        return target(ids[None]).logits[0]
+
+    overlap = first_overlap(model, logits, dialogues, sampled, assets.markers, PLACES, SAMPLED[1])
+    return {**agreement.figures(), **kinds, "gap": round(gap, 3), "first_at_temperature_1": round(overlap, 3)}

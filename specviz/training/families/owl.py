@@ -1,0 +1,474 @@
+"""OWL's recipe: Lee et al. 2025 (arXiv 2510.07535), on windows of at most 64 tokens.
+
+First the probe, the paper's [SPEC], learns alone: one embedding that makes the frozen target foresee the token after the
+next. Then the recurrence learns to draft, cross-entropy to the target's distribution summed over self-fed steps. In some windows
+the probe's state is left out, so that the same network can draft without it.
+Axis names: ``window``, ``token`` (of a window), ``place`` (where something is drafted), ``start`` (window and place).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.lib.stride_tricks import sliding_window_view
+from torch import Tensor
+from transformers import DynamicCache
+
+from specviz.drafters.networks.recurrent_net import RecurrentConfig, RecurrentNet, save, unit
+from specviz.engine.cache import CACHE_ARGUMENT
+from specviz.errors import BadInput
+from specviz.training.common import parallel
+from specviz.training.common.card import card, dialogues_line, print_card
+from specviz.training.common.data import Dialogues, Markers, by_kind, greedy_only
+from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, rate, train
+from specviz.training.common.optimizer import Optimizer
+from specviz.training.common.parallel import products
+from specviz.training.feature.feature_start import fit
+from specviz.training.feature.recipes import MARKS, TrainInputs, gather
+from specviz.training.registry import WEIGHTS, Job
+
+LENGTH = 64
+EARLIEST = 8
+"""No place before this one is drafted from: a window that begins inside a text has told too little there."""
+SHARES = (1.0, 0.6, 0.45, 0.35, 0.3, 0.25)
+"""Shares of the starts that go on to each step; those that do weigh more, so that a step counts as if all did."""
+DEPTH_WEIGHT = 0.85
+ANSWERED = 16
+"""So many tokens of a window are the answer's, at least."""
+AT_START = 0.2
+"""Share of the dialogues whose first window is their beginning, where that reaches into the answer."""
+WITHOUT = 0.2
+"""Share of the windows in which the probe's state is left out."""
+
+
+@dataclass(frozen=True)
+class WindowFeatures:
+    """What the target thinks of some windows: ``tokens`` [window, token], its last hidden states ``own`` [window, token,
+    hidden], and the probe's ``behind`` [window, place, hidden] at ``places`` [place]."""
+
+    tokens: Tensor
+    own: Tensor
+    behind: Tensor
+    places: Tensor
+
+
+class Windows:
+    """Windows of LENGTH tokens that reach into an answer, from the ``chosen`` dialogues that are long enough: all that windows
+    can hold once before any of it twice, but for what is left in pieces and for overlaps.
+
+    ``reads`` uint8 [text token] counts how often each was read, all dialogues end to end, each behind the prefix.
+    """
+
+    def __init__(self, dialogues: Dialogues, markers: Markers, chosen: Sequence[int]) -> None:
+        """Nothing has been read. Raises BadInput where no dialogue is long enough."""
+        self._dialogues, self._prefix = dialogues, np.asarray(markers.prefix, dtype=np.int64)
+        self._chosen = [number for number in chosen if self._offsets(number)]
+        if not self._chosen:
+            raise BadInput(f"No dialogue has {LENGTH} tokens, {ANSWERED} of them of an answer: train on longer ones.")
+        self.reads = torch.zeros(len(dialogues.tokens) + len(dialogues) * len(self._prefix), dtype=torch.uint8)
+
+    def reads_of(self, number: int) -> np.ndarray:
+        """uint8 [token]: how often each token of this dialogue was read; a view of ``reads``."""
+        first, beyond = (int(self._dialogues.starts[at]) + at * len(self._prefix) for at in (number, number + 1))
+        return self.reads.numpy()[first:beyond]
+
+    @property
+    def distinct(self) -> int:
+        """How many different tokens were read."""
+        return int(torch.count_nonzero(self.reads))
+
+    def visited(self) -> list[int]:
+        """The dialogues that a window was taken from."""
+        return [number for number in self._chosen if self.reads_of(number).any()]
+
+    def stream(self, generator: np.random.Generator) -> Iterator[np.ndarray]:
+        """Endless windows int64 [token], each counted in ``reads`` when it is taken: of every dialogue one before another of any,
+        also where a training goes on, and from where the most is unread. A dialogue without a window of which half is unread
+        is passed over, until none has one."""
+        times = 1
+        while True:
+            found = False
+            unseen = [number for number in self._chosen if not self.reads_of(number).any()]
+            for number in generator.permutation(np.asarray(unseen or self._chosen)).tolist():
+                reads, offsets = self.reads_of(number), self._offsets(number)
+                unread = sliding_window_view(reads[offsets.start :] < times, LENGTH).sum(1)  # [offset]
+                if unread.max() < LENGTH / 2:
+                    continue
+                offset = offsets[int(generator.choice(np.flatnonzero(unread == unread.max())))]
+                if not reads.any() and 0 in offsets and generator.random() < AT_START:
+                    offset = 0
+                reads[offset : offset + LENGTH] += 1
+                found = True
+                yield np.concatenate((self._prefix, self._dialogues.of(number)))[offset : offset + LENGTH]
+            times += not found
+
+    def _offsets(self, number: int) -> range:
+        """Where in this dialogue a window can begin."""
+        answer = len(self._prefix) + int(self._dialogues.prompt[number])
+        length = len(self._prefix) + len(self._dialogues.of(number))
+        return range(max(0, answer + ANSWERED - LENGTH), length - LENGTH + 1)
+
+
+def some_places(count: int, generator: np.random.Generator, length: int = LENGTH) -> Tensor:
+    """int64 [place]: where to draft from, ascending. Place i reads the states at token i and token i + 1."""
+    room = np.arange(EARLIEST, length - 2)
+    return torch.from_numpy(np.sort(generator.permutation(room)[:count]))
+
+
+@torch.no_grad()
+def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> WindowFeatures:
+    """One pass over the windows ``tokens`` [window, token] with a probe at each place, seen by nobody but itself."""
+    count, length = tokens.shape
+    embedded = F.embedding(tokens, model.get_input_embeddings().weight)
+    probes = net.probe.to(embedded).expand(count, len(places), -1)
+    index = torch.arange(length, device=tokens.device)
+    hidden_states = model.base_model(
+        inputs_embeds=torch.cat((embedded, probes), dim=1),
+        attention_mask=_attention_mask(length, places)[None, None],
+        position_ids=torch.cat((index, places + 1))[None].expand(count, -1),
+        use_cache=False,
+    ).last_hidden_state
+    return WindowFeatures(tokens, hidden_states[:, :length], hidden_states[:, length:], places)
+
+
+def _attention_mask(length: int, places: Tensor) -> Tensor:
+    """Bool [token + place, token + place]: text is causal, a probe sees the text up to its place and itself."""
+    index = torch.arange(length, device=places.device)
+    mask = torch.zeros(length + len(places), length + len(places), dtype=torch.bool, device=places.device)
+    mask[:length, :length] = index[None] <= index[:, None]
+    mask[length:, :length] = index[None] <= places[:, None]
+    mask[length:, length:].fill_diagonal_(True)
+    return mask
+
+
+def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Tensor:
+    """How badly the probe behind token i foresees token i + 2: cross-entropy (nats) to the target's distribution of it once token
+    i + 1 is known. Gradients reach the probe alone."""
+    count, length = tokens.shape
+    cache = DynamicCache()
+    with torch.no_grad():
+        own = model.base_model(input_ids=tokens, **{CACHE_ARGUMENT: cache}, use_cache=True).last_hidden_state
+        distribution = F.linear(own[:, places + 1].float(), net.head.float()).softmax(-1)
+    probes = net.probe.to(own.dtype).expand(count, len(places), -1)
+    behind = model.base_model(
+        inputs_embeds=probes,
+        **{CACHE_ARGUMENT: cache},
+        attention_mask=_attention_mask(length, places)[length:][None, None],
+        position_ids=(places + 1)[None].expand(count, -1),
+        use_cache=True,
+    ).last_hidden_state
+    logits = F.linear(behind, net.head.to(behind.dtype))
+    return F.cross_entropy(logits.flatten(0, 1).float(), distribution.flatten(0, 1))
+
+
+def loss(net: RecurrentNet, windows: WindowFeatures, generator: torch.Generator) -> Tensor:
+    """Weighted mean over steps of the cross-entropy (nats) to the target's distribution, each step fed the text's true token."""
+    count, length = windows.tokens.shape
+    device = windows.tokens.device
+    window = torch.arange(count, device=device).repeat_interleave(len(windows.places))
+    place = windows.places.repeat(count)
+    with_probe = (torch.rand(count, generator=generator) >= WITHOUT).to(device)
+    behind = windows.behind * with_probe[:, None, None]
+    features = torch.cat((windows.own[:, windows.places], behind), dim=-1).flatten(0, 1).float()
+    order = torch.rand(len(place), generator=generator).to(device)
+    with torch.no_grad():
+        distribution = F.linear(windows.own.to(net.head.dtype), net.head)
+    rows = torch.arange(len(place), device=device)
+    total, state = torch.zeros((), device=device), None
+    for step, share in enumerate(SHARES):
+        stay = (order[rows] < share) & (place[rows] + step + 2 < length)
+        if not bool(stay.any()):
+            break
+        rows = rows[stay]
+        tokens = windows.tokens[window[rows], place[rows] + step + 1]
+        if state is None:
+            state = net.begin(features[rows], tokens)
+        else:
+            state = net.go_on((state[0][stay], state[1][stay]), tokens)
+        target_distribution = distribution[window[rows], place[rows] + step + 1].float().softmax(-1)
+        cross_entropy = F.cross_entropy(net.logits(state[0]).float(), target_distribution, reduction="sum")
+        total = total + cross_entropy * (DEPTH_WEIGHT**step / share)
+    return total / len(place)
+
+
+@torch.no_grad()
+def acceptance_figures(model: Any, net: RecurrentNet, texts: Sequence[tuple[Tensor, int]], depth: int) -> dict[str, float]:
+    """Chain drafting from every place of greedy answers, each ``(text, index of the answer's first token)``, with the probe
+    and without: ``tau`` with the bonus token, and how often a draft was right by depth, given the shallower ones."""
+    right = torch.zeros(2, depth)
+    starts = 0
+    for text, first in texts:
+        places = torch.arange(max(1, first - 2), len(text) - 1 - depth, device=text.device)
+        if not len(places):
+            continue
+        window = read(model, net, text[None], places)
+        starts += len(places)
+        for way in (0, 1):
+            features = torch.cat((window.own[0, places], window.behind[0] * (1 - way)), dim=-1).to(net.enter.weight.dtype)
+            alive, state = torch.ones(len(places), dtype=torch.bool, device=text.device), None
+            for step in range(depth):
+                tokens = text[places + step + 1]
+                state = net.begin(features, tokens) if state is None else net.go_on(state, tokens)
+                alive &= net.draft_ids[net.logits(state[0]).argmax(-1)] == text[places + step + 2]
+                right[way, step] += int(alive.sum())
+    reached = torch.cat((torch.full((2, 1), float(starts)), right[:, :-1]), dim=1).clamp_min(1)
+    figures = {f"first{step + 1}": float(right[0, step] / reached[0, step]) for step in range(depth)}
+    tau = 1 + right.sum(1) / max(1, starts)
+    return {"tau": float(tau[0]), "tau_without_probe": float(tau[1]), **figures}
+
+
+_NOISE = 0.02
+"""How large the weights are that guess nothing: enough to grow from."""
+
+
+@torch.no_grad()
+def linear_start(net: RecurrentNet, norm: Tensor, batches: Sequence[WindowFeatures]) -> None:
+    """Set every matrix of ``net`` from ``batches`` of windows; ``norm`` [hidden] is the weight of the target's final norm."""
+    for linear in (net.enter, net.word, net.first, net.later, net.leave):
+        linear.weight.normal_(std=_NOISE)
+    net.norm.copy_(0.7 * norm)  # a guess should not be as sure as the target
+    features, tokens, thought, further, beyond = _rows(batches)
+    safe = norm.where(norm.abs() > 1e-3, torch.ones_like(norm))
+    both = 2 * net.config.hidden
+    rank = min(net.config.width // 2, net.config.entry, net.config.word)
+    guess_map = fit(torch.cat((unit(features, net.config), _words(net, tokens)), dim=-1), thought).to(thought)
+    guess = torch.cat((unit(features, net.config), _words(net, tokens)), dim=-1) @ guess_map
+    main = torch.linalg.svd(guess - guess.mean(0), full_matrices=False).Vh[:rank].T
+    inward = guess_map @ main
+    net.enter.weight[:rank] = inward[:both].T
+    net.word.weight[:rank] = inward[both:].T
+    _carry(net.first.weight, torch.cat((_select(rank, net.config.entry), _select(rank, net.config.word)), dim=1))
+    outward = main / safe[:, None]  # the norm behind it multiplies by its weight again
+    net.leave.weight[:, :rank], net.leave.weight[:, rank : 2 * rank] = outward, -outward
+    state = net.begin(features, tokens)
+    step = fit(torch.cat((state[0], net.embedded(further)), dim=-1), beyond @ main)
+    _carry(net.later.weight, step.T.to(thought))
+
+
+def _rows(batches: Sequence[WindowFeatures]) -> tuple[Tensor, ...]:
+    """By start: features, the next token, the thought there, the token after it, and the thought there."""
+    parts = []
+    for batch in batches:
+        inside = batch.places[batch.places + 2 < batch.tokens.shape[1]]
+        behind = batch.behind[:, : len(inside)]
+        features = torch.cat((batch.own[:, inside], behind), dim=-1).float()
+        thoughts = [batch.own[:, inside + ahead].float().flatten(0, 1) for ahead in (1, 2)]
+        tokens = [batch.tokens[:, inside + ahead].flatten() for ahead in (1, 2)]
+        parts.append((features.flatten(0, 1), tokens[0], thoughts[0], tokens[1], thoughts[1]))
+    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+
+
+def _words(net: RecurrentNet, tokens: Tensor) -> Tensor:
+    return F.rms_norm(F.embedding(tokens, net.embedding), (net.config.hidden,), eps=net.config.eps)
+
+
+def _select(rank: int, width: int) -> Tensor:
+    """[rank, width]: the first ``rank`` inputs as they are."""
+    return torch.eye(rank, width)
+
+
+def _carry(gates: Tensor, candidate: Tensor) -> None:
+    """Make the cell's candidate the given map [rank, in], once with each sign. The other gates stay half open."""
+    rank, start = len(candidate), 3 * (len(gates) // 4)
+    gates[start : start + rank] += candidate.to(gates)
+    gates[start + rank : start + 2 * rank] -= candidate.to(gates)
+
+
+DEPTH = 5
+MEASURED = 60
+"""Held-out answers of the final figures."""
+SHOWN = 24
+"""The same of a milestone's."""
+FITTED = 240
+"""Windows that the linear start is fitted on."""
+PROBED, PROBE_PLACES = 8, 16
+"""Windows of an update that teaches the probe, and places in each."""
+GPU_WIDER = 16
+"""So many times the windows of an update on a GPU."""
+PROBE_PEAK = 0.3
+"""How large the probe's steps are at first, in units of the embedding's spread."""
+DRAFTING = "drafting"
+"""The second stage."""
+
+
+@dataclass(frozen=True)
+class Settings(Schedule):
+    """The ``probing`` share of the time teaches the probe. An update learns from ``batch`` windows, of which ``fresh`` are
+    read by the target for the first time, at ``places`` of each; it remembers the last ``kept``."""
+
+    minutes: float = 12.0
+    decay: float = 0.02
+    every: float = 1.0
+    patience: int = 8
+    probing: float = 0.15
+    batch: int = 24
+    fresh: int = 6
+    kept: int = 2400
+    places: int = 28
+    marks: tuple[int, ...] = MARKS
+
+
+class OwlTraining(TrainState):
+    """The probe first, then the recurrence; a stage has an optimizer of its own."""
+
+    unit = "tokens read"
+    settings: Settings
+
+    def __init__(self, inputs: TrainInputs, settings: Settings) -> None:
+        """A fresh network whose probe starts as the mean word, and the held-out greedy answers of the six kinds."""
+        torch.manual_seed(settings.seed)
+        self.inputs, self.model = inputs, inputs.assets.target.model.requires_grad_(False)
+        embedding, layers = inputs.assets.embedding, int(self.model.config.get_text_config().num_hidden_layers)
+        config = RecurrentConfig(embedding.shape[0], embedding.shape[1], layers)
+        head = self.model.get_output_embeddings().weight.detach().float()
+        self.net = RecurrentNet(config, embedding, head, inputs.draft_ids).to(inputs.device)
+        with torch.no_grad():
+            self.net.probe.copy_(embedding[inputs.draft_ids].mean(0))
+        self.windows = Windows(inputs.store.dialogues, inputs.assets.markers, inputs.training)
+        buffers = {"reads": self.windows.reads}
+        super().__init__(settings, Optimizer({"probe": self.net.probe}), self.net.state_dict(), buffers)
+        self.decay = 0.0  # of the probe
+        self.known: deque[WindowFeatures] = deque()
+        self.held_out = inputs.judged_on[:MEASURED]
+
+    def begin(self) -> None:
+        """A resumed training goes on with what it has not read."""
+        self.generator = np.random.default_rng([self.settings.seed, self.progress.updates])
+        self.stream = self.windows.stream(self.generator)
+
+    def enter(self, stage: str) -> None:
+        """An optimizer of its own, over all but the probe."""
+        super().enter(stage)
+        learned = {name: value for name, value in self.net.named_parameters() if name != "probe"}
+        stacked = {"first.weight": 4, "later.weight": 4}
+        self.optimizer = Optimizer(learned, stacked=stacked, rough=products(self.inputs.device))
+        self.decay = self.settings.decay
+
+    def step(self, share: float) -> Step:
+        """The probe's loss, or once it stays as it is the network's, and the gradients."""
+        if self.progress.stage != DRAFTING and share < self.settings.probing:
+            return self._probe()
+        if self.progress.stage != DRAFTING:
+            self._start()
+        return self._draft()
+
+    def rate(self, share: float) -> float:
+        """The probe's steps get smaller all the while; the network has a schedule of its own."""
+        probing = self.settings.probing
+        if self.progress.stage != DRAFTING:
+            return PROBE_PEAK * float(self.inputs.assets.embedding.std()) * (1 - 0.9 * share / probing)
+        return rate(self.settings.peak, (share - probing) / (1 - probing), self.optimizer.updates, self.settings.warm)
+
+    def measure(self) -> dict[str, float]:
+        """Acceptance on held-out answers and its gap to learned ones of the same kinds, once the network drafts."""
+        if self.progress.stage != DRAFTING:
+            return {}
+        figures = self.accepted(self.held_out[:SHOWN])
+        counts = {"read": len(self.windows.visited()), "distinct": self.windows.distinct}
+        return {**counts, "gap": self.gap(figures["tau"], SHOWN), **figures}
+
+    def gap(self, tau: float, count: int) -> float:
+        """How much more than ``tau`` the acceptance length is on as many learned answers of the kinds that are reported."""
+        known = greedy_only(self.inputs.store.dialogues, self.windows.visited())[:count]
+        return self.accepted(known)["tau"] - tau if known else float("nan")
+
+    def accepted(self, numbers: Sequence[int]) -> dict[str, float]:
+        """Chains along these greedy answers."""
+        store, prefix = self.inputs.store, len(self.inputs.assets.markers.prefix)
+        texts = [
+            (torch.from_numpy(store.ids(number)).to(self.inputs.device), prefix + int(store.dialogues.prompt[number]))
+            for number in numbers
+        ]
+        return acceptance_figures(self.model, self.net, texts, DEPTH)
+
+    def _probe(self) -> Step:
+        tokens = self._windows(PROBED)
+        loss = probe_loss(self.model, self.net, tokens, some_places(PROBE_PLACES, self.generator).to(tokens.device))
+        return Step(float(loss.detach()), tokens.numel(), {"probe": torch.autograd.grad(loss, [self.net.probe])[0]})
+
+    def _start(self) -> None:
+        """The probe is taught: from here on it stays, and the network starts from what can be guessed without learning."""
+        self.use_average()
+        for _ in range(FITTED // self.settings.fresh):
+            self.known.append(self._read())
+            self.progress.tokens += self.known[-1].tokens.numel()
+        linear_start(self.net, self.model.base_model.norm.weight.float(), self.known)
+        self.enter(DRAFTING)
+
+    def _draft(self) -> Step:
+        settings, batch = self.settings, [self._read()]
+        while len(batch) * settings.fresh < settings.batch and self.known:
+            batch.append(self.known[int(self.generator.integers(len(self.known)))])
+        self.known.append(batch[0])
+        while len(self.known) * settings.fresh > settings.kept:
+            self.known.popleft()
+        generator = torch.Generator().manual_seed(int(self.generator.integers(1 << 40)))
+        parameters = self.optimizer.parameters
+        gradients, value = parallel.gradients(
+            batch, lambda part: loss(self.net, part, generator) / len(batch), list(parameters.values()), 1
+        )
+        return Step(value, batch[0].tokens.numel(), dict(zip(parameters, gradients, strict=True)))
+
+    def _windows(self, count: int) -> Tensor:
+        return torch.from_numpy(np.stack(list(islice(self.stream, count)))).to(self.inputs.device)
+
+    def _read(self) -> WindowFeatures:
+        """Fresh windows, as the target sees them; kept in half precision."""
+        tokens = self._windows(self.settings.fresh)
+        places = some_places(self.settings.places, self.generator).to(tokens.device)
+        seen = read(self.model, self.net, tokens, places)
+        return replace(seen, own=seen.own.bfloat16(), behind=seen.behind.bfloat16())
+
+
+def make(job: Job) -> None:
+    """Train, measure on held-out answers, write ``assets/weights/safetensors`` and print its card line."""
+    inputs = gather(job)
+    if inputs.device.type == "cpu":
+        torch.set_num_threads(parallel.cores())  # gathering left one: here products are split, not parts
+    state = OwlTraining(inputs, settings_for(job, inputs))
+    finish(job, state, train(state, checkpoint_of(job.recipe.name)))
+
+
+def settings_for(job: Job, inputs: TrainInputs) -> Settings:
+    """A GPU reads many more windows in a pass."""
+    common = Settings(minutes=job.minutes, resume=job.resume)
+    if inputs.device.type != "cuda":
+        return common
+    wider = {name: GPU_WIDER * getattr(common, name) for name in ("batch", "fresh", "kept")}
+    return replace(common, **wider, every=min(common.every, job.minutes / 10))
+
+
+def finish(job: Job, state: OwlTraining, progress: Progress) -> None:
+    """Measure on held-out answers, write the weights with their card, and print the card's line."""
+    inputs, figures = state.inputs, _figures(state, progress)
+    print("held-out:", "  ".join(f"{name} {value}" for name, value in figures.items()), flush=True)
+    facts = card(
+        job.recipe.name, state.settings, dialogues_line(inputs.files, f"windows of {LENGTH} tokens"),
+        progress.spent(inputs.device.type, "tokens read by the target"), figures,
+        tokenizer_hash=inputs.assets.target.tokenizer_hash,
+    )  # fmt: skip
+    path = WEIGHTS / f"{job.recipe.name}.safetensors"
+    save(state.net, path, facts)
+    print_card(path, facts)
+
+
+def _figures(state: OwlTraining, progress: Progress) -> dict[str, Any]:
+    """What a card tells: acceptance on held-out answers, by kind too, the gap to learned ones, and how it came to that."""
+    figures: dict[str, Any] = state.accepted(state.held_out)
+    numbers_by_kind = by_kind(state.inputs.store.dialogues, state.held_out)
+    figures |= {f"tau, {name}": state.accepted(numbers)["tau"] for name, numbers in numbers_by_kind.items()}
+    figures["gap"] = state.gap(figures["tau"], MEASURED)
+    # A later window of a dialogue overlaps an earlier one by up to a half, so that not all tokens read are distinct ones.
+    figures["curve"] = [
+        {"tokens": entry["tokens read"], "distinct": entry["distinct"], "tau": entry["tau"], "gap": entry["gap"]}
+        for entry in progress.history
+        if "distinct" in entry
+    ]
+    return figures
