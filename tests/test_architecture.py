@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -49,6 +52,27 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 }
 # The one arrow up: ``Trace.show`` puts a run on the stage.
 DOORS = {("trace", "specviz.viewer.replay")}
+# Most Python tokens of a room, without comments, docstrings and layout. A number may only fall: what comes pays by what goes.
+BUDGETS = {
+    "acceptance": 6_100,
+    "bench": 29_800,
+    "commands": 11_300,
+    "drafters": 48_800,
+    "engine": 25_100,
+    "engines": 25_500,
+    "figures": 12_600,
+    "inspection": 8_100,
+    "methods": 50_900,
+    "models": 59_500,
+    "requests": 7_100,
+    "specviz": 3_800,
+    "targets": 14_300,
+    "trace": 21_100,
+    "training": 98_600,
+    "trees": 13_400,
+    "ui": 47_500,
+    "viewer": 3_700,
+}
 # Which libraries stay out of which rooms: (library, where it may be).
 FENCES = {
     "torch": ("everywhere but", ("trace", "figures", "viewer")),
@@ -201,6 +225,28 @@ def test_methods_are_listed_without_torch() -> None:
 def test_files_are_at_most_500_lines() -> None:
     long = [_name(file) for file in WRITTEN if len(_text(file).splitlines()) > 500]
     assert not long, "\n".join(long)
+
+
+def _tokens(file: Path) -> int:
+    """Python's tokens of a file but comments, docstrings and layout, so that no formatting changes the number."""
+    layout = {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT, tokenize.ENDMARKER}
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    inside: set[int] = set()
+    for node in ast.walk(ast.parse(_text(file))):
+        first = node.body[0] if isinstance(node, documented) and node.body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            inside.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+    found = tokenize.generate_tokens(io.StringIO(_text(file)).readline)
+    return sum(one.type not in layout and not (one.type == tokenize.STRING and one.start[0] in inside) for one in found)
+
+
+def test_no_room_outgrows_its_budget() -> None:
+    rooms = Counter[str]()
+    for file in HOUSE.rglob("*.py"):
+        rooms[_room(file) if file.parent != HOUSE else "specviz"] += _tokens(file)
+    assert rooms.keys() == BUDGETS.keys()
+    grown = {room: f"{count} of {BUDGETS[room]}" for room, count in rooms.items() if count > BUDGETS[room]}
+    assert not grown, f"these rooms outgrew their budgets; what comes pays by what goes: {grown}"
 
 
 def test_the_app_is_at_most_40_lines() -> None:
