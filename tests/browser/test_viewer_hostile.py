@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -157,8 +158,8 @@ def worse(note: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def recorded_notes() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     """Of every type that a recorded run has: the run line, and the first step with it."""
     found: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
-    for file in sorted(TRACES.glob("*.jsonl")):
-        run, *rest = map(json.loads, file.read_text("utf-8").splitlines())
+    for file in sorted(TRACES.glob("*.jsonl.gz")):
+        run, *rest = map(json.loads, gzip.decompress(file.read_bytes()).decode("utf-8").splitlines())
         for step in rest:
             for note in step.get("notes", ()):
                 found.setdefault(note["type"], (run, step))

@@ -177,7 +177,7 @@ def test_a_waiting_run_whose_reader_left_gives_its_place_back(monkeypatch: pytes
 
 def test_a_run_whose_reader_left_ends_though_it_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "LEAVING_SECONDS", 0.1)
-    room, there = Room(FakeEngine(steps=2, pace=60.0)), [True]
+    room, there = Room(FakeEngine(steps=2, pace=5.0)), [True]
     for frame in room.live.run(PageSession(), REQUEST, Reader(lambda: there[0])):
         there[0] = there[0] and not frame.lines
     assert room.free() and room.engine.cancelled == 1
