@@ -131,7 +131,8 @@ def test_attention_is_captured_for_the_columns_in_use(graphs: Graphs, monkeypatc
     finish(run)
     assert sorted(set(seen)) == [256, 512, 768] and seen == sorted(seen)
     assert graphs.captures == 3
-    assert run.outcome.output_ids[:220] == baseline("eager", torch.float64, GREEDY)
+    wanted = baseline("eager", torch.float64, GREEDY)
+    assert run.outcome.output_ids[: len(wanted)] == wanted
 
 
 def test_a_tree_beyond_the_room_makes_the_cache_grow(graphs: Graphs) -> None:

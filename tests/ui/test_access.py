@@ -93,7 +93,7 @@ def test_the_whole_app_has_the_gate(tmp_path: Path) -> None:
     assert kinds[:3] == [access.Gate, access.Turns, Watch], "what is refused costs nothing behind it"
 
 
-@pytest.mark.parametrize(("waiting", "each"), [(48, 32), (3, 2), (1, 1)])
+@pytest.mark.parametrize(("waiting", "each"), [(48, 33), (3, 3), (1, 2)])
 def test_one_address_has_its_share_of_the_line(tmp_path: Path, waiting: int, each: int) -> None:
     assert app(tmp_path, max_waiting=waiting).pages.each == each
 
