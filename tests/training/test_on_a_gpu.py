@@ -74,7 +74,7 @@ def test_without_a_checkpoint_a_small_draft_model_goes_on_from_the_weights_that_
     path = tiny_world / "small_draft.safetensors"
     before, first = read_weights(path)
     checkpoint_of("small_draft").unlink()
-    small_draft.make(Job(recipe, "cuda", 0.005, True))  # a fast machine makes many updates of a second more
+    small_draft.make(Job(recipe, "cuda", 0.001, True))  # one update or a few, on whatever machine
     after, card = read_weights(path)
     assert card["spent"].startswith(f"{first['spent']}, then ")
     apart = (after["leave.weight"] - before["leave.weight"]).norm() / before["leave.weight"].norm()
