@@ -9,7 +9,8 @@ from tests.support.traces.image_runs import PARAMETERS, PROMPT, tiny_models
 
 def test_a_baseline_that_wrote_other_words_keeps_them() -> None:
     asked = {"prompt": "Why is the sky blue?", "target": "hybrid-small", "temperature": 1.0, "max_new_tokens": 24}
-    trace = specviz.run(method="stand", baseline=True, **asked)
+    nodes = {"nodes": 16}  # as many on every machine, whatever its passes cost
+    trace = specviz.run(method="stand", parameters=nodes, baseline=True, **asked)
     alone = specviz.run(method="autoregressive", **asked)
     assert trace.end is not None and alone.end is not None and trace.end.baseline is not None
     parting = trace.end.baseline.first_divergence
