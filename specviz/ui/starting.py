@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 import sys
@@ -22,8 +23,11 @@ from specviz.ui.stubs import without_proxies
 MENDABLE = 2
 """The exit code of what the user can mend, as the command line has it."""
 SWITCH_SECONDS = 0.0005
-"""Most that a thread computes in Python before another one may: files are read and made in threads beside the event loop, which
+"""Most that a thread computes in Python before another one may. Files are read and made in threads beside the event loop, which
 has to come in hundreds of times for one answer and would wait Python's 5 ms each time."""
+COLLECTIONS = 1000
+"""Collections of the middle generation before one of all objects, which stops every thread for a second while somebody's large
+trace is read. A trace holds no cycles: its memory is free without one."""
 
 
 @contextmanager
@@ -97,6 +101,7 @@ def _unwritable(folder: Path) -> OSError | None:
 def launch(page: Any, options: dict[str, Any]) -> None:
     """Serve ``page`` until the process ends. Raises BadInput where no port is free."""
     sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(700, 10, COLLECTIONS)
     try:
         with without_proxies():  # Gradio asks the app's own address
             page.launch(**options, prevent_thread_lock=True)

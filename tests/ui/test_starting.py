@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import subprocess
@@ -116,11 +117,14 @@ def test_the_whole_app_starts(environment: dict[str, str]) -> None:
 
 
 def test_threads_that_read_files_leave_the_event_loop_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[float] = []
-    page = SimpleNamespace(launch=lambda **options: seen.append(sys.getswitchinterval()), block_thread=lambda: None)
-    before = sys.getswitchinterval()
+    seen: list[tuple[float, int]] = []
+    page = SimpleNamespace(
+        launch=lambda **options: seen.append((sys.getswitchinterval(), gc.get_threshold()[2])), block_thread=lambda: None
+    )
+    threshold, interval = gc.get_threshold(), sys.getswitchinterval()
     try:
         starting.launch(page, {})
     finally:
-        sys.setswitchinterval(before)
-    assert seen[0] < before / 5
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*threshold)
+    assert seen == [(pytest.approx(0.0005), 1000)]

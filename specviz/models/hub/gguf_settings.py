@@ -1,6 +1,6 @@
 """Settings of a GGUF file that change what its model computes: given to the configuration, or refused by name.
 
-transformers reads a few of them, by a table of its own for each architecture, and passes over the rest. Sizes need no reading
+transformers reads a few of them, by a table of its own for each architecture, and ignores the rest. Sizes need no reading
 here, as tensors of another shape are refused; rotary positions are read in ``gguf_rotary``.
 """
 
@@ -67,12 +67,14 @@ def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...
     """
     field = header.get_field("general.architecture")
     arch = "" if field is None else str(field.contents())
-    said = {key.removeprefix(f"{arch}."): header.fields[key].contents() for key in header.fields if key.startswith(f"{arch}.")}
+    settings = {
+        key.removeprefix(f"{arch}."): header.fields[key].contents() for key in header.fields if key.startswith(f"{arch}.")
+    }
     held = config.to_dict()
     unknown = []
-    _scale_attention(config, held, arch, said, name)
-    _slide(config, said, name)
-    for key, value in said.items():
+    _scale_attention(config, held, arch, settings, name)
+    _slide(config, settings, name)
+    for key, value in settings.items():
         place = next((place for place in PLACES.get(key, ()) if place in held), None)
         if place is not None and not isinstance(value, list):
             wanted = None if key == "attention.sliding_window" and value == 0 else value
@@ -80,21 +82,21 @@ def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...
                 setattr(config, place, wanted)
         elif key == "expert_gating_func" and "scoring_func" in held:
             continue  # transformers reads it
-        elif key in IDLE and value not in IDLE[key] and not _beyond(key, value, said):
+        elif key in IDLE and value not in IDLE[key] and not _beyond(key, value, settings):
             raise _without_place(name, config, arch, key, value)
         elif key not in IDLE and key not in SIZES and not key.startswith("rope.") and key not in APART:
             unknown.append(f"{arch}.{key}")
     return (f"Settings of this GGUF that nothing here reads: {', '.join(unknown)}.",) if unknown else ()
 
 
-def _scale_attention(config: Any, held: Mapping[str, Any], arch: str, said: Mapping[str, Any], name: str) -> None:
-    """Give the configuration the factor of attention scores, which llama.cpp knows for some models without being told."""
+def _scale_attention(config: Any, held: Mapping[str, Any], arch: str, settings: Mapping[str, Any], name: str) -> None:
+    """Give the configuration the factor of attention scores, by default llama.cpp's own for the model."""
     size = held.get("head_dim") or held.get("hidden_size", 0) // max(1, held.get("num_attention_heads") or 1)
-    scale = float(said.get("attention.scale") or 0)
+    scale = float(settings.get("attention.scale") or 0)
     if "query_pre_attn_scalar" in held:
         wide = held["num_hidden_layers"] == _MIXED_SCALE.get(arch)
-        told = held["hidden_size"] / held["num_attention_heads"] if wide else size
-        wanted = scale**-2 if scale else told
+        default = held["hidden_size"] / held["num_attention_heads"] if wide else size
+        wanted = scale**-2 if scale else default
         config.query_pre_attn_scalar = round(wanted)
         if not math.isclose(wanted, round(wanted), rel_tol=1e-4):
             raise _without_place(name, config, arch, "attention.scale", scale)
@@ -102,25 +104,25 @@ def _scale_attention(config: Any, held: Mapping[str, Any], arch: str, said: Mapp
         raise _without_place(name, config, arch, "attention.scale", scale)
 
 
-def _slide(config: Any, said: Mapping[str, Any], name: str) -> None:
+def _slide(config: Any, settings: Mapping[str, Any], name: str) -> None:
     """Give the configuration the layers that slide, where the file names them."""
-    pattern, kinds = said.get("attention.sliding_window_pattern"), getattr(config, "layer_types", None)
-    window = said.get("attention.sliding_window", 0)
+    pattern, kinds = settings.get("attention.sliding_window_pattern"), getattr(config, "layer_types", None)
+    window = settings.get("attention.sliding_window", 0)
     if pattern is not None and kinds:
         every = (
             [place % int(pattern) < int(pattern) - 1 for place in range(len(kinds))] if not isinstance(pattern, list) else pattern
         )
         config.layer_types = [_SLIDING if slides else _FULL for slides in every]
-    elif window and kinds and _SLIDING not in kinds and not _beyond("attention.sliding_window", window, said):
+    elif window and kinds and _SLIDING not in kinds and not _beyond("attention.sliding_window", window, settings):
         raise ModelUnavailable(
             f"{name} has a sliding window of {window} tokens and does not say which layers of a {config.model_type} model slide. "
             "Give the model's own folder or hub id instead."
         )
 
 
-def _beyond(key: str, value: Any, said: Mapping[str, Any]) -> bool:
+def _beyond(key: str, value: Any, settings: Mapping[str, Any]) -> bool:
     """Whether a window is as long as the context, so that nothing ever slides."""
-    return key == "attention.sliding_window" and value >= said.get("context_length", math.inf)
+    return key == "attention.sliding_window" and value >= settings.get("context_length", math.inf)
 
 
 def _without_place(name: str, config: Any, arch: str, key: str, value: Any) -> ModelUnavailable:

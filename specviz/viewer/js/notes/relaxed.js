@@ -88,10 +88,11 @@ function map(row, book, stage, width, height) {
 /** p alone, P with the nearest latent codes, and q with the draw, on one scale. */
 function bars(row, note, stage, width) {
   const { u } = stage;
+  const room = 100 * u; // for "P = almost 1" beside a bar
   const total = row.p + row.moved;
   const greedy = row.draw === null;
   const widest = Math.max(total, row.p + row.limit, greedy ? 0 : row.q, 1e-9);
-  const scale = (value) => Math.max(1, (value / widest) * (width - 74 * u));
+  const scale = (value) => Math.max(1, (value / widest) * (width - room));
   const parts = [];
   const high = 9 * u,
     gap = (stage.tall > 430 * u ? 38 : 32) * u;
@@ -106,7 +107,7 @@ function bars(row, note, stage, width) {
   const masses = row.mass.slice(0, row.count);
   const rest = row.moved - masses.reduce((sum, share) => sum + (number(share) || 0), 0);
   for (const mass of [...masses, Math.max(0, rest)]) {
-    const wide = ((number(mass) || 0) / widest) * (width - 74 * u);
+    const wide = ((number(mass) || 0) / widest) * (width - room);
     if (wide < 0.4) continue;
     parts.push(box(from + 0.6, gap + 16 * u, Math.max(0.5, wide - 0.6), high, "sv-neighbour-bar", 1));
     from += wide;

@@ -160,7 +160,7 @@ function draw(note, step, stage) {
   const paths = (nodes) => new Set(nodes.map((node) => node.path));
   const now = judged(step, written);
   const was = data.before && !step.veiled ? rightPaths(data.before, written) : [""];
-  const half = Math.min(190 * u, Math.max(62 * u, (stage.tall - 160 * u) / (data.before ? 2 : 1)));
+  const half = Math.min(190 * u, Math.max(62 * u, (stage.tall - 176 * u) / (data.before ? 2 : 1)));
   const depth = Math.max(1, ...[...data.after, ...(data.before || [])].map((node) => node.depth));
   const title = (y, name, right, nodes) => [
     text(stage, 0, y, name, { bold: true, size: 12.5 }),

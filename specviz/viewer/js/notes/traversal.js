@@ -84,8 +84,9 @@ function scales(step, visit, stage) {
     text(stage, 18 * u, floor, "0", { anchor: "end", kind: "sv-mute" }),
     coin === null ? null : [line(16 * u, coin, 72 * u, coin, "sv-draw-line"), disc(72 * u, coin, 4 * u, "sv-draw")],
     text(stage, right + 8 * u, 20 * u, format.token(node.text, 20), { kind: "sv-word", size: 14, bold: true }),
-    visit.weight === null ? null : text(stage, right + 8 * u, 42 * u, weighs(visit, before), {}),
-    visit.draw === null ? null : text(stage, right + 8 * u, 60 * u, `coin ${format.probability(visit.draw)}`, {}),
+    visit.weight === null ? null : text(stage, right + 8 * u, (before ? 36 : 42) * u, `weight ${format.probability(visit.weight)}`, {}),
+    before && visit.weight !== null ? text(stage, right + 8 * u, 50 * u, `${format.probability(visit.start)} before its children failed`, {}) : null,
+    visit.draw === null ? null : text(stage, right + 8 * u, (before ? 65 : 60) * u, `coin ${format.probability(visit.draw)}`, {}),
     text(
       stage,
       right + 8 * u,
@@ -101,9 +102,6 @@ function scales(step, visit, stage) {
 
 /** What came through without a coin is kept for sure. */
 const fill = (visit) => visit.weight ?? Number(visit.outcome === "passed");
-
-const weighs = (visit, before) =>
-  `weight ${format.probability(visit.weight)}${before ? `, ${format.probability(visit.start)} before its children failed` : ""}`;
 
 /** Every visit as a small tank, in the order of the walk. */
 function row(data, stage, { place, visit: current }, high) {

@@ -18,7 +18,8 @@ export class Header {
 
   update(changed) {
     // On a phone the badges are one row that scrolls, which a keyboard reaches too.
-    if (changed.has("size")) this.badges.tabIndex = this.stage.size === "phone" ? 0 : -1;
+    if (changed.has("size") && this.stage.size === "phone") this.badges.tabIndex = 0;
+    else if (changed.has("size")) this.badges.removeAttribute("tabindex");
     if (changed.has("run") || changed.has("data")) {
       const { run, mode, end, problems, notice, steps } = this.stage.trace;
       this.promise = run ? verdict.promise(this.stage.trace) : "";
