@@ -46,7 +46,7 @@ def facts(outline: Outline) -> str:
         "method": run.title,
         "target": run.target,
         "draft model": run.draft,
-        "its method is": run.exactness + (f" ({run.bound})" if run.bound else ""),
+        "method's promise": run.exactness + (f" ({run.bound})" if run.bound else ""),
         "sampling": f"temperature {temperature:g}, seed {run.sampling.seed}" if temperature else "greedy",
         "earlier runs remembered": str(run.sampling.generation or ""),
         "written": f"{outline.tokens} tokens in {outline.steps} passes, τ {_number(metrics.get('tau'))}",
