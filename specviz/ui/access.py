@@ -81,8 +81,8 @@ class Kind:
 
 PAGE = Kind(2, 5.0)
 """The page and what it consists of, which a thread writes in a twentieth of a second."""
-EVENT = Kind(16, 0.1)
-"""Whatever is sent to Gradio: the event loop does at once what it can, and the rest waits for a job."""
+EVENT = Kind(4, 1.0)
+"""Whatever is sent to Gradio. A burst would take the event loop for seconds; what waits for a job lets others in after one."""
 WAITING = 256
 """Requests of one kind and address that may wait: several classes behind one router."""
 LEAST_BODY = 8_000_000
