@@ -25,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cpu", action="store_true", help="a dry run: every part with tiny sizes, on any machine")
     parser.add_argument("--out", type=Path, default=Path("gpu_first_run.json"), metavar="FILE", help="what is left behind")
     parser.add_argument("--parts", default=",".join(parts.PARTS), metavar="A,B", help=f"of {', '.join(parts.PARTS)}")
+    parser.add_argument("--seconds", type=float, metavar="S", help="for all parts together (default 480, of a dry run 900)")
     parser.add_argument(
         "--rows", type=Path, metavar="FILE", help="print the rows of such a file for RESULTS.md, and do nothing else"
     )
@@ -44,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(reason)
     if not options.cpu and not _cuda():
         parser.error("PyTorch sees no CUDA device here; --cpu makes a dry run")
-    record = parts.run(options.out.resolve(), names, options.cpu, sizes.whole)
+    record = parts.run(options.out.resolve(), names, options.cpu, options.seconds or sizes.whole)
     print(rows_for_results(record))
     return int(any(part["state"] != "done" for part in record["parts"].values()))
 

@@ -43,12 +43,13 @@ LLAMA_1B = Shape(hidden=2048, inner=8192, layers=16, heads=32, kv_heads=8, vocab
 TINY = Shape(hidden=32, inner=64, layers=6, heads=4, kv_heads=2, vocab=96, draft_vocab=40)
 
 GPU = Sizes(
-    device="cuda", dtype="bfloat16", shape=LLAMA_1B, tokens=96, pairs=11, prompts=12, copied=1 << 30,
-    targets={"text": "smollm2-135m-instruct", "vision": "scenes-vlm", "image": "emoji-64"}, tests=("-n", "4", "-m", "gpu"),
+    device="cuda", dtype="bfloat16", shape=LLAMA_1B, tokens=96, pairs=11, prompts=3, copied=1 << 30,
+    targets={"text": "smollm2-135m-instruct", "vision": "scenes-vlm", "image": "emoji-64", "hybrid": "hybrid-small"},
+    tests=("-n", "4", "-m", "gpu"),
 )  # fmt: skip
 DRY = Sizes(
     device="cpu", dtype="float32", shape=TINY, tokens=8, pairs=2, prompts=2, copied=1 << 20,
-    targets={"text": "hybrid-small", "vision": "scenes-vlm", "image": "emoji-32"}, whole=900.0,
+    targets={"text": "hybrid-small", "vision": "scenes-vlm", "image": "emoji-32", "hybrid": "hybrid-small"}, whole=900.0,
     tests=("-n", "0", "-m", "not gpu and not slow", "-k", "autoregressive and warm or memory"),
     methods=("prompt_lookup", "hivis", "speculative_jacobi"),
 )  # fmt: skip

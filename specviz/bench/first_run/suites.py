@@ -22,27 +22,22 @@ from specviz.prompts import kinds, pictures
 from specviz.runner import Prepared
 
 ROOT = Path(__file__).resolve().parents[3]
-MODALITIES = {"text": "text", "vision": "vision_language", "image": "image"}
+MODALITIES = {"text": "text", "vision": "vision_language", "image": "image", "hybrid": "text"}
 LAST = ("not_a_bandit", "bandit_ucb", "bandit_exp3")
 """A choice among drafters runs them all: on an H200 these three took most of the suite's time."""
-ELSEWHERE = {"text": ("stree",)}
-"""Methods of the modality that want another target."""
+HYBRID = ("stree", "prompt_lookup", "suffix_decoding", "token_recycling")
+"""Methods that a target with recurrent layers can verify."""
 
 
 def suite(report: Report, name: str, sizes: Sizes) -> None:
     """Every method of the modality: median speed-up over the prompts, the sign test, and τ."""
     target = sizes.targets[name]
-    bench = Bencher(target, sizes.tokens, {"device": sizes.device, "tier": _tier(target)})
+    bench = Bencher(target, sizes.tokens, {"device": sizes.device, "tier": "auto" if target == "hybrid-small" else "graph"})
     texts = prompts(name, sizes.prompts)
     for method, card in sorted(all_methods().items(), key=lambda entry: entry[0] in LAST):
-        wanted = MODALITIES[name] in card.modality and method not in ("autoregressive", *ELSEWHERE.get(name, ()))
-        if wanted and (not sizes.methods or method in sizes.methods):
+        able = method in HYBRID if name == "hybrid" else not card.targets and method != "autoregressive"
+        if able and MODALITIES[name] in card.modality and (not sizes.methods or method in sizes.methods):
             report.add(compared(bench, name, method, texts))
-
-
-def _tier(target: str) -> str:
-    """The graph tier where the target has one; which it was stands in the row."""
-    return "auto" if target == "hybrid-small" else "graph"
 
 
 def prompts(name: str, count: int) -> Sequence[str | PictureQuestion]:
