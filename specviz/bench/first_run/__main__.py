@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.part:
         measure(options.part, sizes, options.out)
         return 0
-    names = [name.strip() for name in options.parts.split(",") if name.strip()]
+    names = options.parts.replace(" ", "").split(",")
     if unknown := sorted(set(names) - set(parts.PARTS)):
         parser.error(f"there is no part {unknown[0]!r}; there are: {', '.join(parts.PARTS)}")
     if (reason := _too_old()) is not None:
