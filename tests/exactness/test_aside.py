@@ -6,97 +6,25 @@ operations inside drafting, judging and learning but outside ``context.untimed``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.to_device import forget
 from specviz.methods.registry import all_methods
 from specviz.trace.schema import Note
-from tests.support.tiny.text import Letters, tiny_target
-from tests.support.worlds import hybrid
-from tests.support.worlds.image import World
-from tests.support.worlds.text import compose
-from tests.support.worlds.vision import compose as vision
-from tests.support.worlds.vision import world
+from tests.support.ladder import PICTURES, PLAIN, ROWS, Row
+from tests.support.tiny.text import Letters
 
 WARM = Warp(1.0)
-PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 3, 1, 4, 1, 5]
-TREE = {"depth": 3, "width": 4, "nodes": 12}
-Made = tuple[Any, Composition, Sequence[int]]
-
-
-def text(name: str, **values: Any) -> Callable[[], Made]:
-    """A method on the tiny text target."""
-
-    def made() -> Made:
-        target = tiny_target()
-        return target, compose(name, values, target, WARM), PROMPT
-
-    return made
-
-
-def pictured(name: str, **values: Any) -> Callable[[], Made]:
-    def made() -> Made:
-        here = World()
-        return here.target, here.compose(name, values, WARM), here.prompt
-
-    return made
-
-
-def seeing(name: str, **values: Any) -> Callable[[], Made]:
-    def made() -> Made:
-        here = world("smolvlm")
-        return here.target, vision(name, values, here, WARM), here.prompt
-
-    return made
-
-
-def stree() -> Made:
-    pair = hybrid.models("hybrid")
-    return pair[0], hybrid.compose(hybrid.BEAM, *pair, WARM), PROMPT
-
-
-METHODS: Mapping[str, Callable[[], Made]] = {
-    "prompt_lookup": text("prompt_lookup"),
-    "speculative_sampling": text("speculative_sampling", gamma=3),
-    "token_recycling": text("token_recycling"),
-    "stand": text("stand", nodes=12),
-    "suffix_decoding": text("suffix_decoding"),
-    "reader": text("reader"),
-    "eagle": text("eagle"),
-    "eagle2": text("eagle2", **TREE),
-    "eagle3": text("eagle3", **TREE, rule="rejection"),
-    "ddd": text("ddd", **TREE),
-    "gto": text("gto", **TREE, compare=True),
-    "traversal": text("traversal", shape="sparse"),
-    "falcon": text("falcon", tree="fitted", nodes=20),
-    "medusa": text("medusa", tree="published"),
-    "polybasic": text("polybasic", middle="plain_copy", gathered=6, nodes=5),
-    "easyspec": text("easyspec", drafter="draft", gamma=3),
-    "owl": text("owl", depth=3, width=6, nodes=24),
-    "howl": text("howl"),
-    "diffuspec": text("diffuspec", longest=9, shortest=3),
-    "deer": text("deer", block=6),
-    "not_a_bandit": text("not_a_bandit", gamma=3),
-    "bandit_ucb": text("bandit_ucb", gamma=3),
-    "bandit_exp3": text("bandit_exp3", gamma=3),
-    "stree": stree,
-    "hivis": seeing("hivis", residuals="compare"),
-    "dream": seeing("dream"),
-    "language_only": seeing("language_only"),
-    "lantern": pictured("lantern", nodes=24),  # what pays depends on how busy the machine is, and the picture on the tree
-    "lantern_pp": pictured("lantern_pp"),
-    "mulo_sd": pictured("mulo_sd"),
-    "speculative_jacobi": pictured("speculative_jacobi"),
-}
+SHOWN = {row.method: row for row in reversed([*ROWS, *PICTURES]) if row.method in all_methods()}
+"""Each method by its first row of the ladder."""
 
 
 class Watch(TorchDispatchMode):
@@ -136,27 +64,26 @@ class Watch(TorchDispatchMode):
 
             object.__setattr__(one, name, timed)
 
-    def over(self, made: Made, level: str) -> list[int]:
-        target, composition, prompt = made
+    def over(self, row: Row, level: str) -> list[int]:
+        place = row.open(PLAIN)
+        composition = place.compose(row.method, row.values, WARM, {})
         self.timing(composition.controller, "draft", "observe")
         self.timing(composition.acceptance, "judge")
-        self._run = Decoding(target, composition, prompt, WARM, Noise(7), 20, Recorder(Letters(), level))
+        self._run = Decoding(place.target, composition, place.prompt, WARM, Noise(7), 20, Recorder(Letters(), level))
         with self:
             for step in self._run.steps():
-                assert not step.pruned or step.considered is not None, (
-                    "what was pruned is counted whole, not as far as it travels"
-                )
+                assert not step.pruned or step.considered is not None, "what was pruned is counted whole, before any cap"
         assert self._run.outcome.reason in ("budget", "eos"), self._run.outcome.message
         return self._run.outcome.output_ids
 
 
 def test_every_method_is_watched() -> None:
-    assert set(METHODS) == set(all_methods()) - {"autoregressive"}, "a new method needs a line above"
+    assert set(SHOWN) == set(all_methods()) - {"autoregressive"}, "a new method needs a row of the ladder"
 
 
 @pytest.mark.spread(2)
-@pytest.mark.parametrize("name", METHODS)
-def test_what_is_only_shown_is_made_aside(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("row", SHOWN.values(), ids=str)
+def test_what_is_only_shown_is_made_aside(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     watches: list[Watch] = []
     plain = Note.__init__
 
@@ -170,7 +97,7 @@ def test_what_is_only_shown_is_made_aside(name: str, monkeypatch: pytest.MonkeyP
         watches.append(Watch())
         forget()  # or it hangs on what ran before
         torch.manual_seed(0)
-        written.append(watches[-1].over(METHODS[name](), level))
+        written.append(watches[-1].over(row, level))
     _, seen, unseen = watches
     assert written[1] == written[2], "looking must not change the text"
     assert seen.aside_notes and not seen.notes, f"made on the method's clock: {set(seen.notes)}"

@@ -17,6 +17,7 @@ from specviz.request import Request
 from specviz.requests.image import CodeText
 from specviz.requests.prepared import check_modality
 from specviz.runner import prepare
+from tests.support.ladder import PICTURES, Row
 from tests.support.traces.image_runs import image_trace, tiny_models
 from tests.support.worlds.image import WARM, World, plain_rows
 
@@ -183,20 +184,9 @@ def test_a_kept_codes_mark_is_true_of_the_picture_as_it_is_when_its_block_is_don
 
 
 @pytest.mark.spread(1)
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("eagle", {"tree": "published"}),
-        ("eagle2", {"nodes": 12}),
-        ("eagle2", {"nodes": 12, "rule": "match"}),
-        ("lantern", {"delta": 0.3, "nodes": 20}),
-        ("lantern_pp", {"factor": 3.0, "tree": "57"}),
-        ("speculative_jacobi", {"window": 8}),
-        ("mulo_sd", {"tau": 0.3, "pool": 4}),
-    ],
-)
+@pytest.mark.parametrize("row", PICTURES, ids=str)
 @pytest.mark.parametrize("tier", ["eager", "graph"])
-def test_after_every_step_the_cache_is_a_fresh_prefills(name: str, values: dict[str, object], tier: str) -> None:
+def test_after_every_step_the_cache_is_a_fresh_prefills(row: Row, tier: str) -> None:
     small = World(2.0, 6, tier=tier)
     seen = []
     keep, opened = small.target.open, []
@@ -213,7 +203,7 @@ def test_after_every_step_the_cache_is_a_fresh_prefills(name: str, values: dict[
         return opened[0]
 
     small.target.open = watched
-    run = small.draw(name, values)
+    run = small.draw(row.method, row.values)
     assert len(seen) == len(run.steps)
     for length, tensors in seen[:: max(1, len(seen) // 5)]:
         fresh = keep(50)

@@ -16,7 +16,7 @@ import torch
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from tests.support.tiny.text import Decoded, decode, tiny_target
-from tests.support.worlds import builders, hybrid, text, vision
+from tests.support.worlds import builders, hybrid, image, text, vision
 from tests.support.worlds.foretold import foretold
 
 Values = dict[str, Any]
@@ -104,12 +104,18 @@ def _vision(tier: str, dtype: torch.dtype, context: int, device: str = "cpu") ->
     return Place(here.target, here.prompt, lambda name, values, warp, memory: vision.compose(name, values, here, warp))
 
 
+def _image(tier: str, dtype: torch.dtype, context: int, device: str = "cpu") -> Place:
+    here = image.World(2.0, 6, tier=tier, dtype=dtype, device=device)
+    return Place(here.target, here.prompt, lambda name, values, warp, memory: here.compose(name, values, warp))
+
+
 WORLDS: dict[str, Callable[..., Place]] = {
     "text": _text,
     "whole": partial(_text, whole=True),  # drafters know every token: trees too small to be right otherwise
     "builders": _builders,
     **{kind: _state_space(kind) for kind in hybrid.MODELS},
     "vision": _vision,
+    "image": _image,
 }
 
 
@@ -195,8 +201,8 @@ ROWS: list[Row] = [
         )
     ),
     # Drafters that read the target's hidden states.
-    Row("eagle", {"tree": "published", "rule": "match"}, BOTH_TIERS, ends="warm"),
     Row("eagle", {"tree": "published"}, GREEDY_WAYS),
+    Row("eagle", {"tree": "published", "rule": "match"}, BOTH_TIERS, ends="warm"),
     *(Row(name, {**TREE, "rule": "match"}, ends="warm") for name in ("eagle2", "eagle3")),
     *(Row(name, TREE, GREEDY_WAYS) for name in ("eagle2", "eagle3")),
     Row("ddd", {**TREE, "threshold": "own", "log_mass": -1.2}, BOTH_TIERS, ends="warm"),
@@ -303,6 +309,21 @@ ROWS: list[Row] = [
         )
     ),
 ]
+
+
+PICTURES: list[Row] = [
+    Row(name, values, world="image")
+    for name, values in (
+        ("eagle", {"tree": "published"}),
+        ("eagle2", {"nodes": 12}),
+        ("eagle2", {"nodes": 12, "rule": "match"}),
+        ("lantern", {"delta": 0.3, "nodes": 20}),
+        ("lantern_pp", {"factor": 3.0, "tree": "57"}),
+        ("speculative_jacobi", {"window": 8}),
+        ("mulo_sd", {"tau": 0.3, "pool": 4}),
+    )
+]
+"""Of image targets, whose rungs are in ``test_image_methods.py``: most of these methods are relaxed."""
 
 
 def fast(row: Row, climbed: tuple[Way, ...]) -> set[Way]:
