@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,21 +24,19 @@ from specviz.drafters.networks.recurrent_net import RecurrentConfig
 from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape
 from specviz.models.vision import scenes as shipped
-from specviz.training.common import data, parallel
-from specviz.training.common.loop import Progress, TrainState
-from specviz.training.common.target_assets import TargetAssets
-from specviz.training.draft_model import arms
+from specviz.training import data, driver, features, parallel, registry
+from specviz.training.driver import Progress, TrainState
 from specviz.training.families import (
+    arms,
     deer,
     emoji,
+    gto,
     hybrid,
     image_ar,
     image_codes,
     image_decoder,
     image_drafter,
     image_samplers,
-    image_score,
-    image_training,
     image_vq,
     masked,
     owl,
@@ -49,8 +47,7 @@ from specviz.training.families import (
 )
 from specviz.training.families.scenes_batches import train_tokenizer
 from specviz.training.families.scenes_net import Learner, Shape
-from specviz.training.feature import make_gto, recipes
-from specviz.training.registry import Job
+from specviz.training.features import TargetAssets
 from specviz.training.registry import recipes as known_recipes
 from tests.support.tiny.hybrid import hybrid as tiny_hybrid
 from tests.support.tiny.hybrid import pure
@@ -62,8 +59,6 @@ from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 WRITTEN_DOWN = Path(__file__).with_name("first_updates.json")
 UPDATES = 50
-STAGES = {"deer": (20, 30)}
-"""Updates of each training of a recipe that has several."""
 Patch = pytest.MonkeyPatch
 SCENES = Shape(width=32, layers=2, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
 PICTURES = Shape(width=32, layers=4, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
@@ -71,6 +66,13 @@ PICTURES = Shape(width=32, layers=4, heads=2, inner=48, vision_width=32, vision_
 
 class _Learned(Exception):
     """Thrown where a recipe has made its first updates."""
+
+
+def _smaller(patch: Patch, name: str, **own: int) -> None:
+    """The recipe with settings of its own."""
+    recipe = known_recipes()[name]
+    known = {**known_recipes(), name: replace(recipe, settings={**recipe.settings, **own})}
+    patch.setattr(registry, "recipes", lambda: known)
 
 
 def _text(name: str, folder: Path, patch: Patch) -> None:
@@ -82,10 +84,7 @@ def _text(name: str, folder: Path, patch: Patch) -> None:
     assets = TargetAssets(target, model.get_input_embeddings().weight.detach(), MARKERS, ())  # type: ignore[arg-type]
     patch.setattr(data, "find", lambda names: [])
     patch.setattr(data, "read_all", lambda files: dialogues(120))
-    for module in (recipes, make_gto, masked, deer, arms):
-        patch.setattr(module, "target_assets", lambda device: assets)
-    for module in (recipes, make_gto, masked):
-        patch.setattr(module, "cores", lambda: 1)
+    patch.setattr(features, "target_assets", lambda device: assets)
 
 
 def _owl(name: str, folder: Path, patch: Patch) -> None:
@@ -95,13 +94,12 @@ def _owl(name: str, folder: Path, patch: Patch) -> None:
     patch.setattr(owl, "LENGTH", 16)
     patch.setattr(owl, "EARLIEST", 2)
     patch.setattr(owl.some_places, "__defaults__", (16,))
-    patch.setattr(parallel, "cores", lambda: 1)
 
 
 def _gto(name: str, folder: Path, patch: Patch) -> None:
     """A drafter that is often wrong."""
     _text(name, folder, patch)
-    patch.setattr(make_gto, "load_heads", lambda *asked: drafter(0.3))
+    patch.setattr(gto, "load_heads", lambda *asked: drafter(0.3))
 
 
 def small_lm(source: torch.Tensor) -> SmallLM:
@@ -122,7 +120,6 @@ def _masked(name: str, folder: Path, patch: Patch) -> None:
     patch.setattr(masked.from_autoregressive, "__defaults__", (48,))
     save_masked(masked.from_autoregressive(small_lm(source)).eval(), folder / "masked_lm.safetensors", {})
     patch.setattr(deer, "WEIGHTS", folder)
-    patch.setattr(deer, "judged", lambda *asked: {})
 
 
 def _arms(name: str, folder: Path, patch: Patch) -> None:
@@ -135,20 +132,19 @@ def _arms(name: str, folder: Path, patch: Patch) -> None:
 def _hybrid(name: str, folder: Path, patch: Patch) -> None:
     """A tiny hybrid model and a few texts."""
     patch.setattr(data, "find", lambda names: [])
-    patch.setattr(hybrid, "_read", lambda files: hybrid.Texts(TEXTS * 30, TEXTS))
+    patch.setattr(hybrid, "_read", lambda files: hybrid.Split(TEXTS * 30, TEXTS))
     patch.setattr(hybrid, "small_tokenizer", lambda texts: spell())
     patch.setattr(hybrid, "_teacher", lambda device: (tiny_hybrid(0, torch.float32, vocab=spell().get_vocab_size()), spell()))
     patch.setattr(hybrid, "target_config", lambda vocab: tiny_hybrid(0, torch.float32, vocab=vocab).config)
     patch.setattr(hybrid, "draft_config", lambda vocab: pure(0, torch.float32, vocab=vocab).config)
-    patch.setattr(hybrid, "cores", lambda: 1)
 
 
 def _scenes(name: str, folder: Path, patch: Patch) -> None:
     """A tiny model of pictures."""
-    small = {"batch": 2, "seeing_batch": 2, "part": 2, "questions": 2, "reading": 1, "measured": 1, "workers": 1}
+    small = {"batch": 2, "seeing_batch": 2, "scenes": 2, "questions": 2, "reading": 1, "measured": 1}
     patch.setattr(scenes_vlm, "Shape", lambda: SCENES)
     patch.setattr(scenes_vlm, "train_tokenizer", lambda: train_tokenizer(60, 600))
-    patch.setattr(scenes_vlm, "settings_for", lambda device, job: scenes_vlm.Settings(**small))
+    _smaller(patch, name, **small)
 
 
 def _pictures(name: str, folder: Path, patch: Patch) -> None:
@@ -165,7 +161,6 @@ def _pictures(name: str, folder: Path, patch: Patch) -> None:
     for constant, value in {"SCENES": 16, "HELD_OUT_SCENES": 4, "_AT_A_TIME": 4, "_LONGEST": 24}.items():
         patch.setattr(picture_store, constant, value)
     patch.setattr(picture_drafters, "Shape", lambda: PICTURES)
-    patch.setattr(picture_drafters, "sharing", lambda: 1)
 
 
 def _art(patch: Patch) -> emoji.Emoji:
@@ -198,8 +193,7 @@ def _emoji(name: str, folder: Path, patch: Patch) -> None:
     patch.setattr(image_ar, "WEIGHTS", folder)
     patch.setitem(image_ar.GRIDS, name, 4)
     patch.setitem(image_ar.SHAPES, name, TextShape(width=16, inner=24, layers=2, heads=2))
-    patch.setitem(image_ar.BATCHES, name, 3)
-    patch.setattr(image_ar, "sharing", lambda: 1)
+    _smaller(patch, name, batch=3)
 
 
 def _image_drafter(name: str, folder: Path, patch: Patch) -> None:
@@ -207,7 +201,6 @@ def _image_drafter(name: str, folder: Path, patch: Patch) -> None:
     loaded = tiny_image(grid=6, dtype=torch.float32)
     _coded(patch, image_drafter, loaded.codes, _art(patch).concepts)
     patch.setattr(image_drafter, "load_image_model", lambda *asked: loaded)
-    patch.setattr(image_drafter, "sharing", lambda: 1)
     for constant, value in {"DRAWN": 4, "SHELF": 24, "MEASURED": 2}.items():
         patch.setattr(image_drafter, constant, value)
 
@@ -216,13 +209,11 @@ def _image(name: str, folder: Path, patch: Patch) -> None:
     """Few pictures an update."""
     art = _art(patch)
     _coded(patch, image_samplers, SHIPPED_VQ.codes, art.concepts)
-    small = {
-        image_vq: {"CROPS": 3, "WHOLE": 1}, image_decoder: {"WHOLE": 1, "SHRUNK": 1}, image_score: {"BATCH": 8},
-        image_samplers: {"BATCH": 4, "DRAWN": 1},
-    }  # fmt: skip
+    small = {image_vq: {"CROPS": 3, "WHOLE": 1}, image_decoder: {"WHOLE": 1, "SHRUNK": 1}, image_samplers: {"DRAWN": 1}}
     for module, constants in small.items():
         for constant, value in constants.items():
             patch.setattr(module, constant, value)
+    _smaller(patch, name, **{"image_score": {"batch": 8}, "image_samplers": {"batch": 4}}.get(name, {}))
 
 
 WORLDS: dict[str, Callable[[str, Path, Patch], None]] = {
@@ -248,25 +239,18 @@ def first_losses(name: str, folder: Path, patch: Patch) -> tuple[list[float], Tr
     states: list[TrainState] = []
 
     def train(state: TrainState, *_: Any, **__: Any) -> Progress:
-        stages = STAGES.get(name, (UPDATES,))
-        count = stages[len(states)]
         states.append(state)
         state.begin()
-        losses.extend(state.update(update / count).loss for update in range(count))
-        if len(states) == len(stages):
-            raise _Learned
-        return state.progress
+        losses.extend(state.update(update / UPDATES).loss for update in range(UPDATES))
+        raise _Learned
 
-    recipe = known_recipes()[name]
-    module = importlib.import_module(recipe.module)
-    patch.setattr(module.loop if module is make_gto else module, "train", train)
-    for other in (parallel, image_training, scenes_vlm):
-        patch.setattr(other, "cpu_has_bfloat16", lambda: False)
+    patch.setattr(driver, "train", train)
+    patch.setattr(parallel, "cpu_has_bfloat16", lambda: False)
     try:
         WORLDS[name](name, folder, patch)
         torch.manual_seed(0)
         with pytest.raises(_Learned):
-            module.make(Job(recipe, "cpu", 1.0, False))
+            registry.train(name, "cpu", 1.0)
     finally:
         torch.set_num_threads(threads)
     return losses, states[-1]

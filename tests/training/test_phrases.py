@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from specviz import prompts
-from specviz.training.common.known import KnownTexts, Reserved
+from specviz.training.data import KnownTexts, Reserved
 from specviz.training.families.scenes import compose, draw, snapped
 from specviz.training.families.scenes_words import LESSONS, MIXED, READING, Exchange, Speaker, drill, exchanges
 from specviz.training.phrases import (

@@ -16,7 +16,7 @@ from specviz.training import recipes, train
 def test_every_recipe_can_be_made() -> None:
     assert {"dialogues", "small_draft"} <= set(recipes())
     for recipe in recipes().values():
-        assert callable(importlib.import_module(recipe.module).make)
+        assert callable(importlib.import_module(f"specviz.training.families.{recipe.family}").make)
         assert recipe.minutes > 0 and recipe.title
 
 

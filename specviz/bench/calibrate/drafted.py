@@ -20,7 +20,7 @@ from specviz.prompts import prompts
 from specviz.request import Request
 from specviz.runner import prepare
 from specviz.trace.schema import Step
-from specviz.training.feature.medusa import refit
+from specviz.training.families.medusa import refit
 from specviz.trees.calibrated import from_counts
 
 CALIBRATION = prompts("calibration")

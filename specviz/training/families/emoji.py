@@ -227,3 +227,11 @@ def _pack(package: Package, final: Path) -> None:
         raise ModelUnavailable(f"npm could not bring {package.name}@{package.version} ({reason}). Check the network. {by_hand}")
     os.replace(arrived[0], final)
     shutil.rmtree(scratch, ignore_errors=True)
+
+
+LICENCE = "Apache-2.0; learned from Noto Emoji (Apache-2.0), Twemoji (CC-BY 4.0), Fluent Emoji (MIT)"
+
+
+def line(*more: str) -> str:
+    """What was learned from, for a card: the emoji art and the concepts that were kept out."""
+    return "; ".join((f"emoji {digest()}, one concept in {HELD_OUT_EVERY} kept out", *more))

@@ -10,8 +10,9 @@ a block hang on the first. Such an input holds its own answer and is left out of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,34 +20,16 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from specviz.drafters.block_drafter import BlockDrafter
-from specviz.drafters.networks.block_net import BlockNet, load, save
-from specviz.engine.interfaces import Context, Draft, Round, TargetPass, Verdict
-from specviz.engine.sampling import Noise, Warp
-from specviz.engine.tree import DraftTree
-from specviz.training.common import parallel
-from specviz.training.common.card import print_card
-from specviz.training.common.data import IGNORED
-from specviz.training.common.features import DialogueFeatures, FeatureStore
-from specviz.training.common.loop import Progress, checkpoint_of, quantised_file, train
-from specviz.training.common.optimizer import Optimizer
+from specviz.drafters.networks.block_net import BlockNet, save
+from specviz.training import acceptance, driver, parallel
+from specviz.training.data import IGNORED
+from specviz.training.driver import Step
+from specviz.training.families import feature
+from specviz.training.families.eagle3 import fitting
 from specviz.training.families.falcon_start import block_shape, start
-from specviz.training.feature.eagle3 import fitting
-from specviz.training.feature.recipes import (
-    MEASURED_DIALOGUES,
-    FeatureTraining,
-    Settings,
-    TrainInputs,
-    at_hand,
-    card_of,
-    fitted_on,
-    gather,
-    learned,
-    learning,
-    read_all,
-    settings_for,
-)
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training.families.feature import FeatureTraining
+from specviz.training.features import DialogueFeatures, FeatureStore
+from specviz.training.registry import Job
 
 TOKEN_WEIGHT = 0.1
 SOFT, HARD = 0.9, 0.1
@@ -55,31 +38,35 @@ NOISE = 0.2 * 512
 """Width of the uniform noise on the features of a text of one token; in a longer one it is that much weaker."""
 
 
-@dataclass
-class Supervision:
-    """A network and how it is taught. ``share`` of the time is gone."""
+ENOUGH = 800
+"""With so many dialogues read already, while they were written or by another recipe, the target reads no more."""
+
+
+class BlockTraining(FeatureTraining):
+    """A block drafter that is shown less and less; ``place`` [vocab] is a token's place in the draft vocabulary. The gates of the
+    recurrence are moved each for itself. At twice the peak rate the linear start is lost before anything better is learned."""
 
     net: BlockNet
-    place: Tensor
-    """[vocab] a token's place in the draft vocabulary, IGNORED where it has none."""
-    share: float = 0.0
+    share = 0.0
 
-    def pace(self, share: float) -> None:
+    def __init__(self, net: BlockNet, place: Tensor, store: FeatureStore, *data_and_settings: Any) -> None:
+        self.place = place
+        stacked = {name: 4 for name, value in net.named_parameters() if name.startswith("recurrence.weight")}
+        measured = partial(levels, net, store)
+        super().__init__(net, store, *data_and_settings, self.taught, measured, stacked={**stacked, "layer.up.weight": 2})
+
+    def step(self, share: float) -> Step:
         """Take note of how far the training is."""
         self.share = share
+        return super().step(share)
 
-    @property
-    def ratio(self) -> float:
-        """How much is shown of what the network gets wrong."""
-        return FIRST_RATIO * (1 - self.share)
-
-    def loss(self, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
+    def taught(self, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
         """Sum over the counted places of an answer, or of several joined ones, that were not shown, times ``scale``."""
         net, text, truth = self.net, noisy(dialogue, generator), truth_of(self.net, self.place, dialogue)
-        phase = int(torch.randint(net.block, (), generator=generator))
+        phase, ratio = int(torch.randint(net.block, (), generator=generator)), FIRST_RATIO * (1 - self.share)
         inputs, counts = text, torch.ones_like(truth.places, dtype=torch.bool)
-        if self.ratio > 0:
-            replaced = glanced(net, text, truth, phase, self.ratio, generator)
+        if ratio > 0:
+            replaced = glanced(net, text, truth, phase, ratio, generator)
             inputs, counts = reveal(text, replaced, net.block), ~torch.isin(truth.places, replaced)
         return scale * summed(net, outputs(net, inputs, phase)[truth.places[counts]], truth, counts)
 
@@ -188,169 +175,30 @@ def summed(net: BlockNet, features: Tensor, truth: Truth, counts: Tensor) -> Ten
 
 @torch.inference_mode()
 def levels(net: BlockNet, store: FeatureStore, numbers: Sequence[int]) -> dict[str, float]:
-    """Of one forward from every place of the answers, by level: was the truth drafted first among places whose lower levels
-    were right (``first1``, ...), or among five (``five1``, ...); and first whatever the lower levels were (``blind1``, ...).
-    ``tau``: tokens a step of one such forward emits, the bonus included."""
-    reached, right, near, blind = (torch.zeros(net.block) for _ in range(4))
-    starts = 0
-    for dialogue in store.get(numbers):
-        hits = torch.cat([_hits(net, dialogue, phase) for phase in range(net.block)])  # [start, level, rank]
-        alive = torch.ones(len(hits), dtype=torch.bool, device=hits.device)
-        starts += len(hits)
-        for level in range(net.block):
-            hit = hits[:, level]
-            reached[level] += int(alive.sum())
-            near[level] += int(hit.any(1)[alive].sum())
-            blind[level] += int(hit[:, 0].sum())
-            alive &= hit[:, 0]
-            right[level] += int(alive.sum())
-    named = {
-        "first": right / reached.clamp_min(1),
-        "five": near / reached.clamp_min(1),
-        "blind": blind / max(1, starts),
-    }
-    by_level = {f"{name}{level + 1}": float(rate[level]) for name, rate in named.items() for level in range(net.block)}
-    return {"tau": 1 + float(right.sum()) / max(1, starts), **by_level}
+    """Of one forward from every place of the answers, by level, in the words of :func:`acceptance.figures`."""
+    rows = [_ranks(net, dialogue, phase) for dialogue in store.get(numbers) for phase in range(net.block)]
+    return acceptance.figures(torch.cat(rows), alone=True)
 
 
-def _hits(net: BlockNet, dialogue: DialogueFeatures, phase: int) -> Tensor:
-    """Bool [start, level, rank]: which of the five likeliest tokens is the text's, for blocks laid at ``phase``."""
+def _ranks(net: BlockNet, dialogue: DialogueFeatures, phase: int) -> Tensor:
+    """At which rank a block's levels had the text's tokens [start, level], for blocks laid at ``phase``."""
     block = net.block
     first = max(0, dialogue.first - 1 - block)
     first += (phase - first) % block
     starts = torch.arange(first, len(dialogue.tokens) - 2 * block, block, device=dialogue.tokens.device)
     outputs = net(dialogue.tokens[None, 1:], dialogue.features[None, :-1, -1], phase)[0]
     places = starts[:, None] + torch.arange(block, device=starts.device)
-    best = net.draft_ids[net.logits(outputs[places]).topk(min(5, len(net.draft_ids))).indices]
-    return best == dialogue.tokens[places + block + 1][..., None]
-
-
-@torch.inference_mode()
-def chains(net: BlockNet, store: FeatureStore, numbers: Sequence[int], forwards: int, most: int) -> dict[str, float]:
-    """Chain drafting with ``forwards`` drafter forwards a step along the answers, at most ``most`` steps: mean tokens
-    emitted a step (``tau``, bonus included) and a forward; ``first1``, ... and ``five1``, ... by depth as above. Steps that
-    the end of an answer would cut are left out."""
-    depth = forwards * net.block
-    reached, right, near = torch.zeros(depth), torch.zeros(depth), torch.zeros(depth)
-    steps = emitted = 0
-    for dialogue in store.get(numbers):
-        along = _Along(net, dialogue)
-        while along.root + depth + 1 < len(dialogue.tokens) and steps < most:
-            accepted, close = along.step(forwards)
-            reached[: accepted + 1] += 1
-            right[:accepted] += 1
-            near[: accepted + int(close)] += 1
-            steps, emitted = steps + 1, emitted + accepted + 1
-    named = {"first": right / reached.clamp_min(1), "five": near / reached.clamp_min(1)}
-    figures = {
-        "tau": emitted / max(1, steps),
-        "tau_per_forward": emitted / max(1, forwards * steps),
-        "steps": float(steps),
-    }
-    return figures | {f"{name}{level + 1}": float(rate[level]) for name, rate in named.items() for level in range(depth)}
-
-
-class _Along:
-    """A drafter that goes along one answer; ``root`` is the place of the last committed token."""
-
-    def __init__(self, net: BlockNet, dialogue: DialogueFeatures) -> None:
-        self.tap, self.dialogue, self.root = net.config.tap, dialogue, dialogue.first - 1
-        self._tokens = dialogue.tokens.tolist()
-        self._drafter = BlockDrafter(net)
-        self._drafter.begin(self._context(), self._pass(0, self.root))
-
-    def _context(self) -> Context:
-        device = self.dialogue.tokens.device
-        return Context(
-            self._tokens[: self.root + 1], self.dialogue.first, 0, Warp(), Noise(0), device, 1 << 20, record_notes=False
-        )
-
-    def _pass(self, start: int, end: int) -> TargetPass | None:
-        features = self.dialogue.features[start:end, -1]
-        return TargetPass(features, {self.tap: features}) if end > start else None
-
-    def step(self, forwards: int) -> tuple[int, bool]:
-        """Draft a chain, commit what was right and the token after it. How many drafts were right, and whether the truth was
-        among the five likeliest where the first wrong one stood."""
-        drafter, context, root = self._drafter, self._context(), self.root
-        chain, support = [self._tokens[root]], drafter.support
-        five: list[list[int]] = []
-        for _ in range(forwards):
-            logits = drafter.blocks(context, chain, range(-1, len(chain) - 1), [len(chain) - 1])
-            if logits is None or support is None:
-                break
-            chain += support[logits[0].argmax(-1)].tolist()
-            five += support[logits[0].topk(min(5, len(support))).indices].tolist()
-        truth = self._tokens[root + 1 : root + 1 + len(chain)]
-        accepted = next(place for place in range(len(chain)) if place + 1 == len(chain) or chain[place + 1] != truth[place])
-        path = tuple(range(1, accepted + 1))
-        verdict = Verdict("greedy", path, truth[accepted], "target", (), (0, *path))
-        scored = self._pass(root, root + accepted + 1)
-        assert scored is not None
-        tree = DraftTree.of(chain, range(-1, len(chain) - 1), self.dialogue.tokens.device)
-        drafter.observe(Round(context, Draft(tree), scored, verdict, truth[: accepted + 1]))
-        self.root += accepted + 1
-        return accepted, accepted < len(five) and truth[accepted] in five[accepted]
-
-
-# At twice this rate the linear start is lost before anything better is learned.
-PEAK = 0.0015
-# With so many dialogues read already, while they were written or by another recipe, the target reads no more.
-ENOUGH = 800
-FORWARDS, STEPS = 2, 1500
-_STACKED = {"layer.up.weight": 2}
+    return acceptance.ranks_of(net.logits(outputs[places]), dialogue.tokens[places + block + 1], net.draft_ids).cpu()
 
 
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/falcon.safetensors`` and print its card line."""
-    inputs = gather(job)
-    settings = settings_for(job, inputs, peak=PEAK)
-    net = fresh_net(inputs, settings)
-    state = state_of(inputs, Supervision(net, inputs.place), settings)
-    print(f"{len(state.training)} dialogues to learn from; {settings}", flush=True)
-    progress = train(state, checkpoint_of(job.recipe.name))
-    finish(job, inputs, net, settings, progress, learning(state, progress))
-
-
-def fresh_net(inputs: TrainInputs, settings: Settings) -> BlockNet:
-    """A network that starts from the target and linear guesses."""
-    model = inputs.assets.target.model
-    head = model.get_output_embeddings().weight.detach().float()
-    shape = block_shape(model.config, inputs.store.taps[-1], len(inputs.draft_ids))
-    net = BlockNet(shape, inputs.assets.embedding, head, inputs.draft_ids).to(inputs.device)
+    inputs = feature.gather(job)
+    settings = driver.settings_for(job, inputs.device, feature.Settings)
+    model, store = inputs.assets.target.model, inputs.store
+    shape = block_shape(model.config, store.taps[-1], len(inputs.draft_ids))
+    net = BlockNet(shape, inputs.assets.embedding, inputs.head, inputs.draft_ids).to(inputs.device)
     parallel.keep_cast(net.head)
-    start(net, model, inputs.store.get(fitted_on(inputs, settings)))
-    return net
-
-
-def state_of(inputs: TrainInputs, supervision: Supervision, settings: Settings) -> FeatureTraining:
-    """All that the training works on; the gates of the recurrence are moved each for itself."""
-    net = supervision.net
-    stacked = {name: 4 for name, value in net.named_parameters() if name.startswith("recurrence.weight")} | _STACKED
-    return FeatureTraining(
-        net, inputs.store, at_hand(inputs, ENOUGH), inputs.judged_on, settings, supervision.loss,
-        lambda numbers: levels(net, inputs.store, numbers), Optimizer(learned(net), stacked=stacked), supervision.pace,
-    )  # fmt: skip
-
-
-def finish(job: Job, inputs: TrainInputs, net: BlockNet, settings: Settings, progress: Progress, told: Mapping[str, Any]) -> None:
-    """Measure what the rounding leaves of the weights on held-out answers, then write them with their card and figures."""
-    chosen = inputs.judged_on[:MEASURED_DIALOGUES]
-    read_all(inputs.store, chosen, settings.workers)
-    path = WEIGHTS / f"{job.recipe.name}.safetensors"
-    aside = quantised_file(job.recipe.name)
-    save(net, aside, {})
-    head = inputs.assets.target.model.get_output_embeddings().weight
-    rounded = load(aside, net.embedding, head, net.head.dtype, inputs.device)
-    figures = {**levels(rounded, inputs.store, chosen), **_named(chains(rounded, inputs.store, chosen, FORWARDS, STEPS))}
-    print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in figures.items()), flush=True)
-    read = f"{sum(inputs.store.known(number) for number in inputs.training)} dialogues read"
-    facts = card_of(job, inputs, settings, progress, {**figures, **told}, read)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save(net, path, facts)
-    print_card(path, facts)
-
-
-def _named(figures: dict[str, float]) -> dict[str, float]:
-    """Beside those of one forward from every place, which have the bare names."""
-    return {f"chain_{name}" if name.startswith(("tau", "first", "five")) else name: value for name, value in figures.items()}
+    start(net, model, store.get(inputs.fitted_on(settings)))
+    state = BlockTraining(net, inputs.place, store, inputs.at_hand(ENOUGH), inputs.judged_on, settings)
+    feature.run(job, inputs, state, partial(save, net))

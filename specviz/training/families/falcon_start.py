@@ -19,15 +19,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafters.networks.block_net import BlockConfig, BlockNet
-from specviz.errors import ModelUnavailable
-from specviz.training.common.features import DialogueFeatures
-from specviz.training.feature.feature_start import dense, shape_of
+from specviz.training.families.feature_start import dense, fit, gated_layer, shape_of
+from specviz.training.features import DialogueFeatures
 
 # How far cells swing: enough to be heard, little enough to be linear. What the constant one is fed.
 _SWING, _CONSTANT = 0.4, 1.0
 # Before the gates' bend: in and out stand open, what was is mostly forgotten.
 _OPEN, _FORGETTING, _QUIET = 2.0, -1.0, 0.1
-_RIDGE = 1e-2
 # What a place scores that is exactly where a query looks, and the fastest rotary pairs, which tell neighbours apart.
 _STRENGTH, _PAIRS = 30.0, 8
 
@@ -52,7 +50,7 @@ def start(net: BlockNet, model: Any, dialogues: Sequence[DialogueFeatures]) -> N
     _open_recurrence(net, _directions(inputs, torch.cat(ahead, dim=-1), net.config.width - 1))
     states = [net.recurrence(_read(net, dialogue)[None])[0][0] for dialogue in dialogues]
     own = torch.cat([state[_rows(net, dialogue)] for state, dialogue in zip(states, dialogues, strict=True)])
-    net.leave.weight.copy_(_fitted(own, ahead[-1], 1e-3).T)
+    net.leave.weight.copy_(fit(own, ahead[-1], 1e-3).T)
     _look_at_the_last(net, [net.leave(state) for state in states], dialogues, ahead[-1])
 
 
@@ -74,18 +72,12 @@ def _ahead(net: BlockNet, dialogue: DialogueFeatures, step: int) -> Tensor:
 
 def _take_last_layer(net: BlockNet, model: Any) -> None:
     last, layer = model.base_model.layers[-1], net.layer
-    try:
+    with gated_layer(model):
         attention, mlp = last.self_attn, last.mlp
-        layer.qkv.weight.copy_(
-            torch.cat([dense(projection) for projection in (attention.q_proj, attention.k_proj, attention.v_proj)])
-        )
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        layer.qkv.weight.copy_(torch.cat([dense(projection) for projection in projections]))
         layer.up.weight.copy_(torch.cat([dense(mlp.gate_proj), dense(mlp.up_proj)]))
         layer.between.copy_(last.post_attention_layernorm.weight)
-    except (AttributeError, RuntimeError) as problem:
-        raise ModelUnavailable(
-            f"The last layer of {type(model).__name__} is no gated decoder layer that a drafter can start from "
-            f"({problem}): choose a Llama-like target."
-        ) from problem
     layer.out.weight.zero_()  # it speaks once it has learned to: until then the linear guesses are better
     layer.down.weight.zero_()
 
@@ -96,14 +88,6 @@ def _even_out(net: BlockNet, inputs: Tensor) -> None:
     net.scale.copy_(1 / inputs.std(0).clamp_min(1e-6))
 
 
-def _fitted(inputs: Tensor, outputs: Tensor, ridge: float = _RIDGE) -> Tensor:
-    """Ridge regression: float64 [in, out] with inputs @ it near ``outputs``."""
-    x, y = inputs.double(), outputs.double()
-    gram = x.T @ x / len(x)
-    gram += ridge * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
-    return torch.linalg.solve(gram, x.T @ y / len(x))
-
-
 def _principal(rows: Tensor, count: int) -> Tensor:
     """The directions [hidden, count] in which ``rows`` vary most."""
     return torch.linalg.eigh(rows.T @ rows / len(rows)).eigenvectors.flip(1)[:, :count]
@@ -111,7 +95,7 @@ def _principal(rows: Tensor, count: int) -> Tensor:
 
 def _directions(inputs: Tensor, outputs: Tensor, count: int) -> Tensor:
     """Projections [direction, in] of the inputs that say most about ``outputs``, each with a swing of _SWING."""
-    linear = _fitted(inputs, outputs - outputs.mean(0)) / outputs.double().std(0).clamp_min(1e-6)
+    linear = fit(inputs, outputs - outputs.mean(0)) / outputs.double().std(0).clamp_min(1e-6)
     chosen = linear @ _principal(inputs.double() @ linear, count)
     return (chosen / (inputs.double() @ chosen).std(0).clamp_min(1e-6)).T * _SWING
 
@@ -146,7 +130,7 @@ def _look_at_the_last(net: BlockNet, x: Sequence[Tensor], dialogues: Sequence[Di
     normed = [F.rms_norm(inputs, (config.hidden,), layer.before, config.epsilon) for inputs in x]
     rows = [_rows(net, dialogue) for dialogue in dialogues]
     everywhere = torch.cat([inputs[row] for inputs, row in zip(normed, rows, strict=True)])
-    constant = _fitted(everywhere, torch.ones_like(everywhere[:, :1]), 1e-4)[:, 0].to(layer.qkv.weight)
+    constant = fit(everywhere, torch.ones_like(everywhere[:, :1]), 1e-4)[:, 0].to(layer.qkv.weight)
     into, outward = _second_guess(net, x, normed, rows, features_ahead)
     weight = layer.qkv.weight
     weight[before + config.kv_heads * size :] = into.T
@@ -173,7 +157,7 @@ def _second_guess(
     if not apart:
         return ahead.new_zeros(config.hidden, values), ahead.new_zeros(config.hidden, values)
     difference = torch.cat(apart).double()
-    linear = _fitted(difference, torch.cat(missing))
+    linear = fit(difference, torch.cat(missing))
     outward = F.pad(_principal(difference @ linear, values), (0, max(0, values - config.hidden)))
     return (linear @ outward).to(ahead), outward.to(ahead)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -22,12 +23,9 @@ from specviz.models.drafters.lora_heads import IMITATES, named
 from specviz.models.hub.packed_model import read_model, write_model
 from specviz.models.hub.prepare import prepare
 from specviz.targets.state_layers import Anatomy, Block, anatomy
-from specviz.training.common import data, parallel
-from specviz.training.common.card import card, dialogues_line, print_card
-from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, train
-from specviz.training.common.optimizer import Optimizer
-from specviz.training.common.parallel import cores
-from specviz.training.common.target_assets import TARGET
+from specviz.training import acceptance, data, driver, parallel
+from specviz.training.driver import Schedule, Step, TrainState
+from specviz.training.features import TARGET
 from specviz.training.registry import WEIGHTS, Job
 
 CHUNK = 64
@@ -168,37 +166,30 @@ VOCABULARY = 2048
 HOTTEST = 0.8
 LOOPING = 0.6
 LONGEST = 360
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Dialogues as text, the ones to learn from and the ones kept out; each starts with ``OPENING``."""
+class Split(Generic[Item]):
+    """What is learned from and what is kept out: dialogues as text, each starting with ``OPENING``, or as token ids."""
 
-    training: list[str]
-    held_out: list[str]
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """The same as token ids."""
-
-    training: list[np.ndarray]
-    held_out: list[np.ndarray]
+    training: list[Item]
+    held_out: list[Item]
 
 
-def texts(dialogues: data.Dialogues, tokenizer: object) -> Texts:
+def texts(dialogues: data.Dialogues, tokenizer: Any) -> Split[str]:
     """The usable dialogues, read with the tokenizer they were written in."""
     training, held_out = data.split(dialogues)
     parts = ([_text(dialogues, number, tokenizer) for number in part] for part in (training, held_out))
-    return Texts(*([text for text in part if text] for part in parts))
+    return Split(*([text for text in part if text] for part in parts))
 
 
-def _text(dialogues: data.Dialogues, number: int, tokenizer: object) -> str:
+def _text(dialogues: data.Dialogues, number: int, tokenizer: Any) -> str:
     """One dialogue with its turns marked, empty where it is of no use here."""
     answer = dialogues.answer(number)
     if dialogues.temperature[number] > HOTTEST or loops(answer):
         return ""
-    spoken = tokenizer.decode(dialogues.of(number).tolist())  # type: ignore[attr-defined]
+    spoken = tokenizer.decode(dialogues.of(number).tolist())
     if not spoken.endswith(END):
         question, separator, reply = spoken.rpartition(f"{START}assistant\n")
         reply = reply[: 1 + max(reply.rfind(mark) for mark in ".!?")]
@@ -227,13 +218,11 @@ def small_tokenizer(training: Sequence[str], size: int = VOCABULARY) -> Tokenize
     return tokenizer
 
 
-def corpus(dialogue_texts: Texts, tokenizer: Tokenizer) -> Corpus:
+def corpus(dialogue_texts: Split[str], tokenizer: Tokenizer) -> Split[np.ndarray]:
     """Both parts as ids."""
-    return Corpus(*(_ids(part, tokenizer) for part in (dialogue_texts.training, dialogue_texts.held_out)))
-
-
-def _ids(part: Sequence[str], tokenizer: Tokenizer) -> list[np.ndarray]:
-    return [np.asarray(encoding.ids[:LONGEST], dtype=np.int64) for encoding in tokenizer.encode_batch(list(part))]
+    both = (dialogue_texts.training, dialogue_texts.held_out)
+    encoded = (tokenizer.encode_batch(list(part)) for part in both)
+    return Split(*([np.asarray(one.ids[:LONGEST], dtype=np.int64) for one in part] for part in encoded))
 
 
 def rows(spoken: Sequence[np.ndarray], length: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
@@ -264,43 +253,29 @@ TEACHER = WEIGHTS / "hybrid.safetensors"
 
 @dataclass(frozen=True)
 class Settings(Schedule):
-    """An update reads ``batch`` rows of ``length`` tokens, ``part`` rows at a time on each of ``workers`` cores."""
+    """An update reads ``batch`` rows of ``length`` tokens."""
 
-    minutes: float = 24.0
     peak: float = 0.006
     decay: float = 0.02
     batch: int = 6
-    part: int = 6
+    part: int = 1
     length: int = 6 * CHUNK
-
-
-class HalfOptimizer(Optimizer):
-    """Orthogonalises in bfloat16 where the device is made for it, and reads all that is no matrix of a layer as a vector."""
-
-    def __init__(self, model: Any) -> None:
-        self.device = next(model.parameters()).device
-        embedding = model.get_input_embeddings().weight
-        parts = {}
-        for name, value in model.named_parameters():
-            plain = value.detach() if value.ndim == 2 and value is not embedding else value.detach().view(-1)
-            parts[name] = plain
-        super().__init__(parts)
-
-    def _muon(self, name: str, gradient: Tensor) -> Tensor:
-        with parallel.arithmetic(self.device):
-            return super()._muon(name, gradient).float()
 
 
 class StateSpaceTraining(TrainState):
     """A model of state-space layers, the tokens it learns from and those kept out, and its loss."""
 
+    unit = "tokens"
     settings: Settings
 
-    def __init__(self, model: Any, corpus: Corpus, loss: Loss, settings: Settings) -> None:
-        super().__init__(settings, HalfOptimizer(model))
+    def __init__(self, model: Any, corpus: Split[np.ndarray], loss: Loss, settings: Settings) -> None:
         self.model, self.corpus, self.loss = model, corpus, loss
-        self.device = next(model.parameters()).device
+        super().__init__(settings, dict(model.named_parameters()))
         self.begin()
+
+    def shaped(self, name: str, value: Tensor) -> Tensor:
+        """All that is no matrix of a layer is moved as a vector, the embedding too."""
+        return value if value.ndim == 2 and "embed" not in name else value.reshape(-1)
 
     def begin(self) -> None:
         """Rows from where a resumed training stopped: another seed rather than skipping."""
@@ -309,20 +284,18 @@ class StateSpaceTraining(TrainState):
 
     def step(self, share: float) -> Step:
         """The next rows' loss and gradients."""
-        return self.learn_from([next(self.stream) for _ in range(self.settings.batch)])
+        return self.learn_from(list(islice(self.stream, self.settings.batch)))
 
     def learn_from(self, batch: Sequence[np.ndarray]) -> Step:
         """Mean loss over the tokens, and its gradients, clipped to length one."""
-        tokens = torch.from_numpy(np.stack(batch)).to(self.device)
-        scale, part = 1.0 / tokens[:, 1:].numel(), self.settings.part
-        named, own = dict(self.model.named_parameters()), self.optimizer.parameters
-        starts = range(0, len(batch), part)
-        leaf_gradients, value = parallel.gradients(
-            starts, lambda start: self.loss(tokens[start : start + part]) * scale, list(named.values()), self.settings.workers
-        )
-        gradients = {name: gradient.view_as(own[name]) for name, gradient in zip(named, leaf_gradients, strict=True)}
-        norm = torch.stack([gradient.norm() for gradient in gradients.values()]).norm().clamp_min(1.0)
-        return Step(value, tokens[:, 1:].numel(), {name: gradient / norm for name, gradient in gradients.items()})
+        count = sum(len(row) - 1 for row in batch)
+
+        def loss(part: Sequence[np.ndarray]) -> Tensor:
+            return self.loss(torch.from_numpy(np.stack(part)).to(self.device)) / count
+
+        step = self.learn(batch, loss, count)
+        norm = torch.stack([gradient.norm() for gradient in step.gradients.values()]).norm().clamp_min(1.0)
+        return step._replace(gradients={name: gradient / norm for name, gradient in step.gradients.items()})
 
     def measure(self) -> dict[str, float]:
         return {"held_out": self.held_out_loss(SHOWN_ROWS)}
@@ -335,13 +308,11 @@ class StateSpaceTraining(TrainState):
     @torch.no_grad()
     def agreement(self, teacher: Any, many: int) -> dict[str, float]:
         """How often the teacher's likeliest next token is the drafter's, or among its four likeliest, on held-out rows."""
-        best = four = 0.0
+        shares = np.zeros(2)
         for tokens in self._held_out(many):
-            teacher_token = _logits(teacher, tokens).argmax(-1, keepdim=True)
-            drafted_tokens = _logits(self.model, tokens).topk(4, dim=-1).indices
-            best += float((drafted_tokens[..., :1] == teacher_token).float().mean())
-            four += float((drafted_tokens == teacher_token).any(-1).float().mean())
-        return {"top1": best / many, "top4": four / many}
+            ranks = acceptance.ranks_of(_logits(self.model, tokens), _logits(teacher, tokens).argmax(-1))
+            shares += [float((ranks < breadth).float().mean()) for breadth in (1, 4)]
+        return {"top1": shares[0] / many, "top4": shares[1] / many}
 
     def _held_out(self, many: int) -> list[Tensor]:
         stream = rows(self.corpus.held_out, self.settings.length, np.random.default_rng(0))
@@ -379,33 +350,23 @@ def _logits(model: Any, tokens: Tensor) -> Tensor:
 
 def make(job: Job) -> None:
     """Train, measure on held-out dialogues, write the weights and print the card's line."""
-    device = choose_device(job.device)
-    if device.type == "cpu":
-        torch.set_num_threads(1)  # cores are shared out by rows
-    files = data.find(job.data)
+    device, files, drafts = choose_device(job.device), data.find(job.data), job.recipe.name == DRAFT
     dialogue_texts = _read(files)
-    teacher, tokenizer = (None, small_tokenizer(dialogue_texts.training)) if job.recipe.name != DRAFT else _teacher(device)
+    teacher, tokenizer = _teacher(device) if drafts else (None, small_tokenizer(dialogue_texts.training))
     ids = corpus(dialogue_texts, tokenizer)
-    settings = settings_for(job, device)
-    config = (target_config if teacher is None else draft_config)(tokenizer.get_vocab_size())
-    model = fresh(config, settings.seed).to(device)
-    loss = next_token_loss(model) if teacher is None else distillation_loss(model, teacher)
+    settings = driver.settings_for(job, device, Settings)
+    model = fresh((draft_config if drafts else target_config)(tokenizer.get_vocab_size()), settings.seed).to(device)
+    loss = distillation_loss(model, teacher) if drafts else next_token_loss(model)
     state = StateSpaceTraining(model, ids, loss, settings)
     print(f"{len(ids.training)} dialogues to learn from, {len(ids.held_out)} kept out; {settings}", flush=True)
-    progress = train(state, checkpoint_of(job.recipe.name))
-    finish(job, files, state, progress, tokenizer, measured(state, dialogue_texts, ids, teacher))
+    driver.train(state, driver.checkpoint_of(job.recipe.name))
+    line = data.dialogues_line(files, f"{len(ids.training)} dialogues")
+    figures, more = measured(state, dialogue_texts, ids, teacher), {IMITATES: named(TEACHER)} if drafts else {}
+    licence = "Apache-2.0, as SmolLM2's, whose dialogues it learned"
+    driver.finish(job, state, figures, line, lambda path, facts: write_model(path, model, tokenizer, facts), licence, **more)
 
 
-def settings_for(job: Job, device: torch.device) -> Settings:
-    """A GPU takes all rows at once, many to an update; a processor shares them out to its cores."""
-    common = {"minutes": job.minutes, "resume": job.resume}
-    if device.type == "cuda":
-        return Settings(batch=32, part=32, **common)
-    workers = cores()
-    return Settings(part=max(1, 6 // workers), workers=workers, **common)
-
-
-def _read(files: list[Path]) -> Texts:
+def _read(files: list[Path]) -> Split[str]:
     """The dialogues as text: only SmolLM2's tokenizer is needed, not the model."""
     folder = prepare(TARGET, lambda message, fraction: print(message, flush=True))
     return texts(data.read_all(files), AutoTokenizer.from_pretrained(folder, local_files_only=True))
@@ -419,26 +380,10 @@ def _teacher(device: torch.device) -> tuple[Any, Tokenizer]:
     return packed.model.to(device).eval().requires_grad_(False), packed.tokenizer
 
 
-def measured(state: StateSpaceTraining, dialogue_texts: Texts, ids: Corpus, teacher: Any) -> dict[str, float]:
+def measured(state: StateSpaceTraining, dialogue_texts: Split[str], ids: Split[np.ndarray], teacher: Any) -> dict[str, float]:
     """Held-out figures: nats a token; of a target also bits a byte, of a drafter how often it agrees with its target."""
     nats = state.held_out_loss(MEASURED_ROWS)
     if teacher is not None:
         return {"held_out_kl": nats, **state.agreement(teacher, MEASURED_ROWS)}
     tokens, letters = sum(map(len, ids.held_out)), sum(len(text.encode()) for text in dialogue_texts.held_out)
     return {"held_out_nats": nats, "held_out_bits_a_byte": nats / 0.6931 * tokens / letters}
-
-
-def finish(
-    job: Job, files: list[Path], state: StateSpaceTraining, progress: Progress, tokenizer: Tokenizer, metrics: Mapping[str, float]
-) -> None:  # fmt: skip
-    """Write the file with its card."""
-    print("held-out:", "  ".join(f"{name} {value:.4f}" for name, value in metrics.items()), flush=True)
-    name = job.recipe.name
-    facts = card(
-        name, state.settings, dialogues_line(files, f"{len(state.corpus.training)} dialogues"),
-        progress.spent(state.device.type, "tokens"), metrics, "Apache-2.0, as SmolLM2's, whose dialogues it learned",
-        **({IMITATES: named(TEACHER)} if name == DRAFT else {}),
-    )  # fmt: skip
-    path = WEIGHTS / f"{name}.safetensors"
-    write_model(path, state.model, tokenizer, facts)
-    print_card(path, facts)

@@ -19,7 +19,6 @@ from specviz.models.hub.cache_dir import cache_folder, ensure_folder
 from specviz.models.image.image import weights_of
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.models.image.prompts import SPECIAL, PromptRows, WordPrompts
-from specviz.training.common import parallel
 from specviz.training.families import emoji
 
 VOCABULARY = 2048
@@ -41,8 +40,7 @@ def vq_model() -> tuple[JanusVQVAE, str]:
 @torch.inference_mode()
 def encode(net: JanusVQVAE, pixels: Tensor) -> Tensor:
     """Pixels [picture, rgb, row, column] to codes [picture, place]."""
-    with parallel.arithmetic(pixels.device):
-        latents = net.quant_conv(net.encoder(pixels))
+    latents = net.quant_conv(net.encoder(pixels))
     rows = F.normalize(latents.float(), dim=1).permute(0, 2, 3, 1).flatten(0, 2)
     return (rows @ net.quantize.embedding.weight.T).argmax(-1).view(len(pixels), -1)
 

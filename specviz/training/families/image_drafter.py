@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,14 +21,13 @@ from torch import Tensor, nn
 from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafters.networks.weights import read_weights, write_weights
 from specviz.models.image.image import LoadedImage, embedding_table, load_image_model, weights_of
-from specviz.training.common.loop import Schedule, Step, checkpoint_of, train
-from specviz.training.common.parallel import sharing
+from specviz.training import driver
+from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import emoji
-from specviz.training.families.image_codes import Batches, coded, prompt_of
-from specviz.training.families.image_samples import draw, halved, network
-from specviz.training.families.image_training import ImageTraining, emoji_line, weights_file
-from specviz.training.feature.unrolling import unroll
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training.families.image_codes import coded, prompt_of
+from specviz.training.families.image_net import draw, halved, network
+from specviz.training.families.unrolling import unroll
+from specviz.training.registry import Job
 
 DRAWN = 32
 """How many pictures of its own the target draws at a time; as many of the data go beside them."""
@@ -85,7 +85,7 @@ class Examples:
         """``workers`` threads share the drawing and the reading, each with torch at one."""
         self.target, self.workers = target, workers
         loaded = target.loaded
-        self.data = Batches(coded(loaded.grid), loaded.prompts, loaded.device, seed).data  # type: ignore[arg-type]
+        self.data = coded(loaded.grid)
         self.concepts = self.data.part(held_out)
         self.generator = np.random.default_rng(seed)
         self.shelf: list[tuple[Example, int]] = []
@@ -149,8 +149,6 @@ def guided(with_words: Tensor, without: Tensor, strength: float) -> Tensor:
 
 
 SHARES = (1.0, 0.5, 0.25)
-PICTURES = 4
-"""An update's; a core learns from one at a time."""
 LATE = 0.5
 """From this share of the time on, what both distributions have in common counts beside the cross-entropy: it is what is
 accepted."""
@@ -243,8 +241,10 @@ def overlap(net: FeatureNet, examples: Sequence[Example], strength: float) -> di
     return {f"overlap{step + 1}": float(value / len(examples)) for step, value in enumerate(sums)}
 
 
-class ImageDrafterTraining(ImageTraining):
+class ImageDrafterTraining(TrainState):
     """The drafter on pictures of the data and of the target's own, a core on one at a time."""
+
+    unit = "codes"
 
     def __init__(self, settings: Schedule, target: Target) -> None:
         self.target, self.net = target, fresh(target).to(target.loaded.device)
@@ -261,29 +261,28 @@ class ImageDrafterTraining(ImageTraining):
             linear_start(self.net, [self.examples.next() for _ in range(8)], self.target)
 
     def step(self, share: float) -> Step:
-        common = float(share >= LATE)
+        """The next pictures, each with starts of its own."""
+        common, many = float(share >= LATE), self.settings.batch
 
-        def part_loss(part: tuple[Example, list[Tensor]]) -> Tensor:
-            return loss(self.net, *part, self.strength, common) / PICTURES
+        def part_loss(part: Sequence[tuple[Example, list[Tensor]]]) -> Tensor:
+            return torch.stack([loss(self.net, *one, self.strength, common) for one in part]).sum() / many
 
-        parts = [(example, starts(example, self.generator)) for example in (self.examples.next() for _ in range(PICTURES))]
-        return self.shared(parts, part_loss, PICTURES * self.target.loaded.cells)
+        batch = [(example, starts(example, self.generator)) for example in (self.examples.next() for _ in range(many))]
+        return self.learn(batch, part_loss, many * self.target.loaded.cells)
 
     def measure(self) -> dict[str, float]:
         return overlap(self.net, self.measured, self.strength)
-
-    def export(self) -> None:
-        """The learned weights, the head among them, with their card."""
-        figures, path = self.measure(), weights_file(WEIGHTS, "image_drafter")
-        more = {"config": json.dumps(asdict(self.net.config)), "target": read_weights(weights_of("image_ar"))[1]["digest"]}
-        data = emoji_line("and the target's own pictures")
-        write_weights(path, self.net.state_dict(), self.card("image_drafter", data, figures, **more))
-        print(f"written {path.stat().st_size / 1e6:.2f} MB", flush=True)
 
 
 def make(job: Job) -> None:
     """Train, measure on held-out concepts, write ``assets/weights/image_drafter.safetensors``."""
     target = Target(load_image_model("emoji-64", "float32", job.device))
-    workers = sharing() if target.loaded.device.type == "cpu" else 1
-    settings = Schedule(job.minutes, peak=0.004, every=1.0, workers=workers, resume=job.resume)
-    train(ImageDrafterTraining(settings, target), checkpoint_of("image_drafter"))
+    state = ImageDrafterTraining(driver.settings_for(job, target.loaded.device, Schedule), target)
+    driver.train(state, driver.checkpoint_of(job.recipe.name))
+
+    def save(path: Path, facts: dict[str, str]) -> None:
+        write_weights(path, state.net.state_dict(), facts)
+
+    more = {"config": json.dumps(asdict(state.net.config)), "target": read_weights(weights_of("image_ar"))[1]["digest"]}
+    figures = driver.figures_at_rest(job, state, save, state.measure)
+    driver.finish(job, state, figures, emoji.line("and the target's own pictures"), save, emoji.LICENCE, **more)

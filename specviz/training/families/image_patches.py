@@ -16,10 +16,10 @@ from torch import Tensor
 from specviz.drafters.networks.weights import write_weights
 from specviz.models.image.codebook import tiles
 from specviz.models.image.image import LoadedImage, load_image_model
-from specviz.training.common.card import card, print_card
+from specviz.training import driver
+from specviz.training.families import emoji
 from specviz.training.families.image_codes import coded
-from specviz.training.families.image_training import LICENCE, emoji_line, weights_file
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training.registry import Job
 
 BATCH = 64
 
@@ -68,7 +68,5 @@ def make(job: Job) -> None:
     codes = torch.from_numpy(data.codes[rows]).long().flatten(0, 1)
     mean, figures = patches(loaded, codes)
     spent = f"{(time.perf_counter() - begun) / 60:.1f} minutes, {len(codes)} pictures"
-    facts = card("image_patches", Counting(len(codes)), emoji_line(), spent, figures, LICENCE, codebook=data.codebook)
-    path = weights_file(WEIGHTS, "image_patches")
-    write_weights(path, {"patches": mean.flatten(1)}, facts)
-    print_card(path, facts)
+    facts = driver.card(job, Counting(len(codes)), emoji.line(), spent, figures, emoji.LICENCE, codebook=data.codebook)
+    driver.ship(job, facts, lambda path, facts: write_weights(path, {"patches": mean.flatten(1)}, facts))

@@ -5,6 +5,9 @@ Learned on the codes' vectors, and through the frozen decoder on pixels. Peruzzo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -12,13 +15,12 @@ from torch import Tensor
 
 from specviz.drafters.networks.latent_samplers import LatentSamplers, SamplerConfig, save
 from specviz.models.device import choose_device
-from specviz.training.common import parallel
-from specviz.training.common.loop import Schedule, checkpoint_of, train
+from specviz.training import driver
+from specviz.training.driver import Schedule, Step, TrainState
+from specviz.training.families import emoji
 from specviz.training.families.image_codes import Coded, coded, vq_model
-from specviz.training.families.image_training import ImageTraining, emoji_line, weights_file
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training.registry import Job
 
-BATCH = 48
 DRAWN = 6
 """How many of a batch are also compared in pixels."""
 COARSE, FINE = 8, 16
@@ -51,11 +53,13 @@ def measure(net: LatentSamplers, coarse: Tensor, fine: Tensor) -> dict[str, floa
     }
 
 
-class SamplersTraining(ImageTraining):
+class SamplersTraining(TrainState):
     """Both samplers on pairs of codes, and every other update through the frozen decoder."""
 
+    unit = "codes"
+
     def __init__(self, settings: Schedule, device: torch.device) -> None:
-        self.device, self.data = device, (coded(COARSE), coded(FINE))
+        self.data = (coded(COARSE), coded(FINE))
         vq, self.codebook = vq_model()
         self.vq = vq.to(device)
         torch.manual_seed(0)
@@ -68,34 +72,37 @@ class SamplersTraining(ImageTraining):
 
     def drawn(self, vectors: Tensor) -> Tensor:
         """Pixels of the codes' vectors."""
-        with parallel.arithmetic(self.device):
-            return self.vq.decoder(self.vq.post_quant_conv(vectors)).float()
+        return self.vq.decoder(self.vq.post_quant_conv(vectors)).float()
 
-    def backward(self, share: float) -> tuple[float, int]:
-        net, rows = self.net, self.generator.choice(self.learning, BATCH)
-        coarse, fine = (codes.to(self.device) for codes in batch(self.data, rows, self.generator.integers(0, 2, BATCH)))
-        up, down = net.fine(net.vectors(coarse)), net.coarse(net.vectors(fine))
-        total = distance(net, up, fine) + distance(net, down, coarse)
-        if self.progress.updates % 2:
-            with torch.no_grad():
-                target_pixels = self.drawn(net.vectors(fine[:DRAWN]))
-            total = total + (self.drawn(up[:DRAWN]) - target_pixels).abs().mean()
-        total.backward()
-        return float(total.detach()), fine.numel()
+    def step(self, share: float) -> Step:
+        """The next pictures, in vectors and now and then in pixels."""
+        net, many = self.net, self.settings.batch
+        rows = self.generator.choice(self.learning, many)
+        chosen = tuple(codes.to(self.device) for codes in batch(self.data, rows, self.generator.integers(0, 2, many)))
+
+        def loss(some: Sequence[tuple[Tensor, ...]]) -> Tensor:
+            ((coarse, fine),) = some
+            up, down = net.fine(net.vectors(coarse)), net.coarse(net.vectors(fine))
+            total = distance(net, up, fine) + distance(net, down, coarse)
+            if self.progress.updates % 2:
+                with torch.no_grad():
+                    target_pixels = self.drawn(net.vectors(fine[:DRAWN]))
+                total = total + (self.drawn(up[:DRAWN]) - target_pixels).abs().mean()
+            return total
+
+        return self.learn([chosen], loss, chosen[1].numel())
 
     def measure(self) -> dict[str, float]:
         return measure(self.net, *self.held_out)
 
-    def export(self) -> None:
-        path = weights_file(WEIGHTS, "image_samplers")
-        save(self.net, path, self.card("image_samplers", emoji_line(), self.measure(), codebook=self.codebook))
-        print(f"written {path.stat().st_size / 1e6:.2f} MB", flush=True)
-
 
 def make(job: Job) -> None:
     """Train, measure on held-out concepts, write ``assets/weights/image_samplers.safetensors``."""
-    settings = Schedule(job.minutes, peak=0.006, every=1.0, resume=job.resume)
-    train(SamplersTraining(settings, choose_device(job.device)), checkpoint_of("image_samplers"))
+    device = choose_device(job.device)
+    state = SamplersTraining(driver.settings_for(job, device, Schedule), device)
+    driver.train(state, driver.checkpoint_of(job.recipe.name))
+    figures = driver.figures_at_rest(job, state, partial(save, state.net), state.measure)
+    driver.finish(job, state, figures, emoji.line(), partial(save, state.net), emoji.LICENCE, codebook=state.codebook)
 
 
 def distance(net: LatentSamplers, vectors: Tensor, codes: Tensor) -> Tensor:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,13 +15,12 @@ from specviz.drafters.networks.weights import write_weights
 from specviz.models.device import choose_device
 from specviz.models.image.image_score import SIDE, ScoreNet
 from specviz.models.image.prompts import WordPrompts
-from specviz.training.common.loop import Schedule, checkpoint_of, train
+from specviz.training import driver
+from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import emoji
 from specviz.training.families.image_codes import drawable, prompt_of, varied_prompt, word_prompts
-from specviz.training.families.image_training import ImageTraining, emoji_line, weights_file
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training.registry import Job
 
-BATCH = 96
 AMONG = 64
 """How many prompts a picture's own is found among when accuracy is measured."""
 _WHITE = np.array(emoji.GROUNDS["white"])
@@ -38,9 +39,9 @@ class PromptedPictures:
         """[picture, rgb, row, column] from -1 to 1."""
         return F.avg_pool2d(torch.from_numpy(self.art.on(rows, grounds)), emoji.SIDE // SIDE)
 
-    def batch(self) -> tuple[Tensor, Tensor]:
+    def batch(self, many: int) -> tuple[Tensor, Tensor]:
         """Pictures of as many different concepts, and a prompt for each."""
-        chosen = self.generator.permutation(len(self.learning))[:BATCH]
+        chosen = self.generator.permutation(len(self.learning))[:many]
         rows, words, grounds = [], [], []
         for place in chosen:
             concept, style = self.learning[place], emoji.STYLES[int(self.generator.integers(len(emoji.STYLES)))]
@@ -80,37 +81,40 @@ def accuracy(net: ScoreNet, material: PromptedPictures) -> dict[str, float]:
     return figures
 
 
-class ScoreTraining(ImageTraining):
+class ScoreTraining(TrainState):
     """Both encoders, on pictures and prompts of as many concepts."""
 
     unit = "pictures"
 
     def __init__(self, settings: Schedule, device: torch.device) -> None:
         torch.manual_seed(0)
-        self.prompts, self.device = word_prompts(), device
+        self.prompts = word_prompts()
         self.pictures, self.net = PromptedPictures(self.prompts), ScoreNet(self.prompts.size).to(device)
         super().__init__(settings, dict(self.net.named_parameters()))
 
-    def backward(self, share: float) -> tuple[float, int]:
-        pixels, words = (tensor.to(self.device) for tensor in self.pictures.batch())
-        logits = self.net.logits(pixels, words)
-        own = torch.arange(len(logits), device=self.device)
-        loss = (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
-        loss.backward()
-        return float(loss.detach()), len(pixels)
+    def step(self, share: float) -> Step:
+        """The next pictures: each is to find its prompt among all, and each prompt its picture."""
+        batch = tuple(tensor.to(self.device) for tensor in self.pictures.batch(self.settings.batch))
+
+        def loss(some: Sequence[tuple[Tensor, ...]]) -> Tensor:
+            logits = self.net.logits(*some[0])
+            own = torch.arange(len(logits), device=self.device)
+            return (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+
+        return self.learn([batch], loss, len(batch[0]))
 
     def measure(self) -> dict[str, float]:
         return accuracy(copy.deepcopy(self.net).cpu(), self.pictures)
 
-    def export(self) -> None:
-        path = weights_file(WEIGHTS, "image_score")
-        facts = self.card("image_score", emoji_line(), self.measure(), prompts=self.prompts.description)
-        write_weights(path, self.net.state_dict(), facts)
-        print(f"written {path.stat().st_size / 1e6:.2f} MB; {facts['metrics']}", flush=True)
-
 
 def make(job: Job) -> None:
     """Train, measure on learned and held-out concepts, write ``assets/weights/image_score.safetensors``."""
-    settings = Schedule(job.minutes, peak=0.006, every=1.0, resume=job.resume)
     device = choose_device("cpu" if job.device == "auto" else job.device)
-    train(ScoreTraining(settings, device), checkpoint_of("image_score"))
+    state = ScoreTraining(driver.settings_for(job, device, Schedule), device)
+    driver.train(state, driver.checkpoint_of(job.recipe.name))
+
+    def save(path: Path, facts: dict[str, str]) -> None:
+        write_weights(path, state.net.state_dict(), facts)
+
+    figures, prompts = driver.figures_at_rest(job, state, save, state.measure), state.prompts.description
+    driver.finish(job, state, figures, emoji.line(), save, emoji.LICENCE, prompts=prompts)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,14 +19,13 @@ from transformers import JanusVQVAEConfig
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
 from specviz.drafters.networks.weights import write_weights
+from specviz.errors import BadInput
 from specviz.models.device import choose_device
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config
-from specviz.training.common import parallel
-from specviz.training.common.loop import Schedule, checkpoint_of, train
+from specviz.training import driver
+from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import emoji
-from specviz.training.families.image_samples import reconstructions
-from specviz.training.families.image_training import ImageTraining, emoji_line, named, weights_file
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training.registry import Job
 
 
 class Codebook:
@@ -104,14 +105,11 @@ class Tokenizer:
 
     def encode(self, pixels: Tensor) -> Tensor:
         """Pixels [batch, rgb, row, column] to unit vectors [batch, dim, row, column], float32."""
-        with parallel.arithmetic(self.device):
-            latents = self.net.quant_conv(self.net.encoder(pixels))
-        return F.normalize(latents.float(), dim=1)
+        return F.normalize(self.net.quant_conv(self.net.encoder(pixels)).float(), dim=1)
 
     def decode(self, vectors: Tensor) -> Tensor:
         """And back."""
-        with parallel.arithmetic(self.device):
-            return self.net.decoder(self.net.post_quant_conv(vectors)).float()
+        return self.net.decoder(self.net.post_quant_conv(vectors)).float()
 
     def quantised(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Unit vectors to those of their codes, with the rows [place, dim] and their codes."""
@@ -198,7 +196,7 @@ def measure(tokenizer: Tokenizer, art: emoji.Emoji, count: int = 204) -> dict[st
     return figures
 
 
-class VqTraining(ImageTraining):
+class VqTraining(TrainState):
     """The tokenizer on crops and whole pictures; its codebook follows what it sees and belongs to the checkpoint."""
 
     unit = "pictures"
@@ -207,34 +205,37 @@ class VqTraining(ImageTraining):
         self.art, self.tokenizer = emoji.load(), Tokenizer(device)
         self.pictures, codes = Pictures(self.art, device), self.tokenizer.codebook
         buffers = {"vectors": codes.vectors, "sums": codes.sums, "counts": codes.counts, "coded": self.tokenizer.coded}
-        super().__init__(settings, named(self.tokenizer.net, "encoder", "decoder", "quant_conv", "post_quant_conv"), buffers)
+        leaves = {name: value for name, value in self.tokenizer.net.named_parameters() if not name.startswith("quantize")}
+        super().__init__(settings, leaves, buffers=buffers)
 
-    def backward(self, share: float) -> tuple[float, int]:
-        whole = WHOLE if share > 0.3 else 0
-        loss = self.tokenizer.loss(self.pictures.small(), share) * 0.5
-        loss.backward()
-        if whole:
-            (self.tokenizer.loss(self.pictures.draw(whole), share) * 0.5).backward()
-        return float(loss.detach()) * 2, CROPS + whole
+    def step(self, share: float) -> Step:
+        """Small pictures, and after a while whole ones beside them."""
+        parts = [self.pictures.small(), *([self.pictures.draw(WHOLE)] if share > 0.3 else [])]
+
+        def loss(some: Sequence[Tensor]) -> Tensor:
+            (pixels,) = some
+            return self.tokenizer.loss(pixels, share) * 0.5
+
+        return self.learn(parts, loss, sum(map(len, parts)))
 
     def measure(self) -> dict[str, float]:
         return measure(self.tokenizer, self.art, 51) if self.tokenizer.coded else {}
 
-    def export(self) -> None:
-        """The averaged weights and the codebook, with their card, once there are codes."""
-        if not self.tokenizer.coded:
-            return
-        vectors = self.tokenizer.codebook.vectors
-        tensors = {f"model.vqmodel.{key}": value.data for key, value in self.leaves.items()}
-        tensors["model.vqmodel.quantize.embedding.weight"] = vectors
-        number = hashlib.sha256(vectors.cpu().numpy().tobytes()).hexdigest()[:16]
-        facts = self.card("image_vq", emoji_line(), measure(self.tokenizer, self.art), codebook=number)
-        write_weights(weights_file(WEIGHTS, "image_vq"), tensors, facts)
-        print("written:", facts["metrics"], flush=True)
-
 
 def make(job: Job) -> None:
-    """Train, measure on held-out concepts, write ``assets/weights/image_vq.safetensors``."""
-    settings = Schedule(job.minutes, peak=0.01, every=1.0, resume=job.resume)
-    train(VqTraining(settings, choose_device(job.device)), checkpoint_of("image_vq"))
-    print("drawn:", reconstructions().name, flush=True)
+    """Train, measure on held-out concepts, write ``assets/weights/image_vq.safetensors``. Raises BadInput where the time is over
+    before there are codes."""
+    device = choose_device(job.device)
+    state = VqTraining(driver.settings_for(job, device, Schedule), device)
+    driver.train(state, driver.checkpoint_of(job.recipe.name))
+    if not state.tokenizer.coded:
+        raise BadInput("The time was over before there were codes: train for more --minutes, or go on with --resume.")
+    vectors = state.tokenizer.codebook.vectors
+
+    def save(path: Path, facts: dict[str, str]) -> None:
+        tensors = {f"model.vqmodel.{key}": value.data for key, value in state.leaves.items()}
+        write_weights(path, {**tensors, "model.vqmodel.quantize.embedding.weight": vectors}, facts)
+
+    codebook = hashlib.sha256(vectors.cpu().numpy().tobytes()).hexdigest()[:16]
+    figures = measure(state.tokenizer, state.art)
+    driver.finish(job, state, figures, emoji.line(), save, emoji.LICENCE, codebook=codebook)

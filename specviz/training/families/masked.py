@@ -12,22 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.networks.masked_lm import MaskedLM, load, save
+from specviz.drafters.networks.masked_lm import MaskedLM, save
 from specviz.drafters.networks.small_lm import SmallLM
 from specviz.drafters.networks.small_lm import load as load_small
-from specviz.models.device import choose_dtype
 from specviz.models.drafters.drafts import FILE as SMALL
-from specviz.training.common import data, parallel
-from specviz.training.common.agreement import repetition
-from specviz.training.common.card import card, dialogues_line, file_digest, print_card
-from specviz.training.common.data import IGNORED, Dialogues, Markers, Row, places_in
-from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, quantised_file, train
-from specviz.training.common.optimizer import Optimizer
-from specviz.training.common.parallel import cores
-from specviz.training.common.target_assets import TargetAssets, target_assets
-from specviz.training.feature.gto import LowRank
-from specviz.training.feature.recipes import MARKS
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training import acceptance, data, driver, features, parallel
+from specviz.training.data import IGNORED, Dialogues, Markers, Row
+from specviz.training.driver import Schedule, Step, TrainState
+from specviz.training.families.feature import MARKS
+from specviz.training.features import TargetAssets
+from specviz.training.optimizer import LowRank
+from specviz.training.registry import Job
 
 LEAST = 0.05
 """The smallest probability of being hidden: 1/t of a smaller one would drown all other rows."""
@@ -119,36 +114,32 @@ def in_parts(examples: Sequence[Example], size: int) -> list[Masked]:
 
 @dataclass(frozen=True)
 class Settings(Schedule):
-    """An update reads ``batch`` texts, ``part`` at a time on each of ``workers`` cores. ``half`` computes in bfloat16, which
-    pays where the processor can. ``average`` is the share that an average of the weights keeps at each update."""
+    """An update reads ``batch`` texts, ``texts`` of them in a pass."""
 
-    minutes: float = 16.0
     peak: float = 0.003
     decay: float = 0.01
     every: float = 1.0
     patience: int = 8
     batch: int = 16
-    part: int = 8
+    part: int = 1
+    texts: int = 8
     average: float = 0.98
-    half: bool = True
 
 
 class MaskedTraining(TrainState):
     """A masked language model that is trained whole or, where there is one, by a low-rank ``change`` alone."""
 
-    unit = "hidden"
+    unit = "hidden tokens"
     settings: Settings
 
     def __init__(
         self, model: MaskedLM, settings: Settings, examples: Callable[[int], Iterator[list[Masked]]],
         measured: Callable[[], Mapping[str, float]], change: LowRank | None = None,
     ) -> None:  # fmt: skip
-        """``examples(update)`` are the masked texts of the updates from there on."""
-        parameters = dict(model.named_parameters()) if change is None else change.factors
-        super().__init__(settings, Optimizer(parameters, average=settings.average))
-        self.model, self.examples, self.measured, self.change = model, examples, measured, change
-        self.leaves = list(parameters.values()) if change is None else change.leaves
-        self.place = places_in(model.draft_ids, model.config.vocab_size)
+        """``examples(update)`` are the masked texts of the updates from there on, a pass in each."""
+        super().__init__(settings, dict(model.named_parameters()) if change is None else change.matrices, change)
+        self.model, self.examples, self.measured = model, examples, measured
+        self.place = data.places_in(model.draft_ids, model.config.vocab_size)
         self.settle()
         self.begin()
 
@@ -157,8 +148,7 @@ class MaskedTraining(TrainState):
 
     def settle(self) -> None:
         """Apply the change; the folded head goes with the old weights."""
-        if self.change is not None:
-            self.change.put()
+        super().settle()
         self.model.eval()
 
     def step(self, share: float) -> Step:
@@ -169,105 +159,55 @@ class MaskedTraining(TrainState):
         """Loss and gradients of these texts, and how many tokens were asked for."""
         counted: list[int] = []
 
-        def part_loss(part: Masked) -> Tensor:
-            value, tokens = loss(self.model, self.place, part, self.settings.half)
+        def part_loss(part: Sequence[Masked]) -> Tensor:
+            (masked,) = part
+            value, tokens = loss(self.model, self.place, masked)
             counted.append(tokens)
             return value
 
-        leaf_gradients, value = parallel.gradients(list(batch), part_loss, self.leaves, self.settings.workers)
-        gradients = (
-            dict(zip(self.optimizer.parameters, leaf_gradients, strict=True))
-            if self.change is None
-            else self.change.gradients(leaf_gradients)
-        )
-        return Step(value, sum(counted), gradients)
+        return self.learn(batch, part_loss, 0)._replace(tokens=sum(counted))
 
     def measure(self) -> Mapping[str, float]:
         return self.measured()
 
 
-def loss(model: MaskedLM, place: Tensor, masked: Masked, half: bool) -> tuple[Tensor, int]:
+def loss(model: MaskedLM, place: Tensor, masked: Masked) -> tuple[Tensor, int]:
     """Weighted cross-entropy (nats) of the hidden tokens that the draft vocabulary has, and how many there are."""
     device = place.device
     ids, blank, weight = (part.to(device) for part in (masked.ids, masked.blank, masked.weight))
     label = place[ids[:, 1:]]
     mask = blank[:, 1:] & (label != IGNORED) & (weight[:, 1:] > 0)
-    with torch.autocast(device.type, torch.bfloat16, enabled=half):
-        is_text = None if masked.is_text is None else masked.is_text.to(device)
-        features = model.features(ids, blank, is_text)[:, :-1][mask]
-        logits = parallel.evenly(partial(F.linear, weight=model.head(), bias=model.bias), features)
+    is_text = None if masked.is_text is None else masked.is_text.to(device)
+    states = model.features(ids, blank, is_text)[:, :-1][mask]
+    logits = parallel.evenly(partial(F.linear, weight=model.head(), bias=model.bias), states)
     losses = F.cross_entropy(logits.float(), label[mask], reduction="none")
     return (losses * weight[:, 1:][mask]).sum(), int(mask.sum())
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Blocks of ``places`` tokens, one a step. ``tau`` counts the bonus token; ``reached`` and ``right`` are by place:
-    steps whose earlier places were all right, and those of them right there too; ``alone`` is how often a place is right
-    whatever the others are. ``lengths[n]`` counts the steps that accepted n."""
-
-    tau: float
-    reached: tuple[int, ...]
-    right: tuple[int, ...]
-    alone: tuple[float, ...]
-    lengths: tuple[int, ...]
-    repetition: float
-
-    @property
-    def steps(self) -> int:
-        return sum(self.lengths)
-
-    @property
-    def longest(self) -> int:
-        """The longest accepted block."""
-        return max((length for length, count in enumerate(self.lengths) if count), default=0)
-
-    @property
-    def by_place(self) -> tuple[float, ...]:
-        """Acceptance given that the earlier places were accepted."""
-        return tuple(right / max(1, reached) for right, reached in zip(self.right, self.reached, strict=True))
-
-    def figures(self, places: int = 8) -> dict[str, object]:
-        """For a card."""
-        return {
-            "tau": round(self.tau, 3),
-            "by_place": [round(share, 3) for share in self.by_place[:places]],
-            "alone": [round(share, 3) for share in self.alone[:places]],
-            "longest": self.longest,
-            "steps": self.steps,
-            "repetition": round(self.repetition, 3),
-        }
 
 
 @torch.inference_mode()
 def block_agreement(
     model: MaskedLM, dialogues: Dialogues, chosen: Sequence[int], markers: Markers, places: int, runs: int
-) -> Agreement:
-    """Speculate along ``chosen`` greedy answers, at most ``runs`` steps. A step that the answer's end cuts short is left
-    out, but the end itself may be drafted."""
-    reached, right, alone = np.zeros(places, int), np.zeros(places, int), np.zeros(places, int)
-    lengths, emitted, again, grams = np.zeros(places + 1, int), 0, 0, 0
-    device = model.embedding.device
+) -> dict[str, float]:
+    """Speculate along ``chosen`` greedy answers with blocks of ``places`` tokens, at most ``runs`` steps: the figures of the
+    first eight places, and the ``longest`` accepted block. A step that the answer's end cuts short is left out."""
+    rows, device = [torch.zeros(0, places, dtype=torch.long)], model.embedding.device
     for number in chosen:
         answer = dialogues.answer(number)
-        repeated, total = repetition(answer)
-        again, grams = again + repeated, grams + total
         text = torch.tensor([*markers.prefix, *dialogues.of(number)], device=device)
-        first, done = len(text) - len(answer), 0
-        while done + places + 1 <= len(answer) and lengths.sum() < runs:
-            best = model.draft_ids[model(text[: first + done], places).argmax(-1)].cpu().numpy()
-            hits = (best == answer[done : done + places]).astype(int)
-            accepted = int(np.cumprod(hits).sum())
-            reached[: accepted + 1] += 1  # a slice past the end is no place
-            right[:accepted] += 1
-            alone += hits
-            lengths[accepted] += 1
-            done, emitted = done + accepted + 1, emitted + accepted + 1
-    steps = max(1, int(lengths.sum()))
-    return Agreement(
-        emitted / steps, tuple(reached.tolist()), tuple(right.tolist()), tuple((alone / steps).tolist()),
-        tuple(lengths.tolist()), again / max(1, grams),
-    )  # fmt: skip
+        first = len(text) - len(answer)
+
+        def accepted(done: int, text: Tensor = text, first: int = first) -> int:
+            truth = text[first + done : first + done + places]
+            rows.append(acceptance.ranks_of(model(text[: first + done], places), truth, model.draft_ids)[None].cpu())
+            return int((rows[-1] == 0).int().cumprod(1).sum())
+
+        if len(rows) <= runs:
+            acceptance.steps_along(len(answer), places, accepted)
+    ranks = torch.cat(rows)[:runs]
+    lengths = (ranks == 0).int().cumprod(1).sum(1)
+    longest = float(lengths.max()) if len(lengths) else 0.0
+    shown = acceptance.figures(ranks[:, :8], alone=True)
+    return {**shown, "tau": 1 + float(lengths.float().mean()), "longest": longest, "steps": float(len(ranks))}
 
 
 @torch.inference_mode()
@@ -311,7 +251,7 @@ def from_autoregressive(start: SmallLM, window: int = WINDOW) -> MaskedLM:
     return model.requires_grad_(True)
 
 
-def prepare(model: MaskedLM, dialogues: data.Dialogues, markers: data.Markers, settings: Settings) -> MaskedTraining:
+def prepare(model: MaskedLM, dialogues: Dialogues, markers: Markers, settings: Settings) -> MaskedTraining:
     """What trains ``model`` whole on the standard objective."""
     training, held_out = data.split(dialogues)
     # As the rows begin, which are drawn from the same seed.
@@ -328,107 +268,61 @@ def prepare(model: MaskedLM, dialogues: data.Dialogues, markers: data.Markers, s
 
 
 def _examples(
-    dialogues: data.Dialogues,
-    training: Sequence[int],
-    markers: data.Markers,
-    settings: Settings,
-    start: int,
-    window: int,
+    dialogues: Dialogues, training: Sequence[int], markers: Markers, settings: Settings, start: int, window: int
 ) -> Iterator[list[Masked]]:
-    """Packed rows with hidden tokens, in parts; after a resumption other rows rather than hours of skipping."""
+    """Packed rows with hidden tokens, in passes; after a resumption other rows rather than hours of skipping."""
     generator = np.random.default_rng([settings.seed, start])
     stream = data.rows(dialogues, training, markers, window - 1, generator)
     while True:
         masked = standard(list(islice(stream, settings.batch)), generator)
-        cut = range(0, settings.batch, settings.part)
-        yield [Masked(*(part[at : at + settings.part] for part in (masked.ids, masked.blank, masked.weight))) for at in cut]
+        cut = range(0, settings.batch, settings.texts)
+        yield [Masked(*(part[at : at + settings.texts] for part in (masked.ids, masked.blank, masked.weight))) for at in cut]
 
 
-def milestone_figures(
-    model: MaskedLM, dialogues: data.Dialogues, held_out: Sequence[int], markers: data.Markers
-) -> dict[str, float]:
+def milestone_figures(model: MaskedLM, dialogues: Dialogues, held_out: Sequence[int], markers: Markers) -> dict[str, float]:
     """Figures while training: blocks along a few held-out greedy answers."""
     greedy = data.greedy_only(dialogues, held_out)[: SHOWN[0]]
-    agreement = block_agreement(model, dialogues, greedy, markers, SHOWN[1], 1000)
-    return {
-        "tau": agreement.tau,
-        "first": agreement.by_place[0],
-        "second_alone": agreement.alone[1],
-        "longest": agreement.longest,
-    }
+    found = block_agreement(model, dialogues, greedy, markers, SHOWN[1], 1000)
+    return {name: found[name] for name in ("tau", "first1", "alone2", "longest")}
 
 
 def make(job: Job) -> None:
     """Train, measure what is shipped on held-out answers, write ``assets/weights/masked_lm.safetensors``."""
-    files, name = data.find(job.data), job.recipe.name
-    assets = target_assets(job.device)
+    files = data.find(job.data)
+    assets = features.target_assets(job.device)
     dialogues = data.read_all(files)
     embedding = assets.embedding.to(assets.target.device)
     start = load_small(SMALL, embedding, torch.float32, embedding.device)
     model = from_autoregressive(start)
-    share = asked_share(dialogues, start.draft_ids)
-    settings = replace(settings_for(assets, job), marks=tuple(round(share * mark) for mark in MARKS))
+    # Milestones by answer tokens read, of which a share is asked for: hidden ones that the draft vocabulary has.
+    answers = np.concatenate([dialogues.answer(number) for number in data.split(dialogues)[0]])
+    share = MEAN * float(np.isin(answers, start.draft_ids.cpu().numpy()).mean())
+    settings = driver.settings_for(job, embedding.device, Settings, marks=tuple(round(share * mark) for mark in MARKS))
     state = prepare(model, dialogues, assets.markers, settings)
     print(f"{settings}", flush=True)
-    progress = train(state, checkpoint_of(name))
-    path, aside = WEIGHTS / f"{name}.safetensors", quantised_file(name)
-    save(model, aside, {})
-    figures = measured(load(aside, embedding, torch.float32, embedding.device), dialogues, assets)
-    figures["curve"] = curve(progress, dialogues, share)
-    spent = progress.spent(embedding.device.type, "hidden tokens")
-    start_line = f"{SMALL.name} sha256 {file_digest(SMALL)}"
-    facts = card(
-        name, settings, dialogues_line(files), spent, figures, start=start_line, tokenizer_hash=assets.target.tokenizer_hash
-    )  # fmt: skip
-    save(model, path, facts)
-    print_card(path, facts)
-
-
-def asked_share(dialogues: data.Dialogues, draft_ids: torch.Tensor) -> float:
-    """Of the answer tokens that are read, those that are asked for on average: hidden ones that the draft vocabulary has."""
-    answers = np.concatenate([dialogues.answer(number) for number in data.split(dialogues)[0]])
-    return MEAN * float(np.isin(answers, draft_ids.cpu().numpy()).mean())
-
-
-def curve(progress: Progress, dialogues: data.Dialogues, share: float) -> list[dict[str, float]]:
-    """Milestones by answer tokens read, of which a ``share`` was asked for: in the first pass, where it is not broken off, all
-    of them are distinct."""
-    once = sum(len(dialogues.answer(number)) for number in data.split(dialogues)[0])
-    read = [entry["hidden"] / share for entry in progress.history]
-    return [
-        {"tokens": tokens, "distinct": min(tokens, once), "tau": entry["tau"], "gap": entry["gap"]}
-        for tokens, entry in zip(read, progress.history, strict=True)
+    driver.train(state, driver.checkpoint_of(job.recipe.name))
+    found = dict(driver.figures_at_rest(job, state, partial(save, model), lambda: measured(model, dialogues, assets)))
+    found["curve"] = [
+        {"tokens": entry["tokens"] / share, "tau": entry["tau"], "gap": entry["gap"]} for entry in state.progress.history
     ]
+    more = {"start": f"{SMALL.name} sha256 {data.file_digest(SMALL)}", "tokenizer_hash": assets.target.tokenizer_hash}
+    driver.finish(job, state, found, data.dialogues_line(files), partial(save, model), **more)
 
 
-def settings_for(assets: TargetAssets, job: Job) -> Settings:
-    """A GPU takes wider batches; a processor one part a core at a time, in bfloat16 where it can."""
-    device = assets.target.device
-    half = choose_dtype("auto", device) == torch.bfloat16
-    common = {"minutes": job.minutes, "resume": job.resume, "half": half}
-    if device.type == "cuda":
-        return Settings(batch=64, part=64, **common)
-    torch.set_num_threads(1)
-    return Settings(workers=cores(), **common)
-
-
-def measured(model: MaskedLM, dialogues: data.Dialogues, assets: TargetAssets) -> dict[str, object]:
+def measured(model: MaskedLM, dialogues: Dialogues, assets: TargetAssets) -> dict[str, object]:
     """Blocks along held-out greedy answers of the kinds that are reported, what learned ones bring beyond that, and the first
     place's probability at temperature 1."""
     training, held_out = data.split(dialogues)
-    sampled = data.sampled_only(dialogues, held_out)[: SAMPLED[0]]
     greedy = data.greedy_only(dialogues, held_out)[: MEASURED[0]]
 
-    def blocks(numbers: Sequence[int]) -> Agreement:
+    def blocks(numbers: Sequence[int]) -> dict[str, float]:
         return block_agreement(model, dialogues, numbers, assets.markers, PLACES, MEASURED[1])
 
-    agreement = blocks(greedy)
-    kinds = {f"tau, {name}": round(blocks(numbers).tau, 3) for name, numbers in data.by_kind(dialogues, greedy).items()}
-    gap = blocks(data.greedy_only(dialogues, training)[: MEASURED[0]]).tau - agreement.tau
-    target = assets.target.model
-
-    def logits(ids: torch.Tensor) -> torch.Tensor:
-        return target(ids[None]).logits[0]
-
-    overlap = first_overlap(model, logits, dialogues, sampled, assets.markers, PLACES, SAMPLED[1])
-    return {**agreement.figures(), **kinds, "gap": round(gap, 3), "first_at_temperature_1": round(overlap, 3)}
+    found, target = blocks(greedy), assets.target.model
+    kinds = {f"tau, {name}": blocks(numbers)["tau"] for name, numbers in data.by_kind(dialogues, greedy).items()}
+    gap = blocks(data.greedy_only(dialogues, training)[: MEASURED[0]])["tau"] - found["tau"]
+    sampled = data.greedy_only(dialogues, held_out, 1.0)[: SAMPLED[0]]
+    accepted = first_overlap(
+        model, lambda ids: target(ids[None]).logits[0], dialogues, sampled, assets.markers, PLACES, SAMPLED[1]
+    )  # fmt: skip
+    return {**found, **kinds, "gap": gap, "first_at_temperature_1": accepted}

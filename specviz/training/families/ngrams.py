@@ -6,8 +6,8 @@ answers with and without the n-grams.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,14 +16,10 @@ from specviz.drafters.memory.ngram_model import Counts, NgramModel, save
 from specviz.drafters.networks.masked_lm import MaskedLM, load
 from specviz.methods.diffuspec.lattice import Ngrams, columns, distribution, search
 from specviz.methods.diffuspec.searched import Searching
-from specviz.training.common import data
-from specviz.training.common.card import commit, dialogues_line
-from specviz.training.common.target_assets import target_assets
+from specviz.training import acceptance, data, driver, features
 from specviz.training.registry import WEIGHTS, Job
 
 SUPPORT = 8192
-RARE_PAIR, RARE_TRIPLE = 2, 2
-"""Pairs and triples met less often are left out."""
 MEASURED = 100
 SEARCHED = (16, 8, 7)
 """Held-out greedy answers that are searched with the masked language model, masks in a block, places from block to block."""
@@ -31,15 +27,23 @@ SEARCH_WEIGHTS = (1.0, 0.75, 0.5, 0.25)
 """Shares of the drafter's distribution in a path's score; at 1 the path is each place's likeliest token."""
 
 
+@dataclass(frozen=True)
+class Rare:
+    """Pairs and triples met less often are left out."""
+
+    pair: int = 2
+    triple: int = 2
+
+
 def make(job: Job) -> None:
     """Count, measure, write ``assets/weights/ngrams.safetensors``. Takes seconds, whatever time is given."""
     files = data.find(job.data)
-    assets = target_assets(job.device)
+    assets = features.target_assets(job.device)
     dialogues = data.read_all(files)
     training, held_out = data.split(dialogues)
     vocab = assets.embedding.shape[0]
     ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [assets.markers.end])
-    counts = counted(texts(dialogues, training), ids, RARE_PAIR, RARE_TRIPLE)
+    counts = counted(texts(dialogues, training), ids, Rare.pair, Rare.triple)
     model = NgramModel(counts)
     figures: dict[str, object] = {
         "perplexity": round(perplexity(model, texts(dialogues, held_out[:MEASURED])), 2),
@@ -51,17 +55,11 @@ def make(job: Job) -> None:
         masked = load(base, assets.embedding.to(assets.target.device), torch.float32, assets.target.device)
         greedy = [number for number in held_out if dialogues.temperature[number] == 0][: SEARCHED[0]]
         figures["searched"] = searched_agreement(masked, model, dialogues, greedy, assets.markers, *SEARCHED[1:])
-    card = {
-        "recipe": f"python -m specviz train {job.recipe.name} (pairs from {RARE_PAIR}, triples from {RARE_TRIPLE} times)",
-        "data": dialogues_line(files, "the training answers alone"),
-        "licence": "Apache-2.0, as the target's",
-        "metrics": json.dumps(figures),
-        "commit": commit(),
-        "tokenizer_hash": assets.target.tokenizer_hash,
-    }
-    path = WEIGHTS / f"{job.recipe.name}.safetensors"
-    save(counts, path, card)
-    print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {'; '.join(f'{k}: {v}' for k, v in card.items())}")
+    facts = driver.card(
+        job, Rare(), data.dialogues_line(files, "the training answers alone"), "some seconds", figures,
+        tokenizer_hash=assets.target.tokenizer_hash,
+    )  # fmt: skip
+    driver.ship(job, facts, lambda path, facts: save(counts, path, facts))
 
 
 def texts(dialogues: data.Dialogues, numbers: Sequence[int]) -> list[np.ndarray]:
@@ -122,7 +120,7 @@ def searched_agreement(
     A block begins at every ``stride``-th place of each of the ``chosen`` greedy answers, as far as a whole one fits.
     """
     how, ends = Searching(), frozenset([markers.end])
-    lengths_by_weight: dict[float, list[int]] = {weight: [] for weight in SEARCH_WEIGHTS}
+    ranks_by_weight: dict[float, list[list[int]]] = {weight: [] for weight in SEARCH_WEIGHTS}
     for number in chosen:
         answer = dialogues.answer(number).tolist()
         text = [*markers.prefix, *dialogues.of(number).tolist()]
@@ -133,11 +131,7 @@ def searched_agreement(
             lattice = columns(log_q, model.draft_ids, how.mass, how.cap, ends)
             for weight in SEARCH_WEIGHTS:
                 path = search(lattice, ngrams, before, weight, how.width, ends).path
-                right = [token == truth for token, truth in zip(path, answer[at:], strict=False)]
-                lengths_by_weight[weight].append(right.index(False) if False in right else len(right))
-    return {str(weight): _acceptance(np.array(lengths)) for weight, lengths in lengths_by_weight.items() if lengths}
-
-
-def _acceptance(lengths: np.ndarray) -> list[float]:
-    once, twice = float((lengths > 0).mean()), float((lengths > 1).mean())
-    return [round(float(lengths.mean()), 4), round(once, 3), round(twice / once, 3) if once else 0.0]
+                wrong = [int(token != truth) for token, truth in zip(path, answer[at:], strict=False)]
+                ranks_by_weight[weight].append([*wrong, *[1] * (places - len(wrong))])
+    figures = {str(weight): acceptance.figures(torch.tensor(rows)) for weight, rows in ranks_by_weight.items() if rows}
+    return {weight: [found["tau"] - 1, found["first1"], found["first2"]] for weight, found in figures.items()}

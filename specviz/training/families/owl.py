@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -24,15 +25,12 @@ from transformers import DynamicCache
 from specviz.drafters.networks.recurrent_net import RecurrentConfig, RecurrentNet, save, unit
 from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.errors import BadInput
-from specviz.training.common import parallel
-from specviz.training.common.card import card, dialogues_line, print_card
-from specviz.training.common.data import Dialogues, Markers, by_kind, greedy_only
-from specviz.training.common.loop import Progress, Schedule, Step, TrainState, checkpoint_of, rate, train
-from specviz.training.common.optimizer import Optimizer
-from specviz.training.common.parallel import products
-from specviz.training.feature.feature_start import fit
-from specviz.training.feature.recipes import MARKS, TrainInputs, gather
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training import acceptance, driver
+from specviz.training.data import Dialogues, Markers, by_kind, dialogues_line, greedy_only
+from specviz.training.driver import Schedule, Step, TrainState
+from specviz.training.families.feature import MARKS, TrainInputs, gather
+from specviz.training.families.feature_start import fit
+from specviz.training.registry import Job
 
 LENGTH = 64
 EARLIEST = 8
@@ -201,27 +199,23 @@ def loss(net: RecurrentNet, windows: WindowFeatures, generator: torch.Generator)
 @torch.no_grad()
 def acceptance_figures(model: Any, net: RecurrentNet, texts: Sequence[tuple[Tensor, int]], depth: int) -> dict[str, float]:
     """Chain drafting from every place of greedy answers, each ``(text, index of the answer's first token)``, with the probe
-    and without: ``tau`` with the bonus token, and how often a draft was right by depth, given the shallower ones."""
-    right = torch.zeros(2, depth)
-    starts = 0
+    and, as ``tau_without_probe``, without."""
+    rows: tuple[list[Tensor], list[Tensor]] = ([], [])
     for text, first in texts:
         places = torch.arange(max(1, first - 2), len(text) - 1 - depth, device=text.device)
         if not len(places):
             continue
         window = read(model, net, text[None], places)
-        starts += len(places)
-        for way in (0, 1):
+        for way, found in enumerate(rows):
             features = torch.cat((window.own[0, places], window.behind[0] * (1 - way)), dim=-1).to(net.enter.weight.dtype)
-            alive, state = torch.ones(len(places), dtype=torch.bool, device=text.device), None
+            state, ranks = None, []
             for step in range(depth):
                 tokens = text[places + step + 1]
                 state = net.begin(features, tokens) if state is None else net.go_on(state, tokens)
-                alive &= net.draft_ids[net.logits(state[0]).argmax(-1)] == text[places + step + 2]
-                right[way, step] += int(alive.sum())
-    reached = torch.cat((torch.full((2, 1), float(starts)), right[:, :-1]), dim=1).clamp_min(1)
-    figures = {f"first{step + 1}": float(right[0, step] / reached[0, step]) for step in range(depth)}
-    tau = 1 + right.sum(1) / max(1, starts)
-    return {"tau": float(tau[0]), "tau_without_probe": float(tau[1]), **figures}
+                ranks.append(acceptance.ranks_of(net.logits(state[0]), text[places + step + 2], net.draft_ids))
+            found.append(torch.stack(ranks, 1).cpu())
+    with_probe, without = (acceptance.figures(torch.cat([torch.zeros(0, depth).long(), *found])) for found in rows)
+    return {**with_probe, "tau_without_probe": without["tau"]}
 
 
 _NOISE = 0.02
@@ -290,8 +284,6 @@ FITTED = 240
 """Windows that the linear start is fitted on."""
 PROBED, PROBE_PLACES = 8, 16
 """Windows of an update that teaches the probe, and places in each."""
-GPU_WIDER = 16
-"""So many times the windows of an update on a GPU."""
 PROBE_PEAK = 0.3
 """How large the probe's steps are at first, in units of the embedding's spread."""
 DRAFTING = "drafting"
@@ -303,7 +295,6 @@ class Settings(Schedule):
     """The ``probing`` share of the time teaches the probe. An update learns from ``batch`` windows, of which ``fresh`` are
     read by the target for the first time, at ``places`` of each; it remembers the last ``kept``."""
 
-    minutes: float = 12.0
     decay: float = 0.02
     every: float = 1.0
     patience: int = 8
@@ -313,6 +304,7 @@ class Settings(Schedule):
     kept: int = 2400
     places: int = 28
     marks: tuple[int, ...] = MARKS
+    part: int = 1
 
 
 class OwlTraining(TrainState):
@@ -327,13 +319,12 @@ class OwlTraining(TrainState):
         self.inputs, self.model = inputs, inputs.assets.target.model.requires_grad_(False)
         embedding, layers = inputs.assets.embedding, int(self.model.config.get_text_config().num_hidden_layers)
         config = RecurrentConfig(embedding.shape[0], embedding.shape[1], layers)
-        head = self.model.get_output_embeddings().weight.detach().float()
-        self.net = RecurrentNet(config, embedding, head, inputs.draft_ids).to(inputs.device)
+        self.net = RecurrentNet(config, embedding, inputs.head, inputs.draft_ids).to(inputs.device)
         with torch.no_grad():
             self.net.probe.copy_(embedding[inputs.draft_ids].mean(0))
         self.windows = Windows(inputs.store.dialogues, inputs.assets.markers, inputs.training)
         buffers = {"reads": self.windows.reads}
-        super().__init__(settings, Optimizer({"probe": self.net.probe}), self.net.state_dict(), buffers)
+        super().__init__(settings, {"probe": self.net.probe}, weights=self.net.state_dict(), buffers=buffers)
         self.decay = 0.0  # of the probe
         self.known: deque[WindowFeatures] = deque()
         self.held_out = inputs.judged_on[:MEASURED]
@@ -347,8 +338,7 @@ class OwlTraining(TrainState):
         """An optimizer of its own, over all but the probe."""
         super().enter(stage)
         learned = {name: value for name, value in self.net.named_parameters() if name != "probe"}
-        stacked = {"first.weight": 4, "later.weight": 4}
-        self.optimizer = Optimizer(learned, stacked=stacked, rough=products(self.inputs.device))
+        self.move(learned, stacked={"first.weight": 4, "later.weight": 4})
         self.decay = self.settings.decay
 
     def step(self, share: float) -> Step:
@@ -364,7 +354,7 @@ class OwlTraining(TrainState):
         probing = self.settings.probing
         if self.progress.stage != DRAFTING:
             return PROBE_PEAK * float(self.inputs.assets.embedding.std()) * (1 - 0.9 * share / probing)
-        return rate(self.settings.peak, (share - probing) / (1 - probing), self.optimizer.updates, self.settings.warm)
+        return driver.rate(self.settings.peak, (share - probing) / (1 - probing), self.optimizer.updates, self.settings.warm)
 
     def measure(self) -> dict[str, float]:
         """Acceptance on held-out answers and its gap to learned ones of the same kinds, once the network drafts."""
@@ -388,10 +378,21 @@ class OwlTraining(TrainState):
         ]
         return acceptance_figures(self.model, self.net, texts, DEPTH)
 
+    def figures(self) -> dict[str, Any]:
+        """For the card: acceptance on held-out answers, by kind too, the gap to learned ones, and how it came to that."""
+        found: dict[str, Any] = self.accepted(self.held_out)
+        numbers_by_kind = by_kind(self.inputs.store.dialogues, self.held_out)
+        found |= {f"tau, {name}": self.accepted(numbers)["tau"] for name, numbers in numbers_by_kind.items()}
+        found["gap"] = self.gap(found["tau"], MEASURED)
+        # A later window of a dialogue overlaps an earlier one by up to a half, so that not all tokens read are distinct ones.
+        entries = [entry for entry in self.progress.history if "distinct" in entry]
+        found["curve"] = [{name: entry[name] for name in ("tokens", "distinct", "tau", "gap")} for entry in entries]
+        return found
+
     def _probe(self) -> Step:
         tokens = self._windows(PROBED)
-        loss = probe_loss(self.model, self.net, tokens, some_places(PROBE_PLACES, self.generator).to(tokens.device))
-        return Step(float(loss.detach()), tokens.numel(), {"probe": torch.autograd.grad(loss, [self.net.probe])[0]})
+        places = some_places(PROBE_PLACES, self.generator).to(tokens.device)
+        return self.learn([tokens], lambda part: probe_loss(self.model, self.net, *part, places), tokens.numel())
 
     def _start(self) -> None:
         """The probe is taught: from here on it stays, and the network starts from what can be guessed without learning."""
@@ -410,11 +411,7 @@ class OwlTraining(TrainState):
         while len(self.known) * settings.fresh > settings.kept:
             self.known.popleft()
         generator = torch.Generator().manual_seed(int(self.generator.integers(1 << 40)))
-        parameters = self.optimizer.parameters
-        gradients, value = parallel.gradients(
-            batch, lambda part: loss(self.net, part, generator) / len(batch), list(parameters.values()), 1
-        )
-        return Step(value, batch[0].tokens.numel(), dict(zip(parameters, gradients, strict=True)))
+        return self.learn(batch, lambda part: loss(self.net, *part, generator) / len(batch), batch[0].tokens.numel())
 
     def _windows(self, count: int) -> Tensor:
         return torch.from_numpy(np.stack(list(islice(self.stream, count)))).to(self.inputs.device)
@@ -428,47 +425,10 @@ class OwlTraining(TrainState):
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out answers, write ``assets/weights/safetensors`` and print its card line."""
+    """Train, measure on held-out answers, write ``assets/weights/owl.safetensors`` and print its card line."""
     inputs = gather(job)
-    if inputs.device.type == "cpu":
-        torch.set_num_threads(parallel.cores())  # gathering left one: here products are split, not parts
-    state = OwlTraining(inputs, settings_for(job, inputs))
-    finish(job, state, train(state, checkpoint_of(job.recipe.name)))
-
-
-def settings_for(job: Job, inputs: TrainInputs) -> Settings:
-    """A GPU reads many more windows in a pass."""
-    common = Settings(minutes=job.minutes, resume=job.resume)
-    if inputs.device.type != "cuda":
-        return common
-    wider = {name: GPU_WIDER * getattr(common, name) for name in ("batch", "fresh", "kept")}
-    return replace(common, **wider, every=min(common.every, job.minutes / 10))
-
-
-def finish(job: Job, state: OwlTraining, progress: Progress) -> None:
-    """Measure on held-out answers, write the weights with their card, and print the card's line."""
-    inputs, figures = state.inputs, _figures(state, progress)
-    print("held-out:", "  ".join(f"{name} {value}" for name, value in figures.items()), flush=True)
-    facts = card(
-        job.recipe.name, state.settings, dialogues_line(inputs.files, f"windows of {LENGTH} tokens"),
-        progress.spent(inputs.device.type, "tokens read by the target"), figures,
-        tokenizer_hash=inputs.assets.target.tokenizer_hash,
-    )  # fmt: skip
-    path = WEIGHTS / f"{job.recipe.name}.safetensors"
-    save(state.net, path, facts)
-    print_card(path, facts)
-
-
-def _figures(state: OwlTraining, progress: Progress) -> dict[str, Any]:
-    """What a card tells: acceptance on held-out answers, by kind too, the gap to learned ones, and how it came to that."""
-    figures: dict[str, Any] = state.accepted(state.held_out)
-    numbers_by_kind = by_kind(state.inputs.store.dialogues, state.held_out)
-    figures |= {f"tau, {name}": state.accepted(numbers)["tau"] for name, numbers in numbers_by_kind.items()}
-    figures["gap"] = state.gap(figures["tau"], MEASURED)
-    # A later window of a dialogue overlaps an earlier one by up to a half, so that not all tokens read are distinct ones.
-    figures["curve"] = [
-        {"tokens": entry["tokens read"], "distinct": entry["distinct"], "tau": entry["tau"], "gap": entry["gap"]}
-        for entry in progress.history
-        if "distinct" in entry
-    ]
-    return figures
+    state = OwlTraining(inputs, driver.settings_for(job, inputs.device, Settings))
+    driver.train(state, driver.checkpoint_of(job.recipe.name))
+    line = dialogues_line(inputs.files, f"windows of {LENGTH} tokens")
+    target = inputs.assets.target
+    driver.finish(job, state, state.figures(), line, partial(save, state.net), tokenizer_hash=target.tokenizer_hash)

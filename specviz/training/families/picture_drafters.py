@@ -9,7 +9,6 @@ Axis names: ``start`` (places that draft), ``row``, ``hidden``, ``step``.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,10 +26,10 @@ from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.vision import scenes as shipped
 from specviz.models.vision.vision_drafts import TARGET as LEARNED_FROM
 from specviz.models.vision.vision_drafts import told_apart
-from specviz.training.common.card import card, print_card
-from specviz.training.common.features import DialogueFeatures
-from specviz.training.common.loop import checkpoint_of, train
-from specviz.training.common.parallel import sharing
+from specviz.training import acceptance, driver
+from specviz.training.families import feature
+from specviz.training.families.feature import FeatureTraining, learned
+from specviz.training.families.feature_start import sample, shape_of, start
 from specviz.training.families.picture_store import (
     ALL,
     COMPRESSED,
@@ -43,9 +42,8 @@ from specviz.training.families.picture_store import (
 )
 from specviz.training.families.scenes_batches import Writer
 from specviz.training.families.scenes_net import Learner, Shape
-from specviz.training.feature.feature_start import Sample, shape_of, start
-from specviz.training.feature.recipes import FeatureTraining, Settings, learned
-from specviz.training.feature.unrolling import sampled_starts, unroll
+from specviz.training.families.unrolling import sampled_starts, unroll
+from specviz.training.features import DialogueFeatures
 from specviz.training.registry import WEIGHTS, Job
 
 TOKEN_WEIGHT, FEATURE_WEIGHT = 0.1, 0.2
@@ -152,25 +150,15 @@ def draft_logits(net: FeatureNet | CrossNet, picture: PictureDialogueFeatures, s
 
 @torch.inference_mode()
 def acceptance_figures(net: FeatureNet | CrossNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
-    """On greedy answers: by depth, among places whose shallower drafts were all right, was the truth drafted first
-    (``first1``, …) or among five (``five1``, …); ``tau``: tokens a step of chain drafting emits, the bonus included."""
-    reached, right, near, starts = torch.zeros(depth), torch.zeros(depth), torch.zeros(depth), 0
+    """Chain drafting from every place of greedy answers."""
+    rows = [torch.zeros(0, depth, dtype=torch.long)]
     for dialogue in dialogues:
         inside = torch.arange(max(0, dialogue.first - 2), len(dialogue.tokens) - 1 - depth, device=dialogue.tokens.device)
-        if not len(inside):
-            continue
-        alive = torch.ones(len(inside), dtype=torch.bool, device=inside.device)
-        starts += len(inside)
-        for step, logits in enumerate(draft_logits(net, cast(PictureDialogueFeatures, dialogue), inside, depth)):
-            hit = logits.topk(5).indices == dialogue.tokens[inside + 2 + step][:, None]
-            reached[step] += int(alive.sum())
-            near[step] += int(hit.any(1)[alive].sum())
-            alive &= hit[:, 0]
-            right[step] += int(alive.sum())
-    counts = reached.clamp_min(1)
-    figures = {f"first{step + 1}": float(right[step] / counts[step]) for step in range(depth)}
-    figures |= {f"five{step + 1}": float(near[step] / counts[step]) for step in range(depth)}
-    return {"tau": 1 + float(right.sum()) / max(1, starts), **figures}
+        if len(inside):
+            logits = draft_logits(net, cast(PictureDialogueFeatures, dialogue), inside, depth)
+            ranks = [acceptance.ranks_of(one, dialogue.tokens[inside + 2 + step]) for step, one in enumerate(logits)]
+            rows.append(torch.stack(ranks, 1).cpu())
+    return acceptance.figures(torch.cat(rows))
 
 
 TARGET = WEIGHTS / "scenes_vlm.safetensors"
@@ -186,18 +174,29 @@ class Kind:
 
     view: str
     taps: Callable[[int], tuple[int, ...]]
-    network: Callable[[Learner, PictureStore, list[int]], Any]
+    network: Callable[[Learner, Any, list[int]], Any]
     loss: Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Settings(feature.Settings):
+    """Small networks on short answers: many answers an update, and a higher rate."""
+
+    peak: float = 0.004
+    decay: float = 0.02
+    every: float = 1.0
+    batch: int = 12
+    measured: int = 30
 
 
 def make(job: Job) -> None:
     """Train, measure on held-out pictures, write the weights and print their card's line."""
     target = told_apart(TARGET)  # now: the file may be another by the time this is done
     learner, tokenizer, spoken = target_and_answers(job)
-    settings = settings_for(job, learner)
     kind = KINDS[job.recipe.name]
     layers = int(learner.model.config.text_config.num_hidden_layers)
-    store = PictureStore(learner, Writer(tokenizer), spoken, kind.taps(layers), kind.view, KEEP)
+    store: Any = PictureStore(learner, Writer(tokenizer), spoken, kind.taps(layers), kind.view, KEEP)
+    settings = driver.settings_for(job, store.device, Settings)
     training, held_out = spoken.split()
     net = kind.network(learner, store, training[:: max(1, len(training) // FITTED)])
     state = FeatureTraining(
@@ -206,36 +205,18 @@ def make(job: Job) -> None:
     )  # fmt: skip
     weights = sum(value.numel() for value in learned(net).values())
     print(f"{weights / 1e6:.2f} M weights, {len(training)} answers to learn from; {settings}", flush=True)
-    progress = train(state, checkpoint_of(job.recipe.name))
+    driver.train(state, driver.checkpoint_of(job.recipe.name))
     figures = acceptance_figures(net, store.get(held_out[:MEASURED]), DEPTH)
-    read = sum(map(store.has, training))
-    facts = card(
-        job.recipe.name, settings, f"{len(training)} answers of scenes-vlm about its own scenes, {read} of them read",
-        progress.spent(store.device.type), figures, tokenizer_hash=tokenizer_hash(tokenizer), **{LEARNED_FROM: target},
-    )  # fmt: skip
-    path = WEIGHTS / f"{job.recipe.name}.safetensors"
-    save(net, path, facts)
-    print_card(path, facts)
+    line = f"{len(training)} answers of scenes-vlm about its own scenes, {sum(map(store.has, training))} of them read"
+    more = {"tokenizer_hash": tokenizer_hash(tokenizer), LEARNED_FROM: target}
+    driver.finish(job, state, figures, line, partial(save, net), **more)
 
 
 def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
     """The target that ships, and its own answers. Raises ModelUnavailable when there is no such target yet."""
-    device = choose_device(job.device)
     model, tokenizer = shipped.load(TARGET)
-    learner = Learner.around(model.to(device), Shape())
-    return learner, tokenizer, answered(learner, tokenizer, TARGET, _say)
-
-
-def _say(line: str) -> None:
-    print(time.strftime("%H:%M:%S"), line, flush=True)
-
-
-def settings_for(job: Job, learner: Learner) -> Settings:
-    """Small networks on short answers: many answers an update, and a higher rate."""
-    common = {"minutes": job.minutes, "resume": job.resume, "every": 1.0, "measured": 30, "peak": 0.004, "decay": 0.02}
-    if learner.model.device.type == "cuda":
-        return Settings(batch=32, workers=1, **common)
-    return Settings(batch=12, workers=sharing(), **common)
+    learner = Learner.around(model.to(choose_device(job.device)), Shape())
+    return learner, tokenizer, answered(learner, tokenizer, TARGET, driver.say)
 
 
 def _shared(learner: Learner) -> tuple[Tensor, Tensor]:
@@ -243,31 +224,21 @@ def _shared(learner: Learner) -> tuple[Tensor, Tensor]:
     return model.get_input_embeddings().weight.detach().float(), model.get_output_embeddings().weight.detach().float()
 
 
-def _from_last_layer(steps: int) -> Callable[[Learner, PictureStore, list[int]], FeatureNet]:
+def _from_last_layer(steps: int) -> Callable[[Learner, Any, list[int]], FeatureNet]:
     """A narrow network that starts from the target's last layer and a linear guess, with this many step vectors."""
 
-    def build(learner: Learner, store: PictureStore, numbers: list[int]) -> FeatureNet:
+    def build(learner: Learner, store: Any, numbers: list[int]) -> FeatureNet:
         layers = int(learner.model.config.text_config.num_hidden_layers)
         config = shape_of(learner.model.config, (layers,), False)
         config = type(config)(**{**vars(config), "steps": steps})
         net = FeatureNet(config, *_shared(learner), None).to(store.device)
-        start(net, learner.model.model.text_model, _sample(store, numbers, net.embedding))
+        start(net, learner.model.model.text_model, sample(store, numbers, net.embedding, slice(-1, None)))
         return net
 
     return build
 
 
-def _sample(store: PictureStore, numbers: list[int], embedding: Tensor) -> Sample:
-    """Answer places to fit the linear guess on."""
-    rows = []
-    for dialogue in store.get(numbers):
-        places = torch.arange(max(0, dialogue.first - 2), len(dialogue.tokens) - 1, device=dialogue.tokens.device)
-        thought = dialogue.features[:, -1]
-        rows.append((thought[places], embedding[dialogue.tokens[places + 1]], thought[places + 1]))
-    return Sample(*(torch.cat(parts) for parts in zip(*rows, strict=True)))
-
-
-def _crossed(learner: Learner, store: PictureStore, numbers: list[int]) -> CrossNet:
+def _crossed(learner: Learner, store: Any, numbers: list[int]) -> CrossNet:
     """Decoder layers that start silent, a cross-attention that starts shut."""
     layers = int(learner.model.config.text_config.num_hidden_layers)
     config = CrossConfig(**{**vars(shape_of(learner.model.config, (0, layers), False)), "keep": KEEP})

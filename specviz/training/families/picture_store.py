@@ -23,14 +23,14 @@ from specviz.targets.attention_maps import (
     middle_layers,
     most_looked_at,
 )
-from specviz.training.common import data, parallel
-from specviz.training.common.features import DialogueFeatures
+from specviz.training import data, parallel
 from specviz.training.families import scenes
 from specviz.training.families.scenes import FRESH, held_out
 from specviz.training.families.scenes_answers import answers
 from specviz.training.families.scenes_batches import Writer
 from specviz.training.families.scenes_net import Learner
 from specviz.training.families.scenes_words import exchanges
+from specviz.training.features import DialogueFeatures
 
 SCENES = 700
 HELD_OUT_SCENES = 70

@@ -13,7 +13,7 @@ from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks import feature_file
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.errors import ModelUnavailable
-from specviz.training.feature.unrolling import unroll
+from specviz.training.families.unrolling import unroll
 from tests.support.tiny.text import tiny_llama
 from tests.support.worlds.feature import tiny_net
 

@@ -19,7 +19,7 @@ from specviz.engine.tree import chain
 from specviz.errors import ModelUnavailable
 from specviz.methods.diffuspec.drafter import MaskedBlock
 from specviz.models.drafters.lora_heads import with_lora
-from specviz.training.feature.gto import LowRank
+from specviz.training.families.gto import LowRank
 from specviz.trees.sampled import Sampled
 from tests.support.tiny.masked import masked_lm
 from tests.support.tiny.text import tiny_target

@@ -9,10 +9,10 @@ import torch
 
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.targets.text import TextTarget
-from specviz.training.common.data import Dialogues, places_in
-from specviz.training.common.features import FeatureStore
-from specviz.training.feature.feature_start import sample, shape_of, start
-from specviz.training.feature.gto import Arena
+from specviz.training.data import Dialogues, places_in
+from specviz.training.families.feature_start import sample, shape_of, start
+from specviz.training.families.gto import Arena
+from specviz.training.features import FeatureStore
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_training import END, MARKERS
 

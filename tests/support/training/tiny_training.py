@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from specviz.training.common.data import Dialogues, Markers
+from specviz.training.data import Dialogues, Markers
 
 VOCAB, HIDDEN, END = 40, 16, 2
 MARKERS = Markers(prefix=(1, 4, 3), turn=(3, 1), end=END)

@@ -12,7 +12,7 @@ from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.engine.interfaces import Context, Round, TargetPass
-from specviz.training.feature.unrolling import unroll
+from specviz.training.families.unrolling import unroll
 
 
 def tiny_net(model: Any, wide: bool, support: int | None = None, seed: int = 3) -> FeatureNet:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Sequence
+import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,20 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.drafters.block_drafter import BlockDrafter
-from specviz.drafters.networks.block_net import BlockNet
-from specviz.engine.interfaces import Context
+from specviz.drafters.networks.block_net import BlockNet, load, save
+from specviz.drafters.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
-from specviz.training.common import data
-from specviz.training.common.data import places_in
-from specviz.training.common.features import DialogueFeatures, FeatureStore, joined
-from specviz.training.common.loop import train
+from specviz.training import data, driver
+from specviz.training.data import places_in
+from specviz.training.driver import train
 from specviz.training.families import falcon
-from specviz.training.families import falcon as block_acceptance
 from specviz.training.families.falcon import (
+    BlockTraining,
     Inputs,
-    Supervision,
-    chains,
     glanced,
     glances,
     levels,
@@ -37,7 +33,9 @@ from specviz.training.families.falcon import (
     truth_of,
 )
 from specviz.training.families.falcon_start import block_shape, start
-from specviz.training.feature.recipes import FeatureTraining, Settings, TrainInputs
+from specviz.training.families.feature import FeatureTraining, Settings, TrainInputs, run
+from specviz.training.features import DialogueFeatures, FeatureStore, joined
+from specviz.training.registry import Job, recipes
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
@@ -65,8 +63,10 @@ def fresh(given: TrainInputs, started: bool = True, **own: int) -> BlockNet:
     return net
 
 
-def state_of(given: TrainInputs, net: BlockNet, share: float = 0.0) -> FeatureTraining:
-    return falcon.state_of(given, Supervision(net, places_in(IDS, VOCAB), share), SETTINGS)
+def state_of(given: TrainInputs, net: BlockNet, share: float = 0.0) -> BlockTraining:
+    made = BlockTraining(net, places_in(IDS, VOCAB), given.store, given.training, given.judged_on, SETTINGS)
+    made.share = share
+    return made
 
 
 def mean_loss(one: FeatureTraining, numbers: list[int]) -> float:
@@ -131,7 +131,7 @@ def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.
     replaced = truth.places[truth.places % 2 == 1][:3]
     monkeypatch.setattr("specviz.training.families.falcon.glanced", lambda *asked: replaced)
     generator = torch.Generator().manual_seed(3)
-    found = float(Supervision(net, places_in(IDS, VOCAB)).loss(seen, generator, 1.0).detach())
+    found = float(state_of(given, net).taught(seen, generator, 1.0).detach())
     generator = torch.Generator().manual_seed(3)
     text = noisy(seen, generator)
     phase = int(torch.randint(2, (), generator=generator))
@@ -143,14 +143,14 @@ def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.
     assert found < 0.99 * float(summed(net, outputs, truth, everything))
 
 
-def test_less_is_shown_the_further_the_training_is() -> None:
-    net = fresh(inputs_of(), started=False)
-    teaching = Supervision(net, places_in(IDS, VOCAB))
-    assert teaching.ratio == pytest.approx(0.4)
-    teaching.pace(0.75)
-    assert teaching.ratio == pytest.approx(0.1)
-    teaching.pace(1.0)
-    assert teaching.ratio == 0
+@pytest.mark.parametrize(("share", "ratio"), [(0.0, 0.4), (0.75, 0.1), (1.0, None)])
+def test_less_is_shown_the_further_the_training_is(share: float, ratio: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, shown = inputs_of(), list[float]()
+    net = fresh(given, started=False)
+    nothing = torch.zeros(0, dtype=torch.long)
+    monkeypatch.setattr(falcon, "glanced", lambda *asked: shown.append(asked[4]) or nothing)
+    state_of(given, net, share).taught(given.store.get([4])[0], torch.Generator().manual_seed(0), 1.0)
+    assert shown == ([] if ratio is None else [pytest.approx(ratio)])
 
 
 def test_it_starts_from_two_linear_guesses_and_the_first_place_knows_the_blocks_last_input() -> None:
@@ -190,11 +190,12 @@ def test_it_learns(share: float) -> None:
 def test_training_tells_how_far_it_is_and_measures_both_levels(tmp_path: Path) -> None:
     given, told = inputs_of(tmp_path), []
     made = state_of(given, fresh(given))
-    made.pace = told.append
+    inner = made.step
+    made.step = lambda share: (told.append(share), inner(share))[1]  # type: ignore[method-assign]
     seen: list[dict[str, float]] = []
     train(made, tmp_path / "c.safetensors", lambda entry: seen.append(dict(entry)))
     assert told[0] == 0 and told == sorted(told)
-    assert {"loss", "gap", "tau", "first1", "first2", "five1", "five2", "blind1", "blind2"} <= set(seen[-1])
+    assert {"loss", "gap", "tau", "first1", "first2", "five1", "five2", "alone1", "alone2"} <= set(seen[-1])
 
 
 class Oracle(BlockNet):
@@ -233,71 +234,14 @@ def test_acceptance_by_level_counts_what_it_says() -> None:
     net = oracle()
     text = [1, 4, 3, *range(6, 30)]
     sure = levels(net, Certain(net, [text], 6), [0])
-    assert sure == {f"{name}{level}": 1.0 for name in ("first", "five", "blind") for level in (1, 2)} | {"tau": 3.0}
+    assert sure == {f"{name}{level}": 1.0 for name in ("first", "five", "alone") for level in (1, 2)} | {"tau": 3.0}
     net.unknown = 20  # the input before it, k ahead of which is token 22, is answered wrong, at either level
     one_wrong = levels(net, Certain(net, [text], 6), [0])
     starts = len(text) - 4 - 3
-    assert one_wrong["blind1"] == pytest.approx(1 - 1 / starts) == one_wrong["blind2"]
+    assert one_wrong["alone1"] == pytest.approx(1 - 1 / starts) == one_wrong["alone2"]
     assert one_wrong["first1"] == pytest.approx(1 - 1 / starts)
     assert one_wrong["first2"] == pytest.approx(1 - 1 / (starts - 1))
     assert one_wrong["tau"] == pytest.approx(1 + (2 * starts - 3) / starts)
-
-
-def test_chains_along_an_answer_draft_what_training_computed_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = inputs_of()
-    net, seen = fresh(given), given.store.get([given.held_out[0]])[0]
-    asked: list[int] = []
-
-    class Watched(BlockDrafter):
-        def blocks(self, context: Context, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]) -> Tensor | None:
-            found = super().blocks(context, tokens, parents, seeds)
-            if list(seeds) == [0]:
-                root = context.position
-                asked.append(root)
-                whole = net(seen.tokens[None, 1 : root + 1], seen.features[None, :root, -1], root % 2)[0, -2:]
-                torch.testing.assert_close(found[0], net.logits(whole), rtol=1e-4, atol=1e-4)
-            return found
-
-    monkeypatch.setattr(block_acceptance, "BlockDrafter", Watched)
-    found = chains(net, given.store, [given.held_out[0]], forwards=2, most=100)
-    assert found["steps"] == len(asked) > 1
-    assert asked[0] == seen.first - 1 and all(1 <= after - root <= 5 for root, after in itertools.pairwise(asked))
-    assert 1 <= round(found["tau"] * len(asked)) - (asked[-1] - asked[0]) <= 5, "what the last step emitted"
-    assert found["tau_per_forward"] == pytest.approx(found["tau"] / 2)
-    assert all(found[f"five{level}"] >= found[f"first{level}"] for level in range(1, 5))
-    assert found["five1"] > 0 and found["tau"] == pytest.approx(1 + _chained(found)), "the shares are of those that got there"
-
-
-def _chained(found: dict[str, float]) -> float:
-    """Accepted drafts a step by the shares of those that went on."""
-    shares = [found[f"first{level}"] for level in range(1, 5)]
-    return sum(math.prod(shares[:level]) for level in range(1, 5))
-
-
-def test_a_drafter_that_knows_the_answer_is_right_at_every_level_and_among_five(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = inputs_of()
-    net, seen = fresh(given), given.store.get([given.held_out[0]])[0]
-    truth, support = seen.tokens.tolist(), list(range(int(seen.tokens.max()) + 8))
-
-    class Knowing(BlockDrafter):
-        """Its choice is the truth, or next to it."""
-
-        def __init__(self, network: BlockNet) -> None:
-            super().__init__(network)
-            self.support = torch.tensor(support)
-
-        def blocks(self, context: Context, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]) -> Tensor:
-            places = [context.position + seeds[0] + 1 + level for level in range(2)]
-            found = torch.zeros(1, 2, len(support))
-            for level, place in enumerate(places):
-                found[0, level, truth[place]] = 1.0 if rank == 0 else 0.5
-                found[0, level, truth[place] + 1] = 0.75
-            return found
-
-    monkeypatch.setattr(block_acceptance, "BlockDrafter", Knowing)
-    for rank, right in ((0, 1.0), (1, 0.0)):
-        found = chains(net, given.store, [given.held_out[0]], forwards=2, most=100)
-        assert (found["first1"], found["five1"], found["tau"]) == (right, 1.0, 1 + 4 * right)
 
 
 def test_joined_dialogues_are_taught_as_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,3 +272,22 @@ def test_of_joined_dialogues_only_the_beginnings_of_their_own_blocks_are_shown(m
     text, truth = noisy(whole, torch.Generator()), truth_of(net, places_in(IDS, VOCAB), whole)
     shown = glanced(net, text, truth, 1, 100.0, torch.Generator())
     assert len(shown) and {int(place) % 2 for place in text.within(shown)} == {1}
+
+
+def test_what_is_written_loads_again_and_its_card_says_what_was_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "WEIGHTS", tmp_path)
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    given = inputs_of()
+    net = fresh(given)
+    made = state_of(given, net)
+    made.settings = replace(SETTINGS, minutes=1e-12)
+    run(Job(recipes()["falcon"], "cpu", 1.0, False), given, made, partial(save, net))
+    path = tmp_path / "falcon.safetensors"
+    card = read_weights(path)[1]
+    assert "1 updates" in card["spent"] and card["tokenizer_hash"] == "abc"
+    assert {"first1", "first2", "alone2", "tau", "gap", "curve"} <= set(json.loads(card["metrics"]))
+    target = given.assets.target.model
+    again = load(path, given.assets.embedding, target.lm_head.weight, torch.float32, torch.device("cpu"))
+    seen = given.store.get([3])[0]
+    ours, theirs = (one(seen.tokens[None, 1:], seen.features[None, :-1, -1]).detach() for one in (net, again))
+    assert float((ours - theirs).norm() / ours.norm()) < 0.1

@@ -12,8 +12,7 @@ from torch import nn
 
 from specviz.models.image.image_shape import TextShape, VqShape
 from specviz.training.families.image_ar import SCHEDULE, Curriculum, OwnDrawings, length, many
-from specviz.training.families.image_net import ImageNet, fresh
-from specviz.training.families.image_samples import attended, draw
+from specviz.training.families.image_net import ImageNet, attended, draw, fresh
 
 VQ = VqShape(codes=20, channels=32, multiplier=(1, 1), latent=32)
 SHAPE = TextShape(prompts=30, width=16, inner=24, layers=2, heads=2)

@@ -9,18 +9,14 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import JanusConfig, JanusForConditionalGeneration
 
-from specviz.drafters.networks.weights import write_weights
 from specviz.models.image.image_score import ImageScore
 from specviz.models.image.image_shape import TextShape, VqShape, janus_config
-from specviz.training.common import loop
-from specviz.training.common.loop import Schedule
-from specviz.training.common.optimizer import Optimizer
+from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import emoji
 from specviz.training.families.image_codes import misread
-from specviz.training.families.image_net import ImageNet, fresh, learned, stacked
-from specviz.training.families.image_samples import draw
-from specviz.training.families.image_training import ImageTraining
+from specviz.training.families.image_net import ImageNet, draw, fresh, learned, stacked
 from specviz.training.families.image_vq import Codebook
+from specviz.training.optimizer import Optimizer
 
 VQ = VqShape(codes=20, channels=32, multiplier=(1, 1), latent=32)
 SHAPE = TextShape(prompts=30, width=16, inner=24, layers=2, heads=2)
@@ -138,84 +134,33 @@ def test_what_is_learned_is_the_true_code_whatever_was_read(parameters: dict[str
     assert torch.equal(net.loss(prompts, codes, codes), net.loss(prompts, codes))
 
 
-class Toy(ImageTraining):
-    """Weights drawn to nothing by their own powers, whose gradients a backward pass leaves."""
+class Toy(TrainState):
+    """Weights drawn to nothing by their own powers."""
 
-    def backward(self, share: float) -> tuple[float, int]:
-        loss = sum((value**4).sum() for value in self.leaves.values())
-        loss.backward()
-        return float(loss.detach()), 5
-
-
-class Threads(ImageTraining):
-    """The same, shared out to threads."""
-
-    def step(self, share: float) -> loop.Step:
+    def step(self, share: float) -> Step:
         whole = list(self.leaves.values())
-        return self.shared(whole, lambda part: (part**4).sum() + 0 * sum(value.sum() for value in whole), 5)
+        return self.learn(whole, lambda part: sum((one**4).sum() for one in part) + 0 * sum(one.sum() for one in whole), 5)
 
 
 def test_threads_that_share_an_update_change_nothing_about_it() -> None:
     found = []
-    for kind, workers in ((Toy, 1), (Threads, 2)):
+    for part, workers in ((0, 1), (1, 2)):
         generator = torch.Generator().manual_seed(0)
         weights = {name: nn.Parameter(torch.randn(6, 4, generator=generator)) for name in "ab"}
-        training = kind(Schedule(1.0, peak=0.1, workers=workers), weights)
+        training = Toy(Schedule(1.0, peak=0.1, workers=workers, part=part), weights)
         for _ in range(3):
             training.update(0.1)
-        found.append(training.average())
+        found.append(training.optimizer.averaged())
     for name in "ab":
         torch.testing.assert_close(found[0][name], found[1][name], rtol=0, atol=1e-6)
 
 
-def test_convolutions_are_moved_as_matrices_and_averaged_in_their_own_shape() -> None:
+def test_convolutions_are_moved_as_matrices() -> None:
     weight = nn.Parameter(torch.randn(3, 2, 3, 3, generator=torch.Generator().manual_seed(0)))
     training = Toy(Schedule(1.0, peak=0.1), {"w": weight})
     before = weight.detach().clone()
     training.update(0.1)
-    assert training.optimizer.parameters["w"].shape == (3, 18) and weight.grad is None
-    assert not torch.equal(weight, before) and training.average()["w"].shape == weight.shape
-
-
-def test_a_training_goes_on_where_it_stopped(tmp_path) -> None:
-    start = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
-
-    def begin() -> tuple[Toy, nn.Parameter]:
-        weight = nn.Parameter(start.clone())
-        return Toy(Schedule(1.0, peak=0.1), {"w": weight}), weight
-
-    def update(training: Toy, times: int) -> None:
-        for _ in range(times):
-            training.update(0.1)
-
-    straight, whole = begin()
-    update(straight, 6)
-    first, _ = begin()
-    update(first, 3)
-    first.write(tmp_path / "toy")
-    second, again = begin()
-    second.read(tmp_path / "toy")
-    assert (second.progress.updates, second.progress.tokens) == (3, 15)
-    update(second, 3)
-    torch.testing.assert_close(again, whole, rtol=0, atol=0)
-    torch.testing.assert_close(second.average()["w"], straight.average()["w"], rtol=0, atol=0)
-
-
-def test_a_training_may_go_on_from_the_weights_that_ship(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(loop, "cache_folder", lambda: tmp_path)
-    shipped = tmp_path / "toy.safetensors"
-    assert loop.provenance_of("toy", shipped, True) == ""
-    write_weights(shipped, {"w": torch.ones(2, 2)}, {"spent": "82.0 minutes, 5616 updates"})
-    assert loop.provenance_of("toy", shipped, False) == ""
-    provenance = loop.provenance_of("toy", shipped, True)
-    assert provenance == "82.0 minutes, 5616 updates"
-    training = Toy(Schedule(1e-9, peak=0.1, resume=True), {"w": nn.Parameter(torch.ones(2, 2))})
-    loop.train(training, loop.checkpoint_of("toy"), lambda entry: None, provenance)
-    assert loop.provenance_of("toy", shipped, True) == provenance, "its checkpoint says so"
-    assert training.card("toy", "", {})["spent"] == f"{provenance}, then 0 minutes on cpu, 1 updates, 5 codes"
-    anew = Toy(Schedule(1e-9, peak=0.1), {"w": nn.Parameter(torch.ones(2, 2))})
-    loop.train(anew, loop.checkpoint_of("toy"), lambda entry: None)
-    assert loop.provenance_of("toy", shipped, True) == "", "a checkpoint of a training from nothing goes first"
+    assert training.optimizer.parameters["w"].shape == (3, 18) and weight.grad is None and not torch.equal(weight, before)
 
 
 def test_norms_are_not_learned(parameters) -> None:

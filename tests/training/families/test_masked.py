@@ -12,16 +12,15 @@ import torch
 from specviz.drafters.networks.lora import TALL, merge_lora
 from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
-from specviz.training.common import data
-from specviz.training.common.loop import Progress, train
+from specviz.training import data
+from specviz.training.driver import train
 from specviz.training.families import deer, masked
-from specviz.training.families.deer import FIRST, SECOND, Stages
+from specviz.training.families.deer import SECOND
 from specviz.training.families.masked import MaskedTraining, Settings, block_agreement, first_overlap
-from specviz.training.feature.gto import LowRank
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
 
-SETTINGS = Settings(minutes=60, batch=8, part=4, peak=0.02, half=False)
-STAGES = Stages(rank=8, reach=6)
+SETTINGS = Settings(minutes=60, batch=8, texts=4, peak=0.02)
+STAGES = deer.Settings(minutes=60, batch=8, texts=4, peak=0.02, rank=8, reach=6, refined=8)
 
 
 def probability(seed: int = 0) -> np.random.Generator:
@@ -62,7 +61,7 @@ def learned() -> MaskedLM:
 
 def agreement(model: MaskedLM, places: int = 4) -> float:
     told = dialogues(120)
-    return block_agreement(model, told, data.split(told)[1], MARKERS, places, 60).tau
+    return block_agreement(model, told, data.split(told)[1], MARKERS, places, 60)["tau"]
 
 
 def test_the_start_reads_text_as_the_small_draft_model_did_where_it_could_look_both_ways_it_does() -> None:
@@ -120,7 +119,7 @@ def test_padding_and_parts_change_no_gradient() -> None:
     leaves = list(model.parameters())
 
     def gradients(size: int) -> list[torch.Tensor]:
-        parts = [masked.loss(model, place, part, False)[0] for part in masked.in_parts(made, size)]
+        parts = [masked.loss(model, place, part)[0] for part in masked.in_parts(made, size)]
         return list(torch.autograd.grad(sum(parts), leaves))
 
     for one, other in zip(gradients(5), gradients(1), strict=True):
@@ -143,7 +142,7 @@ def test_what_is_kept_out_is_never_seen(monkeypatch: pytest.MonkeyPatch) -> None
         return kept(self, number)
 
     model = fresh()
-    made = [state_of(model), *(stage(model, name) for name in (FIRST, SECOND))]
+    made = [state_of(model), stages(model), stages(model, SECOND)]
     monkeypatch.setattr(data.Dialogues, "of", noted)
     for one in made:
         for _ in range(40):
@@ -166,35 +165,14 @@ def test_the_learned_answers_of_a_milestone_are_the_first_that_were_read(monkeyp
     assert judged == [data.split(told)[1], list(dict.fromkeys(asked))[:8]]
 
 
-def test_the_curve_counts_answer_tokens_read_and_one_that_is_read_again_as_no_other_one() -> None:
-    told, model = dialogues(120), fresh()
-    training = data.split(told)[0]
-    answers = sum(len(told.answer(number)) for number in training)
-    share = masked.asked_share(told, model.draft_ids)
-    stream, hidden, read = data.rows(told, training, MARKERS, 47, probability(0)), 0, 0
-    for seed in range(40):
-        rows = [next(stream) for _ in range(16)]
-        batch = masked.standard(rows, probability(seed))
-        hidden += int((batch.blank & torch.isin(batch.ids, model.draft_ids)).sum())
-        read += sum(int(row.counts.sum()) for row in rows)
-    assert hidden / read == pytest.approx(share, rel=0.02)
-    history = [{"hidden": 10.0, "tau": 1.2, "gap": 0.1}, {"hidden": 9.0 * answers, "tau": 1.3, "gap": 0.2}]
-    first, last = masked.curve(Progress(history=history), told, share)
-    assert first == {"tokens": 10.0 / share, "distinct": 10.0 / share, "tau": 1.2, "gap": 0.1}
-    assert last["distinct"] == answers and last["tokens"] == 9.0 * answers / share
-
-
-def test_deer_sees_every_dialogue_before_any_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    told, asked, settings = dialogues(120), list[int](), replace(SETTINGS, batch=7)
-    training = data.split(told)[0]
-    own = deer.example
-    monkeypatch.setattr(deer, "example", lambda told, number, *rest: asked.append(number) or own(told, number, *rest))
-    for stage in (FIRST, SECOND):
-        examples = deer._examples(told, training, MARKERS, stage, STAGES, settings, 0, 48)
-        while len(asked) < len(training):
-            next(examples)
-        assert sorted(asked[: len(training)]) == sorted(training)
-        asked.clear()
+@pytest.mark.parametrize("stage", ["", SECOND])
+def test_deer_sees_every_dialogue_before_any_twice(stage: str) -> None:
+    made, asked = stages(fresh(), stage, replace(STAGES, batch=7, refined=7)), list[int]()
+    own = made.example
+    made.example = lambda number, *rest: asked.append(number) or own(number, *rest)  # type: ignore[method-assign]
+    while len(asked) < len(made.training):
+        next(made.stream)
+    assert sorted(asked[: len(made.training)]) == sorted(made.training)
 
 
 def test_a_model_that_starts_from_another_lies_where_that_one_does() -> None:
@@ -208,15 +186,18 @@ def blind(model: MaskedLM) -> float:
     """The loss on the last tokens of answers that were kept out, all of them hidden at once."""
     told, place = dialogues(120), data.places_in(model.draft_ids, VOCAB)
     made = [
-        deer.example(told, number, MARKERS, SECOND, STAGES, 1.0, probability(seed))
+        masked.refinement(np.array([*MARKERS.prefix, *told.of(number)]), 3 + int(told.prompt[number]), 6, 1.2, probability(seed))
         for number in data.split(told)[1] for seed in range(20)
     ]  # fmt: skip
     with torch.no_grad():
-        return float(sum(masked.loss(model, place, part, False)[0] for part in masked.in_parts(made, 60)))
+        return float(sum(masked.loss(model, place, part)[0] for part in masked.in_parts(made, 60)))
 
 
-def stage(model: MaskedLM, name: str, change: LowRank | None = None, settings: Settings = SETTINGS) -> MaskedTraining:
-    return deer.prepare(model, dialogues(120), MARKERS, change or LowRank(model, 8, 0), name, STAGES, settings)
+def stages(model: MaskedLM, stage: str = "", settings: deer.Settings = STAGES) -> deer.DeerTraining:
+    made = deer.prepare(model, dialogues(120), MARKERS, settings)
+    if stage:
+        made.enter(stage)
+    return made
 
 
 @pytest.mark.slow
@@ -224,14 +205,16 @@ def test_the_stages_train_a_change_and_leave_the_base_as_it_was(learned: MaskedL
     import copy
 
     model = copy.deepcopy(learned)
-    change = LowRank(model, 8, 0)
-    losses = [blind(model)]
-    for name in (FIRST, SECOND):
-        made = stage(model, name, change)
-        taught(made, 60)
-        change.factors = {key: value.clone() for key, value in made.optimizer.averaged().items()}
-        losses.append(blind(model))
-    assert losses[2] < 0.97 * losses[0] and losses[2] < losses[1], losses
+    losses, made = [blind(model)], stages(model)
+    for share in (0.0, 0.4):
+        for number in range(60):
+            made.update(share, 0.02 * (1 - number / 60))
+        with made.using(made.optimizer.averaged()):
+            losses.append(blind(model))
+    assert made.refines and losses[2] < 0.97 * losses[0] and losses[2] < losses[1], losses
+    made.use_average()
+    assert made.change is not None
+    change = made.change
     again = copy.deepcopy(learned).eval()
     assert any(bool(value.any()) for key, value in change.factors.items() if key.endswith(TALL))
     merge_lora(again, change.factors, "deer")
@@ -240,19 +223,20 @@ def test_the_stages_train_a_change_and_leave_the_base_as_it_was(learned: MaskedL
     assert torch.equal(again.bias, learned.bias) and torch.equal(again.embedding, learned.embedding)
 
 
-@pytest.mark.parametrize("kind", ["whole", FIRST])
+@pytest.mark.parametrize("kind", ["whole", "", SECOND])
 def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
     def make(settings: Settings) -> MaskedTraining:
-        model = fresh()
-        return state_of(model, settings) if kind == "whole" else stage(model, kind, settings=settings)
+        return state_of(fresh(), settings) if kind == "whole" else stages(fresh(), "", settings)  # type: ignore[arg-type]
 
-    settings, told = replace(SETTINGS, minutes=0.02, every=1e-9), []
+    first_stage = {"whole": {}, "": {"first": 1.0}, SECOND: {"first": 1e-9}}[kind]
+    settings, told = replace(SETTINGS if kind == "whole" else STAGES, minutes=0.02, every=1e-9, **first_stage), []
     first = make(settings)
     progress = train(first, tmp_path / "c.safetensors", lambda entry: told.append(dict(entry)))
-    assert progress.updates == len(told) >= 1 and {"loss", "tau", "first"} <= set(told[0])
+    assert progress.updates == len(told) >= 1 and {"loss", "tau", "first1"} <= set(told[0])
     second = make(replace(settings, resume=True))
     again = train(second, tmp_path / "c.safetensors", told.append)
     assert again.updates == progress.updates, "its time was over, so nothing is trained"
+    assert again.stage == progress.stage == (SECOND if kind == SECOND else "")
     for one, other in zip(second.model.parameters(), first.model.parameters(), strict=True):
         torch.testing.assert_close(one, other)
 
@@ -268,10 +252,9 @@ def test_agreement_counts_blocks_by_hand(learned: MaskedLM) -> None:
         right = [one == other for one, other in zip(best, text[at:], strict=False)]
         lengths.append(right.index(False) if False in right else 3)
         at += lengths[-1] + 1
-    assert found.tau == pytest.approx(np.mean(lengths) + 1) and found.steps == len(lengths)
-    assert [found.lengths[n] for n in range(4)] == [lengths.count(n) for n in range(4)]
-    assert found.longest == max(lengths) and len(answer) > 4
-    assert found.by_place[0] == pytest.approx(np.mean([length > 0 for length in lengths]))
+    assert found["tau"] == pytest.approx(np.mean(lengths) + 1) and found["steps"] == len(lengths)
+    assert found["longest"] == max(lengths) and len(answer) > 4
+    assert found["first1"] == pytest.approx(np.mean([length > 0 for length in lengths]))
 
 
 def test_a_target_that_says_the_same_accepts_every_first_place(learned: MaskedLM) -> None:

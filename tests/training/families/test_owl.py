@@ -15,13 +15,13 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from specviz.drafters.networks.recurrent_net import RecurrentConfig
 from specviz.errors import BadInput
-from specviz.training.common import data
-from specviz.training.common.data import Dialogues
-from specviz.training.common.features import FeatureStore
-from specviz.training.common.loop import train
+from specviz.training import data
+from specviz.training.data import Dialogues
+from specviz.training.driver import train
 from specviz.training.families import owl
+from specviz.training.families.feature import TrainInputs
 from specviz.training.families.owl import DRAFTING, OwlTraining, Settings
-from specviz.training.feature.recipes import TrainInputs
+from specviz.training.features import FeatureStore
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
 

@@ -15,15 +15,16 @@ from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafters.networks.weights import read_weights
 from specviz.models.vision import scenes as shipped
 from specviz.targets.attention_maps import importance, most_looked_at
-from specviz.training.common.optimizer import Optimizer
+from specviz.training import driver
 from specviz.training.families import picture_drafters as making
 from specviz.training.families import picture_store, vlm_text_only
+from specviz.training.families.feature import learned
 from specviz.training.families.picture_drafters import acceptance_figures, draft_logits
 from specviz.training.families.picture_store import ALL, COMPRESSED, MIDDLE, WORDS, PictureDialogues, PictureStore
 from specviz.training.families.scenes_batches import Writer, train_tokenizer
 from specviz.training.families.scenes_net import Learner, Shape
-from specviz.training.feature.recipes import learned
-from specviz.training.feature.unrolling import unroll
+from specviz.training.families.unrolling import unroll
+from specviz.training.optimizer import Optimizer
 from specviz.training.registry import Job, recipes
 
 TINY = Shape(width=32, layers=4, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
@@ -48,8 +49,8 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def home(weights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SPECVIZ_CACHE", str(weights / "cache"))
+    monkeypatch.setattr(driver, "WEIGHTS", weights)
     for module in (making, vlm_text_only):
-        monkeypatch.setattr(module, "WEIGHTS", weights)
         monkeypatch.setattr(module, "TARGET", weights / "scenes_vlm.safetensors")
     for name, value in {"SCENES": 16, "HELD_OUT_SCENES": 4, "_AT_A_TIME": 4, "_LONGEST": 24}.items():
         monkeypatch.setattr(picture_store, name, value)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from specviz.models.vision import vision_language
 from specviz.models.vision.scenes import load, save
-from specviz.training.common.loop import train
+from specviz.training.driver import train
 from specviz.training.families import scenes, scenes_vlm
 from specviz.training.families.scenes import FRESH
 from specviz.training.families.scenes_answers import answers, ask, figures
@@ -165,9 +165,7 @@ def test_training_attention_is_put_back(tokenizer: Any) -> None:
 
 def state_of(tokenizer: Any, settings: Settings | None = None) -> ScenesTraining:
     learner = Learner(TINY, len(tokenizer), 0)
-    return ScenesTraining(
-        learner, tokenizer, None, lambda stage: {"stage": float(stage == SPEAKING)}, settings or Settings(slower=1.0)
-    )
+    return ScenesTraining(learner, tokenizer, lambda stage: {"stage": float(stage == SPEAKING)}, settings or Settings(slower=1.0))
 
 
 @pytest.mark.slow
@@ -198,11 +196,11 @@ def test_seeing_leaves_language_alone_and_speaking_moves_all(tokenizer: Any) -> 
 
 @pytest.mark.slow
 def test_a_stopped_training_goes_on_where_it_was(tokenizer: Any, tmp_path: Path) -> None:
-    settings = Settings(minutes=0.02, every=0.005, batch=2, seeing_batch=2, part=2, questions=2, seeing=0.3)
+    settings = Settings(minutes=0.02, every=0.005, batch=2, seeing_batch=2, scenes=2, questions=2, seeing=0.3)
     told: list[Any] = []
     first = state_of(tokenizer, settings)
     progress = train(first, tmp_path / "c.safetensors", told.append)
-    assert told[-1]["stage"] == 1 and progress.tokens == told[-1]["scenes"]
+    assert told[-1]["stage"] == 1 and progress.tokens == told[-1]["tokens"]
     second = state_of(tokenizer, replace(settings, minutes=0.03, resume=True))
     second.read(tmp_path / "c.safetensors")
     again = second.progress
@@ -262,12 +260,11 @@ def test_a_look_is_learned_once_a_scene_and_every_answer_each_time(tokenizer: An
 @pytest.mark.slow
 def test_training_goes_on_from_the_weights_that_ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenes_vlm, "Shape", lambda: TINY)
-    settings = Settings(minutes=0.01, every=1, batch=2, part=2, questions=2)
+    settings = Settings(minutes=0.01, every=1, batch=2, scenes=2, questions=2)
     words = train_tokenizer(60, 600)
     old, card = opened(words), {"spent": "5 minutes", "data": "77 scenes of a seed"}
     save(old.model, words, tmp_path / "old.safetensors", card)
     made = scenes_vlm.prepare(torch.device("cpu"), settings, tmp_path / "old.safetensors")
-    assert scenes_vlm.spent_on(tmp_path / "old.safetensors") == "5 minutes on 77 scenes"
     assert made.tokenizer.get_vocab() == words.get_vocab()
     for name, value in old.model.named_parameters():
         assert torch.allclose(dict(made.learner.model.named_parameters())[name], value, atol=0.05)

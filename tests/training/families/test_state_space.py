@@ -11,15 +11,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from specviz.training.common.loop import train
+from specviz.training.driver import train
 from specviz.training.families.hybrid import (
     CHUNK,
     END,
     START,
-    Corpus,
     Settings,
+    Split,
     StateSpaceTraining,
-    Texts,
     corpus,
     distillation_loss,
     draft_config,
@@ -34,7 +33,7 @@ from specviz.training.families.hybrid import (
 )
 from tests.support.tiny.hybrid import VOCAB, hybrid, pure
 
-SETTINGS = Settings(minutes=0.02, batch=2, part=1, length=CHUNK)
+SETTINGS = Settings(minutes=0.02, batch=2, length=CHUNK)
 
 
 def spoken(many: int = 12) -> list[np.ndarray]:
@@ -44,7 +43,7 @@ def spoken(many: int = 12) -> list[np.ndarray]:
 
 
 def state_of(model: Any, settings: Settings = SETTINGS) -> StateSpaceTraining:
-    return StateSpaceTraining(model, Corpus(spoken(), spoken(2)), next_token_loss(model), settings)
+    return StateSpaceTraining(model, Split(spoken(), spoken(2)), next_token_loss(model), settings)
 
 
 def test_the_scan_in_chunks_is_the_recurrence() -> None:
@@ -138,5 +137,5 @@ def test_the_tokenizer_spells_any_text_and_knows_its_markers() -> None:
     made = small_tokenizer([f"{START}user\nthe sky the sky{END}"] * 3, 300)
     for text in ("the sky", "Öl £ 日本 🙂\n", f"{START}user\nx{END}"):
         assert made.decode(made.encode(text).ids, skip_special_tokens=False) == text
-    found = corpus(Texts([f"{START}user\na{END}"], []), made)
+    found = corpus(Split([f"{START}user\na{END}"], []), made)
     assert found.training[0][0] == 0 and found.training[0][-1] == 1

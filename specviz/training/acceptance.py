@@ -1,0 +1,135 @@
+"""How well a drafter foresees the target, on held-out greedy answers the target itself wrote: the one evaluation of all families.
+
+A greedy answer is the target's argmax at every position, so going along it *is* speculative decoding at T = 0, and the target
+need not run again. A family says at which rank of its list a drafter had each true token; the rest is counted here. Axis names:
+``start`` (positions that draft), ``depth``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafters.networks.small_lm import SmallLM
+from specviz.training.data import IGNORED, Dialogues, Markers
+
+BREADTH = 5
+"""A rank past these counts as never found."""
+Path = tuple[int, ...]
+
+
+def ranks_of(logits: Tensor, truth: Tensor, ids: Tensor | None = None, breadth: int = BREADTH) -> Tensor:
+    """The place of each true token [...] among the likeliest of ``logits`` [..., draft], ``breadth`` where it is not among so
+    many. ``ids`` [draft] are the draft vocabulary's tokens."""
+    best = logits.topk(min(breadth, logits.shape[-1])).indices
+    hit = (best if ids is None else ids[best]) == truth[..., None]
+    return torch.where(hit.any(-1), hit.int().argmax(-1), breadth)
+
+
+def figures(ranks: Tensor, paths: Collection[Path] = (), alone: bool = False) -> dict[str, float]:
+    """What ``ranks`` [start, depth] come to. ``tau``: tokens a step of chain drafting emits, the bonus included; by depth,
+    among starts whose shallower drafts were all right, was the truth first (``first1``, ...) or among five (``five1``, ...),
+    and with ``alone`` first whatever the shallower ones were (``alone1``, ...); ``tree``: tokens a step with a tree of these
+    rank paths."""
+    right = (ranks == 0).int().cumprod(1)
+    reached = torch.cat((torch.ones_like(right[:, :1]), right[:, :-1]), 1)
+    starts, counts = max(1, len(ranks)), reached.sum(0).clamp_min(1)
+    shares = {"first": right.sum(0) / counts, "five": ((ranks < 5) * reached).sum(0) / counts}
+    if alone:
+        shares["alone"] = (ranks == 0).sum(0) / starts
+    found = {"tau": 1 + int(right.sum()) / starts}
+    if paths:
+        found["tree"] = 1 + sum(count for path, count in path_counts(ranks).items() if path in set(paths)) / starts
+    return found | {f"{name}{at + 1}": float(share[at]) for name, share in shares.items() for at in range(ranks.shape[1])}
+
+
+def path_counts(ranks: Tensor, breadth: int = 10) -> Counter[Path]:
+    """How often each rank path led along the truth."""
+    counts: Counter[Path] = Counter()
+    for row, times in Counter(map(tuple, ranks.tolist())).items():
+        for depth, rank in enumerate(row, start=1):
+            if rank >= breadth:
+                break
+            counts[row[:depth]] += times
+    return counts
+
+
+def steps_along(length: int, depth: int, accepted: Callable[[int], int]) -> list[int]:
+    """Where the steps of decoding an answer of ``length`` tokens begin. ``accepted`` says how many drafts behind a place are
+    right; a step that the answer's end would cut is left out."""
+    done, places = 0, []
+    while done + depth + 1 <= length:
+        places.append(done)
+        done += accepted(done) + 1
+    return places
+
+
+@torch.inference_mode()
+def token_ranks(
+    model: SmallLM, dialogues: Dialogues, number: int, markers: Markers, place: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of a dialogue's answer tokens the ranks, and the logits and labels [token] in the draft vocabulary; ``place`` [vocab]."""
+    ids = torch.tensor([*markers.prefix, *dialogues.of(number)], device=place.device)[None]
+    first = ids.shape[1] - len(dialogues.answer(number))
+    features = model.features(F.pad(ids[:, :-2], (1, 0)), ids[:, :-1])[0, first - 1 :]
+    logits, label = F.linear(features, model.head(), model.bias).float(), place[ids[0, first:]]
+    return ranks_of(logits, label), logits, label
+
+
+def next_token_agreement(
+    model: SmallLM, dialogues: Dialogues, chosen: Sequence[int], markers: Markers, place: Tensor
+) -> dict[str, float]:
+    """Cross-entropy (nats) over all ``chosen`` answers, and top-1/top-5 agreement on the greedy ones among them."""
+    total, counted, greedy = 0.0, 0, [torch.zeros(0)]
+    for number in chosen:
+        ranks, logits, label = token_ranks(model, dialogues, number, markers, place)
+        total += float(F.cross_entropy(logits, label, ignore_index=IGNORED, reduction="sum"))
+        counted += int((label != IGNORED).sum())
+        if dialogues.temperature[number] == 0:
+            greedy.append(ranks.cpu())
+    ranks = torch.cat(greedy)
+    shares = {name: int((ranks < breadth).sum()) / max(1, len(ranks)) for name, breadth in (("top1", 1), ("top5", 5))}
+    return {"held_out": total / max(1, counted), **shares}
+
+
+def chain_agreement(
+    model: SmallLM, dialogues: Dialogues, chosen: Sequence[int], markers: Markers, depth: int, runs: int = 4000
+) -> dict[str, float]:
+    """Speculate along ``chosen`` greedy answers with chains of ``depth``, at most ``runs`` steps, each from where the last one
+    ended."""
+    rows = [torch.zeros(0, depth, dtype=torch.long)]
+    place = torch.full((model.config.vocab_size,), IGNORED, device=model.draft_ids.device)
+    place[model.draft_ids] = torch.arange(len(model.draft_ids), device=place.device)
+    for number in chosen:
+        ranks = token_ranks(model, dialogues, number, markers, place)[0].cpu()
+        if sum(map(len, rows)) >= runs or len(ranks) < depth:
+            continue
+        windows = ranks.unfold(0, depth, 1)
+        accepted = (windows == 0).int().cumprod(1).sum(1).tolist()
+        rows.append(windows[steps_along(len(ranks), depth, accepted.__getitem__)])
+    steps = torch.cat(rows)[:runs]
+    return {**figures(steps), "steps": float(len(steps))}
+
+
+@torch.inference_mode()
+def overlap(
+    model: SmallLM, target: Callable[[Tensor], Tensor], dialogues: Dialogues, chosen: Sequence[int], markers: Markers
+) -> float:
+    """Mean over the answers' positions of sum min(p, q) at temperature 1: the probability that a drafted token is accepted.
+
+    ``target`` gives logits [token, vocab] of ids [token]. The answers should have been sampled at temperature 1.
+    """
+    total, positions = 0.0, 0
+    for number in chosen:
+        ids = torch.tensor([*markers.prefix, *dialogues.of(number)], device=model.embedding.device)[:-1]
+        first = len(markers.prefix) + int(dialogues.prompt[number]) - 1
+        features = model.features(F.pad(ids[None, :-1], (1, 0)), ids[None])[0, first:]
+        ours = F.linear(features, model.head(), model.bias).float().softmax(-1)
+        theirs = target(ids)[first:].float().softmax(-1)[:, model.draft_ids]
+        total += float(torch.minimum(ours, theirs).sum())
+        positions += len(ours)
+    return total / max(1, positions)

@@ -1,0 +1,331 @@
+"""The target's own dialogues as training data: reading, keeping some out, packing into rows, and what must not be said (again).
+
+Axis names: ``dialogue``, ``row`` (of a batch), ``token``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from specviz.errors import BadInput
+from specviz.models.hub.cache_dir import cache_folder
+from specviz.training.phrases import KINDS, REPORTED
+
+PREFIX = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\n"
+ANSWER = "<|im_end|>\n<|im_start|>assistant\n"
+TURN = "\n<|im_start|>user\n"
+HELD_OUT_EVERY = 20
+UNREAD_EVERY = 12
+IGNORED = -100
+"""The label of a token that the draft vocabulary has no place for, or that does not count."""
+
+
+@dataclass(frozen=True)
+class Markers:
+    """The chat template's fixed ids: before a user turn, between two dialogues, and the token that ends a turn."""
+
+    prefix: tuple[int, ...]
+    turn: tuple[int, ...]
+    end: int
+
+
+@dataclass(frozen=True)
+class Dialogues:
+    """Dialogues end to end: ``starts`` [dialogue + 1] bounds them, ``prompt`` [dialogue] is where answers begin.
+
+    ``kind`` and ``held_out`` [dialogue] are None in a file that does not tell them.
+    """
+
+    tokens: np.ndarray
+    starts: np.ndarray
+    prompt: np.ndarray
+    temperature: np.ndarray
+    kind: np.ndarray | None = None
+    held_out: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.prompt)
+
+    def of(self, dialogue: int) -> np.ndarray:
+        """All tokens of one dialogue, the user turn first; the fixed prefix is not among them."""
+        return self.tokens[self.starts[dialogue] : self.starts[dialogue + 1]]
+
+    def answer(self, dialogue: int) -> np.ndarray:
+        """The answer's tokens alone."""
+        return self.of(dialogue)[self.prompt[dialogue] :]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A packed row: ``tokens`` [token + 1] and, for each target token [token], whether the loss counts it."""
+
+    tokens: np.ndarray
+    counts: np.ndarray
+
+
+def place(path: str | None = None) -> Path:
+    """Where the dialogue file is or will be: the given path, else $SPECVIZ_DATA, else the cache."""
+    file_name = path or os.environ.get("SPECVIZ_DATA")
+    return Path(file_name).expanduser() if file_name else cache_folder() / "data" / "smollm2_dialogues.npz"
+
+
+def find(paths: Sequence[str] = ()) -> list[Path]:
+    """The dialogue files at these paths, else the one at :func:`place`. Raises BadInput where there is none."""
+    files = [place(path) for path in paths] or [place()]
+    for file in files:
+        if not file.is_file():
+            raise BadInput(
+                f"There are no dialogues at {file}: make some with `python -m specviz train dialogues`, "
+                "or name a file in the environment variable SPECVIZ_DATA."
+            )
+    return files
+
+
+def read(path: Path) -> Dialogues:
+    """Read a dialogue file. Raises BadInput when its arrays do not belong together."""
+    with np.load(path) as file:
+        missing = {"tokens", "length", "prompt_length", "temperature"} - set(file.files)
+        if missing:
+            raise BadInput(f"{path.name} lacks {', '.join(sorted(missing))}: make it again with `train dialogues`.")
+        tokens, length = file["tokens"].astype(np.int64), file["length"].astype(np.int64)
+        prompt, temperature = file["prompt_length"].astype(np.int64), file["temperature"].astype(np.float32)
+        kind, held_out = (file[name] if name in file.files else None for name in ("kind", "held_out"))
+    if length.sum() != len(tokens) or len(prompt) != len(length) or (prompt >= length).any():
+        raise BadInput(f"{path.name} is damaged: its lengths do not add up. Make it again with `train dialogues`.")
+    return Dialogues(tokens, np.concatenate(([0], np.cumsum(length))), prompt, temperature, kind, held_out)
+
+
+def read_all(files: Sequence[Path]) -> Dialogues:
+    """The dialogues of several files, each once: answers that say nearly what an earlier one says are left out. Of a file
+    that does not tell, the kinds are the target's own turns, and every twentieth is kept out."""
+    parts, known = [read(file) for file in files], KnownTexts()
+    if len(parts) == 1:
+        return parts[0]
+    kept: list[tuple[np.ndarray, int, float, int, bool]] = []
+    for part in parts:
+        for number in range(len(part)):
+            tokens, prompt = part.of(number), int(part.prompt[number])
+            if known.has_answer(tokens[:prompt].tolist(), tokens[prompt:].tolist()):
+                continue
+            kind = len(KINDS) - 1 if part.kind is None else int(part.kind[number])
+            held_out = number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1 if part.held_out is None else bool(part.held_out[number])
+            kept.append((tokens, prompt, float(part.temperature[number]), kind, held_out))
+    tokens, prompts, temperatures, kinds, held_outs = zip(*kept, strict=True)
+    return Dialogues(
+        np.concatenate(tokens), np.cumsum([0, *map(len, tokens)]), np.array(prompts), np.array(temperatures, dtype=np.float32),
+        np.array(kinds), np.array(held_outs),
+    )  # fmt: skip
+
+
+def write(path: Path, dialogues: Dialogues) -> None:
+    """Write a dialogue file that :func:`read` reads, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays = {
+        "tokens": dialogues.tokens.astype(np.uint16), "length": np.diff(dialogues.starts).astype(np.uint16),
+        "prompt_length": dialogues.prompt.astype(np.uint16), "temperature": dialogues.temperature.astype(np.float16),
+    }  # fmt: skip
+    if dialogues.kind is not None and dialogues.held_out is not None:
+        arrays |= {"kind": dialogues.kind.astype(np.uint8), "held_out": dialogues.held_out.astype(bool)}
+    fresh = path.with_name(f"{path.stem}.new.npz")
+    np.savez_compressed(fresh, **arrays)
+    os.replace(fresh, path)
+
+
+def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
+    """Numbers to train on, and those kept out: those the file says, else every twentieth; none whose question is also
+    trained on."""
+    questions = [tuple(dialogues.of(number)[: dialogues.prompt[number]]) for number in range(len(dialogues))]
+    kept_out = dialogues.held_out
+    if kept_out is None:
+        kept_out = np.arange(len(dialogues)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
+    held_out, training = np.flatnonzero(kept_out).tolist(), np.flatnonzero(~kept_out).tolist()
+    trained_questions = {questions[number] for number in training}
+    return training, [number for number in held_out if questions[number] not in trained_questions]
+
+
+def greedy_only(dialogues: Dialogues, held_out: Sequence[int], temperature: float = 0.0) -> list[int]:
+    """Those of the held-out dialogues whose answers are the target's argmax, or were drawn at another ``temperature``. Where
+    the file tells kinds, the kinds that results are reported on take turns and others are left out, so that any first part of
+    the list is even."""
+    numbers = [number for number in held_out if dialogues.temperature[number] == temperature]
+    kind = dialogues.kind
+    if kind is None:
+        return numbers
+    piles = [[number for number in numbers if KINDS[int(kind[number])] == name] for name in REPORTED]
+    return [number for several in zip_longest(*piles) for number in several if number is not None]
+
+
+def by_kind(dialogues: Dialogues, numbers: Sequence[int]) -> dict[str, list[int]]:
+    """The same numbers by kind, none where the file does not tell."""
+    numbers_by_kind: dict[str, list[int]] = {}
+    for number in numbers if dialogues.kind is not None else ():
+        numbers_by_kind.setdefault(KINDS[int(dialogues.kind[number])], []).append(number)
+    return numbers_by_kind
+
+
+def set_apart(dialogues: Dialogues, training: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Of the numbers to train on those that drafters learn from, and one in twelve that they leave unread: a change to a
+    drafter, such as GTO's, has nothing to gain where its start knows the text by heart. Which they are follows from their
+    tokens, so that they stay so when the file grows."""
+    unread = {number for number in training if zlib.crc32(dialogues.of(number).astype("<i8").tobytes()) % UNREAD_EVERY == 0}
+    return [number for number in training if number not in unread], sorted(unread)
+
+
+def places_in(ids: Tensor, vocab: int) -> Tensor:
+    """int64 [vocab]: a token's place in the draft vocabulary ``ids``, IGNORED where it has none."""
+    places = torch.full((vocab,), IGNORED, dtype=torch.long, device=ids.device)
+    places[ids] = torch.arange(len(ids), device=ids.device)
+    return places
+
+
+def draft_vocabulary(
+    dialogues: Dialogues, training: Sequence[int], size: int, vocab: int, needed: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ``size`` tokens the training answers use most, ascending, ``needed`` always among them, and their counts."""
+    count = np.zeros(vocab, dtype=np.int64)
+    for number in training:
+        count += np.bincount(dialogues.answer(number), minlength=vocab)
+    rank = count.astype(np.float64)
+    rank[list(needed)] = np.inf
+    ids = np.sort(np.argsort(-rank, kind="stable")[:size])
+    return ids, count[ids]
+
+
+def in_turn(chosen: Sequence[int], start: int, count: int, seed: Sequence[int]) -> list[int]:
+    """The numbers at places ``start`` to ``start + count`` of endless passes over ``chosen``, each in an order of its own: every
+    one before any a second time, wherever one begins to read."""
+    places, size = range(start, start + count), len(chosen)
+    orders = {turn: np.random.default_rng([*seed, turn, size]).permutation(size) for turn in {place // size for place in places}}
+    return [int(chosen[orders[place // size][place % size]]) for place in places]
+
+
+def rows(
+    dialogues: Dialogues, chosen: Sequence[int], markers: Markers, length: int, generator: np.random.Generator
+) -> Iterator[Row]:
+    """Endless rows of ``length`` tokens: the prefix, then dialogues as turns of one chat, shuffled each time round.
+
+    A dialogue cut off by the end of a row opens the next one, so every answer that fits a row is seen whole and nothing is
+    padding; of a longer one the beginning is seen.
+    """
+    tokens: list[np.ndarray] = []
+    counts: list[np.ndarray] = []
+    filled = 0
+    while True:
+        order = generator.permutation(np.asarray(chosen))
+        place = 0
+        while place < len(order):
+            if not filled:
+                prefix = np.asarray(markers.prefix, dtype=np.int64)
+                tokens, counts, filled = [prefix], [np.zeros(len(prefix), dtype=bool)], len(prefix)
+            dialogue_tokens, counted = _turn(dialogues, int(order[place]), markers)
+            tokens.append(dialogue_tokens)
+            counts.append(counted)
+            filled += len(dialogue_tokens)
+            if filled <= length:
+                place += 1
+                continue
+            yield Row(np.concatenate(tokens)[: length + 1], np.concatenate(counts)[1 : length + 1])
+            filled = 0
+            place += len(tokens) == 2  # longer than a row of its own: it would open every row from here on
+
+
+def _turn(dialogues: Dialogues, number: int, markers: Markers) -> tuple[np.ndarray, np.ndarray]:
+    """One dialogue and the opening of the next user turn, and which of those tokens are the target's own answer."""
+    spoken = dialogues.of(number)
+    ended = spoken[-1] == markers.end
+    after = np.asarray(markers.turn if ended else (markers.end, *markers.turn), dtype=np.int64)
+    counted = np.zeros(len(spoken) + len(after), dtype=bool)
+    counted[dialogues.prompt[number] : len(spoken)] = True
+    return np.concatenate((spoken, after)), counted
+
+
+_COMMON = frozenset(
+    "a about after all also an and any are as at be been but by can could did do does each explain for from give has have he her "
+    "his how i if in into is it its let make may me more most my no not of on one only or our out please sentence sentences she "
+    "should show so some step tell text than that the their them then there these they this three to translate two up us use was "
+    "we were what when where which who why will with work would write you your summarise summarize function python short".split()
+)
+_STEM = 5
+_ALIKE = 0.5
+_INSIDE = 0.8
+_GRAM = 8
+_KEPT = 4
+"""One in so many 8-grams is remembered: enough to know a copy by."""
+
+
+def plain(text: str) -> str:
+    """Words alone, in small letters, so that a stray comma does not hide a twin."""
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+class Reserved:
+    """Prompts that a drafter must never learn from, also in other words or inside a longer text."""
+
+    def __init__(self, prompts: Iterable[str]) -> None:
+        self._prompts = [words for words in map(content, prompts) if words]
+
+    def near(self, text: str) -> bool:
+        """Whether ``text`` says nearly the same as one of the prompts, or holds one."""
+        words = content(text)
+        return any(_near(words, prompt) for prompt in self._prompts)
+
+
+def _near(words: frozenset[str], prompt: frozenset[str]) -> bool:
+    shared = len(words & prompt)
+    return shared >= _ALIKE * len(words | prompt) or (len(prompt) > 2 and shared >= _INSIDE * len(prompt))
+
+
+def content(text: str) -> frozenset[str]:
+    """The beginnings of all words but the commonest."""
+    return frozenset(word[:_STEM] for word in plain(text).split() if word not in _COMMON)
+
+
+class KnownTexts:
+    """All turns and answers so far."""
+
+    def __init__(self) -> None:
+        self._turns: Counter[str] = Counter()
+        self._grams: set[int] = set()
+
+    def times_asked(self, turn: str) -> int:
+        """How often this turn was asked before, up to case and signs; it counts as asked once more from now on."""
+        key = plain(turn)
+        self._turns[key] += 1
+        return self._turns[key] - 1
+
+    def has_answer(self, question: Sequence[int], answer: Sequence[int]) -> bool:
+        """Whether more than half of an answer's 8-grams were written in earlier answers; what it copies from its own question
+        does not count. If not, it is remembered."""
+        grams = _grams(answer) - _grams(question)
+        twin = 2 * len(grams & self._grams) > len(grams)
+        if not twin:
+            self._grams |= grams
+        return twin
+
+
+def _grams(ids: Sequence[int]) -> set[int]:
+    hashes = (hash(tuple(ids[place : place + _GRAM])) for place in range(len(ids) - _GRAM + 1))
+    return {gram_hash for gram_hash in hashes if gram_hash % _KEPT == 0}
+
+
+def dialogues_line(files: Sequence[Path], *more: str) -> str:
+    """What was learned from, for a card: the dialogue files and the part that was kept out."""
+    named = ", ".join(f"{file.name} sha256 {file_digest(file)}" for file in files)
+    return "; ".join((f"{named}, one in {HELD_OUT_EVERY} kept out", *more))
+
+
+def file_digest(file: Path) -> str:
+    """The beginning of a file's SHA-256."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]

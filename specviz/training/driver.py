@@ -1,0 +1,476 @@
+"""The one training of all recipes: settings, updates by the clock, milestones, early stopping, checkpoints, cards.
+
+A family is a :class:`TrainState` with its own network, data and loss; :func:`train` does the rest, and :func:`finish` writes
+what ships.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from specviz.drafters.networks.weights import read_weights, write_weights
+from specviz.errors import BadInput, ModelUnavailable
+from specviz.models.hub.cache_dir import cache_folder
+from specviz.training import parallel
+from specviz.training.optimizer import LowRank, Optimizer
+from specviz.training.registry import WEIGHTS, Job
+
+Report = Callable[[Mapping[str, float]], None]
+Example = TypeVar("Example")
+SettingsType = TypeVar("SettingsType", bound="Schedule")
+Figures = Mapping[str, Any]
+Save = Callable[[Path, dict[str, str]], None]
+"""Writes a file of weights with its card."""
+SAVE_SECONDS = 180.0
+"""Wall-clock seconds after which a checkpoint is written also between milestones."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What every recipe's settings have in common; ``recipes.toml`` gives the values that differ.
+
+    ``minutes`` of training in all, measuring and saving not counted; on a processor those that its cores have really worked.
+    The learning rate warms up for ``warm`` updates to its ``peak`` and falls at the end; ``decay`` is the weights' own. A
+    milestone every ``every`` minutes measures the averaged weights, and so does one after as many tokens as each of ``marks``
+    says; after ``patience`` of them without a better value training ends (0: never). An update reads ``batch`` examples,
+    ``part`` of them in one pass (0: all, or as many as a GPU's memory holds); ``workers`` threads share the passes, each with
+    torch at one thread. ``half`` multiplies in bfloat16 where the device is made for it. ``average`` is the share that the
+    averaged weights keep at an update.
+    """
+
+    minutes: float = 60.0
+    peak: float = 0.004
+    decay: float = 0.0
+    warm: int = 40
+    every: float = 2.0
+    marks: tuple[int, ...] = ()
+    patience: int = 0
+    batch: int = 1
+    part: int = 0
+    workers: int = 1
+    half: bool = True
+    average: float = 0.99
+    seed: int = 0
+    resume: bool = False
+
+
+def settings_for(job: Job, device: torch.device, kind: type[SettingsType], **own: Any) -> SettingsType:
+    """The recipe's settings on this device. A processor's cores share an update, torch itself kept to one thread, unless the
+    recipe counts its workers itself; a GPU takes what the recipe says of it and tells more often how it goes."""
+    chosen: dict[str, Any] = {"minutes": job.minutes, "resume": job.resume, **own, **job.recipe.settings}
+    if device.type == "cpu":
+        chosen = {"workers": 0, **chosen}
+        chosen["workers"] = chosen["workers"] or parallel.sharing()
+    else:
+        every = chosen.get("every", kind.every)
+        chosen |= {"workers": 1, "every": min(every, job.minutes / 10), **job.recipe.cuda}
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()})
+
+
+@dataclass
+class Progress:
+    """How far a training has come. ``seconds`` is training time alone, over all resumptions; ``provenance`` says in words what
+    was spent on the weights it began with, nothing when they were fresh. ``stage`` was entered at update ``entered``."""
+
+    updates: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    provenance: str = ""
+    stage: str = ""
+    entered: int = 0
+
+    def spent(self, device: str, unit: str = "answer tokens") -> str:
+        """For the card: training time, and how much was learned from."""
+        now = f"{self.seconds / 60:.0f} minutes on {device}, {self.updates} updates, {self.tokens} {unit}"
+        return f"{self.provenance}, then {now}" if self.provenance else now
+
+
+class Step(NamedTuple):
+    """What an update follows from: its ``loss``, how many ``tokens`` it was taken over, and ``gradients`` by parameter."""
+
+    loss: float
+    tokens: int
+    gradients: Mapping[str, Tensor]
+
+
+class TrainState:
+    """What a training moves and its checkpoint keeps; a family's subclass adds the data, the loss and what is measured."""
+
+    unit = "answer tokens"
+    """What ``Progress.tokens`` counts."""
+    watched = "tau"
+    """The figure by which early stopping tells the best weights: the greater, the better."""
+    step: Callable[[float], Step]
+    """Loss and gradients of the next update's data, told what share of the time is gone."""
+
+    def __init__(
+        self, settings: Schedule, leaves: Mapping[str, Tensor], change: LowRank | None = None,
+        weights: Mapping[str, Tensor] | None = None, buffers: Mapping[str, Tensor] | None = None, **optimizer: Any,
+    ) -> None:  # fmt: skip
+        """``leaves`` are the parameters that learn, or the matrices that a low-rank ``change`` is made to. ``weights`` are the
+        network's tensors for the checkpoint where they are more than what the optimizer moves; ``buffers`` are further tensors
+        that belong to it and change in place."""
+        self.settings, self.decay, self.change, self.part = settings, settings.decay, change, settings.part
+        self.progress, self.best = Progress(), dict[str, Tensor]()
+        self._weights, self._buffers = weights, dict(buffers or {})
+        self.move(leaves, **optimizer)
+
+    def move(self, leaves: Mapping[str, Tensor], **optimizer: Any) -> None:
+        """From now on an optimizer of its own moves these leaves: at the beginning, and where a stage begins."""
+        self.leaves = dict(leaves)
+        moved = (
+            {name: self.shaped(name, value.data) for name, value in leaves.items()}
+            if self.change is None
+            else self.change.factors
+        )
+        self.device = next(iter(moved.values())).device
+        options = {"rough": parallel.products(self.device), "average": self.settings.average, **optimizer}
+        self.optimizer = Optimizer(moved, **options)
+
+    def shaped(self, name: str, value: Tensor) -> Tensor:
+        """A parameter, or its gradient, as the optimizer moves it: convolutions as matrices [out, in * place]."""
+        return value if value.ndim < 3 else value.flatten(1)
+
+    def begin(self) -> None:
+        """Start the data where ``progress`` says; called once, after a checkpoint was read."""
+
+    def enter(self, stage: str) -> None:
+        """Begin another stage of the training, whose optimizer a subclass makes anew."""
+        self.progress.stage, self.progress.entered = stage, self.progress.updates
+
+    def rate(self, share: float) -> float:
+        """The learning rate of the next update."""
+        return rate(self.settings.peak, share, self.optimizer.updates, self.settings.warm)
+
+    def settle(self) -> None:
+        """The optimizer's parameters have changed: bring what the network derives from them in line."""
+        if self.change is not None:
+            self.change.put()
+
+    def measure(self) -> Mapping[str, float]:
+        """Figures of a milestone, on held-out data; the averaged weights are in the network."""
+        return {}
+
+    def learn(
+        self, examples: Sequence[Example], loss: Callable[[Sequence[Example]], Tensor], count: int,
+        leaves: Mapping[str, Tensor] | None = None, unfold: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
+    ) -> Step:  # fmt: skip
+        """Loss and gradients summed over ``examples``, of which ``loss`` is given those of one pass; ``count`` is what
+        ``Step.tokens`` says. ``leaves`` may stand for the own ones, each with a way back for its gradient in ``unfold`` where it
+        is not the parameter itself. On a GPU whose memory is too small for a pass, passes are halved from then on.
+
+        Raises ModelUnavailable where it does not hold a single example.
+        """
+        leaves = self.leaves if leaves is None else leaves
+        while True:
+            part = min(self.part or len(examples), len(examples))
+            parts = [examples[place : place + part] for place in range(0, len(examples), part)]
+            try:
+                summed, value = parallel.gradients(
+                    parts, loss, list(leaves.values()), self.settings.workers, self.settings.half
+                )  # fmt: skip
+                break
+            except torch.OutOfMemoryError as problem:
+                if part == 1:
+                    raise ModelUnavailable(
+                        "The GPU's memory does not hold this training, not even with one example in a pass: free some of it, or "
+                        "train with --device cpu."
+                    ) from problem
+                self.part = part // 2
+            torch.cuda.empty_cache()
+            print(f"The GPU's memory is too small for {part} examples in a pass: {self.part} from now on.", flush=True)
+        gradients = dict(zip(leaves, summed, strict=True))
+        gradients |= {name: back(gradients[name]) for name, back in (unfold or {}).items()}
+        if self.change is not None:
+            return Step(value, count, self.change.gradients(gradients))
+        return Step(value, count, {name: self.shaped(name, gradient) for name, gradient in gradients.items()})
+
+    def update(self, share: float, rate: float | None = None) -> Step:
+        """One update, at the given learning rate or the schedule's."""
+        step = self.step(share)
+        self.apply(step, self.rate(share) if rate is None else rate)
+        self.progress.updates += 1
+        self.progress.tokens += step.tokens
+        return step
+
+    def apply(self, step: Step, rate: float) -> None:
+        """Move the parameters."""
+        self.optimizer.step(step.gradients, rate, self.decay, self.settings.workers)
+        self.settle()
+
+    def use(self, weights: Mapping[str, Tensor]) -> None:
+        """Put these weights into the network."""
+        with torch.no_grad():
+            for name, value in self.optimizer.parameters.items():
+                value.copy_(weights[name].view_as(value))
+        self.settle()
+
+    def use_average(self) -> None:
+        """Put the averaged weights into the network."""
+        self.use(self.optimizer.averaged())
+
+    @contextmanager
+    def using(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
+        """These weights are in the network inside the block, its own again after it."""
+        own = {name: value.detach().clone() for name, value in self.optimizer.parameters.items()}
+        self.use(weights)
+        try:
+            yield
+        finally:
+            self.use(own)
+
+    def save(self, path: Path, facts: Mapping[str, str]) -> None:
+        """Write what the optimizer has moved, as it is in the network: where that is all that ships."""
+        write_weights(path, self.optimizer.parameters, facts)
+
+    def tired(self) -> bool:
+        """Whether the last milestones have all been no better than one before."""
+        patience = self.settings.patience
+        values = [entry[self.watched] for entry in self.progress.history if self.watched in entry]
+        return 0 < patience < len(values) and max(values[-patience:]) <= max(values[:-patience])
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that a checkpoint holds: weights, the optimizer's memory, the best average, what else changes."""
+        weights = self.optimizer.parameters if self._weights is None else self._weights
+        tensors = {f"weight.{name}": value for name, value in weights.items()} | self.optimizer.state
+        tensors |= {f"best.{name}": value for name, value in self.best.items()}
+        return tensors | {f"kept.{name}": value for name, value in self._buffers.items()}
+
+    def write(self, checkpoint: Path) -> None:
+        """Keep everything that resuming needs, whole or not at all: a training stopped meanwhile has the checkpoint before."""
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        fresh = checkpoint.with_suffix(".new")
+        tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors().items()}
+        save_file(tensors, fresh, metadata={"progress": json.dumps(asdict(self.progress))})
+        os.replace(fresh, checkpoint)
+
+    @torch.no_grad()
+    def read(self, checkpoint: Path) -> None:
+        """Put a checkpoint back. Raises BadInput when it is of another shape of training."""
+        self.progress = progress_in(checkpoint)
+        if self.progress.stage:
+            entered = self.progress.entered
+            self.enter(self.progress.stage)
+            self.progress.entered = entered
+        if self.settings.patience and any(self.watched in entry for entry in self.progress.history):
+            self.best = {name: torch.empty_like(value) for name, value in self.optimizer.parameters.items()}
+        own = self.tensors()
+        with safe_open(checkpoint, framework="pt") as file:
+            strange = [
+                name
+                for name, value in own.items()
+                if name not in file.keys() or tuple(file.get_slice(name).get_shape()) != value.shape
+            ]
+            if strange:
+                raise BadInput(
+                    f"The checkpoint {checkpoint} is of another version of this training ({strange[0]} does not fit): "
+                    "delete it, or train without --resume."
+                )
+            for name, value in own.items():
+                value.copy_(file.get_tensor(name))
+        self.optimizer.updates = self.progress.updates - self.progress.entered
+        self.settle()
+
+
+def train(state: TrainState, checkpoint: Path, report: Report | None = None, provenance: str = "") -> Progress:
+    """Train until the minutes are spent or nothing gets better, saving and measuring on the way; the averaged weights, of
+    the best milestone where one is told, end up in the network.
+
+    ``provenance`` says what was spent on the weights the network comes with, where it does not start fresh.
+    """
+    settings, report = state.settings, report or show
+    state.progress = Progress(provenance=provenance)
+    if settings.resume and checkpoint.is_file():
+        state.read(checkpoint)
+        print(f"resumed after {state.progress.seconds / 60:.1f} minutes, {state.progress.updates} updates", flush=True)
+    elif settings.resume and not provenance:
+        print(f"There is no checkpoint {checkpoint.name} to go on from: starting anew.", flush=True)
+    state.begin()
+    progress, clock = state.progress, Clock(state.progress, settings.minutes, _cores(state))
+    due, saved = progress.seconds + 60 * settings.every, time.monotonic()
+    losses: list[float] = []
+    clock.start()
+    while clock.share < 1 and not state.tired():
+        tokens = progress.tokens
+        losses.append(state.update(clock.share).loss)
+        clock.stop()
+        marked = any(tokens < mark <= progress.tokens for mark in settings.marks)
+        if progress.seconds >= due or marked or clock.share >= 1:
+            _milestone(state, checkpoint, sum(losses) / len(losses), report)
+            losses, due, saved = [], progress.seconds + 60 * settings.every, time.monotonic()
+            clock.start()
+        elif time.monotonic() - saved > SAVE_SECONDS:
+            state.write(checkpoint)
+            saved = time.monotonic()
+            clock.start()
+    state.use(state.best or state.optimizer.averaged())
+    return progress
+
+
+def _cores(state: TrainState) -> int | None:
+    """Cores whose work is counted: on a processor those of the workers, or of torch's own threads."""
+    return max(state.settings.workers, torch.get_num_threads()) if state.device.type == "cpu" else None
+
+
+def _milestone(state: TrainState, checkpoint: Path, loss: float, report: Report) -> None:
+    """Measure the averaged weights, note the figures, write a checkpoint."""
+    progress = state.progress
+    with state.using(state.optimizer.averaged()):
+        figures = dict(state.measure())
+    if "held_out" in figures:
+        figures["gap"] = figures["held_out"] - loss
+    values = [past[state.watched] for past in progress.history if state.watched in past]
+    if state.settings.patience and figures.get(state.watched, -1.0) >= max(values, default=0.0):
+        state.best = {name: value.clone() for name, value in state.optimizer.averaged().items()}
+    entry = {"updates": progress.updates, "minutes": progress.seconds / 60, "tokens": progress.tokens, "loss": loss}
+    progress.history.append({**entry, **figures})
+    state.write(checkpoint)
+    report(progress.history[-1])
+
+
+class Clock:
+    """Training time, kept apart from the time spent measuring and saving.
+
+    With ``workers`` it is the time that many cores have really worked: on a machine that others use too, a schedule by
+    the wall clock would be over before anything was learned. Without, it is the wall clock's.
+    """
+
+    def __init__(self, progress: Progress, minutes: float, workers: int | None = None) -> None:
+        self.progress = progress
+        self.limit = 60 * minutes
+        self._workers = workers
+        self._since = self._now()
+
+    def _now(self) -> float:
+        return time.monotonic() if self._workers is None else time.process_time() / self._workers
+
+    def start(self) -> None:
+        """Training goes on from here."""
+        self._since = self._now()
+
+    def stop(self) -> None:
+        """Add the time since ``start``."""
+        now = self._now()
+        self.progress.seconds += now - self._since
+        self._since = now
+
+    @property
+    def share(self) -> float:
+        """How much of the time allowed is gone, 0 to 1."""
+        return min(1.0, self.progress.seconds / self.limit)
+
+
+def rate(peak: float, share: float, updates: int, warm: int = 40, falling: float = 0.45) -> float:
+    """The learning rate when ``share`` of the time is gone: a short warm-up, then constant, then straight down to 2 %."""
+    fall = 1.0 if share < 1 - falling else max(0.02, (1 - share) / falling)
+    return peak * fall * min(1.0, (updates + 1) / warm)
+
+
+def show(entry: Mapping[str, float]) -> None:
+    """One line of the log."""
+    say("  ".join(f"{name} {value:.4g}" for name, value in entry.items()))
+
+
+def say(line: str) -> None:
+    """A line of the log, with the time."""
+    print(time.strftime("%H:%M:%S"), line, flush=True)
+
+
+def checkpoint_of(name: str) -> Path:
+    """The checkpoint of the training called ``name``."""
+    return cache_folder() / "training" / f"{name}.safetensors"
+
+
+def progress_in(checkpoint: Path) -> Progress:
+    """How far the training of a checkpoint had come."""
+    with safe_open(checkpoint, framework="pt") as file:
+        return Progress(**json.loads((file.metadata() or {})["progress"]))
+
+
+def provenance_of(job: Job) -> str:
+    """What was spent on the recipe's weights that ship, if a training that goes on begins with them: where it has no checkpoint,
+    or its checkpoint says that it did. Empty otherwise."""
+    path, checkpoint = weights_of(job), checkpoint_of(job.recipe.name)
+    if not job.resume or not path.is_file():
+        return ""
+    if checkpoint.is_file():
+        return progress_in(checkpoint).provenance
+    spent = read_weights(path)[1].get("spent", "weights of unknown cost")
+    print(f"Going on from {path.name}: {spent}", flush=True)
+    return spent
+
+
+def weights_of(job: Job) -> Path:
+    """The file that the recipe writes."""
+    return WEIGHTS / f"{job.recipe.name}.safetensors"
+
+
+def figures_at_rest(job: Job, state: TrainState, save: Save, measure: Callable[[], Figures]) -> Figures:
+    """What ``measure`` finds with what rounding leaves of the weights in their file. What ships stays whole until they are
+    there."""
+    path = checkpoint_of(f"{job.recipe.name}_at_rest")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(path, {})
+    with state.using(read_weights(path)[0]):
+        found = measure()
+    path.unlink()
+    print("held-out:", json.dumps(_rounded(found)), flush=True)
+    return found
+
+
+def finish(
+    job: Job, state: TrainState, figures: Figures, data: str, save: Save,
+    licence: str = "Apache-2.0, as the target's", **more: str,
+) -> None:  # fmt: skip
+    """Write what a training has made with its card, and print the card's line."""
+    spent = state.progress.spent(state.device.type, state.unit)
+    ship(job, card(job, state.settings, data, spent, figures, licence, **more), save)
+
+
+def ship(job: Job, facts: dict[str, str], save: Save) -> None:
+    """Write the recipe's file and print the line for ``assets/weights/README.md``."""
+    path = weights_of(job)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(path, facts)
+    parts = "; ".join(f"{name}: {value}" for name, value in facts.items())
+    print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {parts}", flush=True)
+
+
+def card(
+    job: Job, settings: Any, data: str, spent: str, figures: Figures, licence: str = "Apache-2.0, as the target's",
+    **more: str,
+) -> dict[str, str]:  # fmt: skip
+    """The model card that travels inside a file of weights; figures are rounded to four places."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout.strip()
+    return {
+        "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
+        "data": data,
+        "licence": licence,
+        "spent": spent,
+        "metrics": json.dumps(_rounded(figures)),
+        "commit": commit or "unknown",
+        **more,
+    }
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _rounded(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(entry) for entry in value]
+    return round(value, 4) if isinstance(value, float) else value

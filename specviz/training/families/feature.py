@@ -1,0 +1,297 @@
+"""Drafters that read the target's hidden states: ``train eagle`` and ``train eagle3`` whole, and what other families share with
+them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from specviz.drafters.networks.feature_file import save
+from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.drafters.networks.weights import read_weights
+from specviz.engine.tree import shape_from_counts
+from specviz.methods.eagle import PUBLISHED
+from specviz.methods.medusa.cartesian_tree import paths_of
+from specviz.training import acceptance, data, driver, features, parallel
+from specviz.training.driver import Progress, Schedule, Step, TrainState
+from specviz.training.families import eagle, eagle3
+from specviz.training.families.feature_start import sample, shape_of, start
+from specviz.training.families.unrolling import sampled_starts, unroll
+from specviz.training.features import DialogueFeatures, FeatureStore, TargetAssets, joined
+from specviz.training.registry import Job
+
+SUPPORT = 8192
+FITTED_DIALOGUES = 96
+MEASURED_DIALOGUES = 60
+DEPTH = 5
+MARKS = (500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000)
+"""Answer tokens at which the learning curve is read off: in the first pass all of them are distinct."""
+
+
+@dataclass(frozen=True)
+class Settings(Schedule):
+    """An update reads ``batch`` dialogues, ``part`` of them joined in one pass. A milestone measures ``measured`` held-out
+    dialogues and as many learned ones, by acceptance length."""
+
+    peak: float = 0.0015
+    decay: float = 0.5
+    every: float = 4.0
+    marks: tuple[int, ...] = MARKS
+    patience: int = 8
+    batch: int = 8
+    part: int = 1
+    measured: int = 24
+
+
+Loss = Callable[[DialogueFeatures, torch.Generator, float], Tensor]
+"""A dialogue (or several joined), a generator, and what to scale by (one over the answer tokens of the update)."""
+Measure = Callable[[Sequence[int]], dict[str, float]]
+"""Dialogues to figures, ``tau`` among them: the acceptance length, by which the best weights are told."""
+
+
+class FeatureTraining(TrainState):
+    """A drafter on the target's features, the dialogues it learns from and those kept out."""
+
+    settings: Settings
+
+    def __init__(
+        self, net: nn.Module, store: FeatureStore, training: Sequence[int], held_out: Sequence[int], settings: Settings,
+        loss: Loss | None, measured: Measure, **optimizer: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(settings, learned(net), weights=net.state_dict(), **optimizer)
+        self.net, self.store, self.training, self.held_out, self.measured = net, store, training, held_out, measured
+        self.loss = loss
+        self.begin()
+
+    def begin(self) -> None:
+        """The order of dialogues goes on exactly where it stopped."""
+        self.stream = islice(batches(self.training, self.settings, self.progress.provenance), self.progress.updates, None)
+
+    def step(self, share: float) -> Step:
+        """The next dialogues' loss and gradients."""
+        return self.learn_from(next(self.stream))
+
+    def answers(self, numbers: Sequence[int]) -> int:
+        """Answer tokens of these dialogues."""
+        return sum(len(self.store.dialogues.answer(number)) for number in numbers)
+
+    def learn_from(self, batch: Sequence[int]) -> Step:
+        """Loss and gradients of these dialogues, by answer token; the longest first, so that the passes end together."""
+        answers, seed = self.answers(batch), self.settings.seed + 1_000_003 * self.optimizer.updates
+        longest_first = sorted(batch, key=lambda number: -len(self.store.dialogues.of(number)))
+
+        def loss(examples: Sequence[tuple[int, int]]) -> Tensor:
+            assert self.loss is not None
+            generator = torch.Generator().manual_seed(seed + examples[0][0])
+            return self.loss(joined(self.store.get([number for _, number in examples])), generator, 1.0 / answers)
+
+        return self.learn(list(enumerate(longest_first)), loss, answers)
+
+    def visited(self) -> list[int]:
+        """The dialogues that were learned from, each once, the first ones first."""
+        past = islice(batches(self.training, self.settings, self.progress.provenance), self.progress.updates)
+        return list(dict.fromkeys(number for batch in past for number in batch))
+
+    def gap(self, tau: float, count: int) -> float:
+        """How much more than ``tau`` the acceptance length is on learned dialogues of the same kinds, drawn as held-out ones
+        were."""
+        known = data.greedy_only(self.store.dialogues, self.visited())[:count]
+        return self.measured(known)["tau"] - tau if known else float("nan")
+
+    def measure(self) -> dict[str, float]:
+        """Held-out figures, the gap of the acceptance length to learned dialogues, and how many of those there are."""
+        found, read = self.measured(self.held_out[: self.settings.measured]), self.visited()
+        counts = {"read": len(read), "distinct": self.answers(read)}
+        return {**counts, "gap": self.gap(found["tau"], self.settings.measured), **found}
+
+    def figures(self) -> dict[str, Any]:
+        """For the card: held-out figures, the acceptance length of each kind, its gap to learned dialogues, and the curve."""
+        chosen = self.held_out[:MEASURED_DIALOGUES]
+        read_all(self.store, chosen, self.settings.workers)
+        found: dict[str, Any] = dict(self.measured(chosen))
+        for name, numbers in data.by_kind(self.store.dialogues, chosen).items():
+            found[f"tau, {name}"] = self.measured(numbers)["tau"]
+        found["gap"] = self.gap(found["tau"], MEASURED_DIALOGUES)
+        found["curve"] = [{name: entry[name] for name in ("tokens", "distinct", "tau", "gap")} for entry in self.progress.history]
+        print("held-out:", "  ".join(f"{name} {value}" for name, value in found.items()), flush=True)
+        return found
+
+
+def learned(net: nn.Module) -> dict[str, Tensor]:
+    """The parameters an optimiser moves."""
+    return {name: value for name, value in net.named_parameters() if value.requires_grad}
+
+
+def batches(training: Sequence[int], settings: Schedule, provenance: str = "") -> Iterator[list[int]]:
+    """Endless batches of dialogue numbers: every dialogue once, then every one again in another order, and so on.
+
+    A training that goes on from weights with ``provenance`` draws other orders than they were made with.
+    """
+    generator = np.random.default_rng([settings.seed, *([zlib.crc32(provenance.encode())] if provenance else [])])
+    waiting: list[int] = []
+    while True:
+        while len(waiting) < settings.batch:
+            waiting += [int(number) for number in generator.permutation(np.asarray(training))]
+        yield waiting[: settings.batch]
+        waiting = waiting[settings.batch :]
+
+
+@dataclass(frozen=True)
+class TrainInputs:
+    """The frozen target's assets, the data and its split, the features, and the draft vocabulary's ids [support]."""
+
+    assets: TargetAssets
+    files: list[Path]
+    store: FeatureStore
+    training: list[int]
+    held_out: list[int]
+    draft_ids: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        """Where the target is, and so where training is."""
+        return self.assets.target.device
+
+    @property
+    def head(self) -> Tensor:
+        """The target's own head, [vocab, hidden]."""
+        weight: Tensor = self.assets.target.model.get_output_embeddings().weight
+        return weight.detach().float()
+
+    @property
+    def judged_on(self) -> list[int]:
+        """The held-out answers that figures are taken on: greedy ones, of the kinds that results are reported on."""
+        return data.greedy_only(self.store.dialogues, self.held_out)
+
+    @property
+    def place(self) -> Tensor:
+        """[vocab]: a token's place in the draft vocabulary."""
+        return data.places_in(self.draft_ids, self.assets.embedding.shape[0])
+
+    def at_hand(self, enough: int) -> list[int]:
+        """The dialogues to learn from that the target has read already, if there are so many; else all."""
+        read = [number for number in self.training if self.store.has(number)]
+        return read if len(read) >= enough else self.training
+
+    def fitted_on(self, settings: Schedule) -> list[int]:
+        """Dialogues that a linear start is fitted on, read by the target."""
+        generator = np.random.default_rng(settings.seed)
+        chosen = [int(number) for number in generator.permutation(np.asarray(self.training))[:FITTED_DIALOGUES]]
+        read_all(self.store, chosen, settings.workers)
+        return chosen
+
+
+def gather(job: Job) -> TrainInputs:
+    """Load the target and the data."""
+    files = data.find(job.data)
+    assets = features.target_assets(job.device)
+    dialogues = data.read_all(files)
+    training, held_out = data.split(dialogues)
+    training, _ = data.set_apart(dialogues, training)
+    store = features.store_for(assets.target.model, assets.target.name, dialogues, assets.markers)
+    vocab = assets.embedding.shape[0]
+    ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [assets.markers.end])
+    return TrainInputs(assets, files, store, training, held_out, torch.from_numpy(ids).to(assets.target.device))
+
+
+def read_all(store: FeatureStore, numbers: Sequence[int], workers: int) -> None:
+    """Let the target read these dialogues now, on all cores."""
+    missing = [number for number in numbers if not store.has(number)]
+    if store.keeps and missing:
+        groups = [missing[place : place + 4] for place in range(0, len(missing), 4)]
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(store.get, groups))
+
+
+def run(
+    job: Job, inputs: TrainInputs, state: FeatureTraining, save: Callable[[Path, dict[str, str]], None], provenance: str = "",
+    figures: Callable[[], Mapping[str, Any]] = dict,
+) -> Progress:  # fmt: skip
+    """Train, measure, and write the recipe's file; ``figures`` come on top of the state's own."""
+    print(f"{len(state.training)} dialogues to learn from, {len(inputs.held_out)} kept out; {state.settings}", flush=True)
+    progress = driver.train(state, driver.checkpoint_of(job.recipe.name), provenance=provenance)
+    read = state.visited()
+    line = data.dialogues_line(inputs.files, f"{len(read)} dialogues of {state.answers(read)} answer tokens learned from")
+    found = {**state.figures(), **figures()}
+    driver.finish(job, state, found, line, save, tokenizer_hash=inputs.assets.target.tokenizer_hash)
+    return progress
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What one drafter reads of the store's taps, whether its layer is ``wide``, and its loss."""
+
+    columns: slice
+    wide: bool
+    loss: Callable[[FeatureNet, TrainInputs], Loss]
+
+
+KINDS = {
+    "eagle": Kind(eagle.TAPS, False, lambda net, inputs: partial(eagle.loss, net)),
+    "eagle3": Kind(eagle3.TAPS, True, lambda net, inputs: partial(eagle3.loss, net, inputs.place)),
+}
+
+
+def make(job: Job) -> None:
+    """Train, measure on held-out answers, write ``assets/weights/NAME.safetensors`` and print its card line."""
+    inputs, kind = gather(job), KINDS[job.recipe.name]
+    settings = driver.settings_for(job, inputs.device, Settings)
+    net = fresh_net(inputs, kind, settings)
+    provenance = shipped(job, net)
+    state = FeatureTraining(
+        net, inputs.store, inputs.training, inputs.judged_on, settings, kind.loss(net, inputs),
+        lambda numbers: acceptance_figures(net, inputs.store, kind.columns, numbers, DEPTH),
+    )  # fmt: skip
+    run(job, inputs, state, partial(save, net), provenance)
+
+
+def fresh_net(inputs: TrainInputs, kind: Kind, settings: Settings) -> FeatureNet:
+    """A network that starts from the target; its norms, projections and layer are learned, the rest is the target's."""
+    model, embedding = inputs.assets.target.model, inputs.assets.embedding
+    shape = shape_of(model.config, inputs.store.taps[kind.columns], kind.wide)
+    net = FeatureNet(shape, embedding, inputs.head, inputs.draft_ids).to(inputs.device)
+    parallel.keep_cast(net.head)
+    start(net, model, sample(inputs.store, inputs.fitted_on(settings), embedding, kind.columns))
+    return net
+
+
+def shipped(job: Job, net: nn.Module) -> str:
+    """Where there is no checkpoint, go on from the weights that ship, and return what was spent on those.
+
+    Their eight-bit rounding is small beside an update; the optimiser's memory starts anew, and so do the minutes. The draft
+    vocabulary may be another one: it picks rows of the target's head, which are not learned.
+    """
+    provenance = driver.provenance_of(job)
+    if provenance:
+        tensors, _ = read_weights(driver.weights_of(job))
+        tensors.pop("draft_ids", None)
+        net.load_state_dict(tensors)
+    return provenance
+
+
+@torch.inference_mode()
+def acceptance_figures(
+    net: FeatureNet, store: FeatureStore, columns: slice, numbers: Sequence[int], depth: int
+) -> dict[str, float]:
+    """Chain drafting from every position of these answers, and EAGLE's tree of 25 nodes as far as ``depth`` reaches."""
+    rows, generator = [torch.zeros(0, depth, dtype=torch.long)], torch.Generator()
+    for dialogue in store.get(numbers):
+        starts = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0] * depth, generator, dialogue.tokens.device)
+        if len(starts) < depth:
+            continue
+        inside = starts[-1]  # starts whose last draft is still inside the answer
+        outputs = unroll(net, dialogue.tokens, dialogue.features[:, columns].flatten(1), [inside] * depth)
+        truths = [dialogue.tokens[inside + 2 + step] for step in range(depth)]
+        found = [acceptance.ranks_of(net.logits(one), truth, net.draft_ids) for one, truth in zip(outputs, truths, strict=True)]
+        rows.append(torch.stack(found, 1).cpu())
+    return acceptance.figures(torch.cat(rows), {path[:depth] for path in paths_of(shape_from_counts(PUBLISHED))})

@@ -1,0 +1,166 @@
+"""Medusa's recipe (Cai et al. 2024, arXiv 2401.10774): the first stage, heads alone on a frozen target.
+
+Head k learns the target's distribution of the token k + 1 after the position it reads: the distribution the target has there once
+it has seen the tokens between, averaged over the target's own dialogues. The target's head stays as it is; what precedes it is
+learned, from the best linear guess of the target's hidden state there, which has a closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet, load, save
+from specviz.engine.tree import shape_from_counts
+from specviz.methods.medusa.cartesian_tree import paths_of
+from specviz.methods.medusa.method import PUBLISHED
+from specviz.methods.resources import TREES
+from specviz.training import acceptance, driver, parallel
+from specviz.training.data import IGNORED
+from specviz.training.families import feature
+from specviz.training.families.feature import FeatureTraining, TrainInputs
+from specviz.training.features import DialogueFeatures, FeatureStore, target_distribution
+from specviz.training.parallel import evenly
+from specviz.training.registry import WEIGHTS, Job, recipes
+from specviz.trees.calibrated import CalibratedTree, from_counts
+
+DEPTH_WEIGHT = 0.8
+# Shares of the positions that each head learns from. Every one counts as much as it would if all did: the fewer, the
+# heavier. Further heads weigh less, cost as much, and can know less, so they get fewer.
+SHARES = (1.0, 0.7, 0.5, 0.4)
+# A rank past these counts as never found: no tree reaches further down a head's list.
+WIDTH = 10
+KEPT = 80
+RIDGE = 1e-2
+HEADS = 4
+# The heads are so quick to train that having the target read new dialogues would take most of the time: with so many
+# read already, while they were written or by another recipe, no more are.
+ENOUGH = 800
+LINEAR_DIALOGUES = 400
+TREE_DIALOGUES = 600
+
+
+def loss(net: ParallelNet, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
+    """Sum over heads (weighted 0.8^k) and answer tokens of the cross-entropy to the target's distribution, times ``scale``.
+
+    ``place`` [vocab] is a token's place in the draft vocabulary; only answer tokens that have one count. A head reads
+    positions from the one before the question's last token on, as it will when drafting; each a share of them. ``dialogue``
+    may be several joined.
+    """
+    distribution, at = target_distribution(net.outputs, dialogue)
+    device, spans = distribution.device, dialogue.spans
+    inside = (place[dialogue.tokens] != IGNORED).cpu()
+    read = torch.cat([torch.arange(max(begin, first - 2), end - 2) for begin, first, end in spans])
+    left = torch.cat([end - 2 - torch.arange(max(begin, first - 2), end - 2) for begin, first, end in spans])
+    total = torch.zeros((), device=device)
+    shared = evenly(net.trunk, dialogue.features[read.to(device), -1])
+    for ahead, head in enumerate(net.heads):
+        drawn = (left > ahead) & (torch.rand(len(read), generator=generator) < SHARES[ahead])
+        counted = drawn.nonzero()[:, 0]
+        counted = counted[inside[read[counted] + 2 + ahead]].to(device)
+        logits = evenly(partial(F.linear, weight=net.outputs), evenly(head, shared[counted]))
+        predicted = at[read.to(device)[counted] + 2 + ahead]
+        cross_entropy = F.cross_entropy(logits, distribution[predicted], reduction="sum")
+        total = total + cross_entropy * (DEPTH_WEIGHT**ahead / SHARES[ahead])
+    return total * scale
+
+
+@torch.no_grad()
+def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None:
+    """Let each head's own matrix foresee the target's hidden state linearly: ridge regression over these dialogues."""
+    size = net.config.hidden + 1
+    grams = torch.zeros(len(net.heads), size, size, dtype=torch.float64)
+    cross_grams = torch.zeros(len(net.heads), size, net.config.hidden, dtype=torch.float64)
+    for dialogue in store.get(numbers):
+        features = dialogue.features[:, -1].double().cpu()
+        for ahead in range(len(net.heads)):
+            rows = features[max(0, dialogue.first - 2) : len(features) - 2 - ahead]
+            x = F.pad(rows, (0, 1), value=1.0)
+            grams[ahead] += x.T @ x
+            cross_grams[ahead] += x.T @ features[len(features) - 1 - len(rows) : len(features) - 1]
+    for head, gram, cross_gram in zip(net.heads, grams, cross_grams, strict=True):
+        solution = torch.linalg.solve(gram + RIDGE * torch.diag(gram.diagonal()), cross_gram)
+        head[-1].weight.copy_(solution[:-1].T)
+        head[-1].bias.copy_(solution[-1])
+
+
+@torch.inference_mode()
+def ranks(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> Tensor:
+    """At every position of these answers that has so many tokens left, the rank at which each head had the token that
+    followed, WIDTH where it is not among the first: int64 [position, ahead]."""
+    rows_of_ranks, heads = [], len(net.heads)
+    for dialogue in store.get(numbers):
+        rows = torch.arange(max(0, dialogue.first - 2), len(dialogue.tokens) - 1 - heads, device=dialogue.tokens.device)
+        if not len(rows):
+            continue
+        truth = torch.stack([dialogue.tokens[rows + 2 + ahead] for ahead in range(heads)])
+        rows_of_ranks.append(acceptance.ranks_of(net.logits(dialogue.features[rows, -1]), truth, net.draft_ids, WIDTH).T)
+    return torch.cat(rows_of_ranks)
+
+
+def figures(ranks: Tensor, paths: Sequence[tuple[int, ...]] = paths_of(shape_from_counts(PUBLISHED))) -> dict[str, float]:
+    """Acceptance with a tree of ``paths`` on greedy answers as ``tau``, and with every head's first token alone as ``chain``."""
+    found = acceptance.figures(ranks, paths, alone=True)
+    return {**found, "tau": found.pop("tree"), "chain": found["tau"]}
+
+
+def calibrated(ranks: Tensor, source: str) -> CalibratedTree:
+    """The rank paths that were right most often, parents before children."""
+    tree = from_counts(dict(acceptance.path_counts(ranks, WIDTH)), len(ranks), source)
+    return CalibratedTree(tree.paths[:KEPT], tree.probability[:KEPT], tree.source)
+
+
+def make(job: Job) -> None:
+    """Train, measure on held-out answers, write ``assets/weights/medusa.safetensors`` and ``assets/trees/medusa.json``."""
+    inputs = feature.gather(job)
+    settings = driver.settings_for(job, inputs.device, feature.Settings)
+    config = ParallelConfig(inputs.head.shape[1], HEADS, inputs.store.taps[-1], blocks=0, trunk=1, turned=True)
+    net = ParallelNet(config, inputs.head, inputs.draft_ids).to(inputs.device)
+    read = [number for number in inputs.training if inputs.store.has(number)]
+    chosen = read[:LINEAR_DIALOGUES] or inputs.training[: feature.FITTED_DIALOGUES]
+    feature.read_all(inputs.store, chosen, settings.workers)
+    start(net, inputs.store, chosen)
+    state = FeatureTraining(
+        net, inputs.store, inputs.at_hand(ENOUGH), inputs.judged_on, settings,
+        partial(loss, net, inputs.place), lambda numbers: figures(ranks(net, inputs.store, numbers)),
+    )  # fmt: skip
+
+    def fit() -> dict[str, float]:
+        tree, found = fitted(inputs, net, settings.workers)
+        TREES.mkdir(parents=True, exist_ok=True)
+        tree.save(TREES / f"{job.recipe.name}.json")
+        return found
+
+    feature.run(job, inputs, state, partial(save, net), figures=fit)
+
+
+def fitted(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[CalibratedTree, dict[str, float]]:
+    """The tree, and how well the heads foresee the target with it and with the published one.
+
+    Both come from greedy answers that were kept out of training, and not from the same ones: on what they learned from the
+    heads are right far more often than anywhere else, so a tree fitted there believes in long paths, and is made too large.
+    """
+    greedy = inputs.judged_on[: feature.MEASURED_DIALOGUES + TREE_DIALOGUES]
+    cut = min(feature.MEASURED_DIALOGUES, len(greedy) // 2)
+    feature.read_all(inputs.store, greedy, workers)
+    chosen, measured = (ranks(net, inputs.store, numbers) for numbers in (greedy[cut:], greedy[:cut]))
+    source = f"{len(greedy) - cut} held-out greedy answers of {inputs.assets.target.name}, {len(chosen)} places"
+    tree = calibrated(chosen, source)
+    sizes = {f"tau_{size}": acceptance.figures(measured, tree.paths[:size])["tree"] for size in (8, 16, 32)}
+    return tree, {**figures(measured), **sizes}
+
+
+def refit(report: Callable[[str], None] = print) -> Path:
+    """Fit the tree to the heads that ship, which stay as they are; the path of its file."""
+    inputs = feature.gather(Job(recipes()["medusa"], "auto", 0.0, False))
+    net = load(WEIGHTS / "medusa.safetensors", inputs.head, torch.float32, inputs.device)
+    tree, found = fitted(inputs, net, parallel.cores())
+    report("held-out: " + "  ".join(f"{key} {value:.4f}" for key, value in found.items()))
+    path = TREES / "medusa.json"
+    tree.save(path)
+    return path

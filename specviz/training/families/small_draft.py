@@ -1,0 +1,230 @@
+"""``train small_draft``, a small autoregressive draft model that learns what the target thinks of each token of its answers.
+
+The target's distribution is read off the hidden states that the feature store keeps, so that one token teaches as much as many
+would by themselves (DistillSpec, Zhou et al. 2024, arXiv 2310.08461). Where a target's states are not at hand,
+:class:`TokenTraining` learns from the tokens alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from specviz.drafters.networks.small_lm import SmallConfig, SmallLM, load, save
+from specviz.training import acceptance, data, driver, parallel
+from specviz.training.acceptance import chain_agreement
+from specviz.training.data import IGNORED, Dialogues, Markers
+from specviz.training.driver import Schedule, Step, TrainState
+from specviz.training.families import feature
+from specviz.training.families.feature import FeatureTraining
+from specviz.training.features import DialogueFeatures
+from specviz.training.optimizer import LowRank
+from specviz.training.registry import Job
+
+DEPTHS = (4, 6)
+OVERLAP_DIALOGUES = 20
+
+Example = TypeVar("Example")
+
+
+@dataclass(frozen=True)
+class Settings(Schedule):
+    """An update reads ``batch`` rows of ``length`` tokens. At a ``peak`` of 0.01 and above this network's loss goes up again
+    after a few dozen updates."""
+
+    decay: float = 0.02
+    every: float = 3.0
+    batch: int = 6
+    part: int = 1
+    length: int = 512
+
+
+class TokenTraining(TrainState):
+    """A small language model, or a ``change`` to one, that learns from dialogues' tokens alone; and the dialogues kept out."""
+
+    settings: Settings
+
+    def __init__(
+        self, model: SmallLM, dialogues: Dialogues, markers: Markers, parts: tuple[Sequence[int], Sequence[int]],
+        settings: Settings, change: LowRank | None = None,
+    ) -> None:  # fmt: skip
+        """``parts`` are the dialogues' numbers to train on and those kept out."""
+        self.model, self.dialogues, self.markers, (self.training, self.held_out) = model, dialogues, markers, parts
+        super().__init__(settings, dict(model.named_parameters()) if change is None else change.matrices, change)
+        self.place = data.places_in(model.draft_ids, model.config.vocab_size)
+        self.settle()
+        self.begin()
+
+    def begin(self) -> None:
+        """Rows from where a resumed training stopped: another seed rather than hours of skipping."""
+        generator = np.random.default_rng([self.settings.seed, self.progress.updates])
+        self.stream = data.rows(self.dialogues, self.training, self.markers, self.settings.length, generator)
+
+    def settle(self) -> None:
+        """What the model folded from its old weights goes with these."""
+        super().settle()
+        self.model.eval()
+
+    def step(self, share: float) -> Step:
+        """The next rows' loss and gradients."""
+        return self.learn_from(list(islice(self.stream, self.settings.batch)))
+
+    def learn_from(self, batch: Sequence[data.Row]) -> Step:
+        """Mean cross-entropy (nats) over answer tokens of the draft vocabulary, and its gradients."""
+        ids, labels = examples(batch, self.place)
+        scale, count = 1.0 / int((labels != IGNORED).sum()), sum(int(row.counts.sum()) for row in batch)
+
+        def loss(rows: Sequence[int], head: Tensor) -> Tensor:
+            part = slice(rows[0], rows[-1] + 1)
+            return summed_loss(self.model, head, ids[part], labels[part]) * scale
+
+        return folded(self, self.model, range(len(batch)), loss, count)
+
+    def measure(self) -> dict[str, float]:
+        """Cross-entropy and agreement on held-out answers."""
+        return acceptance.next_token_agreement(self.model, self.dialogues, self.held_out[:100], self.markers, self.place)
+
+
+def folded(
+    state: TrainState, model: SmallLM, batch: Sequence[Example], loss: Callable[[Sequence[Example], Tensor], Tensor], count: int
+) -> Step:
+    """What ``state`` learns from examples whose loss is told the head that is folded into the draft's width.
+
+    It is folded once an update, and its gradient unfolded: it would be the dearest product of all.
+    """
+    whole = model.head()
+    head = whole.detach().requires_grad_()
+    leaves = {name: value for name, value in state.leaves.items() if name != LEAVE} | {LEAVE: head}
+
+    def unfolded(gradient: Tensor) -> Tensor:
+        return torch.autograd.grad(whole, model.leave.weight, gradient)[0]
+
+    return state.learn(batch, lambda part: loss(part, head), count, leaves, {LEAVE: unfolded})
+
+
+LEAVE = "leave.weight"
+
+
+def examples(batch: Sequence[data.Row], place: Tensor) -> tuple[Tensor, Tensor]:
+    """Ids and labels [row, token]; IGNORED where a token does not count or has no ``place`` in the draft vocabulary."""
+    tokens = torch.from_numpy(np.stack([row.tokens for row in batch])).to(place.device)
+    counts = torch.from_numpy(np.stack([row.counts for row in batch])).to(place.device)
+    return tokens[:, :-1], torch.where(counts, place[tokens[:, 1:]], IGNORED)
+
+
+def summed_loss(model: SmallLM, head: Tensor, ids: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy (nats) summed over the labels [row, token] that count; ``head`` is the model's, folded."""
+    mask = labels != IGNORED
+    features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)[mask]
+    logits = F.linear(features, head, model.bias)
+    return F.cross_entropy(logits.float(), labels[mask], reduction="sum")
+
+
+def fresh(
+    embedding: Tensor, markers: data.Markers, dialogues: data.Dialogues, training: Sequence[int], shape: Mapping[str, int],
+    seed: int,
+) -> SmallLM:  # fmt: skip
+    """A network on the target's ``embedding`` [vocab, hidden] that knows how often the training answers use each token."""
+    torch.manual_seed(seed)
+    config = SmallConfig(vocab_size=embedding.shape[0], hidden=embedding.shape[1], **shape)
+    ids, count = data.draft_vocabulary(dialogues, training, config.draft_vocab, config.vocab_size, [markers.end])
+    model = SmallLM(config, embedding, torch.from_numpy(ids)).to(embedding.device)
+    _initialise(model, torch.from_numpy(count))
+    return model
+
+
+def _initialise(model: SmallLM, count: Tensor) -> None:
+    """Silent layers and a head that only knows word counts: training starts from a unigram model, not from noise."""
+    with torch.no_grad():
+        scale = float(model.embedding[model.draft_ids].std()) * model.enter.weight.shape[1] ** 0.5
+        model.enter.weight.normal_(std=1.0 / scale)
+        model.leave.weight.zero_()
+        model.bias.copy_(torch.log((count.float() + 1) / (count.sum() + len(count))))
+        for block in model.blocks:
+            for layer in (block.qkv, block.up):
+                layer.weight.normal_(std=model.config.width**-0.5)
+            block.out.weight.zero_()
+            block.down.weight.zero_()
+
+
+class Distillation(FeatureTraining):
+    """A draft model that learns the target's distributions. Dialogues of like length are read together: at this width a
+    dialogue by itself is too little work for the products to be what takes the time."""
+
+    net: SmallLM
+
+    def __init__(self, net: SmallLM, *data_and_settings: Any) -> None:
+        self.frozen = net.embedding[net.draft_ids]
+        parallel.keep_cast(self.frozen)
+        self.place = data.places_in(net.draft_ids, net.config.vocab_size)
+        super().__init__(net, *data_and_settings)
+
+    def settle(self) -> None:
+        """What the model folded from its old weights goes with these."""
+        self.net.eval()
+
+    def learn_from(self, batch: Sequence[int]) -> Step:
+        """Loss and gradients of these dialogues, by answer token."""
+        answers = self.answers(batch)
+        by_length = sorted(batch, key=lambda number: len(self.store.dialogues.of(number)))
+
+        def loss(numbers: Sequence[int], head: Tensor) -> Tensor:
+            return distilled(self.net, head, self.frozen, self.place, self.store.get(numbers)) / answers
+
+        return folded(self, self.net, by_length, loss, answers)
+
+
+def distilled(
+    model: SmallLM, head: Tensor, frozen: Tensor, place: Tensor, dialogues: Sequence[DialogueFeatures]
+) -> Tensor:  # fmt: skip
+    """Cross-entropy (nats) to the target's distribution over the draft vocabulary, summed over the answers' tokens that are in
+    it. ``head`` [draft, width] gives the draft's logits, ``frozen`` [draft, hidden] the target's; ``place`` [vocab] is a token's
+    place in the draft vocabulary."""
+    ids = pad_sequence([dialogue.tokens[:-1] for dialogue in dialogues], batch_first=True)
+    ids = F.pad(ids, (0, -ids.shape[1] % 32))
+    # One index over all answers: a mask a dialogue would make a GPU's host wait twice for each of them.
+    answers = torch.cat([dialogue.tokens[dialogue.first :] for dialogue in dialogues])
+    inside = (place[answers] != IGNORED).nonzero()[:, 0]
+    with torch.no_grad():
+        thoughts = torch.cat([dialogue.features[dialogue.first - 1 : -1, -1] for dialogue in dialogues])
+        distribution = parallel.evenly(partial(F.linear, weight=frozen), thoughts[inside]).softmax(-1)
+    features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)
+    rows = [row[dialogue.first - 1 : len(dialogue.tokens) - 1] for row, dialogue in zip(features, dialogues, strict=True)]
+    logits = parallel.evenly(partial(F.linear, weight=head, bias=model.bias), torch.cat(rows)[inside])
+    return F.cross_entropy(logits.float(), distribution.float(), reduction="sum")
+
+
+def make(job: Job) -> None:
+    """Train, measure on held-out answers, write ``assets/weights/small_draft.safetensors`` and print its card line."""
+    inputs = feature.gather(job)
+    settings = driver.settings_for(job, inputs.device, feature.Settings)
+    dialogues, markers, embedding = inputs.store.dialogues, inputs.assets.markers, inputs.assets.embedding
+    provenance = driver.provenance_of(job)
+    if provenance:
+        model = load(driver.weights_of(job), embedding, torch.float32, inputs.device).requires_grad_(True)
+    else:
+        shape = {"draft_vocab": len(inputs.draft_ids)}
+        model = fresh(embedding, markers, dialogues, inputs.training, shape, settings.seed)
+    state = Distillation(
+        model, inputs.store, inputs.training, inputs.judged_on, settings, None,
+        lambda numbers: chain_agreement(model, dialogues, numbers, markers, DEPTHS[0]),
+    )  # fmt: skip
+
+    def figures() -> Mapping[str, Any]:
+        """Longer chains, and the acceptance at temperature 1."""
+        chosen, target = inputs.judged_on[: feature.MEASURED_DIALOGUES], inputs.assets.target.model
+        sampled = data.greedy_only(dialogues, inputs.held_out, 1.0)[:OVERLAP_DIALOGUES]
+        accepted = acceptance.overlap(model, lambda ids: target(ids[None]).logits[0], dialogues, sampled, markers)
+        deeper = {f"chain_{depth}": chain_agreement(model, dialogues, chosen, markers, depth) for depth in DEPTHS[1:]}
+        return {**deeper, "accepted_at_temperature_1": accepted}
+
+    feature.run(job, inputs, state, lambda path, facts: save(model, path, facts), provenance, figures)

@@ -1,0 +1,157 @@
+"""Run a feature drafter over a whole dialogue as drafting will: first on true features, then on its own.
+
+Li et al. 2025, EAGLE-3 (arXiv 2503.01840), "training-time test": step 0 is an ordinary causal pass; in step j the network
+reads its own output of step j - 1 together with the true next token. A row then sees what it would see while drafting:
+the true keys up to its start, and its own keys of steps 1 to j. Rows with different starts never meet after step 0, so a
+sample of them can go on while the rest stop: the deeper steps cost what one pays for them.
+Axis names: ``token``, ``start`` (positions that draft), ``hidden``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafters.networks.feature_net import FeatureNet, attend
+from specviz.training.features import DialogueFeatures
+from specviz.training.parallel import evened
+
+Own = list[tuple[Tensor, Tensor]]
+"""Keys and values [start, kv, size] of each self-fed step so far."""
+
+
+def unroll(
+    net: FeatureNet, tokens: Tensor, features: Tensor, rows: Sequence[Tensor], embedded: Tensor | None = None,
+    lengths: Sequence[int] = (),
+) -> list[Tensor]:  # fmt: skip
+    """Outputs [start, hidden] of each step. ``rows[j]`` are the starts of step j, each among those of the step before.
+
+    Start i reads the feature of token i and token i + 1; its output of step j stands for token i + 1 + j, so its logits
+    are the distribution of token i + 2 + j. ``tokens`` [token]; ``features`` [token, tap * hidden], those of a last token unused.
+    ``embedded`` [token, hidden] stands for the tokens where some of them are no words. Of several texts behind each other
+    ``lengths`` tells the tokens of each; ``rows`` then lie on the host, since they decide the shapes.
+
+    Inside, texts and rows are rounded up to few lengths, as :func:`specviz.training.parallel.evened` explains: behind a
+    text stand tokens that no start sees, and behind the starts the last of them again.
+    """
+    words = F.embedding(tokens, net.embedding) if embedded is None else embedded
+    features, wanted = evened(features[: len(tokens) - 1]), [len(chosen) for chosen in rows]
+    words, rows = F.pad(words, (0, 0, 0, len(features) + 1 - len(words))), [_repeated(chosen) for chosen in rows]
+    count = len(features)
+    net.reach(count + 1 + len(rows))
+    places = torch.arange(count, device=tokens.device)
+    first, residual = net.mix(words[1:], net.stepped(net.fuse(features[:count]), 0))
+    look = _Texts(lengths, *net.keys_values(first, places)) if len(lengths) > 1 else _Text(*net.keys_values(first, places))
+    looks = [look.of(chosen) for chosen in rows]
+    stays = [torch.searchsorted(before, after).to(tokens.device) for before, after in zip(rows, rows[1:], strict=False)]
+    rows = [chosen.to(tokens.device) for chosen in rows]
+    chosen = rows[0]
+    outputs = [net.finish(residual[chosen], looks[0](net.queries(first[chosen], chosen), []))]
+    own: Own = []
+    for step in range(1, len(rows)):
+        stay, chosen = stays[step - 1], rows[step]
+        own = [(key[stay], value[stay]) for key, value in own]
+        x, residual = net.mix(words[chosen + 1 + step], net.stepped(outputs[-1][stay], step))
+        own.append(net.keys_values(x, chosen + step))
+        outputs.append(net.finish(residual, looks[step](net.queries(x, chosen + step), own)))
+    return [output[:number] for output, number in zip(outputs, wanted, strict=True)]
+
+
+Look = Callable[[Tensor, Own], Tensor]
+"""Queries [start, head, size] and the starts' own keys and values to what attention sees, [start, head * size]."""
+
+
+class _Text:
+    """Keys and values [token, kv, size] of one text."""
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self._keys, self._values = keys, values
+        self._places = torch.arange(len(keys), device=keys.device)
+
+    def of(self, chosen: Tensor) -> Look:
+        """How these starts look at it."""
+        hidden = self._places[None] > chosen.to(self._places.device)[:, None]
+        return lambda queries, own: attend(queries, self._keys, self._values, hidden, own)
+
+
+class _Texts:
+    """Keys and values [token, kv, size] of several texts behind each other, of which a start sees its own alone.
+
+    In attention, and nowhere else, the texts lie side by side, padded to the longest and to most starts.
+    """
+
+    def __init__(self, lengths: Sequence[int], keys: Tensor, values: Tensor) -> None:
+        self._device, self._lengths = keys.device, torch.tensor(lengths)
+        self._begins = self._lengths.cumsum(0) - self._lengths
+        self._places = torch.arange(int(self._lengths.max()))
+        at = (self._begins[:, None] + self._places).clamp_max(len(keys) - 1).to(self._device)
+        self._keys, self._values = keys[at].permute(0, 2, 3, 1), values[at].transpose(1, 2)
+
+    def of(self, chosen: Tensor) -> Look:
+        """How these starts, of the host, look at their texts."""
+        text = torch.searchsorted(self._begins, chosen, right=True) - 1
+        count = torch.bincount(text, minlength=len(self._begins))
+        most = int(count.max())
+        slot = text * most + torch.arange(len(chosen)) - (count.cumsum(0) - count)[text]
+        until = torch.zeros(len(count) * most, dtype=torch.long).index_copy(0, slot, chosen - self._begins[text])
+        hidden = (self._places > until.view(len(count), most, 1)).to(self._device)
+        slot = slot.to(self._device)
+
+        def side_by_side(rows: Tensor) -> Tensor:
+            padded = rows.new_zeros(len(count) * most, *rows.shape[1:]).index_copy(0, slot, rows)
+            return padded.view(len(count), most, *rows.shape[1:])
+
+        def look(queries: Tensor, own: Own) -> Tensor:
+            starts, heads, size = queries.shape
+            kv = self._keys.shape[1]
+            asked = side_by_side(queries * size**-0.5).unflatten(2, (kv, heads // kv)).permute(0, 2, 3, 1, 4)
+            scores = (asked.flatten(2, 3) @ self._keys).unflatten(2, (heads // kv, most))
+            scores = scores.masked_fill(hidden[:, None, None], float("-inf"))
+            mine = [(side_by_side(key).transpose(1, 2)[:, :, None], side_by_side(value).transpose(1, 2)) for key, value in own]
+            weights = torch.cat((scores, *((asked * key).sum(-1, keepdim=True).to(scores) for key, _ in mine)), -1).softmax(-1)
+            seen = (weights[..., : len(self._places)].flatten(2, 3).to(self._values) @ self._values).unflatten(2, (-1, most))
+            for place, (_, value) in enumerate(mine):
+                seen = seen + weights[..., len(self._places) + place, None] * value[:, :, None]
+            return seen.permute(0, 3, 1, 2, 4).reshape(-1, heads * size)[slot]
+
+        return look
+
+
+def _repeated(chosen: Tensor, step: int = 16) -> Tensor:
+    """``chosen`` [start] with the last one repeated up to a multiple of ``step``."""
+    return torch.cat((chosen, chosen[-1:].expand(-len(chosen) % step)))
+
+
+def starts_of(dialogue: DialogueFeatures, shares: Sequence[float], generator: torch.Generator) -> list[Tensor]:
+    """The starts of a dialogue, or of several that are joined: then on the host, as :func:`unroll` wants them."""
+    if not dialogue.others:
+        return sampled_starts(dialogue.first, len(dialogue.tokens), shares, generator, dialogue.tokens.device)
+    host = torch.device("cpu")
+    several = [
+        [begin + rows for rows in sampled_starts(first - begin, end - begin, shares, generator, host)]
+        for begin, first, end in dialogue.spans
+    ]
+    return [torch.cat([rows[step] for rows in several if step < len(rows)]) for step in range(max(map(len, several)))]
+
+
+def sampled_starts(
+    first: int, length: int, shares: Sequence[float], generator: torch.Generator, device: torch.device
+) -> list[Tensor]:
+    """For each step a random share of the starts that stay inside the answer, ascending, each step's among the last's.
+
+    Start i drafts token i + 2 first: an answer that begins at ``first`` is drafted from start first - 2 on.
+    """
+    low = max(0, first - 2)
+    order = torch.rand(length, generator=generator)
+    starts: list[Tensor] = []
+    inside = torch.zeros(length, dtype=torch.bool)
+    inside[low : length - 2] = True
+    for step, share in enumerate(shares):
+        inside[max(0, length - 2 - step) :] = False
+        if share < 1:
+            inside &= order < share
+        starts.append(inside.nonzero()[:, 0].to(device))
+    return [rows for rows in starts if len(rows)]

@@ -1,0 +1,260 @@
+"""What the target thinks of every token of the dialogues, computed on first use and kept on disk as float16.
+
+One store serves every recipe whose drafter reads the target's hidden states. Each dialogue is a file, named by its content: a
+data file that grows keeps what was computed, and several processes may use one store. Axis names: ``token``, ``tap``,
+``hidden``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.errors import ModelUnavailable
+from specviz.models.hub.cache_dir import cache_folder, ensure_folder
+from specviz.models.text.load import LoadedText, load_causal_lm
+from specviz.training.data import ANSWER, PREFIX, TURN, Dialogues, Markers
+from specviz.training.parallel import evenly
+
+MEMORY = 0.5
+"""Share of a GPU's free memory for hidden states: 4.6 kB a token of SmolLM2."""
+BATCH_TOKENS, PADDED = 2048, 1.25
+"""Tokens that a processor reads in one pass, padding included, and how much longer than another a text beside it may be."""
+BATCH_TOKENS_GPU, PADDED_GPU = 32768, 2.5
+_LARGEST = 65504.0
+
+
+def fused_taps(layers: int) -> tuple[int, int, int]:
+    """The early, middle and late hidden states a fused drafter reads, of a target with ``layers`` layers."""
+    return min(2, layers - 1), layers // 2, max(layers - 3, 0)
+
+
+@dataclass(frozen=True)
+class DialogueFeatures:
+    """One dialogue, the fixed prefix included: ``tokens`` [token], ``features`` [token, tap, hidden] (float32), and the
+    index of the answer's first token.
+
+    :func:`joined` sets several behind each other: ``others`` are then where the dialogues after the first begin, and where
+    their answers do.
+    """
+
+    tokens: Tensor
+    features: Tensor
+    first: int
+    others: tuple[tuple[int, int], ...] = field(default=(), kw_only=True)
+
+    @property
+    def spans(self) -> list[tuple[int, int, int]]:
+        """Of each dialogue where it begins, where its answer does, and where it ends."""
+        begins = [0, *(begin for begin, _ in self.others)]
+        firsts = [self.first, *(first for _, first in self.others)]
+        return list(zip(begins, firsts, [*begins[1:], len(self.tokens)], strict=True))
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each dialogue."""
+        return [end - begin for begin, _, end in self.spans]
+
+
+def joined(dialogues: Sequence[DialogueFeatures]) -> DialogueFeatures:
+    """Several dialogues behind each other, for losses that read them in one pass."""
+    if len(dialogues) == 1:
+        return dialogues[0]
+    begins = np.cumsum([0, *(len(dialogue.tokens) for dialogue in dialogues)]).tolist()
+    others = [(begin, begin + dialogue.first) for begin, dialogue in zip(begins[1:], dialogues[1:], strict=False)]
+    tokens, features = (torch.cat([getattr(one, name) for one in dialogues]) for name in ("tokens", "features"))
+    return DialogueFeatures(tokens, features, dialogues[0].first, others=tuple(others))
+
+
+@torch.no_grad()
+def target_distribution(head: Tensor, dialogue: DialogueFeatures) -> tuple[Tensor, Tensor]:
+    """The target's distribution of each answer token, [answer, support], and which row is whose, int64 [token]. ``head``
+    [support, hidden] has the rows of the draft vocabulary, to which the distribution is restricted and renormalised."""
+    answers = torch.cat([torch.arange(first, end) for _, first, end in dialogue.spans])
+    at = torch.zeros(len(dialogue.tokens), dtype=torch.long).index_copy(0, answers, torch.arange(len(answers)))
+    before = dialogue.features[answers.to(head.device) - 1, -1]
+    return evenly(partial(F.linear, weight=head), before).softmax(-1), at.to(head.device)
+
+
+class FeatureStore:
+    """Hidden states ``taps`` (transformers' numbering: the last one is normalised) of the dialogues' tokens."""
+
+    def __init__(
+        self, model: Any, dialogues: Dialogues, markers: Markers, taps: Sequence[int], folder: Path | None = None,
+        memory: int = 0,
+    ) -> None:  # fmt: skip
+        """``folder`` None keeps nothing on disk: on a GPU computing anew is faster than any. It keeps ``memory`` bytes beside
+        the model."""
+        self.dialogues, self.markers = dialogues, markers
+        self._kept: dict[int, Tensor] = {}
+        self._memory = memory
+        self.taps = tuple(taps)
+        self.device = model.device
+        self.hidden = int(model.config.get_text_config().hidden_size)
+        self._model = model
+        self._given: set[int] = set()
+        self._folder = None if folder is None else ensure_folder(folder)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether what was computed once is there the next time."""
+        return self._folder is not None
+
+    def ids(self, number: int) -> np.ndarray:
+        """The dialogue's tokens behind the fixed prefix."""
+        return np.concatenate((np.asarray(self.markers.prefix, dtype=np.int64), self.dialogues.of(number)))
+
+    def has(self, number: int) -> bool:
+        """Whether this dialogue need not be computed any more."""
+        return number in self._kept or (self._folder is not None and self._file(self.ids(number)).exists())
+
+    def known(self, number: int) -> bool:
+        """Whether the target has read this dialogue: it was given out in this sitting, or it lies on the shelf."""
+        return number in self._given or self.has(number)
+
+    def get(self, numbers: Sequence[int]) -> list[DialogueFeatures]:
+        """The dialogues with their features, on the target's device; what is missing is computed first."""
+        computed: dict[int, Tensor] = {}
+        missing = sorted({number for number in numbers if not self.has(number)}, key=lambda number: len(self.ids(number)))
+        lengths = [len(self.ids(number)) for number in missing]
+        for bucket in _buckets(missing, lengths, self.device.type == "cpu"):
+            computed |= self._compute(bucket)
+        self._keep(computed)
+        self._given.update(numbers)
+        prefix = len(self.markers.prefix)
+        return [
+            DialogueFeatures(
+                torch.from_numpy(self.ids(number)).to(self.device),
+                computed[number].float() if number in computed else self._read(number),
+                prefix + int(self.dialogues.prompt[number]),
+            )
+            for number in numbers
+        ]
+
+    def put(self, dialogue: Sequence[int], features: Tensor) -> None:
+        """Keep what was computed elsewhere: ``features`` [token, tap, hidden] of the prefix and ``dialogue`` behind it."""
+        if self._folder is not None:
+            self._write(np.asarray((*self.markers.prefix, *dialogue), dtype=np.int64), features)
+
+    def _file(self, ids: np.ndarray) -> Path:
+        """Where the features of these tokens lie; a folder for each two letters, since there are many."""
+        assert self._folder is not None
+        key = hashlib.blake2b(np.ascontiguousarray(ids).tobytes(), digest_size=10).hexdigest()
+        return self._folder / key[:2] / f"{key}.npy"
+
+    def _write(self, ids: np.ndarray, features: Tensor) -> None:
+        """Whole or not at all, whoever else writes the same."""
+        file = self._file(ids)
+        ensure_folder(file.parent)
+        fresh = file.with_name(f"{file.stem}.{os.getpid()}.{threading.get_ident()}.npy")
+        np.save(fresh, features.cpu().numpy())
+        os.replace(fresh, file)
+
+    def _keep(self, computed: Mapping[int, Tensor]) -> None:
+        """Remember as much as there is memory for."""
+        for number, features in computed.items():
+            if (size := features.nbytes) > self._memory:
+                return
+            self._kept[number] = features
+            self._memory -= size
+
+    def _read(self, number: int) -> Tensor:
+        if number in self._kept:
+            return self._kept[number].float()
+        return torch.from_numpy(np.load(self._file(self.ids(number)))).float().to(self.device)
+
+    @torch.no_grad()
+    def _compute(self, numbers: Sequence[int]) -> dict[int, Tensor]:
+        """Features of similarly long dialogues in one pass, padded on the right, where a causal model does not look."""
+        texts = [self.ids(number) for number in numbers]
+        ids = np.zeros((len(texts), max(map(len, texts))), dtype=np.int64)
+        for row, text in enumerate(texts):
+            ids[row, : len(text)] = text
+        base = self._model.base_model
+        passed = base(
+            input_ids=torch.from_numpy(ids).to(self.device),
+            output_hidden_states=sorted(set(self.taps)),
+            use_cache=False,
+        )
+        # Stored and fresh features must not differ, so both go through float16.
+        stacked = torch.stack([passed.hidden_states[tap] for tap in self.taps], dim=2)
+        stacked = stacked.clamp(-_LARGEST, _LARGEST).half()
+        features = {
+            number: stacked[row, : len(text)].clone() for row, (number, text) in enumerate(zip(numbers, texts, strict=True))
+        }
+        if self._folder is not None:
+            for number, text in zip(numbers, texts, strict=True):
+                self._write(text, features[number])
+        return features
+
+
+def store_for(
+    model: Any, name: str, dialogues: Dialogues, markers: Markers, identity: Mapping[str, Any] | None = None
+) -> FeatureStore:
+    """The store of this target and data: on disk where the target runs on a processor."""
+    layers = int(model.config.get_text_config().num_hidden_layers)
+    taps = (*fused_taps(layers), layers)
+    if model.device.type != "cpu":
+        free, _ = torch.cuda.mem_get_info(model.device)
+        return FeatureStore(model, dialogues, markers, taps, memory=int(MEMORY * free))
+    weights = model.get_input_embeddings().weight[:64].float().cpu().numpy().tobytes()
+    facts = json.dumps([name, taps, markers.prefix, str(model.dtype), dict(identity or {})]).encode()
+    digest = hashlib.sha256(weights + facts).hexdigest()[:16]
+    return FeatureStore(model, dialogues, markers, taps, cache_folder() / "features" / digest)
+
+
+def _buckets(numbers: Sequence[int], lengths: Sequence[int], on_cpu: bool = True) -> list[list[int]]:
+    """Numbers sorted by length in groups of so many tokens, padding included, as the device reads best in one pass."""
+    most, padded = (BATCH_TOKENS, PADDED) if on_cpu else (BATCH_TOKENS_GPU, PADDED_GPU)
+    groups: list[list[int]] = []
+    shortest = 0
+    for number, length in zip(numbers, lengths, strict=True):
+        fits = groups and (len(groups[-1]) + 1) * length <= most and length <= padded * shortest
+        if fits:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+            shortest = length
+    return groups
+
+
+TARGET = "smollm2-135m-instruct"
+
+
+@dataclass(frozen=True)
+class TargetAssets:
+    """``embedding`` is float32 [vocab, hidden]; ``answer`` are the ids between a user turn and its answer."""
+
+    target: LoadedText
+    embedding: Tensor
+    markers: Markers
+    answer: tuple[int, ...]
+
+
+def target_assets(device: str, name: str = TARGET, dtype: str = "auto") -> TargetAssets:
+    """Load the target and take what training needs of it. Raises ModelUnavailable when its template is another one."""
+    loaded = load_causal_lm(name, dtype, device, lambda message, fraction: print(message, flush=True))
+    ids = {part: _ids(loaded.tokenizer, part) for part in (PREFIX, ANSWER, TURN)}
+    end = _ids(loaded.tokenizer, "<|im_end|>")
+    if len(end) != 1 or end[0] not in loaded.eos_ids or ids[ANSWER][0] != end[0]:
+        raise ModelUnavailable(
+            f"{name} does not end its turns with <|im_end|>, so it is no SmolLM2: the recipes are for {TARGET}."
+        )
+    embedding = loaded.model.get_input_embeddings().weight.detach().to(torch.float32)
+    return TargetAssets(loaded, embedding, Markers(ids[PREFIX], ids[TURN], end[0]), ids[ANSWER])
+
+
+def _ids(tokenizer: Any, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -1,0 +1,122 @@
+"""The optimiser of the small recipes: Muon for matrices, Adam for vectors, and an average of the weights over time.
+
+Muon: Jordan et al. 2024, "Muon: an optimizer for hidden layers". torch has one too, but it orthogonalises in bfloat16,
+which processors without bfloat16 arithmetic run fifty times slower than float32; this one follows the weights' dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor, nn
+
+from specviz.drafters.networks.lora import TALL, WIDE
+
+_QUINTIC = (3.4445, -4.7750, 2.0315)
+
+
+def orthogonalised(matrix: Tensor, rounds: int = 5) -> Tensor:
+    """The nearest matrix with all singular values near one, [row, column], by Newton-Schulz iteration."""
+    a, b, c = _QUINTIC
+    x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    x = x / (x.norm() + 1e-7)
+    for _ in range(rounds):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * (gram @ gram)) @ x
+    return x.T if matrix.shape[0] > matrix.shape[1] else x
+
+
+class Optimizer:
+    """Updates named parameters in place from given gradients; its state is tensors by name, saved like weights."""
+
+    def __init__(
+        self, parameters: Mapping[str, Tensor], momentum: float = 0.95, average: float = 0.99,
+        stacked: Mapping[str, int] | None = None, rough: torch.dtype | None = None,
+        pace: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
+        """``stacked`` says of which matrices several stand on top of each other, equally high, and how many: a recurrence's
+        gates, say. Each is then moved for itself, which is also much cheaper than to orthogonalise the pile. ``rough`` is
+        what to orthogonalise in where the machine multiplies faster in it; None is the weights' own dtype. ``pace`` is
+        what some parameters' rate is multiplied by."""
+        self.rough = rough
+        self.pace = dict(pace or {})
+        self.parameters = dict(parameters)
+        self.stacked = dict(stacked or {})
+        self.momentum = momentum
+        self.average = average
+        self.updates = 0
+        zeros = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
+        self.state = {f"first.{name}": value for name, value in zeros.items()}
+        self.state |= {f"second.{name}": value.clone() for name, value in zeros.items() if value.ndim != 2}
+        self.state |= {f"mean.{name}": value.detach().clone() for name, value in self.parameters.items()}
+
+    def step(self, gradients: Mapping[str, Tensor], rate: float, decay: float = 0.0, workers: int = 1) -> None:
+        """One update at learning rate ``rate``; matrices move by ``rate`` times 0.2 a weight (root mean square).
+
+        ``workers`` threads share the parameters, the largest first: for callers that keep torch itself to one thread.
+        """
+        self.updates += 1
+        names = sorted(self.parameters, key=lambda name: -self.parameters[name].numel())
+        with ThreadPoolExecutor(max(1, workers)) as pool:
+            list(pool.map(lambda name: self._move(name, gradients[name], rate, decay), names))
+
+    @torch.no_grad()
+    def _move(self, name: str, gradient: Tensor, rate: float, decay: float) -> None:
+        value, rate = self.parameters[name], rate * self.pace.get(name, 1.0)
+        move = self._muon(name, gradient) if value.ndim == 2 else self._adam(name, gradient)
+        value.mul_(1 - rate * decay).sub_(move, alpha=rate)
+        keep = min(self.average, self.updates / (self.updates + 10))
+        self.state[f"mean.{name}"].lerp_(value, 1 - keep)
+
+    def averaged(self) -> dict[str, Tensor]:
+        """The weights averaged over the last updates: what is measured and shipped."""
+        return {name: self.state[f"mean.{name}"] for name in self.parameters}
+
+    def _muon(self, name: str, gradient: Tensor) -> Tensor:
+        first = self.state[f"first.{name}"].lerp_(gradient, 1 - self.momentum)
+        ahead = gradient.lerp(first, self.momentum).chunk(self.stacked.get(name, 1))
+        moves = [orthogonalised(matrix if self.rough is None else matrix.to(self.rough)) for matrix in ahead]
+        return torch.cat([move.to(gradient) * (0.2 * max(move.shape) ** 0.5) for move in moves])
+
+    def _adam(self, name: str, gradient: Tensor) -> Tensor:
+        first = self.state[f"first.{name}"].lerp_(gradient, 0.1)
+        second = self.state[f"second.{name}"].lerp_(gradient.square(), 0.02)
+        return (first / (1 - 0.9**self.updates)) / ((second / (1 - 0.98**self.updates)).sqrt() + 1e-10)
+
+
+class LowRank:
+    """A change of given rank to every matrix of a network. ``factors`` are what is learned; :meth:`put` applies them.
+
+    The tall factors start at zero, so that at first nothing is changed; the wide ones as orthonormal rows.
+    """
+
+    def __init__(self, net: nn.Module, rank: int, seed: int) -> None:
+        self.matrices = {name: value for name, value in net.named_parameters() if value.ndim == 2}
+        self.factors: dict[str, Tensor] = {}
+        self._base = {name: value.detach().clone() for name, value in self.matrices.items()}
+        generator = torch.Generator().manual_seed(seed)
+        for name, value in self._base.items():
+            rows, columns = value.shape
+            least = min(rank, rows, columns)
+            random = torch.randn(columns, least, generator=generator, dtype=torch.float64)
+            self.factors[name + TALL] = value.new_zeros(rows, least)
+            self.factors[name + WIDE] = torch.linalg.qr(random).Q.T.contiguous().to(value)
+        for name, value in net.named_parameters():
+            value.requires_grad_(name in self.matrices)
+
+    @torch.no_grad()
+    def put(self, factors: Mapping[str, Tensor] | None = None) -> None:
+        """Make the network what ``factors`` (None: the own ones) say."""
+        change = self.factors if factors is None else factors
+        for name, value in self.matrices.items():
+            value.copy_(torch.addmm(self._base[name], change[name + TALL], change[name + WIDE]))
+
+    def gradients(self, matrix_gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Gradients of the factors from those of the matrices."""
+        factor_gradients: dict[str, Tensor] = {}
+        for name, gradient in matrix_gradients.items():
+            factor_gradients[name + TALL] = gradient @ self.factors[name + WIDE].T
+            factor_gradients[name + WIDE] = self.factors[name + TALL].T @ gradient
+        return factor_gradients

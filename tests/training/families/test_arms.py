@@ -1,0 +1,75 @@
+"""Domain drafters: a change is learned, kept apart from the base, written, read back, and refused on another base."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from specviz.drafters.networks.lora import merge_lora
+from specviz.drafters.networks.small_lm import SmallLM
+from specviz.drafters.networks.weights import read_weights, write_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.drafters.arms import _of, load_arms
+from specviz.training import data
+from specviz.training.driver import train
+from specviz.training.families import arms
+from tests.support.tiny.arms import arm
+from tests.support.tiny.text import tiny_target
+
+MARKERS = data.Markers((1, 2), (3,), 0)
+SETTINGS = arms.Settings(rank=4, minutes=2 / 60, batch=2, length=24, peak=0.02)
+
+
+def model() -> SmallLM:
+    return arm(tiny_target(dtype=torch.float32), 3, draft=48)
+
+
+def dialogues(step: int, count: int = 24) -> data.Dialogues:
+    """Answers that count up by ``step``."""
+    generator = np.random.default_rng(step)
+    rows = []
+    for _ in range(count):
+        start = int(generator.integers(40))
+        rows.append([4, 5, *((start + step * place) % 44 + 4 for place in range(16))])
+    tokens = np.array([token for row in rows for token in row], dtype=np.int64)
+    starts = np.arange(count + 1) * 18
+    return data.Dialogues(tokens, starts, np.full(count, 2), np.zeros(count, dtype=np.float32))
+
+
+@pytest.mark.slow
+def test_a_domain_is_learned_from_its_training_part_and_a_checkpoint_goes_on(tmp_path: Path) -> None:
+    net = model()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    domain = arms.DomainTraining(net, dialogues(3), MARKERS, SETTINGS)
+    assert not set(domain.training) & set(domain.held_out) and len(domain.held_out) == 3
+    start = domain.measure()["held_out"]
+    progress = train(domain, tmp_path / "one.safetensors")
+    assert domain.measure()["held_out"] < start - 0.5
+    net.load_state_dict(before)
+    again = arms.DomainTraining(net, dialogues(3), MARKERS, replace(SETTINGS, resume=True))
+    resumed = train(again, tmp_path / "one.safetensors")
+    assert resumed.updates == progress.updates, "its time was spent already"
+    wide = again.change.factors
+    assert all(torch.equal(value, wide[name]) for name, value in domain.change.factors.items())
+
+
+@pytest.mark.slow
+def test_the_factors_give_the_trained_network_and_fit_its_base_alone(tmp_path: Path) -> None:
+    net = model()
+    base = {name: value.clone() for name, value in net.state_dict().items()}
+    domain = arms.DomainTraining(net, dialogues(5), MARKERS, SETTINGS)
+    train(domain, tmp_path / "one.safetensors")
+    file = tmp_path / "arms.safetensors"
+    write_weights(file, arms.named({"code": domain.optimizer.parameters}), {"arms": '["code"]', "changes": "x"})
+    trained = {name: value.clone() for name, value in net.state_dict().items()}
+    net.load_state_dict(base)
+    merge_lora(net, _of(read_weights(file)[0], "code"), "arms")
+    for name, value in net.state_dict().items():
+        apart = float((value - trained[name]).norm() / (trained[name] - base[name]).norm().clamp_min(1e-9))
+        assert apart < 0.05, "eight bits, not more"
+    with pytest.raises(ModelUnavailable, match="trained for another version of small_draft.safetensors"):
+        load_arms(file, tmp_path / "small_draft.safetensors", net.embedding, tiny_target())

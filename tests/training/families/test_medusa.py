@@ -1,0 +1,227 @@
+"""Heads learn to see further ahead: on answers that count upwards every head can know what comes."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet
+from specviz.drafters.networks.weights import read_weights
+from specviz.methods.resources import TREES
+from specviz.training import acceptance, data, driver
+from specviz.training.data import places_in
+from specviz.training.families import feature, medusa
+from specviz.training.families.feature import FeatureTraining, Settings, TrainInputs
+from specviz.training.features import DialogueFeatures, FeatureStore, joined, target_distribution
+from specviz.training.registry import WEIGHTS, Job, recipes
+from specviz.trees.calibrated import CalibratedTree
+from tests.support.tiny.text import tiny_llama
+from tests.support.training.tiny_training import MARKERS, dialogues
+
+HEADS = 3
+
+
+def store() -> FeatureStore:
+    return FeatureStore(tiny_llama(dtype=torch.float32), dialogues(), MARKERS, (0, 1, 2))
+
+
+def network(draft_ids: torch.Tensor | None = None) -> ParallelNet:
+    head = tiny_llama(dtype=torch.float32).get_output_embeddings().weight.detach()
+    return ParallelNet(ParallelConfig(32, HEADS, 2, blocks=0, trunk=1, turned=True), head, draft_ids)
+
+
+def counting_distribution(head: torch.Tensor, seen: DialogueFeatures) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a target that had learned to count would say: the answers themselves."""
+    whole = tiny_llama(dtype=torch.float32).get_output_embeddings().weight
+    ids = (whole[None] == head[:, None]).all(-1).int().argmax(1)
+    places = (ids[None] == seen.tokens[seen.first :, None]).int().argmax(1)
+    return torch.nn.functional.one_hot(places, len(head)).float(), target_distribution(head, seen)[1]
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(medusa, "target_distribution", counting_distribution)
+
+
+def trained_on(state: FeatureTraining, batch: list[int]) -> float:
+    one = state.learn_from(batch)
+    state.apply(one, 0.05)
+    return one.loss
+
+
+def trained(net: ParallelNet, updates: int = 60) -> FeatureStore:
+    kept = store()
+    place = places_in(torch.arange(48) if net.draft_ids is None else net.draft_ids, 48)
+    settings = Settings(workers=1)
+    state = FeatureTraining(net, kept, range(50), range(50, 60), settings, partial(medusa.loss, net, place), lambda _: {})
+    generator = np.random.default_rng(0)
+    losses = [trained_on(state, generator.choice(50, 8, replace=False).tolist()) for _ in range(updates)]
+    assert losses[-1] < losses[0]
+    state.use_average()
+    return kept
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("counting")
+def test_trained_heads_know_the_tokens_ahead() -> None:
+    net = network()
+    before = medusa.figures(medusa.ranks(net, store(), range(50, 60)), [(0,), (0, 0), (0, 0, 0)])
+    kept = trained(net)
+    after = medusa.figures(medusa.ranks(net, kept, range(50, 60)), [(0,), (0, 0), (0, 0, 0)])
+    for head in range(1, HEADS + 1):
+        assert after[f"first{head}"] > before[f"first{head}"] + 0.2
+        assert after[f"five{head}"] >= after[f"first{head}"]
+    assert after["tau"] == pytest.approx(after["chain"])
+    assert after["tau"] > 1.3
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("counting")
+def test_a_draft_vocabulary_without_some_of_the_answers_leaves_them_out() -> None:
+    net = network(torch.arange(0, 30))
+    kept = trained(net, 30)
+    ranks = medusa.ranks(net, kept, range(50, 60))
+    truth = torch.cat([seen.tokens[seen.first :] for seen in kept.get(range(50, 60))])
+    assert (truth >= 30).any()
+    assert (ranks < medusa.WIDTH).float().mean() < (truth < 30).float().mean()
+
+
+def test_the_loss_is_the_cross_entropy_to_the_distribution_at_the_token_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written out for one dialogue, head by head and token by token."""
+    monkeypatch.setattr(medusa, "SHARES", (1.0,) * HEADS)
+    torch.manual_seed(0)
+    net, kept = network(), store()
+    for value in net.parameters():
+        value.data.normal_(std=0.2)
+    seen = kept.get([7])[0]
+    place = places_in(torch.arange(48), 48)
+    place[int(seen.tokens[seen.first + 1])] = -100
+    found = medusa.loss(net, place, seen, torch.Generator(), 0.5)
+    expected = 0.0
+    for ahead in range(HEADS):
+        for at in range(seen.first - 2, len(seen.tokens) - 2 - ahead):
+            wanted = at + 2 + ahead
+            if wanted < seen.first or place[seen.tokens[wanted]] < 0:
+                continue
+            distribution = (net.outputs @ seen.features[wanted - 1, -1]).softmax(-1)
+            said = net.logits(seen.features[at, -1][None])[ahead, 0].log_softmax(-1)
+            expected -= 0.8**ahead * float((distribution @ said).detach())
+    assert float(found.detach()) == pytest.approx(0.5 * expected, rel=1e-4)
+
+
+def test_dialogues_read_in_one_pass_give_the_loss_of_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(medusa, "SHARES", (1.0,) * HEADS)
+    net, kept = network(), store()
+    place, several = places_in(torch.arange(40), 48), kept.get([7, 30, 12])
+    alone = sum(float(medusa.loss(net, place, seen, torch.Generator(), 1.0).detach()) for seen in several)
+    assert float(medusa.loss(net, place, joined(several), torch.Generator(), 1.0).detach()) == pytest.approx(alone, rel=1e-5)
+
+
+def test_a_share_of_the_positions_stands_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, kept = network(), store()
+    place, seen = places_in(torch.arange(48), 48), kept.get([7])[0]
+    generator = torch.Generator().manual_seed(0)
+    shared = [float(medusa.loss(net, place, seen, generator, 1.0).detach()) for _ in range(300)]
+    monkeypatch.setattr(medusa, "SHARES", (1.0,) * HEADS)
+    whole = float(medusa.loss(net, place, seen, generator, 1.0).detach())
+    assert sum(shared) / 300 == pytest.approx(whole, rel=0.05)
+    assert max(shared) > min(shared)
+
+
+def test_heads_start_from_the_best_linear_guess_of_the_hidden_state() -> None:
+    net, kept = network(), store()
+    medusa.start(net, kept, range(40))
+    apart, before = 0.0, 0.0
+    for seen in kept.get(range(40, 50)):
+        for ahead, head in enumerate(net.heads):
+            rows = seen.features[seen.first - 2 : len(seen.tokens) - 2 - ahead, -1]
+            truth = seen.features[seen.first - 1 + ahead : len(seen.tokens) - 1, -1]
+            apart += float((head(rows) - truth).square().sum().detach())
+            before += float((rows - truth).square().sum())
+    assert apart < 0.6 * before
+
+
+def test_ranks_are_places_in_each_heads_own_list() -> None:
+    net, kept = network(), store()
+    ranks = medusa.ranks(net, kept, [4])
+    seen = kept.get([4])[0]
+    assert ranks.shape == (len(seen.tokens) - 1 - HEADS - (seen.first - 2), HEADS)
+    for row, at in enumerate(range(seen.first - 2, len(seen.tokens) - 1 - HEADS)):
+        order = net.logits(seen.features[at, -1][None])[:, 0].argsort(-1, descending=True)
+        for ahead in range(HEADS):
+            rank = order[ahead].tolist().index(int(seen.tokens[at + 2 + ahead]))
+            assert int(ranks[row, ahead]) == min(rank, medusa.WIDTH)
+
+
+def test_the_tree_holds_the_paths_that_were_right_most_often(tmp_path: Path) -> None:
+    found = torch.tensor([[0, 0, 10], [0, 0, 0], [0, 1, 0], [1, 10, 0], [0, 10, 2], [10, 0, 0]])
+    tree = medusa.calibrated(found, "six places")
+    assert tree.paths[:2] == ((0,), (0, 0))
+    assert dict(zip(tree.paths, tree.probability, strict=True)) == pytest.approx(
+        {(0,): 4 / 6, (0, 0): 2 / 6, (1,): 1 / 6, (0, 1): 1 / 6, (0, 0, 0): 1 / 6, (0, 1, 0): 1 / 6}
+    )
+    assert acceptance.figures(found, tree.paths[:2])["tree"] == pytest.approx(1 + 6 / 6)
+    assert acceptance.figures(found, tree.paths)["tree"] == pytest.approx(1 + 10 / 6)
+    tree.save(tmp_path / "heads.json")
+    assert CalibratedTree.load(tmp_path / "heads.json").paths == tree.paths
+
+
+def test_weights_tree_and_card_are_written_also_where_no_features_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: what was learned from is what the store gave out in this sitting."""
+    monkeypatch.setattr(driver, "WEIGHTS", tmp_path)
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(medusa, "TREES", tmp_path / "trees")
+    kept, made = store(), dialogues()
+    model = tiny_llama(dtype=torch.float32)
+    target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc", name="tiny")
+    material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
+    training, held_out = data.split(made)
+    inputs = TrainInputs(material, [Path(__file__)], kept, training, held_out, torch.arange(48))  # type: ignore[arg-type]
+    monkeypatch.setattr(feature, "gather", lambda job: inputs)
+    monkeypatch.setattr(medusa, "HEADS", HEADS)
+    threads = torch.get_num_threads()
+    medusa.make(Job(recipes()["medusa"], "cpu", 1e-12, False))
+    torch.set_num_threads(threads)
+    card = read_weights(tmp_path / "medusa.safetensors")[1]
+    assert "8 dialogues of" in card["data"] and {"tau_8", "gap", "chain"} <= set(json.loads(card["metrics"]))
+    greedy = [number for number in held_out if made.temperature[number] == 0]
+    source = CalibratedTree.load(tmp_path / "trees" / "medusa.json").source
+    assert source.startswith(f"{len(greedy) - len(greedy) // 2} held-out greedy answers of tiny")
+
+
+def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that_nobody_learned_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept, made = store(), dialogues()
+    model = tiny_llama(dtype=torch.float32)
+    target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc", name="tiny")
+    material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
+    training, held_out = data.split(made)
+    inputs = TrainInputs(material, [Path(__file__)], kept, training, held_out, torch.arange(48))  # type: ignore[arg-type]
+    medusa.start(net := network(), kept, training[:12])
+    asked: list[list[int]] = []
+    plain = medusa.ranks
+    monkeypatch.setattr(medusa, "ranks", lambda net, store, numbers: asked.append(list(numbers)) or plain(net, store, numbers))
+    tree, found = medusa.fitted(inputs, net, 1)
+    assert sorted(sum(asked, [])) == [number for number in held_out if made.temperature[number] == 0]
+    assert len(asked) == 2 and all(asked)
+    for numbers, expected in zip(asked, (1 + sum(tree.probability[:8]), found["tau_8"]), strict=True):
+        assert acceptance.figures(plain(net, kept, numbers), tree.paths[:8])["tree"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_tree_that_ships_expects_what_the_heads_do_on_answers_it_has_not_seen() -> None:
+    """As far as its own card says: that is a mean over sixty answers, among which it varies by half a token."""
+    tree = CalibratedTree.load(TREES / "medusa.json")
+    measured = json.loads(read_weights(WEIGHTS / "medusa.safetensors")[1]["metrics"])
+    assert "held-out" in tree.source
+    assert tree.probability[0] == pytest.approx(measured["first1"], abs=0.02)
+    for size in (8, 16, 32):
+        assert 1 + sum(tree.probability[:size]) == pytest.approx(measured[f"tau_{size}"], abs=0.1)

@@ -1,0 +1,87 @@
+"""The measured tau is what speculative decoding would give: checked with drafts that are always, never or half right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
+from specviz.training import acceptance
+from specviz.training.acceptance import chain_agreement
+from specviz.training.data import Dialogues, Markers
+
+MARKERS = Markers((1,), (3,), 2)
+
+
+class Counting:
+    """Foresees the next number, or nonsense after numbers that ``misses`` divides."""
+
+    def __init__(self, misses: int) -> None:
+        self.misses, self.bias, self.draft_ids = misses, torch.zeros(100), torch.arange(100)
+        self.config = SmallConfig(vocab_size=100, hidden=4, draft_vocab=100, width=4, layers=1, heads=1)
+
+    def head(self) -> torch.Tensor:
+        return torch.eye(100)
+
+    def features(self, previous: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        wrong = (ids % self.misses == 0) if self.misses else torch.zeros_like(ids, dtype=torch.bool)
+        return torch.nn.functional.one_hot((ids + 1).masked_fill(wrong, 0), 100).float()
+
+
+def counting(length: int) -> Dialogues:
+    tokens = np.array([7, 9, *range(10, 10 + length)])
+    return Dialogues(tokens, np.array([0, len(tokens)]), np.array([2]), np.array([0.0]))
+
+
+@pytest.mark.parametrize(("misses", "tau"), [(0, 5.0), (1, 1.0)])
+def test_always_right_and_never_right(misses: int, tau: float) -> None:
+    found = chain_agreement(Counting(misses), counting(40), [0], MARKERS, depth=4)  # type: ignore[arg-type]
+    assert found["tau"] == tau
+    assert [found[f"first{depth}"] for depth in range(1, 5)] == ([1.0] * 4 if not misses else [0.0] * 4)
+
+
+def test_a_miss_every_third_token_gives_three_a_step() -> None:
+    found = chain_agreement(Counting(3), counting(60), [0], MARKERS, depth=4)  # type: ignore[arg-type]
+    assert found["tau"] == pytest.approx(3.0, abs=0.2)
+
+
+def test_steps_cut_by_the_end_of_the_answer_are_left_out_and_no_more_are_taken_than_asked_for() -> None:
+    found = chain_agreement(Counting(0), counting(12), [0], MARKERS, depth=4)  # type: ignore[arg-type]
+    assert found["steps"] == 2 and found["tau"] == 5.0
+    assert chain_agreement(Counting(0), counting(60), [0, 0], MARKERS, 2, runs=7)["steps"] == 7  # type: ignore[arg-type]
+
+
+def test_chains_are_what_a_small_model_drafts_token_by_token() -> None:
+    """Against drafting with its cache, each token fed back."""
+    torch.manual_seed(0)
+    config = SmallConfig(vocab_size=100, hidden=8, draft_vocab=50, width=16, layers=2, heads=2, inner=24, window=64)
+    model = SmallLM(config, torch.randn(100, 8), torch.arange(0, 100, 2)).eval()
+    for value in model.parameters():
+        value.data.normal_(std=0.3)
+    tokens = [7, 9]
+    with torch.inference_mode():
+        while len(tokens) < 40:  # mostly its own choice
+            best = model.draft_ids[model(torch.tensor([1, *tokens]), model.open(64))[-1].argmax()]
+            tokens.append(int(best) if len(tokens) % 5 else 11)
+        lengths, done, depth = [], 0, 4
+        while done + depth + 1 <= 38:
+            drafted, right = list(tokens[: 2 + done]), 0
+            for place in range(depth):
+                drafted.append(int(model.draft_ids[model(torch.tensor([1, *drafted]), model.open(64))[-1].argmax()]))
+                right += right == place and drafted[-1] == tokens[2 + done + place]
+            lengths.append(right)
+            done += right + 1
+    dialogue = Dialogues(np.array(tokens), np.array([0, 40]), np.array([2]), np.array([0.0]))
+    found = chain_agreement(model, dialogue, [0], MARKERS, depth)
+    assert found["steps"] == len(lengths) and found["tau"] == pytest.approx(1 + np.mean(lengths)) and max(lengths) > 1
+
+
+def test_figures_count_by_depth_alone_and_along_a_tree() -> None:
+    ranks = torch.tensor([[0, 0, 5], [0, 3, 0], [1, 0, 0], [0, 0, 0]])
+    found = acceptance.figures(ranks, {(0,), (0, 0), (1,), (1, 0)}, alone=True)
+    assert found["tau"] == 1 + 6 / 4 and found["tree"] == 1 + (2 + 1 + 2 + 2) / 4
+    assert [found[f"first{depth}"] for depth in (1, 2, 3)] == pytest.approx([3 / 4, 2 / 3, 1 / 2])
+    assert [found[f"five{depth}"] for depth in (1, 2, 3)] == pytest.approx([1.0, 1.0, 1 / 2])
+    assert [found[f"alone{depth}"] for depth in (1, 2, 3)] == pytest.approx([3 / 4, 3 / 4, 3 / 4])
+    assert acceptance.figures(torch.zeros(0, 3, dtype=torch.long))["tau"] == 1.0

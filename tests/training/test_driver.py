@@ -1,0 +1,296 @@
+"""The training loop: threads sum the same, checkpoints come back whole, milestones, early stopping, an exact resumption."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from specviz.drafters.networks.weights import read_weights, write_weights
+from specviz.errors import BadInput, ModelUnavailable
+from specviz.training import driver, parallel
+from specviz.training.driver import Progress, Schedule, Step, TrainState, train
+from specviz.training.registry import Job, recipes
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_threads_sum_the_same_gradients(workers: int) -> None:
+    weight = torch.tensor([2.0, 3.0], requires_grad=True)
+    parts = [torch.tensor([float(part), 1.0]) for part in range(7)]
+    (found,), value = parallel.gradients(parts, lambda part: (weight * part).sum(), [weight], workers)
+    assert found.tolist() == [21.0, 7.0]
+    assert value == pytest.approx(2 * 21 + 3 * 7)
+
+
+def test_a_failing_part_stops_the_update_and_is_told() -> None:
+    weight = torch.ones(2, requires_grad=True)
+
+    def loss(part: int) -> torch.Tensor:
+        if part == 3:
+            raise ArithmeticError("part three")
+        return weight.sum()
+
+    with pytest.raises(ArithmeticError, match="part three"):
+        parallel.gradients(range(8), loss, [weight], 2)
+
+
+def test_the_rate_warms_up_stays_and_falls() -> None:
+    assert driver.rate(1.0, 0.0, 0) < driver.rate(1.0, 0.0, 20) < 1.0
+    assert driver.rate(1.0, 0.3, 500) == 1.0
+    assert 1.0 > driver.rate(1.0, 0.7, 500) > driver.rate(1.0, 0.9, 500) > 0
+    assert driver.rate(1.0, 1.0, 500) == pytest.approx(0.02)
+
+
+def test_a_checkpoint_comes_back_and_replaces_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "here" / "c.safetensors"
+    for update in (1, 2):
+        state = Toy()
+        state.progress = Progress(updates=update, seconds=1.5, tokens=7, history=[{"loss": 2.0}])
+        state.weight.fill_(float(update))
+        state.write(path)
+    again = Toy()
+    again.read(path)
+    assert again.weight.tolist() == [[2.0, 2.0]] * 3
+    assert driver.progress_in(path) == again.progress == Progress(2, 1.5, 7, [{"loss": 2.0}])
+    assert [file.name for file in path.parent.iterdir()] == ["c.safetensors"]
+
+
+def test_going_on_from_nothing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings, file = replace(SETTINGS, resume=True, minutes=1e-12), tmp_path / "medusa.safetensors"
+    train(Toy(settings), file, lambda entry: None)
+    assert "no checkpoint medusa.safetensors" in capsys.readouterr().out
+    file.unlink()
+    train(Toy(settings), file, lambda entry: None, provenance="20 minutes on cpu")
+    assert not capsys.readouterr().out
+    train(Toy(settings), file, lambda entry: None)
+    assert "resumed after" in capsys.readouterr().out
+
+
+def test_the_clock_counts_training_time_alone() -> None:
+    progress = driver.Progress(seconds=30.0)
+    clock = driver.Clock(progress, minutes=1.0)
+    assert clock.share == 0.5
+    clock.start()
+    clock.stop()
+    assert 30.0 <= progress.seconds < 45.0
+    progress.seconds = 90.0
+    assert clock.share == 1.0
+
+
+SETTINGS = Schedule(minutes=60.0, peak=0.05, every=1e-9)
+
+
+class Toy(TrainState):
+    """Numbers by which a weight is pulled, each update's its own; a loss and a held-out figure that are known."""
+
+    def __init__(self, settings: Schedule = SETTINGS, taus: Iterator[float] | None = None, stop: int = 10**9) -> None:
+        self.weight, self.kept, self.taus, self.stop = torch.ones(3, 2), torch.zeros(1), taus, stop
+        super().__init__(settings, {"w": self.weight}, buffers={"count": self.kept})
+        self.settled, self.measured = 0, list[torch.Tensor]()
+
+    def begin(self) -> None:
+        self.position = self.progress.updates
+
+    def settle(self) -> None:
+        self.settled += 1
+
+    def step(self, share: float) -> Step:
+        self.position, self.kept[0] = self.position + 1, self.kept[0] + 1
+        if self.position > self.stop:
+            raise KeyboardInterrupt
+        generator = torch.Generator().manual_seed(self.position)
+        return Step(1.0, 7, {"w": torch.randn(3, 2, generator=generator)})
+
+    def measure(self) -> Mapping[str, float]:
+        self.measured.append(self.weight.clone())
+        return {"held_out": 3.0, "tau": next(self.taus) if self.taus else 1.0}
+
+
+def stopped_after(updates: int, checkpoint: Path, settings: Schedule = SETTINGS) -> Toy:
+    state = Toy(settings, stop=updates)
+    with pytest.raises(KeyboardInterrupt):
+        train(state, checkpoint, lambda entry: None)
+    return state
+
+
+def test_a_milestone_tells_train_and_held_out_loss_and_the_gap_of_the_averaged_weights(tmp_path: Path) -> None:
+    told: list[dict[str, float]] = []
+    state = Toy(stop=4)
+    with pytest.raises(KeyboardInterrupt):
+        train(state, tmp_path / "c.safetensors", lambda entry: told.append(dict(entry)))
+    assert [entry["updates"] for entry in told] == [1, 2, 3, 4] and told[-1]["tokens"] == 28
+    assert (told[-1]["loss"], told[-1]["held_out"], told[-1]["gap"]) == (1.0, 3.0, 2.0)
+    assert torch.equal(state.measured[-1], state.optimizer.averaged()["w"])
+    assert not torch.equal(state.weight, state.measured[-1]), "its own weights are back"
+    assert state.settled == 3 * 4, "after each update, and when weights are exchanged"
+
+
+def test_marks_ask_for_milestones_between_those_of_the_clock(tmp_path: Path) -> None:
+    told: list[dict[str, float]] = []
+    state = Toy(replace(SETTINGS, every=1e9, marks=(10, 14, 21)), stop=5)
+    with pytest.raises(KeyboardInterrupt):
+        train(state, tmp_path / "c.safetensors", lambda entry: told.append(dict(entry)))
+    assert [entry["tokens"] for entry in told] == [14, 21], "one milestone for two marks that an update passed"
+
+
+def test_a_resumed_training_does_update_by_update_what_an_unbroken_one_does(tmp_path: Path) -> None:
+    whole = stopped_after(9, tmp_path / "whole")
+    stopped_after(4, tmp_path / "c")
+    again = stopped_after(9, tmp_path / "c", replace(SETTINGS, resume=True))
+    assert again.progress.updates == whole.progress.updates == 9 and again.progress.tokens == 63
+    assert torch.equal(again.weight, whole.weight) and again.kept[0] == 10
+    for name, value in whole.tensors().items():
+        assert torch.equal(again.tensors()[name], value), name
+
+
+def test_between_milestones_a_checkpoint_is_written_by_the_wall_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "SAVE_SECONDS", 0.0)
+    state = stopped_after(5, tmp_path / "c", replace(SETTINGS, every=50.0))
+    assert not state.progress.history and driver.progress_in(tmp_path / "c").updates == 5
+
+
+def test_without_patience_training_goes_on_and_with_it_the_best_weights_stay(tmp_path: Path) -> None:
+    taus = [2.0, 2.4, *[2.3] * 50]
+    state = Toy(replace(SETTINGS, patience=3), iter(taus))
+    progress = train(state, tmp_path / "c", lambda entry: None)
+    assert [entry["tau"] for entry in progress.history] == taus[:5]
+    assert torch.equal(state.weight, state.measured[1])
+    endless = Toy(SETTINGS, iter(taus), stop=20)
+    with pytest.raises(KeyboardInterrupt):
+        train(endless, tmp_path / "d", lambda entry: None)
+    assert endless.progress.updates == 20
+
+
+def test_milestones_of_a_stage_that_measures_nothing_try_no_patience(tmp_path: Path) -> None:
+    state = Toy(replace(SETTINGS, patience=2), iter([2.0, 1.5, 1.5, *[9.0] * 9]))
+    figures, silent = state.measure, [{}, {}, {}, {}]
+    state.measure = lambda: silent.pop() if silent else figures()  # type: ignore[method-assign]
+    progress = train(state, tmp_path / "c", lambda entry: None)
+    assert [entry.get("tau") for entry in progress.history] == [None] * 4 + [2.0, 1.5, 1.5]
+    assert torch.equal(state.weight, state.measured[0])
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
+    other = Toy()
+    other.weight = torch.ones(5, 5)
+    other.move({"w": other.weight})
+    other.write(tmp_path / "c")
+    with pytest.raises(BadInput, match="delete it, or train without --resume"):
+        train(Toy(replace(SETTINGS, resume=True)), tmp_path / "c", lambda entry: None)
+
+
+def test_when_the_time_was_spent_already_the_averaged_weights_are_put_back(tmp_path: Path) -> None:
+    state = stopped_after(6, tmp_path / "c")
+    over = Toy(replace(SETTINGS, minutes=1e-12, resume=True))
+    assert train(over, tmp_path / "c").updates == 6
+    assert torch.equal(over.weight, state.optimizer.averaged()["w"])
+
+
+class Pulled(TrainState):
+    """A weight pulled to numbers, several in a pass; passes longer than ``room`` find no memory."""
+
+    def __init__(self, settings: Schedule, room: int = 10**9) -> None:
+        self.weight, self.room = torch.zeros(2, 2, requires_grad=True), room
+        self.passes = list[int]()
+        super().__init__(settings, {"w": self.weight})
+
+    def step(self, share: float) -> Step:
+        def loss(part: Sequence[float]) -> torch.Tensor:
+            if len(part) > self.room:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            self.passes.append(len(part))
+            return torch.stack([(self.weight - number).square().sum() for number in part]).sum()
+
+        return self.learn([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], loss, 6)
+
+
+@pytest.mark.parametrize(("part", "room", "passes"), [(0, 9, [6]), (4, 9, [4, 2]), (0, 3, [3, 3]), (0, 2, [1] * 6)])
+def test_passes_are_as_long_as_asked_for_or_as_memory_holds_and_the_gradient_is_the_same(
+    part: int, room: int, passes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    state = Pulled(replace(SETTINGS, part=part), room)
+    step = state.step(0.0)
+    assert state.passes == passes and step.loss == pytest.approx(4 * 91)
+    assert step.gradients["w"].tolist() == [[-42.0, -42.0]] * 2
+    state.passes.clear()
+    state.step(0.0)
+    assert state.passes == passes, "what did not fit is not tried again"
+
+
+def test_a_gpu_that_holds_not_even_one_example_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    with pytest.raises(ModelUnavailable, match="not even with one example.*--device cpu"):
+        Pulled(SETTINGS, 0).step(0.0)
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_products_are_in_bfloat16_where_the_device_is_made_for_it_unless_they_are_not_to_be(
+    half: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "cpu_has_bfloat16", lambda: True)
+    seen = set()
+
+    def loss(part: Sequence[int]) -> torch.Tensor:
+        seen.add((state.weight @ state.weight).dtype)
+        return state.weight.sum()
+
+    state = Pulled(replace(SETTINGS, half=half))
+    state.learn([1], loss, 1)
+    assert seen == {torch.bfloat16 if half else torch.float32}
+
+
+def test_a_recipe_s_settings_are_data_and_a_gpu_has_its_own() -> None:
+    job = Job(recipes()["eagle3"], "auto", 30.0, True)
+    threads = torch.get_num_threads()
+    try:
+        own = driver.settings_for(job, torch.device("cpu"), Schedule, batch=7)
+    finally:
+        torch.set_num_threads(threads)
+    assert (own.minutes, own.resume, own.batch) == (30.0, True, 7) and own.workers >= 1
+    gpu = driver.settings_for(job, torch.device("cuda"), Schedule, peak=1.0)
+    assert (gpu.workers, gpu.batch, gpu.part, gpu.peak) == (1, 64, 64, 0.0025) and gpu.every == 2.0
+
+
+def test_a_training_may_go_on_from_the_weights_that_ship(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(driver, "WEIGHTS", tmp_path)
+    again, anew = (Job(recipes()["eagle3"], "cpu", 1.0, resume) for resume in (True, False))
+    assert driver.provenance_of(again) == ""
+    write_weights(driver.weights_of(again), {"w": torch.ones(2, 2)}, {"spent": "82.0 minutes, 5616 updates"})
+    assert driver.provenance_of(anew) == ""
+    provenance, checkpoint = driver.provenance_of(again), driver.checkpoint_of("eagle3")
+    assert provenance == "82.0 minutes, 5616 updates"
+    state = Toy(replace(SETTINGS, minutes=1e-12, resume=True))
+    train(state, checkpoint, lambda entry: None, provenance)
+    assert driver.provenance_of(again) == provenance, "its checkpoint says so"
+    assert state.progress.spent("cpu", "codes") == f"{provenance}, then 0 minutes on cpu, 1 updates, 7 codes"
+    train(Toy(replace(SETTINGS, minutes=1e-12)), checkpoint, lambda entry: None)
+    assert driver.provenance_of(again) == "", "a checkpoint of a training from nothing goes first"
+
+
+def test_what_ships_stays_as_it_was_while_the_rounded_weights_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(driver, "WEIGHTS", tmp_path)
+    job, state = Job(recipes()["gto"], "cpu", 1.0, False), Toy()
+    driver.weights_of(job).write_bytes(b"what ships")
+    state.weight.copy_(torch.tensor([[1.0, 0.003], [0.5, 0.25], [0.0, 0.0]]))
+    whole, seen = state.weight.clone(), list[torch.Tensor]()
+
+    def measure() -> dict[str, float]:
+        seen.append(state.weight.clone())
+        assert driver.weights_of(job).read_bytes() == b"what ships"
+        return {"tau": 1.23456}
+
+    figures = driver.figures_at_rest(job, state, state.save, measure)
+    assert not torch.equal(seen[0], whole) and torch.allclose(seen[0], whole, atol=0.01) and torch.equal(state.weight, whole)
+    state.progress = Progress(9, 120.0, 42)
+    driver.finish(job, state, figures, "some data", state.save, tokenizer_hash="abc")
+    card = read_weights(driver.weights_of(job))[1]
+    assert card["metrics"] == '{"tau": 1.2346}' and card["tokenizer_hash"] == "abc" and "42 answer tokens" in card["spent"]
+    assert "`gto.safetensors`" in capsys.readouterr().out and card["recipe"].startswith("python -m specviz train gto (")

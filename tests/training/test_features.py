@@ -1,0 +1,133 @@
+"""The feature store: what the target thinks, computed once, found again, whoever writes beside it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from specviz.training.features import FeatureStore, fused_taps
+from tests.support.tiny.text import tiny_llama
+from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues
+
+TAPS = (1, 0, 2)
+
+
+class Counting:
+    """A model that counts how many texts it has read."""
+
+    def __init__(self) -> None:
+        self.model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
+        self.config, self.device, self.read = self.model.config, self.model.device, 0
+
+    @property
+    def base_model(self) -> Counting:
+        return self
+
+    def __call__(self, **asked: torch.Tensor) -> object:
+        self.read += len(asked["input_ids"])
+        return self.model.base_model(**asked)
+
+
+def store(folder: Path | None, model: Counting | None = None) -> FeatureStore:
+    return FeatureStore(model or Counting(), dialogues(), MARKERS, TAPS, folder)
+
+
+def truth(model: Counting, found: FeatureStore, number: int) -> torch.Tensor:
+    """[token, tap, hidden] of a plain pass over one dialogue alone."""
+    with torch.no_grad():
+        passed = model.model(torch.from_numpy(found.ids(number))[None], output_hidden_states=True)
+    return torch.stack([passed.hidden_states[tap][0] for tap in TAPS], dim=1)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_features_are_the_targets_hidden_states_also_in_a_padded_batch(tmp_path: Path, kept: bool) -> None:
+    model = Counting()
+    found = store(tmp_path if kept else None, model)
+    for _ in range(2):  # computed, then read again
+        for number, seen in zip((5, 0, 13), found.get([5, 0, 13]), strict=True):
+            assert torch.allclose(seen.features, truth(model, found, number), rtol=2e-3, atol=2e-3)
+            assert seen.tokens.tolist() == [*MARKERS.prefix, *found.dialogues.of(number).tolist()]
+            assert seen.tokens[seen.first :].tolist() == found.dialogues.answer(number).tolist()
+    assert model.read == (3 if kept else 6)
+
+
+def test_a_gpu_remembers_as_many_texts_as_it_has_memory_for() -> None:
+    model = Counting()
+    size = store(None, model).get([5])[0].features.nbytes // 2
+    found = FeatureStore(model, dialogues(), MARKERS, TAPS, None, memory=size)  # type: ignore[arg-type]
+    model.read = 0
+    first, again = (found.get([5])[0].features for _ in range(2))
+    for _ in range(2):
+        found.get([0])
+    assert model.read == 3 and found.has(5) and not found.has(0) and not found.keeps
+    assert torch.equal(first, again)
+
+
+def test_fresh_and_stored_features_are_the_same_numbers(tmp_path: Path) -> None:
+    found = store(tmp_path)
+    assert torch.equal(found.get([3])[0].features, found.get([3])[0].features)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_the_target_has_read_is_known_also_where_nothing_is_kept(tmp_path: Path, kept: bool) -> None:
+    found = store(tmp_path if kept else None)
+    assert not found.known(3)
+    found.get([3, 5])
+    assert [found.known(number) for number in (3, 4, 5)] == [True, False, True]
+    assert store(tmp_path if kept else None).known(3) == kept, "only a shelf outlives the sitting"
+
+
+def test_another_process_finds_what_was_computed(tmp_path: Path) -> None:
+    first = store(tmp_path)
+    before = first.get([1, 2, 3])
+    again = Counting()
+    second = store(tmp_path, again)
+    assert second.has(2) and not second.has(4)
+    assert all(torch.equal(a.features, b.features) for a, b in zip(before, second.get([1, 2, 3]), strict=True))
+    assert again.read == 0
+
+
+def test_what_was_cut_off_in_the_middle_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(path: Path, array: object) -> None:
+        Path(path).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("numpy.save", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        store(tmp_path).get([2])
+    assert not store(tmp_path).has(2)
+
+
+def test_two_at_once_write_beside_each_other(tmp_path: Path) -> None:
+    first, second = store(tmp_path), store(tmp_path)
+    first.get([1, 2])
+    second.get([2, 3])
+    model = Counting()
+    both = store(tmp_path, model)
+    for number, seen in zip((1, 2, 3), both.get([1, 2, 3]), strict=True):
+        assert torch.allclose(seen.features, truth(model, both, number), rtol=2e-3, atol=2e-3)
+    assert model.read == 0
+
+
+def test_threads_get_right_features(tmp_path: Path) -> None:
+    model = Counting()
+    found = store(tmp_path, model)
+    with ThreadPoolExecutor(4) as pool:
+        asked = [[number % 7, (3 * number) % 11] for number in range(40)]
+        for numbers, seen in zip(asked, pool.map(found.get, asked), strict=True):
+            for number, one in zip(numbers, seen, strict=True):
+                assert torch.allclose(one.features, truth(model, found, number), rtol=2e-3, atol=2e-3)
+
+
+def test_huge_activations_stay_finite(tmp_path: Path) -> None:
+    model = Counting()
+    model.model.base_model.embed_tokens.weight.mul_(1e7)
+    assert torch.isfinite(store(tmp_path, model).get([0])[0].features).all()
+
+
+def test_taps_of_any_depth_exist() -> None:
+    assert fused_taps(30) == (2, 15, 27) and fused_taps(32) == (2, 16, 29)
+    assert all(0 <= tap < layers for layers in range(1, 40) for tap in fused_taps(layers))
