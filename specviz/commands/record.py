@@ -1,10 +1,10 @@
-"""``record``: make the recorded runs that the app opens with anew, as their index asks for them.
+"""``record``: make the recorded runs that the app opens with anew, as the file beside each asks for.
 
-An entry of ``index.json`` says under ``request`` what to run (the fields of :class:`specviz.request.Request`) and under
+``NAME.json`` says under ``request`` what to run (the fields of :class:`specviz.request.Request`) and under
 ``rehearsals`` how often to run it before, so that a method with a memory has something to remember. Every run is decoded
 several times, and the one with the median speed-up is kept: neither the luckiest nor one that something else held up.
 
-Under ``beside`` an entry may name prompts that are decoded in step with its own, their cache swept every ``every`` rounds: then
+Under ``beside`` it may name prompts that are decoded in step with its own, their cache swept every ``every`` rounds: then
 the trace is that of its own row. What a row waits for is the whole round's work, so it is not held against a run alone, and of
 several the one with the median time is kept.
 """
@@ -35,8 +35,8 @@ Decode = Callable[..., Trace]
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """What the user may say."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help="which runs of the index; all of them when none is named")
-    parser.add_argument("--folder", type=Path, default=FOLDER, metavar="F", help="where index.json lies")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which runs; all of them when none is named")
+    parser.add_argument("--folder", type=Path, default=FOLDER, metavar="F", help="where they lie")
     parser.add_argument("--times", type=int, default=3, metavar="N", help="how often each is decoded; the median is kept")
 
 
@@ -47,42 +47,44 @@ def execute(options: argparse.Namespace) -> int:
     entries = _requested_entries(options.folder, options.names)
     from specviz.runner import run as decode
 
-    for entry in entries:
-        trace = _median(_row if "beside" in entry else partial(_once, decode), entry, options.times)
-        store.write(trace, options.folder / entry["file"])
-        say(f"{entry['name']}: {_summary(trace)}")
+    for name, entry in entries.items():
+        trace = _median(_row if "beside" in entry else partial(_once, decode), name, entry, options.times)
+        store.write(trace, options.folder / f"{name}{store.SUFFIX}.gz")
+        say(f"{name}: {_summary(trace)}")
     return 0
 
 
-def _requested_entries(folder: Path, names: list[str]) -> list[dict[str, Any]]:
-    """The entries that say what to run. Raises BadInput for a name that is none of them."""
-    try:
-        listed = json.loads((folder / "index.json").read_text(encoding="utf-8"))["traces"]
-        known = {entry["name"]: entry for entry in listed if "request" in entry}
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise BadInput(f"{folder / 'index.json'} is no index of recorded runs: {problem}.") from None
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise BadInput(f"The index asks for no run {missing[0]!r}; it asks for {', '.join(known) or 'none at all'}.")
-    for name, entry in known.items():
-        strange = sorted(set(entry["request"]) - KNOWN)
-        if strange or Path(entry["file"]).name != entry["file"]:
-            raise BadInput(f"The index entry {name} asks for {', '.join(strange) or 'a file elsewhere'}; mend it.")
+def _requested_entries(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    """What is asked for by name. Raises BadInput for a name that is none of them."""
+    known = {}
+    for file in sorted(folder.glob("*.json")):
+        try:
+            entry = json.loads(file.read_text(encoding="utf-8"))
+            request = entry.get("request")
+        except (ValueError, AttributeError) as problem:
+            raise BadInput(f"{file} describes no recorded run: {problem}.") from None
+        if request is None:
+            continue
+        if strange := sorted(set(request) - KNOWN):
+            raise BadInput(f"{file} asks for {', '.join(strange)}; mend it.")
         if "beside" in entry and not (_prompts(entry["beside"]) and isinstance(entry.get("every"), int)):
-            raise BadInput(f"The index entry {name} needs a list of prompts beside it and every how many rounds to sweep.")
-    return [entry for name, entry in known.items() if not names or name in names]
+            raise BadInput(f"{file} needs a list of prompts beside its own and every how many rounds to sweep.")
+        known[file.stem] = entry
+    if missing := [name for name in names if name not in known]:
+        raise BadInput(f"No file asks for a run {missing[0]!r}; there are {', '.join(known) or 'none at all'}.")
+    return {name: known[name] for name in names or known}
 
 
 def _prompts(beside: Any) -> bool:
     return isinstance(beside, list) and bool(beside) and all(isinstance(prompt, str) for prompt in beside)
 
 
-def _median(decode: Callable[[Mapping[str, Any]], Trace], entry: Mapping[str, Any], times: int) -> Trace:
+def _median(decode: Callable[[Mapping[str, Any]], Trace], name: str, entry: Mapping[str, Any], times: int) -> Trace:
     """The run with the median speed-up, or of those without one the median time, each with a memory of its own."""
     traces = []
     for turn in range(times):
-        tell(f"{entry['name']}: {turn + 1} of {times}")
-        traces.append(_completed(decode(entry), entry["name"]))
+        tell(f"{name}: {turn + 1} of {times}")
+        traces.append(_completed(decode(entry), name))
     traces.sort(key=_speed)
     return traces[(len(traces) - 1) // 2]
 

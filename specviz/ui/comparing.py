@@ -152,8 +152,8 @@ def _in_turn(shared: AppState, caller: Caller, requests: list[Request], before: 
 
 def first_pair(gallery: Gallery) -> tuple[str, str]:
     """Two recordings to begin with: the index's, else of one prompt, target and temperature, else the first two."""
-    if gallery.pair:
-        return gallery.pair
+    if len(gallery.pair) == 2:
+        return gallery.pair[0], gallery.pair[1]
     recordings = list(gallery.recordings.values())
     for first, second in combinations(recordings, 2):
         if not unlike(first.run, second.run):

@@ -1,4 +1,4 @@
-"""``record``: the index says what to run, the median is kept, and nothing outside its folder is written."""
+"""``record``: the file beside a recorded run says what to run, the median is kept, and nothing outside its folder is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from specviz.trace import store
 from specviz.trace.schema import Nanoseconds, Trace
 from tests.support.traces.samples import sample_trace
 
-ENTRY = {"name": "sky", "file": "sky.spectrace.jsonl", "title": "Sky", "request": {"method": "stand", "prompt": "Why?"}}
+FILE = f"sky{store.SUFFIX}.gz"
+ENTRY = {"title": "Sky", "request": {"method": "stand", "prompt": "Why?"}}
 
 
 class FakeEngine:
@@ -40,8 +41,8 @@ class FakeEngine:
 
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
-    other = {"name": "given", "file": "given.spectrace.jsonl", "title": "Given"}
-    (tmp_path / "index.json").write_text(json.dumps({"traces": [ENTRY, other]}), encoding="utf-8")
+    (tmp_path / "sky.json").write_text(json.dumps(ENTRY), encoding="utf-8")
+    (tmp_path / "given.json").write_text(json.dumps({"title": "Given"}), encoding="utf-8")
     return tmp_path
 
 
@@ -53,15 +54,15 @@ def record(monkeypatch: pytest.MonkeyPatch, engine: FakeEngine, *given: str) -> 
 def test_the_median_of_several_runs_is_kept(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:
     engine = FakeEngine(1.9, 0.4, 1.2)
     assert record(monkeypatch, engine, "--folder", str(index)) == 0
-    kept = store.read(index / ENTRY["file"])
+    kept = store.read(index / FILE)
     assert kept.end is not None and kept.end.metrics["speedup"] == 1.2
     assert engine.asked == [{"baseline": True, "method": "stand", "prompt": "Why?"}] * 3
     assert len({id(memory) for memory in engine.memories}) == 3, "one run's memory reached the next"
-    assert not (index / "given.spectrace.jsonl").exists()
+    assert not (index / f"given{store.SUFFIX}.gz").exists()
 
 
 def test_rehearsals_fill_the_memory_of_the_run_that_is_kept(monkeypatch: pytest.MonkeyPatch, index: Path) -> None:
-    (index / "index.json").write_text(json.dumps({"traces": [{**ENTRY, "rehearsals": 2}]}), encoding="utf-8")
+    (index / "sky.json").write_text(json.dumps({**ENTRY, "rehearsals": 2}), encoding="utf-8")
     engine = FakeEngine(1.0)
     assert record(monkeypatch, engine, "sky", "--folder", str(index), "--times", "1") == 0
     assert [one.get("baseline", False) for one in engine.asked] == [False, False, True]
@@ -72,7 +73,7 @@ def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], index: Path
 ) -> None:
     batch = {**ENTRY, "request": {**ENTRY["request"], "seed": 5}, "beside": ["When?", "Where?"], "every": 3}
-    (index / "index.json").write_text(json.dumps({"traces": [batch]}), encoding="utf-8")
+    (index / "sky.json").write_text(json.dumps(batch), encoding="utf-8")
     asked: list[Any] = []
     slow = iter((9, 1, 4))
 
@@ -90,7 +91,7 @@ def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(
     monkeypatch.setitem(sys.modules, "specviz.requests.batch", types.SimpleNamespace(traces=traces))  # type: ignore[arg-type]
     assert main(["record", "sky", "--folder", str(index)]) == 0
     assert asked == [("Why?", 5, False), ("When?", 6, False), ("Where?", 7, False), 3] * 3
-    kept = store.read(index / ENTRY["file"])
+    kept = store.read(index / FILE)
     assert len(kept.steps) == 4 and {step.time.verify for step in kept.steps} == {4}, "its own row, the median time"
     assert "in step with others" in capsys.readouterr().out
 
@@ -98,35 +99,34 @@ def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(
 @pytest.mark.parametrize(
     ("entry", "given", "said"),
     [
-        (ENTRY, ["sea"], "asks for no run 'sea'; it asks for sky"),
+        (ENTRY, ["sea"], "asks for a run 'sea'; there are sky"),
         ({**ENTRY, "request": {**ENTRY["request"], "spell": 1}}, [], "asks for spell"),
-        ({**ENTRY, "file": "../sky.spectrace.jsonl"}, [], "a file elsewhere"),
         ({**ENTRY, "beside": ["When?"]}, [], "every how many rounds"),
-        ({**ENTRY, "beside": "When?", "every": 4}, [], "a list of prompts beside it"),
+        ({**ENTRY, "beside": "When?", "every": 4}, [], "a list of prompts beside its own"),
         (ENTRY, ["--times", "0"], "from 1"),
-        (7, [], "no index of recorded runs"),
+        (7, [], "describes no recorded run"),
     ],
 )
 def test_what_is_wrong_is_told_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], index: Path, entry: Any, given: list[str], said: str
 ) -> None:
-    (index / "index.json").write_text(json.dumps({"traces": [entry]}), encoding="utf-8")
+    (index / "sky.json").write_text(json.dumps(entry), encoding="utf-8")
     engine = FakeEngine()
     assert record(monkeypatch, engine, "--folder", str(index), *given) == 2
     assert said in capsys.readouterr().err and engine.asked == []
 
 
-def test_the_app_s_own_index_can_be_recorded() -> None:
+def test_the_app_s_own_runs_can_be_recorded() -> None:
     from specviz.commands.record import FOLDER, _requested_entries
 
-    assert {entry["name"] for entry in _requested_entries(FOLDER, [])} >= {"autoregressive", "prompt_lookup", "stand"}
+    assert set(_requested_entries(FOLDER, [])) >= {"autoregressive", "prompt_lookup", "stand"}
 
 
 def test_the_halves_are_recorded_behind_a_text_that_repeats_itself() -> None:
     """No rehearsal: with its answer remembered from before, the memory would draft nearly everything."""
     from specviz.commands.record import FOLDER, _requested_entries
 
-    (entry,) = _requested_entries(FOLDER, ["howl"])
+    entry = _requested_entries(FOLDER, ["howl"])["howl"]
     diary, _, question = entry["request"]["prompt"].rpartition("\n\n")
     days = diary.splitlines()
     assert "rehearsals" not in entry and len(days) == 14 and days[:7] == days[7:] and len(set(days)) == 7

@@ -1,9 +1,9 @@
-"""Recorded runs that come with the app: an index file that names them, and the trace files beside it.
+"""Recorded runs that come with the app: a trace file each, and beside it what it is called and shows.
 
-``index.json``: {"default": NAME, "pair": [NAME, NAME], "traces": [{"name", "file", "title", "note", "rehearsals"}, ...]}.
-``pair`` is what the Compare tab opens with. ``name`` is what a link says (``?trace=NAME``), ``file`` lies in the same folder,
-``note`` is one sentence on what to watch, ``rehearsals`` how often the run was made before, for a method with a memory. What
-else an entry holds is for ``python -m specviz record``, which makes the files.
+``NAME.json``: {"title", "note", "rehearsals"}. ``NAME`` is what a link says (``?trace=NAME``), ``note`` is one sentence on what
+to watch, ``rehearsals`` how often the run was made before, for a method with a memory. What else it holds is for
+``python -m specviz record``, which makes ``NAME.spectrace.jsonl.gz``. ``index.json``: {"first": {MODALITY: NAME}, "pair": [NAME,
+NAME]}, what the tabs open with, and *Compare*.
 """
 
 from __future__ import annotations
@@ -83,24 +83,15 @@ class Recording:
 
 
 class Gallery:
-    """The recorded runs by name, in the index's order. Empty when there is no index."""
+    """The recorded runs by name. Empty when there are none in the folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        index = folder / "index.json"
-        listing = json.loads(index.read_text(encoding="utf-8")) if index.exists() else {"traces": []}
-        recordings = [self._recording(entry, index) for entry in listing["traces"]]
-        self.recordings = {recording.name: recording for recording in recordings}
-        pair = [name for name in listing.get("pair", ()) if name in self.recordings]
-        self.pair = (pair[0], pair[1]) if len(pair) == 2 else None
-        self.default = self.recordings.get(listing.get("default", "")) or next(iter(recordings), None)
-
-    def _recording(self, entry: dict[str, Any], index: Path) -> Recording:
-        missing = {"name", "file", "title"} - entry.keys()
-        if missing or not entry["file"] or Path(entry["file"]).name != entry["file"]:
-            raise BadTrace(f"{index.name} has an entry without {', '.join(sorted(missing)) or 'a plain file name'}.")
-        path, rehearsals = self.folder / entry["file"], int(entry.get("rehearsals", 0))
-        return Recording(entry["name"], entry["title"], entry.get("note", ""), path, rehearsals)
+        listed = {file.stem: _read(file) for file in sorted(folder.glob("*.json"))}
+        index = listed.pop("index", {})
+        self.recordings = {name: _recording(folder / f"{name}{store.SUFFIX}", listed[name]) for name in listed}
+        self._first = index.get("first", {})
+        self.pair: list[str] = [name for name in index.get("pair", ()) if name in self.recordings]
+        self.default = self.recordings.get(self._first.get("text", "")) or next(iter(self.recordings.values()), None)
 
     def get(self, name: str) -> Recording:
         """The recording called ``name``. Raises BadInput listing the names there are."""
@@ -111,24 +102,41 @@ class Gallery:
 
     def choices(self, *modalities: str) -> list[tuple[str, str]]:
         """Title and name of each, or of those of these kinds, for a drop-down: in the order in which methods are listed."""
-        order = {method.name: at for at, method in enumerate(entry for family in families().values() for entry in family)}
-        recordings = [one for one in self.recordings.values() if not modalities or one.run.modality in modalities]
-        recordings.sort(key=lambda recording: order.get(recording.run.method, len(order)))
-        return [(recording.title, recording.name) for recording in recordings]
+        return [choice for listed in self.by_family(*modalities).values() for choice in listed]
 
     def by_family(self, *modalities: str) -> dict[str, list[tuple[str, str]]]:
         """The same under the titles of their methods' families, which are those of the drop-down of methods."""
-        family = {method.name: title for title, methods in families().items() for method in methods}
-        grouped: dict[str, list[tuple[str, str]]] = {title: [] for title in families()}
-        for title, name in self.choices(*modalities):
-            grouped.setdefault(family.get(self.recordings[name].run.method, OTHERS), []).append((title, name))
+        left = [one for one in self.recordings.values() if not modalities or one.run.modality in modalities]
+        grouped = dict[str, list[tuple[str, str]]]()
+        for title, methods in families().items():
+            found = [one for method in methods for one in left if one.run.method == method.name]
+            left = [one for one in left if one not in found]
+            grouped[title] = [(one.title, one.name) for one in found]
+        grouped[OTHERS] = [(one.title, one.name) for one in left]
         return {title: listed for title, listed in grouped.items() if listed}
 
     def first(self, modality: str) -> Recording | None:
-        """The first recorded run of a kind, if there is one."""
-        return next((recording for recording in self.recordings.values() if recording.run.modality == modality), None)
+        """The recorded run that runs of a kind open with, if there is one."""
+        named = self.recordings.get(self._first.get(modality, ""))
+        return named or next((recording for recording in self.recordings.values() if recording.run.modality == modality), None)
 
     def of_method(self, method: str, *modalities: str) -> Recording | None:
         """The first recorded run of a method, or that of one of these kinds, if there is one."""
-        recordings = (one for one in self.recordings.values() if one.run.method == method)
-        return next((one for one in recordings if not modalities or one.run.modality in modalities), None)
+        wanted = (one for one in self.recordings.values() if not modalities or one.run.modality in modalities)
+        return next((one for one in wanted if one.run.method == method), None)
+
+
+def _read(file: Path) -> Any:
+    """Raises BadTrace where it is no JSON."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BadTrace(f"{file.name} is no JSON: {error}.") from None
+
+
+def _recording(path: Path, entry: Any) -> Recording:
+    name = path.name.removesuffix(store.SUFFIX)
+    if not isinstance(entry, dict) or "title" not in entry:
+        raise BadTrace(f"{name}.json gives its recorded run no title.")
+    path = path if path.exists() else path.with_name(f"{path.name}.gz")
+    return Recording(name, entry["title"], entry.get("note", ""), path, int(entry.get("rehearsals", 0)))

@@ -140,8 +140,8 @@ def gallery(folder: Path, names: tuple[str, ...] = RECORDED) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         (folder / f"{name}.spectrace.jsonl").write_text(written(name), encoding="utf-8")
-    listed = [{"name": name, "file": f"{name}.spectrace.jsonl", "title": f"A run of {name}"} for name in names]
-    (folder / "index.json").write_text(json.dumps({"default": names[0], "traces": listed}), encoding="utf-8")
+        (folder / f"{name}.json").write_text(json.dumps({"title": f"A run of {name}"}), encoding="utf-8")
+    (folder / "index.json").write_text(json.dumps({"first": {"text": names[0]}}), encoding="utf-8")
     return folder
 
 
