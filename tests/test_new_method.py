@@ -1,0 +1,70 @@
+"""A new method touches its own file, a row of the ladder and a recording: everything else is derived from the registry."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.documents import README, written
+
+ROOT = Path(__file__).resolve().parents[1]
+TOY = """
+from __future__ import annotations
+
+from specviz.methods.registry import Paper, method
+
+
+@method(
+    name="toy", title="Toy", summary="Copies two tokens.", modality=("text",), exactness="exact", token_exact=True,
+    family="memory", paper=Paper("A toy", "Nobody", 2026), look_at="Two tokens.",
+)
+def compose(parameters, parts):
+    from specviz.acceptance.match import Match
+    from specviz.drafters.memory.prompt_copy import PromptCopy
+    from specviz.engine.controller import SingleDrafter
+    from specviz.engine.interfaces import Composition
+    from specviz.trees.copied import Copied
+
+    return Composition(SingleDrafter(PromptCopy(2, 1, 2, False, True), Copied()), Match())
+"""
+PROOF = """
+import argparse
+from specviz.commands import methods, run
+from specviz.methods.registry import all_methods
+from specviz.ui.widgets.gallery import Gallery
+from tests.support import ladder
+from tests.support.documents import methods as table
+from tests.support.tiny.text import decode
+from pathlib import Path
+
+row = ladder.Row("toy")
+expected = ladder.baseline("text", ladder.PLAIN, 60)[0]
+assert row.decode(row.open(ladder.PLAIN), ladder.PLAIN, expected, {}).ids == expected
+parser = argparse.ArgumentParser()
+run.arguments(parser)
+assert run._request(parser.parse_args(["--method", "toy", "--prompt", "Why?"])).method == "toy"
+assert methods.card(all_methods()["toy"])["title"] == "Toy" and "`toy`" in table()
+Path("traces").mkdir()
+Path("traces/toy.json").write_text('{"title": "Two tokens"}')
+assert Gallery(Path("traces")).get("toy").title == "Two tokens"
+"""
+
+
+def test_readme_lists_the_registry_s_methods() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert written(text) == text, "python -m tests.support.documents writes it anew"
+
+
+@pytest.mark.slow
+def test_a_method_that_is_one_file_more_is_listed_run_and_proven(tmp_path: Path) -> None:
+    for folder in ("specviz", "tests/support"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("assets", "tests/__init__.py"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "specviz/methods/toy.py").write_text(TOY, encoding="utf-8")
+    ran = subprocess.run([sys.executable, "-c", PROOF], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+    assert ran.returncode == 0, ran.stderr
