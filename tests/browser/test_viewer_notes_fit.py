@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from _pytest.mark.structures import ParameterSet
 
 pytest.importorskip("playwright")
 
@@ -20,8 +18,7 @@ TRACES = Path(__file__).parents[2] / "assets" / "traces"
 RECORDINGS = sorted(path for path in TRACES.glob("*.jsonl.gz") if any(step.notes for step in store.read(path).steps))
 # What the app leaves of a projector's window for the stage below a race: its tabs, its controls and the race take the rest.
 IN_THE_APP = {"width": 1028, "height": 564}
-# Notes that do not fit there yet: some pixels below the edge.
-TOO_LARGE = frozenset({"lantern", "lantern_pp", "mulo_sd"})
+IN_A_LARGE_APP = {"width": 1348, "height": 844}
 STEPS = 4
 SMALLEST = 11
 
@@ -68,20 +65,13 @@ CHECK = """([steps, smallest, down]) => {
 }"""
 
 
-def recordings() -> Iterator[ParameterSet]:
-    for path in RECORDINGS:
-        name = path.name.split(".")[0]
-        marks = [pytest.mark.xfail(reason="its note is too large for the app")] if name in TOO_LARGE else []
-        yield pytest.param(path, id=name, marks=marks)
-
-
-@pytest.mark.parametrize("path", recordings())
+@pytest.mark.parametrize("path", RECORDINGS, ids=[path.name.split(".")[0] for path in RECORDINGS])
 def test_notes_need_no_scrolling_and_are_not_cut_off(path: Path, show: Open) -> None:
     tab = show(store.text(store.read(path)))
     wrong: list[str] = []
-    for name, size in (("projector", PROJECTOR), ("app", IN_THE_APP), ("phone", PHONE)):
+    for name, size in (("projector", PROJECTOR), ("app", IN_THE_APP), ("large app", IN_A_LARGE_APP), ("phone", PHONE)):
         tab.page.set_viewport_size(size)  # type: ignore[arg-type]
-        height = f"{size['height']}px" if name == "app" else ""
+        height = f"{size['height']}px" if "app" in name else ""
         tab.run("(height) => document.body.style.setProperty('--specviz-height', height)", height)
         tab.until(f"stage.stage.width === {size['width']}")
         tab.until(f"!{json.dumps(height)} || stage.stage.height === {size['height']}")

@@ -53,7 +53,7 @@ export function draw(pane, stage, above = []) {
   stage.column = Math.max(230, pane.clientWidth - 26);
   // On a phone a pane is as tall as what is in it; elsewhere a picture gives way to the words around it, so that nothing scrolls.
   let tall = stage.size === "phone" ? 420 : pane.clientHeight - 22;
-  for (let again = 3; again; again -= 1) {
+  for (let again = 4; again; again -= 1) {
     fill(tall);
     const over = stage.size === "phone" ? 0 : pane.scrollHeight - pane.clientHeight;
     if (!(over > 0)) break;

@@ -50,8 +50,8 @@ function sentence(data, step, moment) {
   const dropped = step.counts.cut;
   if (moment.key === "rerank") {
     return (
-      `All ${labels.drafted(step)} candidates compete by the probability of their whole path. The best ${step.counts.sent} lie above ` +
-      `the line and go to the target; ${dropped}${step.counts.more} ${dropped === 1 ? "candidate is" : "candidates are"} pruned.${data.chosen}`
+      `All ${labels.drafted(step)} candidates compete by their whole path's probability. The best ${step.counts.sent} lie above ` +
+      `the line and go to the target; ${dropped}${step.counts.more} ${dropped === 1 ? "is" : "are"} pruned.${data.chosen}`
     );
   }
   if (moment.key === "verdict") {
@@ -95,7 +95,7 @@ function place(data, stage) {
   const width = stage.column;
   const left = 44 * u,
     top = 24 * u,
-    height = Math.round(Math.min(width * 0.85, Math.max(170 * u, stage.tall - 140 * u)));
+    height = Math.round(Math.min(width * 0.85, Math.max(120 * u, stage.tall - 140 * u)));
   const floor = height - 22 * u;
   const pitch = (width - left) / data.levels;
   const y = (value) => top + (floor - top) * Math.min(1, value / data.lowest);
@@ -171,13 +171,11 @@ function picture(data, step, stage, moment) {
   if (moment.key === "rerank" && data.marks.length > data.sent.length + 1) {
     const high = at.y(data.cut) + at.r + 2;
     parts.push(line(at.left - 8, high, at.width, high, "sv-threshold-line"));
-    parts.push(
-      text(stage, at.width, high + 13 * stage.u, `the best ${data.sent.length} lie above`, {
-        anchor: "end",
-        bold: true,
-        kind: "sv-halo",
-      }),
-    );
+    // Where the line lies on the levels' numbers its words stand above it, on the side of the likely.
+    const low = high + 15 * stage.u > at.floor;
+    const where = low ? [at.left, high - 5 * stage.u] : [at.width, high + 13 * stage.u];
+    const how = { anchor: low ? "start" : "end", bold: true, kind: "sv-halo" };
+    parts.push(text(stage, ...where, `the best ${data.sent.length} lie above`, how));
   }
   const spoken = `${drafted.length} drafted tokens by level and by the probability of their path. ${moment.label}.`;
   const figure = svgKit.frame(at.width, at.height, spoken, parts);
@@ -195,7 +193,7 @@ function legend(moment) {
     const quiet = [disc(0, 0, 3, "sv-unverified-mark"), "not verified"];
     return svgKit.key([disc(0, 0, 5, "sv-accepted-mark"), "accepted"], [cross(0, 0, 3.5), "rejected"], quiet);
   }
-  const beam = [[disc(0, 0, 3.5, "sv-candidate-mark"), disc(0, 0, 5.5, "sv-beam-ring")], "beam: grown further"];
+  const beam = [[disc(0, 0, 3.5, "sv-candidate-mark"), disc(0, 0, 5.5, "sv-beam-ring")], "beam, grown on"];
   const all = [disc(0, 0, 4, "sv-candidate-mark"), "candidate"];
   return moment.level ? svgKit.key(all, beam) : svgKit.key(all, beam, [rhombus(0, 0, 4, "sv-pruned-mark"), "pruned"]);
 }

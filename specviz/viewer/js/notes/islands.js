@@ -58,11 +58,15 @@ function edges(cell, cells, at) {
   return dom.s("path", { d: lines.join(""), class: "sv-island-outline" });
 }
 
-function board(cells, note, stage, moment) {
+/** Where the drafted cells lie: the row they begin in, how many rows and columns they take. */
+function extent(cells) {
   const top = Math.min(...cells.map((cell) => cell.row));
   const rows = Math.max(...cells.map((cell) => cell.row)) - top + 1;
-  const columns = Math.max(...cells.map((cell) => cell.column)) + 1;
-  const size = Math.max(11, Math.min(34 * stage.u, Math.floor((stage.column - 4) / columns)));
+  return { top, rows, columns: Math.max(...cells.map((cell) => cell.column)) + 1 };
+}
+
+function board(cells, note, stage, moment, size) {
+  const { top, rows, columns } = extent(cells);
   const at = (cell) => ({ x: cell.column * size, y: (cell.row - top) * size, size });
   const book = codes.of(stage.trace.run);
   const parts = [];
@@ -77,7 +81,7 @@ function board(cells, note, stage, moment) {
     if (!painted) tile.style.fill = `color-mix(in srgb, var(--sv-rej) ${Math.round(heat(cell.mass, note.tau) * 85)}%, var(--sv-card))`;
     parts.push(tile);
     if (cell.failed && !done) parts.push(svgKit.cross(x + size / 2, y + size / 2, size / 5));
-    if (done && size > 15) {
+    if (done && size >= 13) {
       const word = text(stage, x + size / 2, y + size / 2 + 4, String(cell.wave), { anchor: "middle", kind: "sv-halo", size: 10 });
       parts.push(word);
     }
@@ -101,10 +105,10 @@ function sentence(cells, note) {
   const parts = new Set(cells.map((cell) => cell.island));
   parts.delete(-1);
   const passes = number(note.passes) || 1;
-  if (!failed) return `All ${cells.length} cells pass τ = ${format.probability(note.tau)}: one pass of the target for all of them.`;
+  if (!failed) return `All ${cells.length} cells pass τ = ${format.probability(note.tau)} in one target pass.`;
   return (
-    `${format.count(failed, "cell")} of ${cells.length} failed; with neighbours ${again} were resampled, in ` +
-    `${format.count(parts.size, "island")}. ${format.count(passes, "target pass", "target passes")} in all.`
+    `${failed} of ${format.count(cells.length, "cell")} failed; ${again} in ${format.count(parts.size, "island")} ` +
+    `were resampled, by ${format.count(passes, "target pass", "target passes")}.`
   );
 }
 
@@ -117,9 +121,13 @@ function draw(note, step, stage) {
   const marks = [[svgKit.cross(0, 0, 4), "failed"], [dom.s("path", { d: "M-6 -5h12v10h-12Z", class: "sv-island-outline" }), "island"]];
   if (note.rewritten === false) marks.push([dom.s("path", { d: "M-6 5L6 -5", class: "sv-stale-mark" }), "cache entry not renewed"]);
   const wait = last > 1 && note.rewritten !== false ? "Between waves kept cells' cache entries wait: an approximation." : "";
-  const story = scrubber.make(stage, "islands", moments, (moment) => board(cells, note, stage, moment.key));
   const coarse = step.notes.find((other) => other.type === "coarse");
-  const before = coarse ? [chain(coarse, stage), dom.h("h4", {}, `3 · The target checks all ${cells.length} at once`)] : null;
+  // The grids stand below each other in one scale, as large as the pane leaves them room beside their words.
+  const { rows, columns } = extent(cells);
+  const high = Math.floor((stage.tall - (coarse ? 185 : 120) * stage.u) / ((coarse ? 3 : 1) * rows));
+  const size = Math.max(11, Math.min(34 * stage.u, high, Math.floor((stage.column - 6) / columns)));
+  const story = scrubber.make(stage, "islands", moments, (moment) => board(cells, note, stage, moment.key, size));
+  const before = coarse ? [chain(coarse, stage, size), dom.h("h4", {}, `3 · The target checks all ${cells.length} at once`)] : null;
   return dom.h("div", { class: "sv-chain" }, before, story, svgKit.key(...marks), svgKit.caption(sentence(cells, note)), wait ? svgKit.more(stage, svgKit.caption(wait)) : null);
 }
 

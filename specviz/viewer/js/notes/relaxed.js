@@ -95,7 +95,7 @@ function bars(row, note, stage, width) {
   const scale = (value) => Math.max(1, (value / widest) * (width - room));
   const parts = [];
   const high = 9 * u,
-    gap = (stage.tall > 430 * u ? 38 : 32) * u;
+    gap = (stage.tall > 430 * u ? 38 : 29) * u;
   const label = (at, words_) => parts.push(text(stage, 0, at * gap + 11 * u, words_, { kind: "sv-mute" }));
   const amount = (at, wide, words_) => parts.push(text(stage, wide + 6, at * gap + 25 * u, words_, { bold: true }));
   label(0, "Drafted code alone");
@@ -113,13 +113,13 @@ function bars(row, note, stage, width) {
     from += wide;
   }
   const edge = scale(row.p + row.limit);
-  parts.push(line(edge, gap + 12 * u, edge, gap + 29 * u, "sv-limit-mark"));
+  parts.push(line(edge, gap + 12 * u, edge, gap + 28 * u, "sv-limit-mark"));
   amount(1, Math.max(from, edge), `P = ${format.probability(total)}`);
   if (!greedy) {
     label(2, row.q === 1 ? "A certain candidate counts as q = 1" : "Drafter's q, and this step's draw");
     parts.push(box(0, 2 * gap + 16 * u, scale(row.q), high, "sv-q-bar", 1));
     const mark = scale(row.q) * row.draw;
-    parts.push(line(mark, 2 * gap + 14 * u, mark, 2 * gap + 29 * u, "sv-draw-mark"));
+    parts.push(line(mark, 2 * gap + 14 * u, mark, 2 * gap + 28 * u, "sv-draw-mark"));
     amount(2, scale(row.q), `q = ${format.probability(row.q)}`);
   }
   const height = (greedy ? 2 : 3) * gap + 2;
@@ -227,7 +227,7 @@ function slider(note, step, stage) {
     const mark = (count, unsure) => (unsure ? `${count} or more` : String(count));
     dom.say(
       status,
-      `With ${name} = ${other} this step keeps ${mark(replayed.count, replayed.unsure)} of its codes (recorded: ${step.path.length}), the whole run ${mark(all, open)} (recorded: ${before}).`,
+      `With ${name} = ${other} this step keeps ${mark(replayed.count, replayed.unsure)} (recorded: ${step.path.length}), the whole run ${mark(all, open)} (recorded: ${before}).`,
     );
   };
   input.addEventListener("input", () => {
@@ -269,8 +269,10 @@ function draw(note, step, stage) {
   // A pane that is wide and low has the map beside the sums.
   const beside = book && stage.column > 430 && stage.tall < 400 * u;
   const wide = beside ? Math.floor(stage.column * 0.46) : stage.column;
-  const height = beside ? Math.max(70 * u, stage.tall - 110 * u) : Math.max(64 * u, Math.min(wide * 0.72, stage.tall - 330 * u));
-  const look = book ? [map(focused, book, stage, wide, Math.min(height, wide * 0.72)), codes.kin(book, focused.near, focused.count)] : null;
+  const height = beside ? Math.max(70 * u, stage.tall - 110 * u) : Math.min(wide * 0.72, stage.tall - 330 * u);
+  // A lower map tells nothing: the patches below it then stand alone.
+  const drawn = height >= 64 * u ? map(focused, book, stage, wide, Math.min(height, wide * 0.72)) : null;
+  const look = book ? [drawn, codes.kin(book, focused.near, focused.count)] : null;
   const sums = [bars(focused, note, stage, beside ? stage.column - wide - 16 : stage.column), beside ? null : told, slider(note, step, stage), more];
   return beside
     ? dom.h("div", {}, dom.h("div", { class: "sv-beside" }, dom.h("div", {}, look), dom.h("div", {}, sums)), told)
