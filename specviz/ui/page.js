@@ -59,6 +59,27 @@
     for (const { id } of document.querySelectorAll(".sp-figures")) if (isOpen(id)) redraw(id);
   });
 
+  // Gradio's drop-downs let go of the focus once something is chosen, to nobody: it stays where the choice was made. A finger's
+  // choice is left alone, because the focus would bring the keyboard of the screen back.
+  let choosing = null;
+  const chooser = (element) => (element && element.matches("input[role=combobox]") ? element : null);
+  document.addEventListener("keydown", (event) => { choosing = event.key === "Enter" ? chooser(event.target) : null; }, true);
+  document.addEventListener("pointerdown", (event) => {
+    choosing = event.pointerType === "mouse" && event.target.closest("[role=option]") ? chooser(document.activeElement) : null;
+    // Their list opens with the focus alone: one that has it already takes it anew.
+    const pressed = chooser(event.target);
+    if (pressed === document.activeElement && pressed.getAttribute("aria-expanded") === "false") pressed.blur();
+  }, true);
+  document.addEventListener("focusout", (event) => {
+    if (event.target !== choosing) return;
+    choosing = null;
+    setTimeout(() => {
+      if (document.activeElement !== document.body || !event.target.isConnected) return;
+      event.target.focus({ preventScroll: true });
+      event.target.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true })); // the list, which opens with the focus
+    });
+  });
+
   /** The stage inside the component with this id, once it is there. */
   const stage = (id) => {
     const host = document.querySelector(`${id} .specviz-host`);

@@ -149,6 +149,21 @@ def test_controls_can_be_reached_and_used_by_keyboard(visitor: AppPage) -> None:
     assert "Examples" in reached and "Run live" in reached and any("basics" in one for one in reached)
 
 
+@pytest.mark.parametrize(("tab", "id"), [("Text", "#sp-target"), ("Image", "#sp-image-target")])
+def test_the_focus_stays_in_a_drop_down_where_something_was_chosen(visitor: AppPage, tab: str, id: str) -> None:
+    visitor.tab(tab)
+    box = visitor.page.locator(f"{id} input")
+    first = visitor.page.locator("[role=option]:visible").first
+    for choose in (first.click, lambda: visitor.page.keyboard.press("Enter")):
+        box.click()
+        expect(first).to_be_visible()
+        choose()
+        expect(box).to_have_attribute("aria-expanded", "false")
+        expect(box).to_be_focused()
+    visitor.page.keyboard.press("Tab")
+    expect(box).not_to_be_focused()
+
+
 def test_an_example_is_one_click(visitor: AppPage) -> None:
     visitor.page.get_by_text("Examples").click()
     visitor.page.get_by_role("button", name="Edit a JSON").click()

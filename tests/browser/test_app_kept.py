@@ -14,10 +14,14 @@ pytest.importorskip("gradio")
 from PIL import Image
 from playwright.sync_api import Browser, expect
 
+from specviz.ui.settings import Settings
+from specviz.ui.tabs import request_form
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.app import AppPage, served
 
 pytestmark = pytest.mark.browser
+
+DRAFT = {name: title for title, name in request_form.models("draft", Settings())}["smollm2-360m-instruct"]
 
 
 def begin(visitor: AppPage) -> None:
@@ -55,7 +59,7 @@ def test_a_reload_keeps_the_uploaded_picture_and_the_draft_model(browser: Browse
     with served(app(tmp_path)) as url, closing(AppPage(browser, url)) as visitor:
         visitor.pick("#sp-method", "Speculative sampling")
         expect(visitor.page.locator("#sp-draft input")).to_be_visible()
-        visitor.choose("#sp-draft", "SmolLM2 360M Instruct")
+        visitor.choose("#sp-draft", DRAFT)
         visitor.tab("Vision-language")
         preview = visitor.page.locator("#sp-see-preview img")
         visitor.page.locator("input[type=file][accept*='.png']").first.set_input_files(tmp_path / "photo.png")
@@ -64,7 +68,7 @@ def test_a_reload_keeps_the_uploaded_picture_and_the_draft_model(browser: Browse
         visitor.page.reload()
         expect(preview).to_have_attribute("src", str(shown))
         visitor.tab("Text")
-        expect(visitor.page.locator("#sp-draft input")).to_have_value("SmolLM2 360M Instruct")
+        expect(visitor.page.locator("#sp-draft input")).to_have_value(DRAFT)
         visitor.errors.clear()  # Gradio's own, of the answers that a reload cuts off
 
 

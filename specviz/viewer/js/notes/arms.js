@@ -57,7 +57,7 @@ function river(data, stage, tall) {
     top = 18 * u,
     wide = stage.column - left - 46 * u,
     pitch = wide / rounds.length,
-    row = Math.min(60 * u, Math.max(22 * u, (tall - top) / data.names.length)),
+    row = Math.min(60 * u, Math.max(20 * u, (tall - top) / data.names.length)),
     high = row - 9 * u;
   const edge = (at) => left + at * pitch;
   const bands = data.names.map((name, arm) => {

@@ -47,11 +47,10 @@ function moments(data, step) {
 
 function sentence(data, step, moment) {
   const { beams, marks, sent, levels } = data;
-  const dropped = step.counts.cut;
   if (moment.key === "rerank") {
     return (
       `All ${labels.drafted(step)} candidates compete by their whole path's probability. The best ${step.counts.sent} lie above ` +
-      `the line and go to the target; ${dropped}${step.counts.more} ${dropped === 1 ? "is" : "are"} pruned.${data.chosen}`
+      `the line and go to the target; pruned: ${step.counts.cut}${step.counts.more}.${data.chosen}`
     );
   }
   if (moment.key === "verdict") {
@@ -171,11 +170,7 @@ function picture(data, step, stage, moment) {
   if (moment.key === "rerank" && data.marks.length > data.sent.length + 1) {
     const high = at.y(data.cut) + at.r + 2;
     parts.push(line(at.left - 8, high, at.width, high, "sv-threshold-line"));
-    // Where the line lies on the levels' numbers its words stand above it, on the side of the likely.
-    const low = high + 15 * stage.u > at.floor;
-    const where = low ? [at.left, high - 5 * stage.u] : [at.width, high + 13 * stage.u];
-    const how = { anchor: low ? "start" : "end", bold: true, kind: "sv-halo" };
-    parts.push(text(stage, ...where, `the best ${data.sent.length} lie above`, how));
+    parts.push(text(stage, at.left, high - 5 * stage.u, `the best ${data.sent.length} lie above`, { bold: true, kind: "sv-halo" }));
   }
   const spoken = `${drafted.length} drafted tokens by level and by the probability of their path. ${moment.label}.`;
   const figure = svgKit.frame(at.width, at.height, spoken, parts);

@@ -58,19 +58,10 @@ function edges(cell, cells, at) {
   return dom.s("path", { d: lines.join(""), class: "sv-island-outline" });
 }
 
-/** Where the drafted cells lie: the row they begin in, how many rows and columns they take. */
-function extent(cells) {
-  const top = Math.min(...cells.map((cell) => cell.row));
-  const rows = Math.max(...cells.map((cell) => cell.row)) - top + 1;
-  return { top, rows, columns: Math.max(...cells.map((cell) => cell.column)) + 1 };
-}
-
-function board(cells, note, stage, moment, size) {
-  const { top, rows, columns } = extent(cells);
+function board(cells, note, stage, moment, { top, rows, columns, size, last }) {
   const at = (cell) => ({ x: cell.column * size, y: (cell.row - top) * size, size });
   const book = codes.of(stage.trace.run);
   const parts = [];
-  const last = Math.max(0, ...cells.map((cell) => cell.wave));
   const old = stale(note, cells);
   for (const cell of cells) {
     const { x, y } = at(cell);
@@ -101,14 +92,10 @@ function board(cells, note, stage, moment, size) {
 
 function sentence(cells, note) {
   const failed = cells.filter((cell) => cell.failed).length;
-  const again = cells.filter((cell) => cell.wave).length;
-  const parts = new Set(cells.map((cell) => cell.island));
-  parts.delete(-1);
-  const passes = number(note.passes) || 1;
   if (!failed) return `All ${cells.length} cells pass τ = ${format.probability(note.tau)} in one target pass.`;
   return (
-    `${failed} of ${format.count(cells.length, "cell")} failed; ${again} in ${format.count(parts.size, "island")} ` +
-    `were resampled, by ${format.count(passes, "target pass", "target passes")}.`
+    `${failed} of ${format.count(cells.length, "cell")} failed; ${cells.filter((cell) => cell.wave).length} in ${format.count(coerce.list(note.islands).length, "island")} ` +
+    `were resampled, by ${format.count(number(note.passes) || 1, "target pass", "target passes")}.`
   );
 }
 
@@ -122,11 +109,13 @@ function draw(note, step, stage) {
   if (note.rewritten === false) marks.push([dom.s("path", { d: "M-6 5L6 -5", class: "sv-stale-mark" }), "cache entry not renewed"]);
   const wait = last > 1 && note.rewritten !== false ? "Between waves kept cells' cache entries wait: an approximation." : "";
   const coarse = step.notes.find((other) => other.type === "coarse");
-  // The grids stand below each other in one scale, as large as the pane leaves them room beside their words.
-  const { rows, columns } = extent(cells);
+  const top = Math.min(...cells.map((cell) => cell.row));
+  const rows = Math.max(...cells.map((cell) => cell.row)) - top + 1;
+  const columns = Math.max(...cells.map((cell) => cell.column)) + 1;
+  // All grids stand in one scale, as large as their words leave room for.
   const high = Math.floor((stage.tall - (coarse ? 185 : 120) * stage.u) / ((coarse ? 3 : 1) * rows));
-  const size = Math.max(11, Math.min(34 * stage.u, high, Math.floor((stage.column - 6) / columns)));
-  const story = scrubber.make(stage, "islands", moments, (moment) => board(cells, note, stage, moment.key, size));
+  const size = Math.max(11, Math.min(26 * stage.u, high, Math.floor((stage.column - 6) / columns)));
+  const story = scrubber.make(stage, "islands", moments, (moment) => board(cells, note, stage, moment.key, { top, rows, columns, size, last }));
   const before = coarse ? [chain(coarse, stage, size), dom.h("h4", {}, `3 · The target checks all ${cells.length} at once`)] : null;
   return dom.h("div", { class: "sv-chain" }, before, story, svgKit.key(...marks), svgKit.caption(sentence(cells, note)), wait ? svgKit.more(stage, svgKit.caption(wait)) : null);
 }

@@ -271,8 +271,7 @@ function draw(note, step, stage) {
   const wide = beside ? Math.floor(stage.column * 0.46) : stage.column;
   const height = beside ? Math.max(70 * u, stage.tall - 110 * u) : Math.min(wide * 0.72, stage.tall - 330 * u);
   // A lower map tells nothing: the patches below it then stand alone.
-  const drawn = height >= 64 * u ? map(focused, book, stage, wide, Math.min(height, wide * 0.72)) : null;
-  const look = book ? [drawn, codes.kin(book, focused.near, focused.count)] : null;
+  const look = book ? [height < 64 * u ? null : map(focused, book, stage, wide, Math.min(height, wide * 0.72)), codes.kin(book, focused.near, focused.count)] : null;
   const sums = [bars(focused, note, stage, beside ? stage.column - wide - 16 : stage.column), beside ? null : told, slider(note, step, stage), more];
   return beside
     ? dom.h("div", {}, dom.h("div", { class: "sv-beside" }, dom.h("div", {}, look), dom.h("div", {}, sums)), told)
