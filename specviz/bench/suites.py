@@ -146,11 +146,6 @@ def _a_step(of: Callable[[Sample], float]) -> Callable[[Samples, str], str]:
     return lambda samples, label: f"{samples.total(label, of) / max(1.0, samples.total(label, lambda one: one.steps)):.1f}"
 
 
-def _by_depth(samples: Samples, label: str) -> str:
-    curve = zip(samples.by_depth(label), samples.reaching(label), strict=True)
-    return " ".join(f"{share:.2f} ({steps})" for share, steps in curve)
-
-
 def _same(samples: Samples, label: str) -> str:
     return f"{sum(sample.same for sample in samples.of(label))} of {len(samples.of(label))}"
 
@@ -160,7 +155,9 @@ COLUMNS: Mapping[str, Callable[[Samples, str], str]] = {
     "latent distance": _number("latent distance", ".3f"),
     "speed-up by kind": _by_kind("speed-up"),
     "τ by kind": _by_kind("τ"),
-    "acceptance by depth": _by_depth,
+    "acceptance by depth": lambda samples, label: " ".join(
+        f"{share:.2f} ({steps})" for share, steps in zip(samples.by_depth(label), samples.reaching(label), strict=True)
+    ),
     "own text": _same,
     "forwards a step": _a_step(lambda sample: sample.forwards),
     "nodes a step": _a_step(lambda sample: sample.verified),

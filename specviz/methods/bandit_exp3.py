@@ -37,8 +37,8 @@ class Parameters:
     family="model",
     claim="τ 4.86 beside 7.15 with full information, Llama 3.1 8B over seven domains (measured by the latter's authors).",
     differs=(
-        "Here the update is Auer's EXP3; the paper's own we could not read. τ is 2.00 where full information has 2.19 (T = 0, a "
-        "stream of five subjects): a run of a hundred rounds is mostly exploration."
+        "Here the update is Auer's EXP3; the paper's own we could not read. τ is {arms.bandit_exp3.tau} where full information "
+        "has {arms.not_a_bandit.tau} (T = 0, a stream of five subjects): a run of a hundred rounds is mostly exploration."
     ),
     paper=PAPER,
     look_at="Weights creep: a reward that was seen rarely weighs much when it is seen, and is mostly luck.",

@@ -36,9 +36,9 @@ class Parameters:
     family="model",
     claim="105.7 tokens a second beside EAGLE-2's 98.2, Llama 3 8B on Spec-Bench.",
     differs=(
-        "Here the bonus is UCB1's, √(doubt · ln t / n) with n the arm's own rounds and doubt 0.5 instead of 2. τ is "
-        "2.12 where full information has 2.19 (T = 0, a stream of five subjects): a run of a hundred rounds ends while it still "
-        "tries the arms."
+        "Here the bonus is UCB1's, √(doubt · ln t / n), with n the arm's own rounds and a quarter of the doubt. τ is "
+        "{arms.bandit_ucb.tau} where full information has {arms.not_a_bandit.tau} (T = 0, five subjects): a hundred rounds end "
+        "while it still tries arms."
     ),
     paper=PAPER,
     look_at="Every arm must draft badly for a while before it is known to be bad, and again after a change of subject.",

@@ -5,14 +5,25 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
+from specviz.methods.parameters import choice, number
 from specviz.trace.notes.drafts import TreeDepth
 
 if TYPE_CHECKING:
     from specviz.drafters.feature_drafter import FeatureDrafter
     from specviz.engine.interfaces import TreeBuilder
     from specviz.methods.resources import MethodResources
-    from specviz.trees.depth_profile import DepthProfile
     from specviz.trees.dynamic import CurrentCosts
+
+# Parameters of several methods.
+WIDTH = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
+NODES = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes")
+RULE = choice(
+    "without_replacement",
+    ("without_replacement", "match", "rejection"),
+    "When sampling: tokens drawn from the drafter's distribution, as many below each node as are worth it, and rejection "
+    "without replacement; or its likeliest tokens with sample-and-match (equal to the autoregressive run token for token) "
+    "or with rejection of point masses, as published.",
+)
 
 
 class TreeParameters(Protocol):
@@ -58,11 +69,8 @@ def dynamic_tree(
     if parameters.depth:
         return Dynamic(parameters.depth, parameters.width, pays=pays)
     known = DepthProfile.load(parts.tree_file(profile))
-    if known.width != parameters.width or not _made_for(known, kind, parts):
+    made_for = (known.drafter, known.target)
+    if known.width != parameters.width or not parts.uses_shipped_weights or made_for != (kind, parts.target.name):
         return Dynamic(usual, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(usual))
     best = depth_that_pays(known, pays.now(), parts.warp.temperature, parameters.nodes)
     return Dynamic(best.levels, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(**asdict(best)))
-
-
-def _made_for(profile: DepthProfile, kind: str, parts: MethodResources) -> bool:
-    return parts.uses_shipped_weights and (profile.drafter, profile.target) == (kind, parts.target.name)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from specviz.methods.parameters import choice, number
+from specviz.methods.dynamic_tree import NODES, RULE, WIDTH
+from specviz.methods.parameters import number
 from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
@@ -24,15 +25,9 @@ class Parameters:
         "levels at most. The paper's value is 6.",
         "levels",
     )  # fmt: skip
-    width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
-    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes")
-    rule: str = choice(
-        "without_replacement",
-        ("without_replacement", "match", "rejection"),
-        "When sampling: tokens drawn from the drafter's distribution, as many below each node as are worth it, and rejection "
-        "without replacement; or its likeliest tokens with sample-and-match (equal to the autoregressive run token for token) "
-        "or with rejection of point masses, as published.",
-    )
+    width: int = WIDTH
+    nodes: int = NODES
+    rule: str = RULE
 
 
 @method(
@@ -46,10 +41,11 @@ class Parameters:
     family="features",
     claim="3.05 to 4.26×, 20 to 40 % over EAGLE.",
     differs=(
-        "τ is 3.34 with 25 nodes at temperature 0, the fixed tree's 3.11 (sixty held-out prompts of six kinds). At 1 the "
-        "tokens are drawn from the drafter's distribution, which the paper's are not: 2.62 instead of 2.01. The head learned "
-        "from 37 thousand dialogues. By default the depth is what pays here, two levels at least: 1.63× with "
-        "τ 2.34 at 0, 1.36× with 1.93 at 1."
+        "τ is {acceptance.eagle2.all} with 25 nodes at temperature 0, the fixed tree's {acceptance.eagle.all} (sixty held-out "
+        "prompts of six kinds). At 1 the tokens are drawn from the drafter's distribution, which the paper's are not: "
+        "{rules.eagle2.drawn} instead of {rules.eagle2.likeliest}. The head learned from {weights.eagle.thousand} thousand "
+        "dialogues. By default the depth is what pays here, two levels at least: {speed.eagle2.greedy} with τ "
+        "{speed.eagle2.tau} at 0, {speed.eagle2.warm} with {speed.eagle2.tau_warm} at 1."
     ),
     paper=Paper(
         "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees",

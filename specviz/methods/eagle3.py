@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.parameters import choice, number
+from specviz.methods.dynamic_tree import NODES, RULE, WIDTH
+from specviz.methods.parameters import number
 from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
@@ -24,15 +25,9 @@ class Parameters:
         "levels at most. The paper's value is 8.",
         "levels",
     )  # fmt: skip
-    width: int = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
-    nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes")
-    rule: str = choice(
-        "without_replacement",
-        ("without_replacement", "match", "rejection"),
-        "When sampling: tokens drawn from the drafter's distribution, as many below each node as are worth it, and rejection "
-        "without replacement; or its likeliest tokens with sample-and-match (equal to the autoregressive run token for token) "
-        "or with rejection of point masses, as published.",
-    )
+    width: int = WIDTH
+    nodes: int = NODES
+    rule: str = RULE
 
 
 @method(
@@ -47,9 +42,11 @@ class Parameters:
     family="features",
     claim="5.5× and τ 6.6 on Vicuna 13B, 4.4× and τ 6.2 on Llama 3.1 8B, at temperature 0.",
     differs=(
-        "With 25 nodes τ is 3.68 at temperature 0 over sixty held-out prompts of six kinds, 4.5 on maths and 2.9 on questions; "
-        "as deep as pays 1.98× with 3.11, 1.41× at 1. The head learned from 76 thousand of the target's dialogues, "
-        "the paper's from half a million; its acceptance does not fall with depth, as the paper's."
+        "With 25 nodes τ is {acceptance.eagle3.all} at temperature 0 over sixty held-out prompts of six kinds, "
+        "{acceptance.eagle3.maths} on maths and {acceptance.eagle3.questions} on questions; as deep as pays "
+        "{speed.eagle3.greedy} with {speed.eagle3.tau}, {speed.eagle3.warm} at 1. The head learned from "
+        "{weights.eagle3.thousand} thousand of the target's dialogues, the paper's from half a million; acceptance stays level "
+        "with depth."
     ),
     paper=Paper(
         "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test",

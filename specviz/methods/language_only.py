@@ -38,8 +38,8 @@ class Parameters:
     family="model",
     claim="Up to 2.37× for LLaVA-7B with a 115M text model.",
     differs=(
-        "Here 1.67× on two held-out scenes, τ 3.82 with trees of one size on four: the grammar of the answers "
-        "is easily learned, what is in the picture can only be guessed."
+        "Here {vision.language_only.greedy} on two held-out scenes, τ {scenes.language_only.tau} with trees of one size on "
+        "four: the grammar of the answers is easily learned, what is in the picture can only be guessed."
     ),
     paper=Paper(
         "On Speculative Decoding for Multimodal Large Language Models",

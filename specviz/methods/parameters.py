@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from specviz.errors import BadInput, shown
@@ -54,14 +54,13 @@ class NoParameters:
 
 def describe(parameters: type) -> tuple[Parameter, ...]:
     """The fields of a parameter dataclass, in order. ``kind`` is "int", "float", "bool" or "str"."""
-    return tuple(_describe(definition) for definition in fields(parameters))
-
-
-def _describe(definition: Field[Any]) -> Parameter:
-    kind = definition.type if isinstance(definition.type, str) else definition.type.__name__
-    if kind not in {"int", "float", "bool", "str"} or definition.default is MISSING:
-        raise TypeError(f"parameter {definition.name} needs a default and one of the types int, float, bool, str")
-    return Parameter(definition.name, kind, definition.default, definition.metadata["bounds"])
+    described = []
+    for definition in fields(parameters):
+        kind = definition.type if isinstance(definition.type, str) else definition.type.__name__
+        if kind not in {"int", "float", "bool", "str"} or definition.default is MISSING:
+            raise TypeError(f"parameter {definition.name} needs a default and one of the types int, float, bool, str")
+        described.append(Parameter(definition.name, kind, definition.default, definition.metadata["bounds"]))
+    return tuple(described)
 
 
 def build(parameters: type, values: Mapping[str, Any], method: str) -> Any:
@@ -77,20 +76,10 @@ def build(parameters: type, values: Mapping[str, Any], method: str) -> Any:
 def _value(parameter: Parameter, value: Any, method: str) -> Any:
     what = f"{method}'s parameter {parameter.name}"
     if parameter.kind == "bool":
-        words = {
-            "true": True,
-            "1": True,
-            "yes": True,
-            "on": True,
-            "false": False,
-            "0": False,
-            "no": False,
-            "off": False,
-        }
         word = _written(value).lower()
-        if word not in words:
+        if word not in "true 1 yes on false 0 no off".split():
             raise BadInput.of_field(what, parameter.name, f"is {shown(value)}; give true or false.")
-        return words[word]
+        return word in "true 1 yes on".split()
     if parameter.bounds.choices or parameter.kind == "str":
         if _written(value) not in parameter.bounds.choices:
             raise BadInput.of_field(

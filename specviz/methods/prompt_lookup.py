@@ -33,7 +33,9 @@ class Parameters:
     token_exact=True,
     family="memory",
     claim="2 to 4× where the answer repeats its input.",
-    differs=("Here 3.7× on six questions that quote their text and nothing on open ones, as its authors say."),
+    differs=(
+        "Here {quick.prompt_lookup.value} on six questions that quote their text and nothing on open ones, as its authors say."
+    ),
     paper=Paper("Prompt Lookup Decoding", "Apoorv Saxena", 2023),
     look_at="The copied chain is long when the answer quotes the prompt, absent when it does not: an edit against a story.",
     parameters=Parameters,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from specviz.errors import BadInput, shown
 from specviz.methods.parameters import NoParameters
+from specviz.methods.results import filled
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -99,36 +101,26 @@ class Method:
 
     def card(self) -> dict[str, Any]:
         """What a program asks of a method first: what it is and how exact, as plain data."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "summary": self.summary,
-            "modality": list(self.modality),
-            "published": list(self.published),
-            "exactness": self.exactness,
-            "token_exact": self.token_exact,
-            "in_distribution": list(self.in_distribution or ()),
-            "token_exact_with": list(self.token_exact_with or ()),
+        lists = {
+            name: list(getattr(self, name) or ()) for name in ("modality", "published", "in_distribution", "token_exact_with")
         }
+        return {name: getattr(self, name) for name in ("name", "title", "summary", "exactness", "token_exact")} | lists
 
 
-@dataclass
-class _Registry:
-    methods: dict[str, Method] = field(default_factory=dict)
-    loaded: bool = False
-
-
-_REGISTRY = _Registry()
+_METHODS: dict[str, Method] = {}
 
 
 def method(**card: Any) -> Callable[[Callable[[Any, Any], Composition]], Callable[[Any, Any], Composition]]:
-    """Register the decorated ``compose(parameters, parts)`` under the given card (the fields of :class:`Method`)."""
+    """Register the decorated ``compose(parameters, parts)`` under the given card (the fields of :class:`Method`).
+
+    A figure that was measured is a key of ``assets/results.json`` in braces in ``differs``, filled here.
+    """
 
     def register(compose: Callable[[Any, Any], Composition]) -> Callable[[Any, Any], Composition]:
-        new_method = Method(compose=compose, **card)
-        if new_method.name in _REGISTRY.methods or new_method.family not in FAMILIES:
+        new_method = Method(compose=compose, **card | {"differs": filled(card.get("differs", ""))})
+        if new_method.name in _METHODS or new_method.family not in FAMILIES:
             raise ValueError(f"two methods are called {new_method.name}, or its family {new_method.family} has no title")
-        _REGISTRY.methods[new_method.name] = new_method
+        _METHODS[new_method.name] = new_method
         return compose
 
     return register
@@ -136,12 +128,15 @@ def method(**card: Any) -> Callable[[Callable[[Any, Any], Composition]], Callabl
 
 def all_methods() -> dict[str, Method]:
     """Every method by name. The first call imports the files of this package, none of which imports torch at its top."""
-    if not _REGISTRY.loaded:
-        package = importlib.import_module("specviz.methods")
-        for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda entry: entry.name):
-            importlib.import_module(f"specviz.methods.{module.name}{'.method' if module.ispkg else ''}")
-        _REGISTRY.loaded = True
-    return dict(_REGISTRY.methods)
+    _load()
+    return dict(_METHODS)
+
+
+@cache
+def _load() -> None:
+    package = importlib.import_module("specviz.methods")
+    for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda entry: entry.name):
+        importlib.import_module(f"specviz.methods.{module.name}{'.method' if module.ispkg else ''}")
 
 
 def families(modality: str | None = None) -> dict[str, list[Method]]:

@@ -33,8 +33,9 @@ class Parameters:
     family="model",
     claim="2 to 3× with T5-small drafting for T5-XXL.",
     differs=(
-        "Here it is 1.28× with γ = 5, τ 1.94 at temperature 0, 1.14× and 1.80 at 1 (three prompts): the default draft "
-        "model of 1.4 million weights is right five times in ten. The paper's pairs are 11B and 60M parameters."
+        "Here it is {text.speculative_sampling.greedy} with γ = 5, τ {text.speculative_sampling.tau} at temperature 0, "
+        "{text.speculative_sampling.warm} and {text.speculative_sampling.tau_warm} at 1 (three prompts): the default draft "
+        "model, of over a million weights, is right five times in ten. The paper's pairs are 11B and 60M parameters."
     ),
     paper=Paper("Fast Inference from Transformers via Speculative Decoding", "Leviathan, Kalman, Matias", 2023, "2211.17192"),
     look_at="Overlapping p and q bars: what they share is the acceptance probability, the rest of p is the residual.",

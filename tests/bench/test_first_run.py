@@ -139,7 +139,7 @@ def test_a_part_that_fails_or_hangs_leaves_its_error_and_the_others_go_on(tmp_pa
     record = json.loads(file.read_text())
     assert [part["state"] for part in record["parts"].values()] == ["done", "failed", "timed out", "done"]
     assert "the device fell off" in record["parts"]["bad"]["error"] and "10 s" in record["parts"]["slow"]["error"]
-    assert {goal["verdict"] for goal in record["goals"]} == {"reached"} and len(record["goals"]) == 3
+    assert sum(row["reached"] for part in record["parts"].values() for row in part["rows"]) == 3
     assert record["device"]["name"] and set(record["versions"]) == {"python", "torch", "cuda", "transformers", "commit"}
     assert lock.read_text() == "held", "the hanging part had started another process"
     with lock.open() as held:
@@ -195,8 +195,7 @@ def test_a_dry_run_goes_through_its_parts_and_says_that_it_measured_nothing(name
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert {name: part["state"] for name, part in record["parts"].items()} == dict.fromkeys(names.split(","), "done")
     assert all(part["rows"] for part in record["parts"].values())
-    assert record["dry"] and {goal["verdict"] for goal in record["goals"]} == {"dry run"}
-    assert "dry run, no measurement" in script("--rows", str(file)).stdout
+    assert record["dry"] and "dry run, no measurement" in ran.stdout
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")

@@ -94,8 +94,11 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
         raise BadInput(f"{name} has no tree to calibrate; choose {' or '.join(DEEPEST)}.")
     tallies: defaultdict[int, Tally] = defaultdict(Tally)
     replay = replay_stand if name == "stand" else replay_recycling
-    for number, texts in enumerate(_texts_by_prompt(name, target, tokens), start=1):
-        for followed in replay(texts):
+    # Three sampled trajectories a prompt for STAND, the greedy text for Token Recycling.
+    temperature, tries = (STAND_HEAT, TRAJECTORIES) if name == "stand" else (0.0, 1)
+    for number, prompt in enumerate(CALIBRATION, start=1):
+        ready = prepare(Request("autoregressive", prompt, target, max_new_tokens=tokens, temperature=temperature))
+        for followed in replay([_write(ready, seed) for seed in range(tries)]):
             if followed is not None:  # nothing known, nothing drafted: such a place costs no tree and says nothing about one
                 tallies[0].add(followed.path)
                 if followed.evidence:
@@ -108,14 +111,6 @@ def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] 
     out = TREES / f"{name}.json"
     trees.pop(0).save(out, trees)
     return out
-
-
-def _texts_by_prompt(name: str, target: str, tokens: int) -> Iterator[list[Text]]:
-    """Per prompt the texts to replay: three sampled trajectories for STAND, the greedy text for Token Recycling."""
-    temperature, tries = (STAND_HEAT, TRAJECTORIES) if name == "stand" else (0.0, 1)
-    for prompt in CALIBRATION:
-        ready = prepare(Request("autoregressive", prompt, target, max_new_tokens=tokens, temperature=temperature))
-        yield [_write(ready, seed) for seed in range(tries)]
 
 
 def _write(ready: Prepared, seed: int) -> Text:

@@ -1,10 +1,9 @@
-"""``gpu_first_run.sh``: all parts one after the other, one of them, or the rows of what was measured."""
+"""``gpu_first_run.sh``: all parts one after the other, or one of them."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -26,15 +25,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("gpu_first_run.json"), metavar="FILE", help="what is left behind")
     parser.add_argument("--parts", default=",".join(parts.PARTS), metavar="A,B", help=f"of {', '.join(parts.PARTS)}")
     parser.add_argument("--seconds", type=float, metavar="S", help="for all parts together (default 480, of a dry run 900)")
-    parser.add_argument(
-        "--rows", type=Path, metavar="FILE", help="print the rows of such a file for RESULTS.md, and do nothing else"
-    )
     parser.add_argument("--part", choices=tuple(parts.PARTS), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     sizes = DRY if options.cpu else GPU
-    if options.rows:
-        print(rows_for_results(json.loads(options.rows.read_text(encoding="utf-8"))))
-        return 0
     if options.part:
         measure(options.part, sizes, options.out)
         return 0
@@ -43,7 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"there is no part {unknown[0]!r}; there are: {', '.join(parts.PARTS)}")
     if (reason := _too_old()) is not None:
         parser.error(reason)
-    if not options.cpu and not _cuda():
+    import torch
+
+    if not options.cpu and not torch.cuda.is_available():
         parser.error("PyTorch sees no CUDA device here; --cpu makes a dry run")
     record = parts.run(options.out.resolve(), names, options.cpu, options.seconds or sizes.whole)
     print(rows_for_results(record))
@@ -76,12 +71,6 @@ def _too_old() -> str | None:
         return None
     wanted = ".".join(map(str, OLDEST))
     return f"transformers {found} is too old: {wanted} or newer is wanted. Bring its wheel and put it first on PYTHONPATH."
-
-
-def _cuda() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def measure(name: str, sizes: Sizes, file: Path) -> None:

@@ -62,7 +62,7 @@ def run(
         say(f"== {name}, at most {max(0.0, limit):.0f} s")
         found[name] = bounded(name, command or own_command(dry), limit) if limit > 0 else NOT_BEGUN
         say(f"   {found[name]['state']} after {found[name]['seconds']:.0f} s {found[name]['error']}".rstrip())
-        record |= {"seconds": round(time.monotonic() - started, 1), "parts": found, "goals": goals(found, dry)}
+        record |= {"seconds": round(time.monotonic() - started, 1), "parts": found}
         file.write_text(json.dumps(record, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return record
 
@@ -95,7 +95,8 @@ def bounded(name: str, command: Command, seconds: float) -> dict[str, Any]:
             finally:
                 _end(child)
         if state == "done" and child.returncode:
-            state, error = "failed", _last_words(log)
+            words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            state, error = "failed", " / ".join(words[-4:])[-600:] or "It ended without a word."
         return {
             "state": state, "seconds": round(time.monotonic() - started, 1), "error": error,
             "rows": json.loads(rows.read_text(encoding="utf-8"))["rows"] if rows.is_file() else [],
@@ -107,22 +108,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
-
-
-def _last_words(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return " / ".join(lines[-4:])[-600:] or "It ended without a word."
-
-
-def goals(found: Mapping[str, Any], dry: bool) -> list[dict[str, Any]]:
-    """Every number that has a goal, and whether it was reached; of a dry run nothing can be said."""
-    words = {True: "reached", False: "missed", None: "not measured"}
-    rows = [row for part in found.values() for row in part["rows"] if row["goal"] is not None]
-    return [
-        {key: row[key] for key in ("name", "value", "unit", "goal", "at_most")}
-        | {"verdict": "dry run" if dry else words[row["reached"]]}
-        for row in rows
-    ]
 
 
 def machine() -> dict[str, Any]:

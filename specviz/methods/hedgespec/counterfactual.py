@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-LOSSES = ("length", "acceptance")
-
 Share = tuple[float, float]
 """g and a of one drafted token: shared mass, and the ratio that was realised."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from specviz.methods.owl import method as owl
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import method
+from specviz.methods.suffix_decoding import REMEMBERED
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -31,7 +32,7 @@ class Parameters(owl.Parameters):
         step=0.5,
     )
     most: int = number(32, 1, 64, "Most tokens that are drafted from memory, however long the match.", "tokens")
-    remembered: int = number(64, 0, 512, "Your earlier outputs that are searched as well, 0 for none.", "outputs")
+    remembered: int = REMEMBERED
 
 
 @method(
@@ -44,8 +45,9 @@ class Parameters(owl.Parameters):
     family="features",
     claim="τ 6.14 and over 3× on texts of 4K to 64K tokens with Llama 3.1 8B.",
     differs=(
-        "Copying from a diary that repeats itself, τ is 11.3 at 1024 tokens, where the recurrence alone has 1.5 and the "
-        "memories 10.8, and 2.8 at 4096 (1.8 and 2.1): SmolLM2 seldom copies from so long a text."
+        "Copying from a diary that repeats itself, τ is {length.howl_copying.t_1024} at 1024 tokens, where the recurrence alone "
+        "has {length.owl_copying.t_1024} and the memories {length.suffix_decoding_copying.t_1024}, and "
+        "{length.howl_copying.t_4096} at 4096 ({length.owl_copying.t_4096} and {length.suffix_decoding_copying.t_4096})."
     ),
     paper=owl.PAPER,
     look_at="The badge in the panel τ by text length: a step is a long copy or a short tree from the network, never both.",

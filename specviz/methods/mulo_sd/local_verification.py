@@ -136,7 +136,10 @@ class LocalVerification:
         mass = neighbour_mass(distribution, draft.tree.tokens[1:], self.neighbours[:, : self.pool]).tolist()
         context.mark("judge")
         failed = [node for node, code_mass in enumerate(mass, start=1) if code_mass < self.tau]
-        islands = self._islands(failed, nodes - 1, context.position - context.prompt_length)
+        # Failures take their neighbours with them. A node of the chain and a cell of the picture differ by ``shift``.
+        shift = context.position - context.prompt_length
+        again = dilate([node + shift for node in failed], 1 + shift, nodes - 1 + shift, self.columns, self.radius)
+        islands = [[cell - shift for cell in island] for island in connected_components(again, self.columns)]
         judged = target.logits.clone() if islands else target.logits
         repair = _Repair(self._session, draft, target, context, self.rewrite)
         wave_of = repair.run(islands)
@@ -169,12 +172,6 @@ class LocalVerification:
             replaced={node: tokens[node - 1] for node in wave_of},
             passes=passes,
         )
-
-    def _islands(self, failed: Sequence[int], last: int, shift: int) -> list[list[int]]:
-        """Nodes that are drawn again by island, as failures take their neighbours with them. A node of the chain and a cell of
-        the picture differ by ``shift``."""
-        again = dilate([node + shift for node in failed], 1 + shift, last + shift, self.columns, self.radius)
-        return [[cell - shift for cell in island] for island in connected_components(again, self.columns)]
 
 
 class _Repair:

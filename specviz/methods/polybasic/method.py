@@ -50,10 +50,11 @@ class Parameters:
     family="model",
     claim="3.3 to 4.4× on LLaMA2-Chat, LLaMA3, Vicuna and Qwen2 of 7 and 8B, with a 4-bit copy as the intermediate model.",
     differs=(
-        "A 4-bit copy of SmolLM2, which itself comes in 4 bits, keeps the target's word 96 times in 100, and its drafter adds "
-        "1.0 tokens a pass, where the paper's adds two. With an earlier head, which added half a token, a pass of the copy cost "
-        "0.63 of the target's on two AVX2 cores: τ was 4.8, the run 1.24 times the target alone, yet 0.96 times target and "
-        "drafter without it; its condition foretold 0.99."
+        "A 4-bit copy of SmolLM2, which itself comes in 4 bits, keeps the target's word {polybasic.agrees.value} times in 100, "
+        "and its drafter adds {polybasic.drafted.value} tokens a pass, where the paper's adds two. With an earlier head, which "
+        "added half a token, a pass of the copy cost {polybasic.pass.value} of the target's on two AVX2 cores: τ was "
+        "{polybasic.tau.value}, the run {polybasic.speed.value} as fast as the target alone, yet {chain.q4.measured} times "
+        "target and drafter without it; its condition foretold {chain.q4.foretold}."
     ),
     paper=Paper("Polybasic Speculative Decoding Through a Theoretical Perspective", "Wang et al.", 2025, "2510.26527"),
     look_at=(
@@ -121,12 +122,10 @@ def _best(parameters: Parameters, parts: TextResources, below: str, forward: flo
     if not candidates:
         raise refused[0]
     best = max(candidates, key=lambda candidate: candidate.gain)
-    return best, warning(best, candidates, _recipe(kinds, parts, below))
-
-
-def _recipe(kinds: tuple[str, ...], parts: TextResources, below: str) -> str:
-    """The command that finds out what such a chain accepts, or nothing for a pair that it does not run."""
-    command = f"python -m specviz calibrate polybasic --target {parts.target.name}"
+    # What finds out what such a chain accepts: calibrate runs these two pairs.
+    recipe = f"python -m specviz calibrate polybasic --target {parts.target.name}"
     if kinds == ("draft",):
-        return f"{command} --draft {parts.draft_name}" if below == "copy" else ""
-    return command if below == "eagle3" and not parts.draft_name else ""
+        recipe = f"{recipe} --draft {parts.draft_name}" if below == "copy" else ""
+    elif below != "eagle3" or parts.draft_name:
+        recipe = ""
+    return best, warning(best, candidates, recipe)

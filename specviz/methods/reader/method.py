@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import Paper, get, method
+from specviz.methods.suffix_decoding import REMEMBERED
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -33,7 +34,7 @@ class Parameters:
     nodes: int = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round on this machine.", "nodes")
     retrieved: int = number(48, 1, 64, "Most nodes a memory adds in one place.", "nodes")
     deepened: int = number(4, 0, 16, "Likeliest leaves of the drafter's tree that are looked up as well.", "leaves")
-    remembered: int = number(64, 0, 512, "Your earlier outputs that are searched as well, 0 for none.", "outputs")
+    remembered: int = REMEMBERED
 
 
 @method(
@@ -45,10 +46,7 @@ class Parameters:
     token_exact=True,
     family="memory",
     claim="40 % over the drafter it is grafted on, and over 10× where answers quote documents.",
-    differs=(
-        "Here, grafted on Token Recycling, τ is 1.21 where that alone has 1.17 and memory alone 1.14, over three open "
-        "questions: it gains where the text quotes, and these do not."
-    ),
+    differs=("Here, on Token Recycling, τ is {text.reader.tau} where that alone has {text.token_recycling.tau} (three prompts)."),
     paper=Paper("READER: Retrieval-Assisted Drafter for Efficient LLM Inference", "Divilkovskiy et al.", 2025, "2508.09072"),
     look_at="Two colours in one tree: the drafter's nodes are short and bushy, retrieved ones long and thin.",
     parameters=Parameters,

@@ -19,8 +19,6 @@ from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.trace.notes.images import JacobiWindowNote
 
-FILLS = ("repeat", "random")
-
 
 class JacobiWindow(NullDrafter):
     """``size`` places; ``fill`` says what stands at a place that is new to the window; ``codes`` is the vocabulary."""

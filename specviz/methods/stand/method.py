@@ -48,8 +48,8 @@ class Parameters:
     family="memory",
     claim="60 to 65 % less time than autoregressive decoding on reasoning tasks.",
     differs=(
-        "Here, at temperature 0.6, the fourth answer to the same question takes 25 % less time, with τ from 1.09 to 1.53 "
-        "over four answers: they are of 160 tokens, the paper's reasoning of thousands, so there is less to remember."
+        "Here the fourth answer to the same question is {quick.stand.value} as fast, with τ from {quick.stand_first.tau} to "
+        "{quick.stand.tau} over four answers: they are of 160 tokens, the paper's of thousands: there is less to remember."
     ),
     paper=Paper("Accelerated Test-Time Scaling with Model-Free Speculative Sampling", "Song et al.", 2025, "2506.04708", "EMNLP"),
     look_at="Run the same prompt again with another seed: the store has grown and the tree goes deeper each time.",

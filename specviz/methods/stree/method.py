@@ -49,9 +49,9 @@ class Parameters:
     family="model",
     claim="1.45× on a hybrid Llama-3.1-Mamba2-8B, 1.09× over its chain.",
     differs=(
-        "With 8 nodes τ is 1.1 times a chain's of as many, and the time the same; the paper's shape of 12 nodes has τ 3.75 and "
-        "1.2× over decoding alone at temperature 0, 2.2 and 0.7× at 1. This needs the drafter's probabilities at the run's own "
-        "temperature: with those at 1 the chain wins at temperature 0."
+        "With 8 nodes τ is {stree.n8.tau} a chain's of as many, and the time the same; the paper's shape of 12 nodes has τ "
+        "{hybrid.stree.tau} and {hybrid.stree.greedy} over decoding alone at temperature 0, {hybrid.stree.tau_warm} and "
+        "{hybrid.stree.warm} at 1. This needs the drafter's probabilities at the run's temperature."
     ),
     paper=Paper("STree: Speculative Tree Decoding for Hybrid State-Space Models", "Wu et al.", 2025, "2505.14969", "NeurIPS"),
     look_at="The mask is no longer 0 or 1: each square is what is left of an ancestor after its path's decay.",

@@ -39,10 +39,10 @@ class Parameters:
     family="judge",
     claim="2 to 6 % more accepted tokens than judging from the root, on the same trees.",
     differs=(
-        "On three prompts τ is 3.04 at temperature 0 and 1.54×, at 1 2.59 and 1.19×: five drafter passes and a wide tree. On "
-        "the very same trees, drawn by an earlier head of EAGLE-3, it "
-        "accepts more than the rule from the root: 2 % at two levels, 10 % along chains of six, 4 % on bushy trees. Along a "
-        "chain it is never less on average; on a tree it can be, where a later sibling goes on and an earlier one does not."
+        "On three prompts τ is {text.traversal.tau} at temperature 0 and {text.traversal.greedy}, at 1 "
+        "{text.traversal.tau_warm} and {text.traversal.warm}: five drafter passes and a wide tree. On the very same trees, "
+        "drawn by an earlier head of EAGLE-3, it accepts more than the rule from the root: {traversal.chains.depth_2} at two "
+        "levels, {traversal.chains.depth_6} along chains of six, {traversal.binary.depth_4} on bushy trees."
     ),
     paper=Paper("Traversal Verification for Speculative Tree Decoding", "Weng et al.", 2025, "2505.12398", "NeurIPS"),
     look_at="At T = 1: the weights fill from the leaves, and rescued nodes stand below ones the usual rule would have refused.",

@@ -74,7 +74,9 @@ class NodeResidual:
             left[slot] = 0.0
         else:
             left = (self._mass - self._q).clamp_min_(0.0)
-            self._strike(slot)
+            self._q = self._q.clone()
+            self._q[slot] = 0.0
+            self._q /= self._q.sum().clamp_min(_NOTHING)
         self._failed = True
         self._settle(left)
 
@@ -91,12 +93,6 @@ class NodeResidual:
         self._rest /= total
         self._scale /= total
         self.weight = owed / total
-
-    def _strike(self, slot: int) -> None:
-        assert self._q is not None
-        self._q = self._q.clone()
-        self._q[slot] = 0.0
-        self._q /= self._q.sum().clamp_min(_NOTHING)
 
     def distribution(self, target: Tensor) -> Tensor:
         """What is owed as a distribution over [vocab], not normalised; ``target`` is the target's own at this node."""

@@ -18,8 +18,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from torch import Tensor
-
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.engine.interfaces import Context, Draft, TargetPass, Verdict
@@ -73,10 +71,13 @@ class _Walk:
         debts = TreeResiduals(self.draft, self.target, self.context.warp)
         end = self._walk(debts)
         path = shape.path(end.node)[1:]
+        bonus = debts.distribution(end.node)  # not normalised
+        if end.owed is not None:
+            bonus = end.owed.distribution(bonus)
         return Verdict(
             rule="traversal",
             path=path,
-            bonus=draw(self._distribution(end, debts), self.context.noise, self.context.position + 1 + len(path)),
+            bonus=draw(bonus, self.context.noise, self.context.position + 1 + len(path)),
             source="residual" if end.tried else "target",
             statuses=statuses(shape, path, list(self.draws)),
             visited=(*(node for node in self.entered if node != end.node), end.node),
@@ -98,7 +99,11 @@ class _Walk:
                 open_visits.append(self._enter(child, visit.owed.weight_of(self._token(child)), debts))
                 continue
             self.judged.append(visit)
-            if self._accepts(visit):
+            if visit.node == 0:
+                return visit
+            # Keyed by round as well: a place may be tried again by a later round, with a fresh uniform draw.
+            self.draws[visit.node] = self.context.noise.uniform(ACCEPT, self.context.round, visit.node)
+            if self.draws[visit.node] < visit.weight:
                 return visit
             open_visits.pop()
             above = open_visits[-1].owed
@@ -112,30 +117,19 @@ class _Walk:
         self.entered.append(node)
         return _Visit(node, weight, debts.at(node, weight))
 
-    def _accepts(self, visit: _Visit) -> bool:
-        if visit.node == 0:
-            return True
-        # Keyed by round as well: a place may be tried again by a later round, with a fresh uniform draw.
-        self.draws[visit.node] = self.context.noise.uniform(ACCEPT, self.context.round, visit.node)
-        return self.draws[visit.node] < visit.weight
-
-    def _distribution(self, end: _Visit, debts: TreeResiduals) -> Tensor:
-        """What the token after the accepted path is drawn from, [vocab], not normalised."""
-        return debts.distribution(end.node) if end.owed is None else end.owed.distribution(debts.distribution(end.node))
-
     def _token(self, node: int) -> int:
         return self.draft.tree.host_tokens[node]
 
     def _note(self, path: tuple[int, ...]) -> Note:
         """The walk, and beside it what the rule from the root downwards does with the same tree and uniform draws."""
         downwards = Rejection().judge(self.draft, self.target, replace(self.context, record_notes=False)).path
+        judged = [
+            Visit(one.node, one.start, one.weight, self.draws.get(one.node), "accepted" if one is self.judged[-1] else "failed")
+            for one in self.judged
+        ]
         passed = [Visit(node, None, None, None, "passed") for node in path[-2::-1]]
         return TraversalNote(
-            visits=[self._visit_entry(visit) for visit in self.judged] + passed,
+            visits=judged + passed,
             rescued=[node for node in path if node not in downwards],
             top_down=len(downwards),
         ).to_note()
-
-    def _visit_entry(self, visit: _Visit) -> Visit:
-        outcome = "accepted" if visit is self.judged[-1] else "failed"
-        return Visit(visit.node, visit.start, visit.weight, self.draws.get(visit.node), outcome)
