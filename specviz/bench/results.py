@@ -1,0 +1,36 @@
+"""``python -m specviz.bench.results``: prints ``RESULTS.md`` from ``assets/results.json``."""
+
+from __future__ import annotations
+
+import json
+
+from specviz.methods.results import FILE, Table, tables
+
+HEAD = """# What was measured
+
+Printed by `python -m specviz.bench.results` from [results.json](../../assets/results.json), which holds further
+tables; the [log](LOG.md) says how the numbers came about. The text target is SmolLM2-135M-Instruct. "1.3×" is the
+time of the target's own run over the method's, in one process; τ is tokens written per target pass, the bonus
+included. A *goal* was set before measuring. **Short runs vary by a tenth: smaller differences mean nothing.** `bench`
+is `python -m specviz bench`. The machines:
+"""
+
+
+def page() -> str:
+    """The whole of ``RESULTS.md``: every table that has a title."""
+    shown = [table for table in tables().values() if table.title]
+    machines = json.loads(FILE.read_text("utf-8"))["machines"]
+    named = [f"- **{name}**: {machines[name]}." for name in dict.fromkeys(table.machine for table in shown)]
+    return "\n".join([HEAD, *named, *map(_section, shown), ""])
+
+
+def _section(table: Table) -> str:
+    columns = [name for name in table.columns if name != "unit"]
+    rows = [[table.columns[name][0] for name in columns], ["---", *["---:"] * (len(columns) - 1)]]
+    rows += [[table.figure(row, name) for name in columns] for row in table.rows]
+    lines = "\n".join(f"|{'|'.join(row)}|" for row in rows)
+    return f"\n## {table.title}\n\n{table.says} *{table.machine}, {table.date}:* `{table.command}`\n\n{lines}"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,46 @@
+"""RESULTS.md and README say what ``assets/results.json`` says, and nothing else of ours."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from specviz.bench import results
+from specviz.methods.results import filled
+
+ROOT = Path(__file__).resolve().parents[2]
+HEADLINES = (
+    "τ {weights.eagle3.tau} in chains of 5 on held-out answers and {weights.eagle3.gap} more on learned ones",
+    "decoding is {gpu.generate.value} eager `transformers.generate`",
+    "which is {quick.generate.value} `transformers.generate` in float32, {quick.generate_bf16.value} in bfloat16:",
+    "`prompt_lookup` on prompts to copy from: {quick.prompt_lookup.value}, τ {quick.prompt_lookup.tau};",
+    "`ddd` on sixty held-out prompts of six kinds: {speed.ddd.greedy}, τ {speed.ddd.tau}; `eagle3` {speed.eagle3.greedy}, "
+    "τ {speed.eagle3.tau} ({acceptance.eagle3.all} with 25 nodes), in bfloat16;",
+    "`mulo_sd` drawing pictures (relaxed): {images.mulo_05.speed}, τ {images.mulo_05.tau}.",
+    "vLLM's autoregressive run there is {engine_ratios.vllm.value} as fast as ours, llama.cpp's in four bits "
+    "{engine_ratios.llama_cpp.value}.",
+)
+
+
+def test_results_md_is_what_the_command_prints() -> None:
+    file = ROOT / "specviz" / "bench" / "RESULTS.md"
+    assert file.read_text("utf-8") == results.page(), "python -m specviz.bench.results > specviz/bench/RESULTS.md"
+
+
+def test_results_md_has_at_most_2500_words() -> None:
+    assert len(re.sub(r"---:?|\|", " ", results.page()).split()) <= 2500
+
+
+@pytest.mark.parametrize("headline", HEADLINES)
+def test_readme_states_a_headline_as_it_was_measured(headline: str) -> None:
+    assert filled(headline) in " ".join((ROOT / "README.md").read_text("utf-8").split())
+
+
+def test_readme_states_no_other_number_of_ours() -> None:
+    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    for headline in HEADLINES:
+        text = text.replace(filled(headline), "")
+    sections = re.findall(r"\*\*What ships is young.*?(?=## )|## Measured.*?(?=## )", text)
+    assert len(sections) == 2 and not re.findall(r"\d\.\d", "".join(sections))
