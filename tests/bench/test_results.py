@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from specviz.bench import results
-from specviz.methods.results import filled
+from specviz.methods.results import filled, tables
+from specviz.paths import WEIGHTS
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADLINES = (
@@ -44,3 +45,17 @@ def test_readme_states_no_other_number_of_ours() -> None:
         text = text.replace(filled(headline), "")
     sections = re.findall(r"\*\*What ships is young.*?(?=## )|## Measured.*?(?=## )", text)
     assert len(sections) == 2 and not re.findall(r"\d\.\d", "".join(sections))
+
+
+def test_every_file_of_weights_has_a_short_card() -> None:
+    text = (WEIGHTS / "README.md").read_text("utf-8")
+    cards = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.S | re.M))
+    assert set(cards) == {file.stem for file in WEIGHTS.glob("*.safetensors")} and len(text.split()) <= 3000
+    assert [name for name, card in cards.items() if "Commit" not in card or card.count("\n- ") > 9] == []
+    assert [name for name in cards if f"[{name}](#{name})" not in text] == []
+
+
+@pytest.mark.parametrize("name", list(tables()["weights"].rows))
+def test_a_card_of_weights_states_what_was_measured(name: str) -> None:
+    card = (WEIGHTS / "README.md").read_text("utf-8").partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    assert filled(f"**{{weights.{name}.tau}}**") in card and filled(f"gap {{weights.{name}.gap}}") in card
