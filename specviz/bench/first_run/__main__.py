@@ -36,10 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"there is no part {unknown[0]!r}; there are: {', '.join(parts.PARTS)}")
     if (reason := _too_old()) is not None:
         parser.error(reason)
-    import torch
+    if not options.cpu:
+        import torch
 
-    if not options.cpu and not torch.cuda.is_available():
-        parser.error("PyTorch sees no CUDA device here; --cpu makes a dry run")
+        if not torch.cuda.is_available():
+            parser.error("PyTorch sees no CUDA device here; --cpu makes a dry run")
     record = parts.run(options.out.resolve(), names, options.cpu, options.seconds or sizes.whole)
     print(rows_for_results(record))
     return int(any(part["state"] != "done" for part in record["parts"].values()))
