@@ -59,7 +59,9 @@ class LanguageModelResources(TextResources):
 def prepare(request: Request, method: Method, memory: Memory, progress: Progress) -> Prepared:
     """Load and check. Raises a SpecvizError that says what to change."""
     if request.image is not None:
-        raise BadInput(f"{request.target} reads no pictures. Leave the picture out, or choose a target that does: scenes-vlm.")
+        raise BadInput(
+            f"{request.target} reads no pictures here. Leave the picture out, or choose a target that does: scenes-vlm."
+        )
     refuse_unused(request, {"guidance": "only a model that draws pictures is guided by its prompt"})
     warp = Warp(request.temperature, request.top_k, request.top_p)
     loaded = load_causal_lm(request.target, request.dtype, request.device, progress)
