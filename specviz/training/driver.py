@@ -419,13 +419,14 @@ def weights_of(job: Job) -> Path:
     return WEIGHTS / f"{job.recipe.name}.safetensors"
 
 
-def figures_at_rest(job: Job, state: TrainState, save: Save, measure: Callable[[], Figures]) -> Figures:
-    """What ``measure`` finds with what rounding leaves of the weights in their file. What ships stays whole until they are
-    there."""
+def figures_at_rest(job: Job, state: TrainState, save: Save, measure: Callable[[], Figures], prefix: str = "") -> Figures:
+    """What ``measure`` finds with what rounding leaves of the weights in their file, whose names lack ``prefix``; a weight that
+    does not ship stays as it is. What ships stays whole until the figures are there."""
     path = checkpoint_of(f"{job.recipe.name}_at_rest")
     path.parent.mkdir(parents=True, exist_ok=True)
     save(path, {})
-    with state.using(read_weights(path)[0]):
+    rounded = {prefix + name: value for name, value in read_weights(path)[0].items()}
+    with state.using({**state.optimizer.parameters, **rounded}):
         found = measure()
     path.unlink()
     print("held-out:", json.dumps(_rounded(found)), flush=True)

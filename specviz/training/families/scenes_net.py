@@ -1,15 +1,12 @@
 """The small vision-language model while it learns: its shape, its start, and a pass over packed conversations.
 
-The network is transformers' own SmolVLM; only attention is replaced for the time of training, by one that knows that
-conversations share a prefix and do not see each other: a third of the arithmetic of a masked square.
-Axis names: ``scene``, ``head``, ``token``, ``question``, ``size`` (of a head), ``visual``.
+The network is transformers' own SmolVLM; a mask says that conversations share a prefix and do not see each other.
+Axis names: ``scene``, ``token``, ``question``, ``visual``.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import (
-    AttentionInterface,
     LlamaConfig,
     SmolVLMConfig,
     SmolVLMForConditionalGeneration,
@@ -160,11 +156,7 @@ class Learner(nn.Module):
         """Last hidden states [page, token, hidden] of conversations [page, token] without a picture."""
         rows = self.model.model.text_model.embed_tokens(pages)
         places = torch.arange(pages.shape[1], device=pages.device)[None].expand(len(pages), -1)
-        with layout(Layout(pages.shape[1], 0, 0)):
-            passed = self.model.model.text_model(
-                inputs_embeds=rows, position_ids=places, use_cache=False, attention_mask=rows.new_zeros(1, 1, 1, 1)
-            )
-        return passed.last_hidden_state
+        return self.model.model.text_model(inputs_embeds=rows, position_ids=places, use_cache=False).last_hidden_state
 
     def _cross_entropy(self, hidden: Tensor, labels: Tensor) -> Tensor:
         """Mean over the tokens that have a label; a batch without one counts nothing."""
@@ -181,88 +173,16 @@ class Learner(nn.Module):
         start = 1 + visual.shape[1]
         own = [torch.arange(batch.long.shape[1]), torch.arange(longest).repeat(questions)]
         places = torch.cat((torch.arange(start), *(start + offset for offset in own))).to(visual.device)
-        with layout(Layout(start, batch.long.shape[1], questions)):
-            passed = self.model.model.text_model(
-                inputs_embeds=rows, position_ids=places[None].expand(scenes, -1), use_cache=False,
-                attention_mask=rows.new_zeros(1, 1, 1, 1),
-            )  # fmt: skip
+        mask = conversations([start, batch.long.shape[1], *[longest] * questions]).to(visual.device)
+        passed = self.model.model.text_model(
+            inputs_embeds=rows, position_ids=places[None].expand(scenes, -1), use_cache=False, attention_mask=mask
+        )
         return passed.last_hidden_state[:, start:]
 
 
-@dataclass(frozen=True)
-class Layout:
-    """How a row is packed: ``prefix`` tokens, one conversation of ``long`` tokens, then ``questions`` equally long ones."""
-
-    prefix: int
-    long: int
-    questions: int
-
-
-_LAYOUTS: dict[int, Layout] = {}
-PACKED, SQUARE = "specviz_packed", "specviz_square"
-
-
-@contextmanager
-def layout(packing: Layout) -> Iterator[None]:
-    """Packed attention in this thread follows ``packing`` inside."""
-    key = threading.get_ident()
-    _LAYOUTS[key] = packing
-    try:
-        yield
-    finally:
-        del _LAYOUTS[key]
-
-
-def packed_attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float = 1.0, **more: Any
-) -> tuple[Tensor, None]:
-    """[scene, head, token, size] to [scene, token, head, size]: every conversation sees the prefix and itself."""
-    packing = _LAYOUTS[threading.get_ident()]
-    scenes, heads, _, size = query.shape
-    cut = (packing.prefix, packing.long)
-    rest = query.shape[2] - sum(cut)
-    query = query * scaling
-    (q0, q1, q2), (k0, k1, k2), (v0, v1, v2) = (part.split([*cut, rest], dim=2) for part in (query, key, value))
-    prefix = _masked(q0 @ k0.transpose(2, 3)).softmax(-1) @ v0
-    if cut == (query.shape[2], 0):
-        return prefix.transpose(1, 2).contiguous(), None
-    far = torch.cat((q1, q2), dim=2) @ k0.transpose(2, 3)
-    weights = torch.cat((far[:, :, : packing.long], _masked(q1 @ k1.transpose(2, 3))), dim=-1).softmax(-1)
-    long = weights[..., : packing.prefix] @ v0 + weights[..., packing.prefix :] @ v1
-    q2, k2, v2 = (part.reshape(scenes, heads, packing.questions, -1, size) for part in (q2, k2, v2))
-    near = _masked(q2 @ k2.transpose(3, 4))
-    prefix_scores = far[:, :, packing.long :].reshape(*near.shape[:4], packing.prefix)
-    weights = torch.cat((prefix_scores, near), dim=-1).softmax(-1)
-    before = weights[..., : packing.prefix].reshape(scenes, heads, rest, packing.prefix) @ v0
-    short = before + (weights[..., packing.prefix :] @ v2).reshape(scenes, heads, rest, size)
-    return torch.cat((prefix, long, short), dim=2).transpose(1, 2).contiguous(), None
-
-
-def _masked(scores: Tensor) -> Tensor:
-    """Scores [..., token, token] with what comes later hidden."""
-    later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-    return scores.masked_fill(later, float("-inf"))
-
-
-def square_attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, scaling: float = 1.0, **more: Any
-) -> tuple[Tensor, None]:
-    """Everything sees everything: plain products, which on a processor cost half of what the fused kernel does here."""
-    weights = ((query * scaling) @ key.transpose(2, 3)).softmax(-1)
-    return (weights @ value).transpose(1, 2).contiguous(), None
-
-
-@contextmanager
-def training_attention(model: Any) -> Iterator[None]:
-    """The model attends as training needs it inside, and as before afterwards."""
-    AttentionInterface.register(PACKED, packed_attention)
-    AttentionInterface.register(SQUARE, square_attention)
-    parts = ((model.model.text_model.config, PACKED), (model.model.vision_model.config, SQUARE))
-    before = [config._attn_implementation for config, _ in parts]
-    for config, name in parts:
-        config._attn_implementation = name
-    try:
-        yield
-    finally:
-        for (config, _), name in zip(parts, before, strict=True):
-            config._attn_implementation = name
+def conversations(parts: Sequence[int]) -> Tensor:
+    """Bool [1, 1, token, token] of a row of a prefix and conversations of these lengths: each sees the prefix and itself,
+    causally."""
+    which = torch.arange(len(parts)).repeat_interleave(torch.tensor(parts))
+    seen = (which == which[:, None]) | (which == 0)
+    return seen.tril()[None, None]

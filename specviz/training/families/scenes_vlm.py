@@ -23,7 +23,7 @@ from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families.scenes import COMBINATIONS, FRESH, UNSEEN_DRAWINGS, held_out
 from specviz.training.families.scenes_answers import ask, figures
 from specviz.training.families.scenes_batches import Batch, Writer, batch_of, batches, train_tokenizer
-from specviz.training.families.scenes_net import Learner, Shape, training_attention
+from specviz.training.families.scenes_net import Learner, Shape
 from specviz.training.registry import Job
 
 SEEING, SPEAKING = "seeing", "speaking"
@@ -105,8 +105,7 @@ class ScenesTraining(TrainState):
                 total = self.settings.teacher * total + self.learner.word_loss(visual, part)
             return total / len(parts)
 
-        with training_attention(self.learner.model):
-            return self.learn(parts, loss, sum(len(part.pixels) for part in parts))
+        return self.learn(parts, loss, sum(len(part.pixels) for part in parts))
 
     def measure(self) -> dict[str, float]:
         return self.measured(SPEAKING if self.speaks else SEEING)
@@ -154,7 +153,7 @@ def make(job: Job) -> None:
         shipped.save(learner.model, tokenizer, path, facts)
 
     data = f"{state.progress.tokens} scenes out of seeds; emoji art of Noto (Apache-2.0) and Twemoji (CC-BY 4.0)"
-    found = driver.figures_at_rest(job, state, save, lambda: answered_right(learner, tokenizer))
+    found = driver.figures_at_rest(job, state, save, lambda: answered_right(learner, tokenizer), "model.")
     driver.finish(job, state, found, data, save, "Apache-2.0", tokenizer_hash=tokenizer_hash(tokenizer))
 
 

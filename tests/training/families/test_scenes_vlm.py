@@ -14,15 +14,16 @@ import torch.nn.functional as F
 
 from specviz.models.vision import vision_language
 from specviz.models.vision.scenes import load, save
+from specviz.training import driver
 from specviz.training.driver import train
 from specviz.training.families import scenes, scenes_vlm
 from specviz.training.families.scenes import FRESH
 from specviz.training.families.scenes_answers import answers, ask, figures
 from specviz.training.families.scenes_batches import KINDS, Batch, Writer, batch_of, batches, pages, patches_of, train_tokenizer
-from specviz.training.families.scenes_net import LONG, READ, SHORT, Learner, Shape, training_attention
+from specviz.training.families.scenes_net import LONG, READ, SHORT, Learner, Shape
 from specviz.training.families.scenes_vlm import SEEING, SPEAKING, ScenesTraining, Settings
 from specviz.training.families.scenes_words import Speaker, exchanges
-from specviz.training.registry import WEIGHTS
+from specviz.training.registry import WEIGHTS, Job, recipes
 
 TINY = Shape(width=32, layers=2, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
 
@@ -60,8 +61,7 @@ def test_a_packed_conversation_is_what_it_would_be_alone(tokenizer: Any) -> None
     learner, batch = opened(tokenizer), some(tokenizer)
     with torch.no_grad():
         visual = learner.visual_tokens(batch.pixels)
-        with training_attention(learner.model):
-            packed = learner.read(visual, batch)
+        packed = learner.read(visual, batch)
         for scene in range(3):
             start = 0
             for tokens in (batch.long[scene], *batch.short[scene]):
@@ -82,7 +82,7 @@ def test_descriptions_answers_and_pages_have_their_weights(tokenizer: Any) -> No
     learner, batch = opened(tokenizer), some(tokenizer)
     read, read_labels = pages([scenes.compose(seed) for seed in range(3)], Writer(tokenizer), 4)
     cut = batch.long.shape[1]
-    with torch.no_grad(), training_attention(learner.model):
+    with torch.no_grad():
         visual = learner.visual_tokens(batch.pixels)
         hidden = learner.read(visual, batch)
         without = learner.word_loss(visual, batch)
@@ -100,8 +100,7 @@ def test_a_page_is_read_in_order_and_teaches_last_sentences(tokenizer: Any) -> N
     learner, writer = opened(tokenizer), Writer(tokenizer)
     read, labels = pages([scenes.compose(seed) for seed in range(12)], writer, 4)
     with torch.no_grad():
-        with training_attention(learner.model):
-            found = learner.read_pages(read)
+        found = learner.read_pages(read)
         text = learner.model.model.text_model
         alone = text(inputs_embeds=text.embed_tokens(read), use_cache=False).last_hidden_state
     assert torch.allclose(found, alone, atol=2e-4)
@@ -153,14 +152,6 @@ def test_patches_learn_the_words_for_what_they_show(tokenizer: Any) -> None:
     found = learner.patch_loss(learner.visual_tokens(batch.pixels), batch)
     moved = torch.autograd.grad(found, words)[0].abs().sum(1)
     assert found > without and moved[learner.names[learner.names >= 0]].min() > 0
-
-
-def test_training_attention_is_put_back(tokenizer: Any) -> None:
-    learner = opened(tokenizer)
-    with pytest.raises(RuntimeError), training_attention(learner.model):
-        raise RuntimeError
-    assert learner.model.model.text_model.config._attn_implementation == "sdpa"
-    assert learner.model.model.vision_model.config._attn_implementation == "sdpa"
 
 
 def state_of(tokenizer: Any, settings: Settings | None = None) -> ScenesTraining:
@@ -272,6 +263,30 @@ def test_training_goes_on_from_the_weights_that_ship(tmp_path: Path, monkeypatch
     assert made.speaks and progress.provenance == "5 minutes" and progress.updates > 0
     made.read(tmp_path / "c.safetensors")
     assert made.speaks and made.progress.provenance == "5 minutes"
+
+
+@pytest.mark.slow
+def test_a_whole_recipe_writes_the_model_that_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(driver, "WEIGHTS", tmp_path)
+    for name, value in {"Shape": lambda: TINY, "train_tokenizer": lambda: train_tokenizer(60, 600), "MEASURED": 2}.items():
+        monkeypatch.setattr(scenes_vlm, name, value)
+    threads, measured = torch.get_num_threads(), list[torch.Tensor]()
+    ask_all = scenes_vlm.answered_right
+
+    def patches(model: Any) -> torch.Tensor:
+        return model.model.vision_model.embeddings.patch_embedding.weight
+
+    def watched(learner: Learner, words: Any) -> dict[str, dict[str, float]]:
+        measured.append(patches(learner.model).clone())
+        return ask_all(learner, words)
+
+    monkeypatch.setattr(scenes_vlm, "answered_right", watched)
+    recipe = replace(recipes()["scenes_vlm"], settings={"batch": 2, "seeing_batch": 2, "measured": 1})
+    scenes_vlm.make(Job(recipe, "cpu", 1e-12, False))
+    torch.set_num_threads(threads)
+    model, _ = load(tmp_path / "scenes_vlm.safetensors")
+    assert torch.allclose(patches(model), measured[0], atol=1e-6), "as rounding leaves it"
 
 
 @pytest.mark.model
