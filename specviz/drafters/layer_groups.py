@@ -26,8 +26,11 @@ from specviz.trace.schema import Note
 class Fuzzy(Protocol):
     """A model for one run that can pass tokens through exactly, or with groups of layers side by side."""
 
-    length: int
-    support: Tensor | None
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def support(self) -> Tensor | None: ...
 
     def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool) -> Tensor:
         """Logits [support] after ``ids`` were appended: numbers, or int64 [token] where the model is."""

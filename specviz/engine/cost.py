@@ -280,8 +280,11 @@ class RunCosts:
 class Timed(Protocol):
     """What can be timed: a target, or a model that verifies as one does."""
 
-    context_length: int
-    device: torch.device
+    @property
+    def context_length(self) -> int: ...
+
+    @property
+    def device(self) -> torch.device: ...
 
     def open(self, capacity: int) -> Session:
         """A session with room for so many tokens."""

@@ -130,7 +130,7 @@ def drawn(canvas: Canvas, title: str, subtitle: str, width: float, height: float
     bottom = 20 + 24 * -(-len(key) * _KEY_WIDTH // wide)
     subtitle = wrapped(subtitle, wide)
     top = _TOP + 16 * subtitle.count("<br>")
-    size = {"width": wide + 2 * _SIDE, "height": high + _TOP + bottom}
+    size: dict[str, Any] = {"width": wide + 2 * _SIDE, "height": high + _TOP + bottom}
     margin = {"l": _SIDE, "r": _SIDE, "t": top, "b": bottom}
     fig = figure(canvas.theme, title, subtitle, **size, margin=margin, hoverdistance=60, shapes=_shapes(canvas))
     quiet = {"itemclick": False, "itemdoubleclick": False, "itemwidth": 34}

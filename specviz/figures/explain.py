@@ -110,9 +110,8 @@ def _verdict(trace: Trace, costs: _Costs | None, found: metrics.Verdict | None) 
         sentence = f"{found.sentence}."
     if costs is not None:
         sentence += " " + _bottleneck_sentence(costs)
-    return Term(
-        "verdict", "in one sentence", found and found.speedup, "x", sentence, loud=found is not None and found.word == "slower"
-    )
+    gain, slower = (found.speedup, found.word == "slower") if found else (None, False)
+    return Term("verdict", "in one sentence", gain, "x", sentence, loud=slower)
 
 
 def _nothing_drafted(trace: Trace, measured: float | None) -> Term:

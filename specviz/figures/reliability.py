@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -49,7 +49,7 @@ def of_bins(bins: Sequence[Bin], theme: str = "light") -> go.Figure:
         _points(fig, look, bins)
         _counts(fig, look, bins)
     tenths = [0, 0.25, 0.5, 0.75, 1]
-    shares = {"tickvals": tenths, "tickformat": ".0%"}
+    shares: dict[str, Any] = {"tickvals": tenths, "tickformat": ".0%"}
     fig.update_layout(
         xaxis=axis(look, "the drafter's probability of its token, q", range=[-0.02, 1.02], anchor="y2", **shares),
         yaxis=axis(look, "accepted, its parent being accepted", range=[-0.03, 1.1], domain=[0.34, 1], **shares),

@@ -82,6 +82,7 @@ def passages(
             raise ModelUnavailable(f"{name} broke off while it wrote an answer ({decoding.outcome.message}).")
         answer = list(decoding.outcome.output_ids)
         if isinstance(prepared.target, VisionLanguageTarget):
+            assert prepared.parts.picture is not None
             yield seen_passage(prepared.target, prepared.parts.picture, prepared.prompt_ids, answer, layers)
         else:
             yield passage(target, prepared.prompt_ids, answer, layers)

@@ -162,6 +162,7 @@ def inspect(
     Raises ModelUnavailable naming the tensor or setting for which it cannot be read, once what is stored was told.
     """
     check_room((target_name, *second_models(name)))
+    target: Any
     loaded, target = open_target(target_name, image=image, progress=progress)
     fit = fit_of(loaded.name, target)
     stored, network, summary = _read(name, loaded, target, fit, progress)
@@ -188,7 +189,7 @@ def inspect(
 
 
 def _read(
-    name: str, loaded: LoadedText | LoadedVisionLanguage, target: Target, fit: Fit, progress: Progress
+    name: str, loaded: LoadedText | LoadedVisionLanguage, target: Any, fit: Fit, progress: Progress
 ) -> tuple[dict[str, Any], FeatureHead | ParallelNet, list[str]]:
     """What is stored, the drafter, and the lines that tell of both; those of what is stored are told at once."""
     if ours(name):

@@ -85,6 +85,7 @@ class TextRows:
         target = self.target
         if SLIDING not in target.kinds:
             return self._finish(aim.mask)
+        assert target.window is not None
         distances = aim.positions[:, :, None] - aim.places[:, None, :]
         near = self._finish(aim.mask & (distances < target.window))
         if not getattr(target.config, "layer_types", None):

@@ -22,7 +22,7 @@ def without_gradio_stubs() -> Iterator[None]:
             raise OSError("no stub is wanted")
         return original_getfile(of)
 
-    inspect.getfile = getfile
+    inspect.getfile = getfile  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -33,6 +33,13 @@ def load(path: Path, embedding: Tensor, head: Tensor, dtype: torch.dtype, device
     return load_as(FeatureNet, FeatureConfig, path, (embedding, head), dtype, device)
 
 
+def config_of(card: Mapping[str, str], shape: type[FeatureConfig]) -> FeatureConfig:
+    """The sizes that a file's ``card`` gives."""
+    fields: dict[str, Any] = json.loads(card["config"])
+    fields |= {name: tuple(setting) for name, setting in fields.items() if isinstance(setting, list)}
+    return shape(**fields)
+
+
 def load_as(
     network: Callable[..., Network],
     shape: type[FeatureConfig],
@@ -48,8 +55,7 @@ def load_as(
     tensors, card = read_weights(path)
     if "config" not in card:
         raise ModelUnavailable(f"{path.name} is no feature drafter: choose a file written by this app's training.")
-    fields = json.loads(card["config"])
-    config = shape(**{name: tuple(setting) if isinstance(setting, list) else setting for name, setting in fields.items()})
+    config = config_of(card, shape)
     ids = tensors.pop("draft_ids", None)
     parts = [part.detach().to(device, dtype) for part in shared]
     net = network(config, *parts, None if ids is None else ids.to(device))

@@ -77,7 +77,7 @@ def named_draft(name: str, loaded: LoadedText, target: TextTarget, progress: Pro
     """The model called ``name``, which has to share the target's tokenizer, and what the user should know of it."""
     draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), str(target.device), progress)
     same_tokenizer(loaded, draft)
-    model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
+    model: Any = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
     return model, tuple(word for word in (*draft.warnings, model.warning) if word)
 
 

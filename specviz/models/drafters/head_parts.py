@@ -22,7 +22,7 @@ _OF_THE_TARGET = frozenset({"verifier_lm_head.weight", "verifier_norm.weight"})
 
 def head_sizes(
     stored: Repository, target: Fit, names: Mapping[str, str], settings: Mapping[str, Any], kind: str, narrower: bool
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """The sizes of :class:`HeadConfig` that settings and the first layer's queries give. ``narrower`` heads than the target
     are allowed where they bring what they need. Raises ModelUnavailable where they do not fit each other or the target."""
     name = stored.name

@@ -198,7 +198,9 @@ def rotary(stored: Repository, settings: Mapping[str, Any], size: int, woven: bo
     rope["rope_type"] = kind
     longest = whole_number(name, settings, "max_position_embeddings", 2048)
     try:
-        config = LlamaConfig(head_dim=rotated, rope_theta=theta, rope_scaling=rope, max_position_embeddings=longest)
+        config = LlamaConfig(  # type: ignore[call-arg]  # what it takes beyond its fields, it reads
+            head_dim=rotated, rope_theta=theta, rope_scaling=rope, max_position_embeddings=longest
+        )
         rates, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
     except Exception as problem:  # each kind has numbers of its own, which transformers takes as they come
         raise ModelUnavailable(

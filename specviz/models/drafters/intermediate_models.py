@@ -111,7 +111,7 @@ def _captured(kind: str, target: TextTarget, progress: Progress) -> Intermediate
 
 def _intermediate(
     kind: str, target: TextTarget, start: Callable[..., Any], progress: Progress, facts: Mapping[str, str] | None = None,
-    title: str = "", **more: bool,
+    title: str = "", **more: Any,
 ) -> IntermediateModel:  # fmt: skip
     """``facts`` are further ones that tell its cost from those of other models."""
     title = title or TITLES[kind]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from specviz.drafters.feature_stepper import Layout, Product
 from specviz.drafters.networks.fused_decoder import DecoderShape, LayerWeights, LeanDecoder
@@ -127,7 +127,7 @@ def _layer(number: int, layer: Any, shape: DecoderShape, device: torch.device) -
     )
 
 
-def matrix(linear: nn.Module) -> Tensor:
+def matrix(linear: Any) -> Tensor:
     """A linear layer's matrix [out, in], also where it was laid out for the processor and its plain form is gone."""
     packed = getattr(linear, "packed", None)
     return linear.weight if packed is None or linear.weight is not None else packed.to_dense()

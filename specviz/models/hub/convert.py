@@ -95,7 +95,7 @@ def _write_manifest(folder: Path, identity: Mapping[str, Any], warnings: tuple[s
 
 def _convert(gguf: Path, folder: Path) -> tuple[str, ...]:
     header = _header(gguf)
-    where = {"gguf_file": gguf.name, "local_files_only": True, "trust_remote_code": False}
+    where: Any = {"gguf_file": gguf.name, "local_files_only": True, "trust_remote_code": False}
     unpacked = {"dtype": _storage(header), "quantization_config": GgufConfig(dequantize=True), "output_loading_info": True}
     try:
         rotary = read_rotary(header, gguf.name)
@@ -105,7 +105,8 @@ def _convert(gguf: Path, folder: Path) -> tuple[str, ...]:
             if rotary is not None and hasattr(config, "rope_parameters"):
                 apply_rotary(config, rotary)
             unread = apply_settings(config, header, gguf.name)
-            model, loading_info = AutoModelForCausalLM.from_pretrained(gguf.parent, config=config, **where, **unpacked)
+            opened: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, config=config, **where, **unpacked)
+            model, loading_info = opened
     except SpecvizError:
         raise
     except MemoryError as problem:
@@ -135,12 +136,12 @@ def _header(gguf: Path) -> GGUFReader:
         header = GGUFReader(gguf)
         parts = header.get_field("split.count")
         count, number = 1 if parts is None else int(parts.contents()), header.get_field("split.no")
-        number = 0 if number is None else int(number.contents())
+        part = 0 if number is None else int(number.contents())
     except Exception as problem:  # numpy and struct on damaged bytes
         raise ModelUnavailable(f"{gguf.name} is damaged or no GGUF file ({problem}). Get the file again.") from problem
     if count > 1:
         raise ModelUnavailable(
-            f"{gguf.name} is part {number + 1} of {count} of one model. "
+            f"{gguf.name} is part {part + 1} of {count} of one model. "
             "Merge them with `llama-gguf-split --merge` and give the whole file."
         )
     if not header.tensors:

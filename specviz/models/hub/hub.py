@@ -20,8 +20,8 @@ from specviz.models.hub.cache_dir import Progress, check_disk, disk_is_full, sil
 from specviz.models.hub.catalog import NUMBER_BYTES, HubRepository, is_model, resolve
 from specviz.models.hub.opening import first_line
 
-_WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
-_UNWANTED = ("original/*", "onnx/*", "consolidated*")
+_WANTED = ["*.safetensors", "*.json", "*.jinja", "*.txt", "*.model"]
+_UNWANTED = ["original/*", "onnx/*", "consolidated*"]
 _ASK_SECONDS = 10.0
 
 
@@ -95,7 +95,7 @@ def _stored_bytes(repository: str) -> int:
         return 2
 
 
-def fetch_repository(repository: str, progress: Progress = silent, wanted: tuple[str, ...] = _WANTED) -> Path:
+def fetch_repository(repository: str, progress: Progress = silent, wanted: list[str] = _WANTED) -> Path:
     """The folder with ``repository``'s files, from the hub's own cache where they are there already.
 
     What was fetched once stays at that revision, so that the same run stays the same. Interrupted downloads resume; the hub's

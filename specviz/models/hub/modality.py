@@ -37,7 +37,7 @@ def modality_of(name: str, progress: Progress = silent) -> str:
         if place.repository not in _KNOWN:
             from specviz.models.hub.hub import fetch_repository
 
-            _KNOWN[place.repository] = modality_in(fetch_repository(place.repository, progress, ("config.json",)))
+            _KNOWN[place.repository] = modality_in(fetch_repository(place.repository, progress, ["config.json"]))
         return _KNOWN[place.repository]
 
 

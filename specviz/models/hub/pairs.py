@@ -7,6 +7,7 @@ parameter; nobody has run these pairs through this project yet, and ``status`` s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from specviz.models.hub.catalog import IMAGE, TARGET, VISION, Entry, HubRepository, entries
 
@@ -136,10 +137,10 @@ class Pair:
         )
 
 
-_LLAMA = {"hidden": 4096, "inner": 14336, "heads": 32, "kv_heads": 8, "head_size": 128}
-_QWEN = {"heads": 32, "kv_heads": 8, "head_size": 128, "draft_vocab": 32000}
-_QWEN_8B = {**_QWEN, "hidden": 4096, "inner": 12288}
-_VICUNA = {"hidden": 4096, "inner": 11008, "heads": 32, "kv_heads": 32, "head_size": 128, "draft_vocab": 0}
+_LLAMA: Any = {"hidden": 4096, "inner": 14336, "heads": 32, "kv_heads": 8, "head_size": 128}
+_QWEN: Any = {"heads": 32, "kv_heads": 8, "head_size": 128, "draft_vocab": 32000}
+_QWEN_8B: Any = {**_QWEN, "hidden": 4096, "inner": 12288}
+_VICUNA: Any = {"hidden": 4096, "inner": 11008, "heads": 32, "kv_heads": 32, "head_size": 128, "draft_vocab": 0}
 _OWN = "Its own MTP layer, in the target's files: three of its tokens as a chain; leave the parameters out for a tree."
 _BASE = "rope_theta of its trainer is told by `inspect`, which tries base 10000 too."
 

@@ -12,9 +12,14 @@ from specviz.errors import TokenizerMismatch
 class HasTokenizer(Protocol):
     """A loaded model, as far as its tokens go."""
 
-    name: str
-    tokenizer: Any
-    tokenizer_hash: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tokenizer(self) -> Any: ...
+
+    @property
+    def tokenizer_hash(self) -> str: ...
 
 
 def tokenizer_hash(tokenizer: Any) -> str:

@@ -96,12 +96,13 @@ class LoadedAnole(LoadedImage):
 
 def load_anole(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedAnole:
     """The model in ``folder``. Raises ModelUnavailable when it is none, or its weights are not whole."""
-    safely = {"local_files_only": True, "trust_remote_code": False}
+    safely: Any = {"local_files_only": True, "trust_remote_code": False}
     with opening(name, folder, "a Chameleon model"), exclusive_loading():
         tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
-        model, info = ChameleonForConditionalGeneration.from_pretrained(
+        opened: Any = ChameleonForConditionalGeneration.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, output_loading_info=True, **safely
         )
+        model, info = opened
     missing = [key for key in sorted(info["missing_keys"]) if "vqmodel.encoder" not in key and "quant_conv" not in key]
     if missing:
         raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")

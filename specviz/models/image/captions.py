@@ -75,7 +75,7 @@ def load_captions(name: str, folder: Path, empty: Tensor, projection: Sequence[T
     dtype = torch.float32 if empty.dtype == torch.float16 else empty.dtype
     with opening(f"the T5 of {name}", folder), exclusive_loading():
         tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
-        encoder = T5EncoderModel.from_pretrained(folder, dtype=dtype, use_safetensors=True, **safely)
+        encoder: Any = T5EncoderModel.from_pretrained(folder, dtype=dtype, use_safetensors=True, **safely)
     if encoder.config.d_model != empty.shape[1] or tokenizer.pad_token_id is None:
         raise ModelUnavailable(
             f"The T5 in {folder} gives {encoder.config.d_model} features, and {name} reads {empty.shape[1]}: flan-t5-xl has 2048."

@@ -160,7 +160,7 @@ def _shipped(name: str, path: Path, vq: Path, dtype: torch.dtype, device: torch.
             f"{path.name} was trained on other picture codes than those of {vq.name}: take both files from one version of "
             f"the project, or train it again with `python -m specviz train {path.stem}`."
         )
-    model = build(json.loads(card["config"]), {**tensors, **pixels})
+    model: Any = build(json.loads(card["config"]), {**tensors, **pixels})
     prompts = WordPrompts(card["prompts"])
     loaded = loaded_from(name, model.to(device, dtype), prompts, float(card["guidance"]))
     return replace(loaded, digest=card["digest"], codebook_digest=card["codebook"])

@@ -77,7 +77,7 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> 
         )
     with opening(name, folder, "a Janus model"), exclusive_loading():
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        model = JanusForConditionalGeneration.from_pretrained(
+        model: Any = JanusForConditionalGeneration.from_pretrained(
             folder, dtype=dtype, use_safetensors=True, local_files_only=True, trust_remote_code=False
         )
     prompts = ChatPrompts(tokenizer)

@@ -9,13 +9,13 @@ feature drafter. For guidance run it on both rows, each with the features of its
 
 from __future__ import annotations
 
-import json
 import math
 
 import torch
 from torch import Tensor
 
 from specviz.drafters.networks import latent_samplers
+from specviz.drafters.networks.feature_file import config_of
 from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafters.networks.latent_samplers import LatentSamplers
 from specviz.drafters.networks.weights import read_weights
@@ -30,8 +30,7 @@ def image_drafter(loaded: LoadedImage) -> FeatureNet:
     path = weights_of("image_drafter")
     tensors, card = read_weights(path)
     _same(card.get("target", ""), loaded, "drafter")
-    fields = json.loads(card["config"])
-    config = FeatureConfig(**{name: tuple(setting) if isinstance(setting, list) else setting for name, setting in fields.items()})
+    config = config_of(card, FeatureConfig)
     head = tensors.pop("head")
     return feature_net(loaded, config, head, tensors)
 

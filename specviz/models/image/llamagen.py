@@ -145,7 +145,7 @@ def _authors_names(stored: Repository) -> dict[str, Tensor]:
     return tensors
 
 
-def _config(stored: Repository, name: str, tensors: Mapping[str, Tensor]) -> tuple[LlamaConfig, int, int]:
+def _config(stored: Repository, name: str, tensors: Mapping[str, Tensor]) -> tuple[Any, int, int]:
     """The decoder's configuration, cells a row, and places before the picture."""
     said = stored.config
     missing = [
@@ -181,7 +181,7 @@ def _config(stored: Repository, name: str, tensors: Mapping[str, Tensor]) -> tup
     return config, grid, first
 
 
-def _model(name: str, config: LlamaConfig, tensors: Mapping[str, Tensor]) -> LlamaForCausalLM:
+def _model(name: str, config: Any, tensors: Mapping[str, Tensor]) -> Any:
     """transformers' Llama with these weights. Neighbouring channels turn together here, and halves of a head there."""
     heads, kv_heads, size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
     state = {

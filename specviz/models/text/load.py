@@ -106,20 +106,20 @@ def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
 
 
 def _open(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.device]) -> tuple[Any, Any, list[str]]:
-    safely = {"local_files_only": True, "trust_remote_code": False}
-    config = AutoConfig.from_pretrained(folder, **safely)
+    safely: Any = {"local_files_only": True, "trust_remote_code": False}
+    config: Any = AutoConfig.from_pretrained(folder, **safely)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ModelUnavailable(f"{name} is a {config.model_type} model, which writes no text. Choose a causal one.")
     warnings = list(adapter_warnings(name, folder))
     if dtype == torch.float64:  # torch's grouped product of experts knows no such numbers
         config._experts_implementation = "eager"
-    sdpa = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]._supports_sdpa
-    if not sdpa and getattr(config, "num_attention_heads", 0):
+    sdpa = getattr(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], "_supports_sdpa")  # noqa: B009
+    if not sdpa and getattr(config, "num_attention_heads", False):
         warnings.append(f"{name} has no fused attention in transformers; it runs with the slower eager attention.")
     with exclusive_loading():
         tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
         tokenizer("a")  # a setting of another type than it should have is met at the first text alone
-        model, loading_info = AutoModelForCausalLM.from_pretrained(
+        opened: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -129,6 +129,7 @@ def _open(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
             **({"device_map": device_map(config, devices)} if len(devices) > 1 else {}),
             **safely,
         )
+        model, loading_info = opened
     missing = sorted(loading_info["missing_keys"])
     if missing:
         raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")

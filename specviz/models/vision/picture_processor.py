@@ -76,12 +76,12 @@ class PictureProcessor:
 
 def picture_processor(folder: Path, config: Any, name: str) -> Any:
     """The processor of the model in ``folder``. Raises ModelUnavailable where it has none for pictures and text."""
-    safely = {"local_files_only": True, "trust_remote_code": False}
+    safely: Any = {"local_files_only": True, "trust_remote_code": False}
     if config.model_type not in GROWN:
         return AutoProcessor.from_pretrained(folder, **safely)
     tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
     image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **safely)
-    mark = tokenizer.convert_ids_to_tokens(int(config.image_token_id))
+    mark: Any = tokenizer.convert_ids_to_tokens(int(config.image_token_id))
     if mark is None:
         raise ModelUnavailable(f"The tokenizer of {name} has no token {config.image_token_id}, which stands for the picture.")
     said = _json(folder / "processor_config.json")

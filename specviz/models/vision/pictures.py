@@ -208,7 +208,7 @@ def _plain(image: Image.Image) -> tuple[Image.Image, str]:
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         flat = image.convert("RGBA")
         ground = Image.new("RGBA", flat.size, (255, 255, 255, 255))
-        clear = flat.getextrema()[3][0] < 255
+        clear = flat.getextrema()[3][0] < 255  # type: ignore[misc]  # one pair a channel
         composite = Image.alpha_composite(ground, flat).convert("RGB")
         return composite, "The picture is transparent in places; the model sees white there." if clear else ""
     if image.mode == "CMYK":

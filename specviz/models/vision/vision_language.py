@@ -73,8 +73,8 @@ def load_vision_language(
     size = partial(room.memory_of, name, dtype_name(how))
     if place.entry is not None and isinstance(place.entry.source, ShippedFile):
         path = BASE / place.entry.source.path
-        key = (str(place.name), dtype_name(how), str(where), attention, str(_stamp(path)))
-        return _SHELF.get(key, lambda: load_scenes(path, how, where, attention), size, str(where))
+        shipped = (str(place.name), dtype_name(how), str(where), attention, str(_stamp(path)))
+        return _SHELF.get(shipped, lambda: load_scenes(path, how, where, attention), size, str(where))
     key = (str(place.path or place.name), dtype_name(how), str(where), attention)
 
     def make() -> LoadedVisionLanguage:
@@ -88,7 +88,7 @@ def load_vision_language(
 def load_scenes(path: Path, dtype: torch.dtype, device: torch.device, attention: str = "sdpa") -> LoadedVisionLanguage:
     """Our own small model from its one file."""
     model, tokenizer = scenes.load(path, attention)
-    return from_parts(scenes.NAME, model.to(device, dtype), tokenizer)
+    return from_parts(scenes.NAME, model.to(device, dtype), tokenizer)  # type: ignore[arg-type]
 
 
 def from_parts(name: str, model: Any, tokenizer: Any) -> LoadedVisionLanguage:
@@ -127,7 +127,7 @@ def _loaded(name: str, model: Any, tokenizer: Any, read: PictureReader) -> Loade
 
 
 def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, attention: str) -> LoadedVisionLanguage:
-    safely = {"local_files_only": True, "trust_remote_code": False}
+    safely: Any = {"local_files_only": True, "trust_remote_code": False}
     config = AutoConfig.from_pretrained(folder, **safely)
     if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
         raise ModelUnavailable(f"{name} is a {config.model_type} model, which reads no pictures. Choose one that does.")
@@ -135,10 +135,11 @@ def _load(name: str, folder: Path, dtype: torch.dtype, device: torch.device, att
         raise ModelUnavailable(f"{name} ({config.model_type}) has no picture token, so its tokens cannot be told apart.")
     with exclusive_loading():
         processor = picture_processor(folder, config, name)
-        model, loading_info = AutoModelForImageTextToText.from_pretrained(
+        opened: Any = AutoModelForImageTextToText.from_pretrained(
             folder, config=config, dtype=dtype, use_safetensors=True, attn_implementation=attention,
             output_loading_info=True, **safely,
         )  # fmt: skip
+        model, loading_info = opened
     missing = sorted(loading_info["missing_keys"])
     if missing:
         raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")

@@ -92,7 +92,7 @@ class RunQueue:
         """Seconds that this one still takes, by recent ones of its kind, or where it takes longer than usual by those that did;
         not a number where there are none."""
         spent = 0.0 if ticket.started is None else self.clock() - ticket.started
-        recent = self._recent[ticket.kind]
+        recent = list(self._recent[ticket.kind])
         if recent and spent > statistics.median(recent):
             recent = [seconds for seconds in recent if seconds > spent]
         return statistics.median(recent) - spent if recent else math.nan

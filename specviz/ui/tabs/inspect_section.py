@@ -104,7 +104,8 @@ def _row(name: str, foresight: Any, last: str) -> str:
 
 def build(shared: AppState) -> None:
     """Lay the section out and connect it. Not on a ZeroGPU Space, where models run in another process."""
-    settings, quiet = shared.settings, {"show_progress": "hidden", "api_visibility": "private"}
+    settings = shared.settings
+    quiet: Any = {"show_progress": "hidden", "api_visibility": "private"}
     if settings.zero_gpu:
         return
     theme.html(_HEAD)
@@ -141,7 +142,7 @@ def build(shared: AppState) -> None:
                 figures = report.figures("dark" if look == "dark" else "light").values()
                 shown = [gr.Plot(fluid(figure), visible=True) for figure in figures]
                 shown += [gr.Plot(visible=False)] * (PLOTS - len(shown))
-                end |= {answer: told(report), **dict(zip(plots, shown, strict=True))}
+                end |= {answer: told(report)} | dict(zip(plots, shown, strict=True))
         except SpecvizError as error:
             end[banner] = say(str(error))
         yield end

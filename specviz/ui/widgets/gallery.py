@@ -139,4 +139,4 @@ def _recording(path: Path, entry: Any) -> Recording:
     if not isinstance(entry, dict) or "title" not in entry:
         raise BadTrace(f"{name}.json gives its recorded run no title.")
     path = path if path.exists() else path.with_name(f"{path.name}.gz")
-    return Recording(name, entry["title"], entry.get("note", ""), path, int(entry.get("rehearsals", 0)))
+    return Recording(name, entry["title"], entry.get("note", ""), path, entry.get("rehearsals", 0))
