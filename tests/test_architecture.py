@@ -240,6 +240,7 @@ def _tokens(file: Path) -> int:
     return sum(one.type not in layout and not (one.type == tokenize.STRING and one.start[0] in inside) for one in found)
 
 
+@pytest.mark.slow
 def test_no_room_outgrows_its_budget() -> None:
     rooms = Counter[str]()
     for file in HOUSE.rglob("*.py"):

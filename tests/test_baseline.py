@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import specviz
 from specviz.runner import run
 from tests.support.traces.image_runs import PARAMETERS, PROMPT, tiny_models
@@ -27,6 +29,7 @@ def test_a_baseline_that_wrote_the_same_keeps_no_second_copy() -> None:
     assert trace.end.baseline.pieces == () and trace.end.baseline.picture == ""
 
 
+@pytest.mark.slow
 def test_a_baseline_that_drew_another_picture_keeps_it() -> None:
     with tiny_models():
         asked = {"prompt": PROMPT, "target": "emoji-64", "temperature": 1.0}

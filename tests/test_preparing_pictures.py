@@ -119,6 +119,7 @@ def test_a_path_on_the_command_line_will_do(tiny: Any, tmp_path: Path, capsys: p
     assert "There is no picture. Choose one" in capsys.readouterr().err
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -230,7 +231,7 @@ def own_shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "_SHELF", load.ModelCache())
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_language_model_that_the_user_names_drafts_without_the_picture(
     tiny: Any, own_shelf: None, tmp_path: Path, temperature: float

@@ -96,6 +96,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return stock(fill(tmp_path), monkeypatch)
 
 
+@pytest.mark.spread(6)
 @pytest.mark.parametrize(
     ("options", "name"),
     [

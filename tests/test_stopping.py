@@ -116,6 +116,7 @@ PHASES: dict[str, Callable[[Path], Phase]] = {
 }
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize("name", PHASES)
 def test_a_stop_is_seen_between_two_units_of_every_phase(name: str, tmp_path: Path) -> None:
     units, work = PHASES[name](tmp_path)

@@ -48,6 +48,7 @@ def told(seconds: float, tokens: int = 12, **more: object) -> tuple[Trace, int]:
     return trace, len(ends)
 
 
+@pytest.mark.slow
 def test_a_run_within_its_time_is_as_without_a_limit() -> None:
     trace, ends = told(1e6, parameters={"earlier_trajectories": 2})
     assert trace.end is not None and trace.end.baseline is not None and ends == 2
@@ -61,6 +62,7 @@ def test_a_run_over_its_time_keeps_its_steps_and_says_why() -> None:
     assert trace.end.output_ids == tuple(token for step in trace.steps for token in step.emitted)
 
 
+@pytest.mark.slow
 def test_earlier_trajectories_leave_half_of_the_time() -> None:
     trace, _ = told(100.0, tokens=400, parameters={"earlier_trajectories": 16})
     assert trace.end is not None and trace.end.reason == "time_limit" and len(trace.steps) > 10

@@ -129,6 +129,7 @@ def test_certain_candidates_stay_within_their_bound_and_give_the_distribution_of
         assert apart(out, p) <= 1 - (1 - DELTA) ** 4 + 1e-9
 
 
+@pytest.mark.slow
 def test_the_published_codes_residual_breaks_that_bound() -> None:
     """It strikes out nearest latent codes whose mass was never moved."""
     broken = 0
@@ -211,6 +212,7 @@ def test_under_delta_sampled_candidates_stay_as_near_as_the_drafter_is_but_may_p
     assert beyond, "delta bounds a candidate, not a sampled step: that is the trap the texts warn of"
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("end", STRICT)
 def test_strict_ends_keep_the_targets_distribution(end: str) -> None:
     for near, p, q in worlds(25, 16):
@@ -219,6 +221,7 @@ def test_strict_ends_keep_the_targets_distribution(end: str) -> None:
         assert apart(certain(rule, p, [1, 4, 7]), p) < 1e-9
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("form", ["exact", "aggregated", "repository"])
 def test_strict_ends_hold_where_look_alikes_have_no_mass_at_all(form: str) -> None:
     """Top-k leaves most codes without any: they must not count as taken over, or the published residual strikes others too."""
@@ -299,6 +302,7 @@ def test_the_note_names_every_look_alike_that_was_considered_not_only_the_neares
     assert p[list(ids[: one["count"]])].sum() == pytest.approx(one["moved"])
 
 
+@pytest.mark.spread(5)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("drawn", ["certain", "whole", "support"])
 @pytest.mark.parametrize("form", relaxed.FORMS)

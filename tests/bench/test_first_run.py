@@ -53,7 +53,7 @@ def test_the_model_on_a_gpu_has_one_to_two_billion_weights_and_its_medians_rest_
     assert all(len(suites.prompts(name, GPU.prompts)) == GPU.prompts for name in suites.MODALITIES)
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", [CPU, EMULATED])
 @pytest.mark.parametrize("part", [clock.autoregressive, clock.draft, clock.recording])
 def test_the_clock_runs_on_a_model_of_random_weights(part: Any, name: str) -> None:
@@ -198,6 +198,7 @@ def test_a_dry_run_goes_through_its_parts_and_says_that_it_measured_nothing(name
     assert record["dry"] and "dry run, no measurement" in ran.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
 def test_without_a_gpu_it_says_so(tmp_path: Path) -> None:
     ran = script("--out", str(tmp_path / "run.json"))

@@ -106,6 +106,7 @@ def test_memory_and_processor_time_are_read_from_the_process_where_there_is_an_a
         assert here.memory is not None and here.memory > 10 and here.spent is not None and here.spent > 0
 
 
+@pytest.mark.slow
 def test_a_lesson_is_a_good_file_of_the_size_or_length_asked_for(tmp_path: Path) -> None:
     made = load.lesson(0.2)
     file = tmp_path / "lesson.spectrace.jsonl"

@@ -1,8 +1,7 @@
-"""The page in a browser in half a minute: a recorded run plays, its tree is drawn, axe finds nothing, a live run streams."""
+"""The page in a browser in half a minute: a recorded run plays, its tree is drawn, a live run streams."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -18,8 +17,6 @@ from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served
 
 DRAWN = "document.querySelectorAll('#sp-stage .sv-tree [data-id]').length"
-SERIOUS = """async () => (await axe.run(document, { resultTypes: ['violations'] })).violations
-  .filter((one) => ['serious', 'critical'].includes(one.impact)).map((one) => one.id)"""
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +56,3 @@ def test_a_live_run_streams_into_the_same_stage(visitor: AppPage) -> None:
     assert visitor.run("trace.steps.length") == 12 and visitor.run("trace.problems") == []
     assert visitor.page.evaluate("window.host === document.querySelector('#sp-stage .specviz')"), "mounted anew"
     expect(visitor.page.locator(".sp-why")).to_contain_text("measured")
-
-
-def test_the_first_tab_has_no_serious_accessibility_violation(visitor: AppPage) -> None:
-    axe = os.environ.get("AXE_JS", "")
-    if not axe:
-        pytest.skip("AXE_JS names no axe.min.js")
-    visitor.until(f"{visitor.stage()}.width > 0")
-    visitor.page.add_script_tag(path=axe)
-    assert visitor.page.evaluate(SERIOUS) == []

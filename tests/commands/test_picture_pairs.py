@@ -70,6 +70,7 @@ def test_without_a_named_head_the_reason_is_told(tmp_path: Path, picture: Path, 
     assert "name heads that were published for it as the draft" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_head_for_pictures_is_inspected_along_answers_about_one(
     tmp_path: Path, picture: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,7 +86,7 @@ def test_a_head_for_pictures_is_inspected_along_answers_about_one(
     assert "answers questions about a picture: give one (--image FILE)" in capsys.readouterr().err
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["match", "rejection"])
 def test_smolvlm2_drafts_with_a_language_model_of_its_words(
     tmp_path: Path, picture: Path, rule: str, capsys: pytest.CaptureFixture[str]

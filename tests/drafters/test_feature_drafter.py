@@ -94,6 +94,7 @@ def test_trees_drawn_from_it_are_the_networks_distribution(temperature: float, w
         assert run.ids == alone(target, PROMPT, 80).ids
 
 
+@pytest.mark.slow
 def test_a_tree_costs_one_forward_a_level() -> None:
     target = tiny_target()
     drafter = audited(target, True)
@@ -128,6 +129,7 @@ def test_the_end_of_a_text_inside_a_path_and_a_second_run_leave_nothing_behind()
     assert drafter.worst < 1e-9
 
 
+@pytest.mark.slow
 def test_it_falls_silent_where_its_context_ends() -> None:
     target = tiny_target()
     drafter = Audited(tiny_net(target.model, True), target.model, context_length=20)

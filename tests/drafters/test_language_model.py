@@ -59,6 +59,7 @@ class Checked(LanguageModelDrafter):
         return logits
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("warp", [Warp(), Warp(0.9)], ids=["greedy", "warm"])
 @pytest.mark.parametrize("prompt", [[5], PROMPT])
 def test_the_draft_models_text_is_always_the_committed_text(warp: Warp, prompt: list[int]) -> None:

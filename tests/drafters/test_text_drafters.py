@@ -143,6 +143,7 @@ def test_learned_rows_are_the_targets_probabilities() -> None:
     assert list(rows[0]) == p[0].topk(10).indices.tolist()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("name", "values", "gain"), [("stand", {"nodes": 40}, 1.5), ("token_recycling", {}, 1.1)])
 def test_a_second_try_at_the_same_prompt_accepts_more(name: str, values: dict[str, object], gain: float) -> None:
     target, warp, memory, taus = tiny_target(), Warp(), {}, []

@@ -92,6 +92,7 @@ def test_the_drafters_prefill_is_as_long_as_the_text(monkeypatch: pytest.MonkeyP
     assert seen["kept"] == seen["visual"] == [[4, 4]]
 
 
+@pytest.mark.slow
 def test_vectors_of_zero_change_nothing() -> None:
     here = world()
     net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model)
@@ -104,6 +105,7 @@ def test_vectors_of_zero_change_nothing() -> None:
     assert runs[0].ids == runs[2].ids
 
 
+@pytest.mark.slow
 def test_comparing_tells_more_and_drafts_the_same() -> None:
     here = world()
     net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model)
@@ -120,6 +122,7 @@ def test_comparing_tells_more_and_drafts_the_same() -> None:
     assert "without" not in {note.type: note.data for note in plain.steps[-1].notes}["residuals"]
 
 
+@pytest.mark.slow
 def test_what_comparing_says_is_what_the_network_would_have_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     here = world()
     net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model)

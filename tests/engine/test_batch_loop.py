@@ -99,6 +99,7 @@ def test_any_number_of_rows(count: int) -> None:
         assert written(steps) == alone.ids
 
 
+@pytest.mark.slow
 def test_rows_that_share_a_memory_still_write_their_own_text() -> None:
     target, memory = tiny_target(), {}
     batch = batch_of(target, [compose("reader", READER, target, WARM, memory) for _ in range(4)], WARM, [40] * 4)
@@ -107,6 +108,7 @@ def test_rows_that_share_a_memory_still_write_their_own_text() -> None:
         assert written(steps) == alone.ids
 
 
+@pytest.mark.slow
 def test_rows_end_apart_and_the_others_go_on() -> None:
     """End of sequence, budget and a full context, each in another row."""
     alone = tiny_target(context=64)
@@ -175,6 +177,7 @@ def test_leaving_the_rounds_early_closes_every_row() -> None:
     assert batch.running == []
 
 
+@pytest.mark.slow
 def test_layout_notes_tell_holes_and_sweeps() -> None:
     target, memory = tiny_target(), {}
     decode(target, compose("reader", READER, target, WARM, memory), PROMPT, 60, WARM, 0)

@@ -106,7 +106,7 @@ def test_what_gives_hidden_states_serves_who_wants_none(graphs: Graphs) -> None:
         assert graphs.captures == captures
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["autoregressive", "speculative_sampling", "eagle3"])
 def test_capturing_is_in_no_step_and_not_in_the_prefill(name: str, graphs: Graphs) -> None:
     run = run_of(tiny_llama(), name, budget=300)
@@ -117,6 +117,7 @@ def test_capturing_is_in_no_step_and_not_in_the_prefill(name: str, graphs: Graph
     assert max(totals) < limit and run.outcome.prefill_ns < limit
 
 
+@pytest.mark.slow
 def test_attention_is_captured_for_the_columns_in_use(graphs: Graphs, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     plain = TextTarget.run

@@ -67,6 +67,7 @@ def made(nodes: int, seed: int, slowest: float = 0.02) -> Made:
     return Made(layer, carried, normal(nodes, CHANNELS), log_decay, normal(nodes, HEADS).sigmoid(), shape)
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize("slowest", [0.0, 0.02, 3.0])
 @pytest.mark.parametrize("nodes", [1, 2, 7, 24])
 def test_every_node_of_a_tree_equals_its_path_walked(nodes: int, slowest: float) -> None:

@@ -59,6 +59,7 @@ def test_noise_is_the_same_every_time() -> None:
     assert Noise(9).uniform(TARGET, 4) == Noise(9).uniform(TARGET, 4) != Noise(9).uniform(TARGET, 5)
 
 
+@pytest.mark.slow
 def test_draws_follow_their_distribution() -> None:
     distribution = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
     counts = torch.zeros(4)
@@ -270,6 +271,7 @@ def test_a_prompt_longer_than_the_context_is_refused() -> None:
         decode(tiny_target(context=64), Composition(SingleDrafter(NullDrafter(), RootOnly()), Match()), [1] * 64, 5)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("name", ["autoregressive", "prompt_lookup", "token_recycling", "stand"])
 def test_every_methods_trace_passes_validation(name: str) -> None:
     target, warp = tiny_target(), Warp(0.9)

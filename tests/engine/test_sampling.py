@@ -129,6 +129,7 @@ def test_one_row_has_the_distribution_it_has_among_others() -> None:
 COLDEST = (5e-324, 1e-300, 1e-45, 1e-38, 1e-37, 1e-10, 9e-7)
 
 
+@pytest.mark.spread(12)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("temperature", COLDEST)
 @pytest.mark.parametrize("cut", [{}, {"top_k": 3}, {"top_p": 0.9}])

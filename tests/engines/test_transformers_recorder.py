@@ -100,6 +100,7 @@ def test_a_plain_run_of_the_prompt_is_the_baseline_of_the_others() -> None:
     assert recording.traces[0].end is not None and recording.traces[0].end.baseline is None
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("plain_first", [True, False])
 def test_a_divergence_says_how_far_apart_the_two_best_logits_are(plain_first: bool) -> None:
     """Sampled drafts draw other numbers than a plain run, so the two part."""
@@ -137,6 +138,7 @@ class Ten(StoppingCriteria):
         return torch.tensor([input_ids.shape[1] >= len(PROMPT) + 10])
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("how", ["plain", "lookup"])
 @pytest.mark.parametrize(
     ("asked", "reason", "words"),

@@ -81,7 +81,7 @@ def test_every_method_is_watched() -> None:
     assert set(SHOWN) == set(all_methods()) - {"autoregressive"}, "a new method needs a row of the ladder"
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("row", SHOWN.values(), ids=str)
 def test_what_is_only_shown_is_made_aside(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     watches: list[Watch] = []

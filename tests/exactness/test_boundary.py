@@ -88,7 +88,7 @@ def _generated(kind: str, length: int) -> tuple[list[int], list[int]]:
     return prompt, told[0, length:].tolist()
 
 
-@pytest.mark.spread(18)
+@pytest.mark.spread(10)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("length", [2, LIMIT - 9, LIMIT - 1, LIMIT, LIMIT + 1, LIMIT + 9])
 @pytest.mark.parametrize("kind", list(KINDS))

@@ -100,7 +100,7 @@ def gathered(world: World, judge: Any, rounds: int) -> list[Draft]:
     return found
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("judge", [Match(), Rejection()], ids=["match", "ratio"])
 def test_what_gathers_has_the_middle_models_distribution_and_carries_it(judge: Any) -> None:
     world, rounds = World(vocab=3, seed=2), 1500

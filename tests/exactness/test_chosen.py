@@ -21,7 +21,7 @@ from specviz.methods.hedgespec.selection import Arm, DrafterSelector
 from specviz.trees.sampled import Sampled
 from tests.support.tiny.arms import arm, compose, compose_named
 from tests.support.tiny.text import LENGTH, decode, tiny_target
-from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, WARM, WARPS, baseline
+from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, WARM, baseline
 from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
 METHODS: list[tuple[str, dict[str, object]]] = [
@@ -33,7 +33,7 @@ METHODS: list[tuple[str, dict[str, object]]] = [
 ]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "values"), METHODS)
 def test_every_arm_has_its_turn_unless_one_is_asked_for(name: str, values: dict[str, object]) -> None:
     target = tiny_target()
@@ -58,6 +58,7 @@ def test_drafters_that_a_user_names_are_arms_too(name: str) -> None:
     assert len(shipped.steps[0].notes[0].data["names"]) == 5, "what was learned of other arms is not recalled"
 
 
+@pytest.mark.slow
 def test_an_arm_is_asked_for_by_a_name_it_has() -> None:
     target = tiny_target()
     with pytest.raises(BadInput, match="no arm maths among the drafters named"):
@@ -66,23 +67,7 @@ def test_an_arm_is_asked_for_by_a_name_it_has() -> None:
     assert {step.notes[0].data["drafted"] for step in run.steps} == {3}
 
 
-@pytest.mark.parametrize("budget", range(1, 8))
-def test_the_budget_may_end_anywhere(budget: int) -> None:
-    target = tiny_target()
-    run = decode(target, compose("not_a_bandit", {}, target, GREEDY), PROMPT, budget, GREEDY)
-    assert run.ids == baseline("eager", torch.float64, GREEDY)[:budget]
-
-
 @pytest.mark.spread(1)
-@pytest.mark.parametrize("warped", ["greedy", "warm"])
-def test_the_end_of_the_text_ends_the_run(warped: str) -> None:
-    target, warp = tiny_target(), WARPS[warped]
-    whole = decode(target, compose("not_a_bandit", {}, target, warp), PROMPT, 120, warp, 7).ids
-    ending = next(token for place, token in enumerate(whole) if place > 20 and token not in whole[:place])
-    run = decode(tiny_target(eos=[ending]), compose("not_a_bandit", {}, target, warp), PROMPT, 120, warp, 7)
-    assert run.ids == whole[: whole.index(ending) + 1] and run.outcome.reason == "eos"
-
-
 @pytest.mark.parametrize("prompt", [[5], [5, 6]])
 def test_the_shortest_prompts_are_drafted_from_at_any_temperature(prompt: list[int]) -> None:
     target = tiny_target()
@@ -207,6 +192,7 @@ def test_what_hindsight_costs_is_counted_by_the_next_draft() -> None:
     assert max(step.draft_calls for step in alone.steps) <= 4, "judged for the screen alone"
 
 
+@pytest.mark.slow
 def test_hindsight_at_temperature_zero_counts_the_matching_tokens() -> None:
     target = tiny_target()
     run = decode(target, compose("not_a_bandit", {"gamma": 4}, target, GREEDY), PROMPT, 120, GREEDY)
@@ -234,6 +220,7 @@ def test_copying_in_hindsight_is_what_copying_would_have_done() -> None:
     assert expected_length([(one, one) for one in found[8]]) == 3.0
 
 
+@pytest.mark.slow
 def test_what_was_learned_stays_with_the_user_who_taught_it() -> None:
     target, memory = tiny_target(), {}
     first = decode(target, compose("not_a_bandit", {}, target, GREEDY, memory), PROMPT, 60, GREEDY)

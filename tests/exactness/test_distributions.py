@@ -158,6 +158,7 @@ def test_noticed_drawn_tree_pruned_by_score(monkeypatch: pytest.MonkeyPatch) -> 
     assert total_variation(exact_distribution(world, drafts, Rejection(), monkeypatch), world.distribution()) > 0.05
 
 
+@pytest.mark.slow
 def test_noticed_draws_with_replacement_judged_as_without(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(3, 1)
     found = exact_distribution(world, drawn(world, BINARY, again=True), Rejection(), monkeypatch)
@@ -233,6 +234,7 @@ def test_noise_shared_by_draft_and_judge_is_noticed() -> None:
     assert total_variation(out, world.distribution()) > 0.08
 
 
+@pytest.mark.slow
 def test_a_tree_is_accepted_as_often_as_its_children_are_likely() -> None:
     """One draw decides between all siblings: a draw for each of them would accept more, and bend the distribution."""
     world = World(4, 12)

@@ -68,7 +68,7 @@ BUILDERS = {
 }
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("builder", list(BUILDERS))
 @pytest.mark.parametrize("warp", [Warp(1.0), Warp(0.6), Warp(1.4, top_p=0.95)])
 def test_what_is_drawn_decides_the_next_level_and_not_the_distribution(

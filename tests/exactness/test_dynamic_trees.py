@@ -18,6 +18,7 @@ from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline
 from tests.support.worlds.three_tokens import World, context, drawn, exact_distribution, rebuilt, share
 
 
+@pytest.mark.slow
 def test_rejecting_point_masses_writes_the_targets_greedy_text() -> None:
     target = tiny_target()
     run = decode(target, composed(target, Dynamic(3, 3, 12), rule=Rejection()), PROMPT, LENGTH, GREEDY)
@@ -37,24 +38,6 @@ def test_a_hopeless_drafter_still_leaves_the_targets_text() -> None:
     run = decode(target, composed(target, Dynamic(4, 2, 8), noise=3.0), PROMPT, 60, WARM, 7)
     assert run.ids == baseline("eager", torch.float64, WARM)[:60]
     assert sum(not step.path for step in run.steps) > 20
-
-
-@pytest.mark.parametrize("budget", range(1, 14))
-def test_the_budget_may_end_inside_a_path(budget: int) -> None:
-    target = tiny_target()
-    run = decode(target, composed(target, Dynamic(5, 1, 5), noise=0.0), PROMPT, budget, GREEDY)
-    assert run.ids == baseline("eager", torch.float64, GREEDY)[:budget]
-    assert (run.outcome.reason, len(run.ids)) == ("budget", budget)
-
-
-def test_end_of_sequence_inside_a_path_ends_the_run_there() -> None:
-    greedy = baseline("eager", torch.float64, GREEDY)[:40]
-    inside = [place for place in range(8, 40) if place % 6 < 5]  # a round of a perfect drafter emits 6 tokens
-    ending = next(greedy[place] for place in inside if greedy[place] not in greedy[:place])
-    target = tiny_target(eos=[ending])
-    run = decode(target, composed(target, Dynamic(5, 1, 5), noise=0.0), PROMPT, 40, GREEDY)
-    assert run.ids == greedy[: greedy.index(ending) + 1]
-    assert (run.outcome.reason, run.steps[-1].cut, run.steps[-1].bonus) == ("eos", "eos", None)
 
 
 @pytest.mark.slow

@@ -44,30 +44,6 @@ def test_every_rule_is_greedy_matching_at_temperature_zero(name: str, values: Va
     assert {step.rule for step in run.steps} <= {"greedy", "none"}
 
 
-@pytest.mark.spread(8)
-@pytest.mark.parametrize("budget", range(1, 9))
-@pytest.mark.parametrize(("name", "values"), TOKEN_EXACT[:3])
-def test_the_budget_may_end_anywhere(name: str, values: Values, budget: int) -> None:
-    target = tiny_target()
-    run = decode(target, compose(name, values, target, WARM), PROMPT, budget, WARM, 7)
-    assert run.ids == baseline("eager", torch.float64, WARM)[:budget]
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize(("name", "values"), TOKEN_EXACT[:3])
-def test_end_of_sequence_on_an_accepted_node_ends_the_run_there(name: str, values: Values) -> None:
-    target = tiny_target()
-    whole = decode(target, compose(name, values, target, GREEDY), PROMPT, 80, GREEDY)
-    drafted, place = [], 0
-    for step in whole.steps:
-        drafted += range(place, place + len(step.path))
-        place += len(step.emitted)
-    ending = next(whole.ids[at] for at in drafted if at > 8 and whole.ids[at] not in whole.ids[:at])
-    run = decode(tiny_target(eos=[ending]), compose(name, values, target, GREEDY), PROMPT, 80, GREEDY)
-    assert run.ids == whole.ids[: whole.ids.index(ending) + 1]
-    assert (run.outcome.reason, run.steps[-1].bonus) == ("eos", None)
-
-
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("level", ["off", "path", "tree"])
 def test_recording_does_not_change_the_text(level: str) -> None:
@@ -84,6 +60,7 @@ def test_drawn_trees_are_judged_without_replacement_and_tell_of_overlap() -> Non
     assert all(node.q is not None for step in run.steps for node in step.nodes[1:])
 
 
+@pytest.mark.slow
 def test_the_fixed_tree_of_likeliest_tokens_is_judged_as_point_masses() -> None:
     target = tiny_target()
     drawn, likeliest = (
@@ -113,6 +90,7 @@ def test_trees_that_follow_confidence_tell_how_they_grew() -> None:
 CALIBRATED = CalibratedDepth.load(TREES / "ddd.json")
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize(
     ("values", "threshold", "levels"),
     [

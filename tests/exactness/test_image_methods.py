@@ -167,6 +167,7 @@ def test_passes_of_a_block_are_its_check_its_waves_and_one_last_rewriting(tau: f
     assert {"accepted", "relaxed"} & {node.status for step in run.steps for node in step.nodes}
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("warped", ["warm", "narrow"])
 def test_a_kept_codes_mark_is_true_of_the_picture_as_it_is_when_its_block_is_done(warped: str) -> None:
     """A repair in front of a kept code changes what the target would have drawn there."""
@@ -226,7 +227,7 @@ def test_every_method_fills_the_grid_exactly(name: str, warped: str) -> None:
     assert said == cells
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "certain"), [("lantern", True), ("lantern_pp", False), ("mulo_sd", False)])
 def test_steps_say_whether_guesses_were_chosen_and_places_drawn_again_have_no_p_of_another_code(name: str, certain: bool) -> None:
     trace = image_trace(name)

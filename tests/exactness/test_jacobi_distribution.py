@@ -105,7 +105,7 @@ def distribution_of(tables: Tables, made: type[JacobiWindow], size: int, fill: s
     return found
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("vocab", "length", "size", "fill"),
     [

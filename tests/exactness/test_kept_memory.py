@@ -251,6 +251,7 @@ def test_matching_writes_the_autoregressive_text_whatever_the_memory_has_seen() 
     assert kept > 100
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("rule", ["match", "without_replacement"])
 def test_trajectories_that_teach_share_no_numbers_with_any_run(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     noises: list[tuple[Noise, tuple[int, ...]]] = []

@@ -92,23 +92,6 @@ def test_a_perfect_draft_is_accepted_whole_and_none_at_all_still_goes_on() -> No
     assert sum(not step.path for step in alone.steps) > 10
 
 
-@pytest.mark.parametrize("budget", [1, 2, 3, 4, 5, 6, 7])
-def test_the_budget_may_end_inside_a_path(budget: int) -> None:
-    target, text = tiny_target(), baseline("eager", torch.float64, GREEDY)
-    run = decode(target, foretold("owl", TREE, target, GREEDY, text), PROMPT, budget, GREEDY)
-    assert run.ids == text[:budget]
-    assert (run.outcome.reason, run.steps[-1].cut) == ("budget", None if budget % 4 == 0 else "budget")
-
-
-def test_end_of_sequence_inside_a_path_ends_the_run_there() -> None:
-    greedy = baseline("eager", torch.float64, GREEDY)[:40]
-    ending = next(greedy[place] for place in range(5, 40) if place % 4 < 3 and greedy[place] not in greedy[:place])
-    target = tiny_target(eos=[ending])
-    run = decode(target, foretold("owl", TREE, target, GREEDY, greedy), PROMPT, 40, GREEDY)
-    assert run.ids == greedy[: greedy.index(ending) + 1]
-    assert (run.outcome.reason, run.steps[-1].cut, run.steps[-1].bonus) == ("eos", "eos", None)
-
-
 def test_the_draft_depends_on_the_last_token_alone() -> None:
     """Two texts that the target thinks alike of at their last token draft the same tree, however long they are."""
     target = tiny_target()

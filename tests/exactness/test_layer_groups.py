@@ -27,7 +27,7 @@ from specviz.models.drafters.quantised_copy import lean_copy
 from specviz.targets.text import TextTarget
 from specviz.trees.sampled import Sampled
 from tests.support.tiny.text import decode, parts_for, tiny_target
-from tests.support.worlds.text import DEEP, GREEDY, PROMPT, WARPS, baseline, compose, deep_target, grouped, small
+from tests.support.worlds.text import DEEP, GREEDY, PROMPT, WARPS, compose, deep_target, grouped, small
 from tests.support.worlds.three_tokens import PLAIN, World, drawn, exact_distribution, spoken
 
 
@@ -96,6 +96,7 @@ def test_the_small_models_groups_are_what_its_blocks_give(group: int) -> None:
     assert torch.allclose(single, whole, atol=1e-9), "token by token the same"
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("group", [1, 2, 4])
 def test_a_draft_of_the_target_itself_is_kept_as_far_as_it_is_exact(group: int) -> None:
     """One layer at a time the draft is the target's own text; side by side only the first token of a round is."""
@@ -162,23 +163,6 @@ def test_every_round_begins_exact_and_drafts_with_the_distributions_it_kept(kind
     assert _Watched.fuzziest > 1e-3, "drafted entries are fuzzy, or nothing was repaired"
 
 
-@pytest.mark.parametrize("budget", [1, 5, 6])
-def test_the_budget_may_end_anywhere(budget: int) -> None:
-    target = tiny_target()
-    run = decode(target, composed({}, target, GREEDY), PROMPT, budget, GREEDY)
-    assert (run.ids, run.outcome.reason) == (baseline("eager", torch.float64, GREEDY)[:budget], "budget")
-
-
-def test_end_of_sequence_inside_a_draft_ends_the_run_there() -> None:
-    ids = decode(deep_target(), _itself(deep_target()), PROMPT, 40, GREEDY).ids
-    ending = next(ids[place] for place in range(8, 40) if place % 5 < 4 and ids[place] not in ids[:place])
-    target = deep_target()
-    target.eos_ids = frozenset({ending})
-    run = decode(target, _itself(target), PROMPT, 40, GREEDY)
-    assert run.ids == ids[: ids.index(ending) + 1]
-    assert (run.outcome.reason, run.steps[-1].cut) == ("eos", "eos")
-
-
 def _itself(target: TextTarget) -> Composition:
     model = of_decoder("itself", lean_copy(target), target)
     return Composition(SingleDrafter(GroupedDrafter(model), Sampled(chain(4))), Rejection())
@@ -223,6 +207,7 @@ def test_whole_runs_keep_the_distribution(calibrated: bool) -> None:
     assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million
 
 
+@pytest.mark.slow
 def test_the_note_counts_stages_and_repairs() -> None:
     target = tiny_target()
     run = decode(

@@ -73,6 +73,7 @@ def test_cache_window_and_state_equal_a_fresh_prefill_after_every_step(world: Wo
     assert Audited.checked >= len(kept.steps) and Audited.worst < 1e-10
 
 
+@pytest.mark.spread(1)
 def test_drawn_tokens_have_their_own_probability(world: World) -> None:
     """At temperature 1 and more the drafter is drawn from, and the ratio test needs what it was drawn with."""
     kept = world.run("eagle2", {"depth": 2, "width": 4, "nodes": 0}, WARM, 40)

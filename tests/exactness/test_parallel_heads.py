@@ -38,11 +38,11 @@ def run(rule: Acceptance, warp: Warp, target: TextTarget | None = None, budget: 
 
 def test_at_temperature_zero_the_typical_rule_is_exact() -> None:
     found = run(Typical(), GREEDY)
-    assert found.ids == baseline("eager", torch.float64, GREEDY)
+    assert found.ids == baseline("eager", torch.float64, GREEDY)[:LENGTH]
     assert {step.rule for step in found.steps} == {"greedy"}
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("warped", ["warm", "nucleus"])
 def test_at_its_strict_end_the_typical_rule_writes_the_autoregressive_text(warped: str) -> None:
     found = run(Typical(1.0, math.inf), WARPS[warped])
@@ -99,21 +99,3 @@ def test_every_kept_token_is_above_the_bar_the_method_states() -> None:
             assert step.nodes[node].threshold == pytest.approx(bar)
             text.append(step.nodes[node].token)
         text += list(step.emitted[len(step.path) :])
-
-
-@pytest.mark.parametrize("budget", range(1, 8))
-def test_the_budget_may_end_inside_a_path(budget: int) -> None:
-    assert run(Match(), GREEDY, budget=budget).ids == baseline("eager", torch.float64, GREEDY)[:budget]
-
-
-def test_end_of_sequence_on_an_accepted_node_ends_the_run_there() -> None:
-    whole = run(Match(), GREEDY, budget=160)
-    drafted, place = [], 0
-    for step in whole.steps:
-        drafted += range(place, place + len(step.path))
-        place += len(step.emitted)
-    ending = next(whole.ids[at] for at in drafted if at > 8 and whole.ids[at] not in whole.ids[:at])
-    for rule in (Match(), Typical()):
-        found = run(rule, GREEDY, tiny_target(eos=[ending]), budget=160)
-        assert found.ids == whole.ids[: whole.ids.index(ending) + 1]
-        assert (found.outcome.reason, found.steps[-1].cut, found.steps[-1].bonus) == ("eos", "eos", None)

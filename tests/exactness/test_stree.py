@@ -24,6 +24,7 @@ from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 Values = dict[str, object]
 
 
+@pytest.mark.slow
 def test_a_drafter_that_is_the_target_is_accepted_whole() -> None:
     found = models("hybrid")[0]
     kept = run({"depth": 4, "width": 1, "nodes": 4}, (found, found), GREEDY, 100)
@@ -31,6 +32,7 @@ def test_a_drafter_that_is_the_target_is_accepted_whole() -> None:
     assert all(len(step.path) == 4 for step in kept.steps[:-1])
 
 
+@pytest.mark.slow
 def test_a_drafter_that_is_always_wrong_costs_no_token() -> None:
     found = models("hybrid")[0]
     opposite = hybrid()
@@ -40,30 +42,12 @@ def test_a_drafter_that_is_always_wrong_costs_no_token() -> None:
     assert all(not step.path for step in kept.steps)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 def test_a_drafter_all_of_whose_layers_attend_will_do(tier: str) -> None:
     """Its cache is written behind the committed text, so each level's pass has to write over the one before it."""
     kept = run(BEAM, (models("hybrid")[0], tiny_target(tier)), GREEDY, 40)  # type: ignore[arg-type]
     assert tuple(kept.ids) == alone("hybrid", torch.float64, "greedy")[:40]
-
-
-@pytest.mark.spread(2)
-@pytest.mark.parametrize("budget", range(1, 8))
-def test_the_budget_may_end_anywhere(budget: int) -> None:
-    assert tuple(run(BEAM, models("hybrid"), WARM, budget).ids) == alone("hybrid", torch.float64, "warm")[:budget]
-
-
-def test_end_of_sequence_on_an_accepted_node_ends_the_run_there() -> None:
-    found, draft = models("hybrid")
-    whole = run(BEAM, (found, draft), GREEDY, 80)
-    drafted, place = [], 0
-    for step in whole.steps:
-        drafted += range(place, place + len(step.path))
-        place += len(step.emitted)
-    ending = next(whole.ids[at] for at in drafted if at > 8 and whole.ids[at] not in whole.ids[:at])
-    ended = run(BEAM, (target(found.model, [ending]), draft), GREEDY, 80)
-    assert ended.ids == whole.ids[: whole.ids.index(ending) + 1]
-    assert ended.outcome.reason == "eos"
 
 
 @pytest.mark.spread(1)

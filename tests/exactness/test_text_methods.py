@@ -67,6 +67,7 @@ def test_a_perfect_sampled_draft_is_accepted_whole() -> None:
     assert [len(step.path) for step in run.steps] == [4] * 20
 
 
+@pytest.mark.slow
 def test_a_hopeless_draft_still_writes_the_targets_text() -> None:
     target = tiny_target()
     run = decode(target, compose("speculative_sampling", {"gamma": 4}, target, GREEDY, noise=3.0), PROMPT, 60, GREEDY)
@@ -74,6 +75,7 @@ def test_a_hopeless_draft_still_writes_the_targets_text() -> None:
     assert sum(len(step.path) for step in run.steps) < 30
 
 
+@pytest.mark.spread(5)
 @pytest.mark.parametrize("budget", range(1, 12))
 def test_the_budget_may_end_inside_a_path(budget: int) -> None:
     target = tiny_target()

@@ -50,7 +50,7 @@ def text_of(made: Picture) -> str:
     return made if isinstance(made, str) else made.to_json()
 
 
-@pytest.mark.spread(4)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_same_trace_gives_the_same_small_picture(name: str, theme: str) -> None:
@@ -60,6 +60,7 @@ def test_the_same_trace_gives_the_same_small_picture(name: str, theme: str) -> N
     assert THEMES[theme].ink in first
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("name", FIGURES)
 def test_figures_share_one_look_and_no_letter_is_under_11_pixels(name: str) -> None:
     made = json.loads(text_of(drawn(name)))
@@ -80,12 +81,14 @@ def _font_sizes(value: Any) -> Iterator[float]:
             yield from _font_sizes(inner)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_figure_asks_for_anything_newer_than_its_page_can_draw(name: str) -> None:
     kinds = {trace["type"] for trace in json.loads(text_of(drawn(name)))["data"]}
     assert kinds <= {"scatter", "bar"}
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("name", DRAWN)
 def test_hostile_text_never_becomes_markup(name: str) -> None:
     made = drawn(name, change=hostile)

@@ -51,6 +51,7 @@ def test_time_shares_print_share_and_mean() -> None:
     assert bars.text[0] == "16 % · 10.0 ms" and bars.text[1] == "78 % · 50.0 ms"
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["accepted_length", "acceptance_by_depth", "time_shares", "speed_explained"])
 def test_a_run_without_steps_is_drawn_empty(name: str) -> None:
     for begun in (trace(ended=False), trace(plain_ms=40), trace(plain_ms=None)):

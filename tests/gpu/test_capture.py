@@ -96,6 +96,7 @@ def test_ten_pictures_and_their_baselines_capture_on_no_runs_clock_and_no_more_t
     assert counts[4:] == [captures.count] * 6 and (counts[0] > 0) == (device == "cuda")
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("name", METHODS)
 def test_no_step_and_no_prefill_has_capturing_in_its_time(device: str, captures: Captures, name: str) -> None:
     run = decoded(target_on(device), name)
@@ -109,6 +110,7 @@ def allocated(device: str) -> int:
     return int(torch.cuda.memory_allocated()) if device == "cuda" else 0
 
 
+@pytest.mark.slow
 def test_a_model_that_was_let_go_gives_its_memory_back(device: str) -> None:
     def use() -> list[weakref.ref[Any]]:
         target = target_on(device)

@@ -106,6 +106,7 @@ def test_an_mtp_layer_broken_in_one_way_is_told_which(name: str) -> None:
     assert f"with {better} 1.00: " in advice(verdict)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("shift", "lag", "better"), [(1, 0, "drafted positions one lower"), (0, 1, "states of one token later")])
 def test_an_engine_that_counts_an_mtp_layer_wrong_is_told_so(shift: int, lag: int, better: str) -> None:
     made = paired(theta=2.0)
@@ -113,6 +114,7 @@ def test_an_engine_that_counts_an_mtp_layer_wrong_is_told_so(shift: int, lag: in
     assert [step.other.name for step in verdict.steps] == [better]
 
 
+@pytest.mark.slow
 def test_two_faults_at_once_are_both_named() -> None:
     made = head()
     texts = passages(made, 8)
@@ -122,7 +124,7 @@ def test_two_faults_at_once_are_both_named() -> None:
     assert f"with {names[0]} and {names[1]} " in advice(verdict)
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shift", "lag", "better"),
     [
@@ -137,6 +139,7 @@ def test_an_engine_that_counts_wrong_is_told_so(shift: int, lag: int, better: st
     assert [step.other.name for step in verdict.steps] == [better]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_good_head_is_left_alone(layers: int) -> None:
     made = head(layers=layers, own=True)
@@ -145,6 +148,7 @@ def test_a_good_head_is_left_alone(layers: int) -> None:
     assert advice(verdict) == "As loaded 1.00, and no other reading is clearly better: the head is read as it was trained."
 
 
+@pytest.mark.slow
 def test_a_head_for_another_model_is_no_matter_of_reading() -> None:
     verdict = judge(Reading(head("another")), passages(head()), target(), DEPTH, 100.0)
     assert not verdict.steps and "the head does not know this target" in advice(verdict)

@@ -11,6 +11,7 @@ from specviz.trace import store
 from tests.support.fakes.graphs import SECONDS, Graphs
 
 
+@pytest.mark.slow
 def test_the_first_run_says_what_capturing_took_and_later_ones_replay(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = Graphs(monkeypatch)
     asked = {"prompt": "the quick brown fox", "target": str(tiny_folder), "max_new_tokens": 24, "dtype": "float64"}

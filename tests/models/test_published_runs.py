@@ -41,6 +41,7 @@ def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -
     assert any(step.path for step in found.steps)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("method", "values"), [("ddd", {"nodes": 16}), ("traversal", {}), ("reader", {"drafter": "eagle3", "nodes": 16})]
 )
@@ -51,6 +52,7 @@ def test_methods_around_a_feature_drafter_take_published_heads(tmp_path: Path, m
     assert found.ids == baseline("eager", float64, GREEDY)[:40] and any(step.path for step in found.steps)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("method", ["eagle", "eagle2"])
 def test_published_heads_of_the_first_kind_draft_a_whole_run(tmp_path: Path, method: str) -> None:
     folder, target = saved(tmp_path, narrow_tensors(), NARROW), tiny_target()
@@ -62,6 +64,7 @@ def test_published_heads_of_the_first_kind_draft_a_whole_run(tmp_path: Path, met
     assert any(step.path for step in found.steps)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 def test_published_parallel_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -> None:
     folder, target = saved(tmp_path, parallel_tensors(4), None), tiny_target()

@@ -24,6 +24,7 @@ from tests.support.tiny.published_heads import (
 )
 
 
+@pytest.mark.spread(7)
 @pytest.mark.parametrize(
     ("config", "words"),
     [

@@ -15,7 +15,7 @@ import torch
 
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
-from tests.support.tiny.text import Decoded, decode, tiny_target
+from tests.support.tiny.text import LENGTH, Decoded, decode, tiny_target
 from tests.support.worlds import builders, hybrid, image, text, vision
 from tests.support.worlds.foretold import foretold
 
@@ -47,8 +47,8 @@ FAST = (
     (GRAPH_SINGLE, GRAPH, GRAPH_WARM, SINGLE),
 )
 """The first of each that a method climbs in is in the fast lane; of the second only with what is in ``CAPTURED``."""
-CAPTURED = {("text", name) for name in ("prompt_lookup", "speculative_sampling", "eagle2", "medusa")} | {("vision", "hivis")}
-REPEATED = ("granite", "experts")
+CAPTURED = {("text", name) for name in ("prompt_lookup", "speculative_sampling", "eagle2", "medusa")}
+REPEATED = ("granite", "experts", "pure")
 """Worlds whose every kind of layer is met in another world of the fast lane."""
 EVERY_WAY = (GREEDY, PLAIN, NUCLEUS, SINGLE, SINGLE_WARM, GRAPH_WARM, GRAPH_SINGLE)
 BOTH_TIERS = (PLAIN, GRAPH_WARM, GRAPH_SINGLE)
@@ -152,14 +152,14 @@ class Row:
     def open(self, way: Way, context: int = 0, device: str = "cpu") -> Place:
         return WORLDS[self.world](way.tier, DTYPES[way.dtype], context, device)
 
-    def decode(self, place: Place, way: Way, expected: list[int], memory: Memory) -> Decoded:
-        """A run of as many tokens as are expected."""
+    def decode(self, place: Place, way: Way, expected: list[int], memory: Memory, budget: int = 0) -> Decoded:
+        """A run of as many tokens as are expected, or of a smaller budget."""
         warp = WARPS[way.warped]
         if self.told:
             made = foretold(self.method, self.values, place.target, warp, expected, self.told)
         else:
             made = place.compose(self.method, self.values, warp, memory)
-        return decode(place.target, made, place.prompt, len(expected), warp, 7)
+        return decode(place.target, made, place.prompt, budget or len(expected), warp, 7)
 
 
 @cache
@@ -168,8 +168,8 @@ def baseline(
 ) -> tuple[list[int], str]:
     """The target's own autoregressive run and why it ended, decoded once for all rows that compare with it."""
     place, warp = WORLDS[world](way.tier, DTYPES[way.dtype], context), WARPS[way.warped]
-    # About a picture a drafter without sight is right so seldom that half a run might not show it.
-    budget = budget or (220 if world == "vision" else text.tokens(way.tier, DTYPES[way.dtype]))
+    # About a picture a drafter without sight is right so seldom that a third of a run might not show it.
+    budget = budget or (max(LENGTH, 110) if world == "vision" else text.tokens(way.tier, DTYPES[way.dtype]))
     made = place.compose("autoregressive", {}, warp, {})
     run = decode(place.target, made, list(prompt) or place.prompt, budget, warp, seed)
     return run.ids, run.outcome.reason
@@ -326,10 +326,14 @@ PICTURES: list[Row] = [
 """Of image targets, whose rungs are in ``test_image_methods.py``: most of these methods are relaxed."""
 
 
+def first(row: Row) -> Row:
+    """The first row of a row's method in its world."""
+    return next(one for one in ROWS if (one.world, one.method) == (row.world, row.method))
+
+
 def fast(row: Row, climbed: tuple[Way, ...]) -> set[Way]:
     """Of ``climbed`` what is in the fast lane: a way or two of each method's first row in a world."""
-    first = next(one for one in ROWS if (one.world, one.method) == (row.world, row.method))
-    if row is not first or row.world in REPEATED:
+    if row is not first(row) or row.world in REPEATED:
         return set()
     orders = FAST if (row.world, row.method) in CAPTURED else FAST[:1]
     return {way for order in orders for way in [next((way for way in order if way in climbed), None)] if way}

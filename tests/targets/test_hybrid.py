@@ -47,7 +47,7 @@ def random_tree(nodes: int, seed: int) -> DraftTree:
     return DraftTree.of(generator.integers(0, VOCAB, nodes).tolist(), random_parents(nodes, generator, 0.6))
 
 
-@pytest.mark.spread(5)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_every_node_equals_the_library_on_its_path(kind: str, dtype: torch.dtype) -> None:
@@ -94,6 +94,7 @@ def audit(session: HybridSession, ids: list[int], limit: float = 1e-11) -> None:
             assert torch.allclose(mine, other, atol=limit)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_each_step_what_is_kept_equals_a_fresh_prefill(kind: str) -> None:
     session = target(MODELS[kind]()).open(256)
@@ -120,7 +121,7 @@ def test_a_long_prompt_is_read_in_parts(kind: str) -> None:
     assert torch.allclose(session.carried.state, walked.carried.state, atol=1e-11)
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_going_back_a_little_and_far(kind: str) -> None:
     session = target(MODELS[kind]()).open(512)

@@ -47,7 +47,7 @@ def eager(which: str, warped: str, guidance: float) -> list[int]:
     return World(guidance, tier="eager").draw(*METHODS[which], WARPS[warped]).ids
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("guidance", [1.0, 3.0])
 @pytest.mark.parametrize("warped", list(WARPS))
 @pytest.mark.parametrize("which", list(METHODS))
@@ -92,6 +92,7 @@ def test_a_block_is_repaired_from_graphs_that_the_next_picture_replays(graphs: G
     assert any(step.passes > 2 for step in again.steps)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 def test_runs_of_other_guidances_take_turns_on_a_model_and_do_not_meet(tier: str, graphs: Graphs) -> None:
     world = World(tier=tier)
@@ -125,7 +126,7 @@ def test_a_larger_tree_than_there_is_room_for_makes_the_cache_grow_and_drops_its
     assert torch.allclose(session.score(small).logits, before, atol=1e-9)
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("padded", [False, True])
 def test_a_captured_pass_needs_no_numbers_at_all(attention: str, padded: bool) -> None:
@@ -141,6 +142,7 @@ def test_a_captured_pass_needs_no_numbers_at_all(attention: str, padded: bool) -
         assert logits.shape == (8, 24) and logits.is_meta and hidden[1].shape == hidden[2].shape == (8, 64)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 def test_a_pass_its_repair_and_its_commit_never_wait_for_the_device(tier: str) -> None:
     with emulated_cuda() as device:

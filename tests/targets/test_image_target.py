@@ -14,6 +14,7 @@ TIERS = ("eager", "graph")
 PARENTS = [-1, 0, 0, 1, 1, 2, 3]
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("guidance", [1.0, 2.0, 5.0])
 def test_a_tree_gives_what_each_of_its_paths_would_alone(guidance: float, tier: str) -> None:
@@ -56,6 +57,7 @@ def test_after_a_path_is_kept_the_cache_is_that_of_a_fresh_run(tier: str) -> Non
         assert torch.allclose(ours[0], theirs[0]) and torch.allclose(ours[1], theirs[1])
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("nodes", [[2, 3, 4, 5], [0, 1, 2, 3, 4, 5]])
 def test_entries_from_the_first_change_on_written_again_are_those_of_a_fresh_pass(nodes: list[int], tier: str) -> None:

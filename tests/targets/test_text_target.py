@@ -64,6 +64,7 @@ def alone(made: Any, ids: list[int]) -> torch.Tensor:
     return made(torch.tensor([ids]), use_cache=False).logits[0, -1]
 
 
+@pytest.mark.spread(8)
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 @pytest.mark.parametrize("attention", ["sdpa", "eager", GROUPED])
 @pytest.mark.parametrize("kind", list(MODELS))

@@ -40,7 +40,7 @@ def far(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one - other).abs().max() / other.abs().max())
 
 
-@pytest.mark.spread(5)
+@pytest.mark.spread(3)
 @pytest.mark.parametrize(("kind", "attention", "tier"), WAYS)
 def test_a_tree_pass_equals_every_path_alone(kind: str, attention: str, tier: str) -> None:
     tiny = tiny_vision(kind, attention)
@@ -59,6 +59,7 @@ def test_a_tree_pass_equals_every_path_alone(kind: str, attention: str, tier: st
     assert far(after, tiny.whole([11, 14, 17, 19, 60])[-1]) < 1e-5
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_picture_matters(kind: str) -> None:
     tiny = tiny_vision(kind)
@@ -70,6 +71,7 @@ def test_the_picture_matters(kind: str) -> None:
     assert far(rows[0], rows[1]) > 1e-2
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_kept_paths_leave_the_cache_of_a_fresh_prefill(kind: str) -> None:
     tiny = tiny_vision(kind, dtype=torch.float64)
@@ -89,6 +91,7 @@ def test_kept_paths_leave_the_cache_of_a_fresh_prefill(kind: str) -> None:
             assert float((mine[1] - other[1]).abs().max()) < 1e-9
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_taps_cover_the_whole_prompt(kind: str) -> None:
     tiny = tiny_vision(kind, dtype=torch.float64)
@@ -102,6 +105,7 @@ def test_taps_cover_the_whole_prompt(kind: str) -> None:
         assert far(hidden[layer], found[layer][0, : len(prompt.ids) - 1]) < 1e-9
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_stands_behind_the_picture_may_be_read_in_pieces(kind: str) -> None:
     tiny = tiny_vision(kind, dtype=torch.float64)

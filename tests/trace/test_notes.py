@@ -61,6 +61,7 @@ def refused(note: Note) -> BadTrace:
     return fault.value
 
 
+@pytest.mark.spread(16)
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("name", NOTE_TYPES)
 def test_a_note_of_every_type_comes_back_as_it_was(name: str, whole: bool) -> None:
@@ -81,6 +82,7 @@ def test_a_missing_field_is_refused_by_name(name: str) -> None:
         assert fault.field == f"notes[0].{key}" and str(fault) == f"is missing in a note of type {name}."
 
 
+@pytest.mark.spread(8)
 @pytest.mark.parametrize("name", NOTE_TYPES)
 def test_a_mistyped_field_is_refused_by_name(name: str) -> None:
     whole = example(NOTE_TYPES[name], True).to_note()

@@ -63,6 +63,7 @@ def test_the_policy_lets_nothing_out() -> None:
     assert "http" not in page.replace("http-equiv", "")
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_left_out_notes_first_then_rows_and_the_page_says_so() -> None:
     short, middle, long = sample_trace(60), sample_trace(450), sample_trace(800)
     assert "leaves out" not in replay.page(short, VIEWER, "")

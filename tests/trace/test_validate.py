@@ -191,7 +191,7 @@ def test_an_old_version_is_migrated_line_by_line(monkeypatch: pytest.MonkeyPatch
     assert store.read(content) == store.read("\n".join(PLAIN))
 
 
-@pytest.mark.parametrize("files", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("files", [400, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_thousands_of_mutated_files_are_read_or_refused_and_never_crash(files: int) -> None:
     generator = random.Random(20_260)
     bases = [lines(sample_trace(2, seed=2, method=method, nodes=8)) for method in ("relaxed", "prompt_lookup")]
@@ -209,18 +209,19 @@ def test_thousands_of_mutated_files_are_read_or_refused_and_never_crash(files: i
     assert files // 100 < taken < files * 9 // 10  # the changes are neither all harmless nor all fatal
 
 
-def test_our_checks_and_the_shipped_schema_agree_on_mutated_lines() -> None:
+@pytest.mark.parametrize("changes", [200, pytest.param(500, marks=pytest.mark.slow)])
+def test_our_checks_and_the_shipped_schema_agree_on_mutated_lines(changes: int) -> None:
     checker = jsonschema.Draft7Validator(validate.schema())
     generator = random.Random(7)
     seen = {True: 0, False: 0}
-    for number in range(500):
+    for number in range(changes):
         found = changed_value(json.loads(PLAIN[number % len(PLAIN)]), generator)
         if not isinstance(found, dict):
             continue
         good = checker.is_valid(found)
         assert _fits(found) == good, found
         seen[good] += 1
-    assert min(seen.values()) > 40
+    assert min(seen.values()) > changes // 12
 
 
 def _fits(found: Any) -> bool:

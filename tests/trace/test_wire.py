@@ -16,7 +16,7 @@ from tests.support.traces.samples import METHODS, lines, sample_trace
 from tests.support.traces.strategies import traces
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(traces())
 def test_any_trace_comes_back_as_it_was(trace: Trace) -> None:
     assert store.read(store.text(trace)) == trace

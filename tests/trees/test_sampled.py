@@ -67,6 +67,7 @@ def test_siblings_are_drawn_without_replacement_by_their_distribution(told: Told
     assert all(first != second for first, second in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_two_nodes_of_one_round_draw_independently(rounds: int) -> None:
     builder, found = Sampled(shape_from_counts([[1], [1]])), Counter[tuple[int, ...]]()

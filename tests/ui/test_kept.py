@@ -79,7 +79,7 @@ def test_the_run_comes_back_with_the_steps_that_it_had(tab: text_tab.TextTab, te
     assert store.read(store.text(Trace(trace.run, trace.steps, trace.end)).encode()) == trace
 
 
-@pytest.mark.spread(4)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("handed", [
     "", "no JSON", "[]", "3", "null", '{"sp": 3}', '{"sp": []}', '{"elsewhere": {"lines": "x"}}', "[" * 100_000,
     '{"sp": {"form": ["stand"], "lines": 3}}', '{"sp": {"form": 5}}', '"' + "x" * kept.MOST_LETTERS + '"',
@@ -96,6 +96,7 @@ def test_a_run_that_cannot_be_read_is_said_and_the_form_is_kept(shared: AppState
     assert tab.stage not in updates
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", ["method", "basics", "advanced", "own"])
 def test_a_form_that_no_page_sends_changes_nothing(shared: AppState, tab: text_tab.TextTab, name: str) -> None:
     written = form(shared)
@@ -118,6 +119,7 @@ def noise(side: int) -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.slow
 def test_the_picture_comes_back_and_is_never_too_large_for_that(shared: AppState, tmp_path: Path) -> None:
     with gr.Blocks(), gr.Tab() as opened:
         tab = vision_tab.build(shared, opened)

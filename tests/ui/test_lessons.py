@@ -33,7 +33,7 @@ def lesson(**page: object) -> Lesson:
     return Lesson("test", "Title", "About", "", "stand", ({"text": ["Step {step}."], **page},))
 
 
-@pytest.mark.spread(20)
+@pytest.mark.spread(6)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(("name", "number"), EVERY_PAGE)
 def test_shipped_pages_can_be_given_on_any_recording(name: str, number: int, seed: int) -> None:
@@ -184,7 +184,7 @@ def shipped(name: str) -> tuple[Lesson, Trace, Trace | None]:
     return one, recordings.get(one.trace).trace, recordings.get(one.beside).trace if one.beside else None
 
 
-@pytest.mark.spread(20)
+@pytest.mark.spread(6)
 @pytest.mark.parametrize(("name", "number"), EVERY_PAGE)
 def test_no_page_shows_what_it_or_a_later_one_asks(name: str, number: int) -> None:
     one, trace, beside = shipped(name)
@@ -206,6 +206,7 @@ def test_no_page_shows_what_it_or_a_later_one_asks(name: str, number: int) -> No
 STEP_WORDS = ("kept", "emitted", "bonus", "text", "path")
 
 
+@pytest.mark.spread(6)
 @pytest.mark.parametrize("name", SHIPPED)
 def test_no_answer_stands_in_the_text_above_its_question(name: str) -> None:
     one, trace, beside = shipped(name)
@@ -386,6 +387,7 @@ def test_the_picture_model_is_surer_than_the_large_ones_as_the_lesson_on_look_al
     assert 0 < relaxed < 0.1 * sum(len(step.path) for step in trace.steps)
 
 
+@pytest.mark.spread(12)
 @pytest.mark.parametrize(("name", "number"), EVERY_PAGE)
 def test_no_page_shows_its_own_marks(name: str, number: int) -> None:
     one, trace, beside = shipped(name)

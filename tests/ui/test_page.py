@@ -23,6 +23,7 @@ from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.served import served
 
 
+@pytest.mark.slow
 def test_every_stage_has_its_whole_account_and_what_opens_it(tmp_path: Path) -> None:
     """The speed-up term by term and the figures of the run, in all three tabs; each opener names a fold that is there."""
     built = page.build(app(tmp_path))
@@ -124,6 +125,7 @@ def test_the_look_asks_nothing_of_the_network() -> None:
     assert "http" not in made.replace("http://www.w3.org", "") and "@import" not in made
 
 
+@pytest.mark.slow
 def test_opening_the_page_loads_no_torch_and_writes_nothing_beside_the_sources() -> None:
     stub = ROOT / "specviz" / "viewer" / "component.pyi"
     stub.unlink(missing_ok=True)

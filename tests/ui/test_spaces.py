@@ -41,6 +41,7 @@ def started(stub: Path, **environment: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.slow
 def test_a_zero_gpu_space_starts_with_the_entry_that_borrows_and_says_for_how_long(tmp_path: Path) -> None:
     (tmp_path / "spaces.py").write_text(STUB)
     said = started(tmp_path, SPACES_ZERO_GPU="true", SPACE_ID="me/app").splitlines()

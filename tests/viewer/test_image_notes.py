@@ -70,6 +70,7 @@ def test_a_damaged_codebook_draws_grey_and_breaks_nothing(node: Evaluate) -> Non
     assert node(body) is None
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("method", ["lantern_pp", "lantern"])
 def test_judging_again_under_the_recorded_limit_finds_the_recorded_path(node: Evaluate, method: str) -> None:
     body = (

@@ -39,6 +39,7 @@ def pruning() -> dict[str, Step]:
     return found
 
 
+@pytest.mark.slow
 def test_every_recording_says_how_many_were_pruned_in_tree_motion_and_figure(node: Evaluate) -> None:
     steps = pruning()
     assert {"ddd", "dream", "eagle2", "eagle3", "falcon", "gto", "hivis", "howl", "owl", "reader_batch"} <= set(steps)

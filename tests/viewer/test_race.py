@@ -40,6 +40,7 @@ def test_a_run_gets_its_tokens_by_the_step_and_its_baseline_one_by_one(node: Eva
     assert found == [["run", 96 * MS, [0, 0, 4, 4, 8, 8]], ["baseline", 200 * MS, [0, 1, 1, 3, 3, 8]]]
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     ("baseline", "said"),
     [
@@ -57,6 +58,7 @@ def test_places_go_by_time_per_token_however_long_the_texts_are(
     assert node(body, {"texts": [text(baseline)]}) == said
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     ("baseline", "known"),
     [
@@ -86,6 +88,7 @@ def test_words_of_its_own_follow_where_they_were_recorded(node: Evaluate) -> Non
     )
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("baseline", [None, {}, {"token_ns": []}, {"token_ns": "soon"}])
 def test_without_a_timed_baseline_there_is_no_race(node: Evaluate, baseline: Any) -> None:
     assert node(LANES + "return lanes.length;", {"texts": [text(baseline)]}) == 0

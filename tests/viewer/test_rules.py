@@ -23,6 +23,7 @@ def explain(node: Evaluate, rule: str, source: str = "residual") -> list[str]:
     return node(EXPLAIN, {"step": step})
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("rule", schema.RULES)
 def test_every_rule_of_the_schema_is_explained(node: Evaluate, rule: str) -> None:
     *sentences, ending, title = explain(node, rule)

@@ -44,6 +44,7 @@ def test_a_light_beam_is_told_as_the_quantile_that_it_was(node: Evaluate) -> Non
     assert "calibration" not in drawn(node, "mass", MASS)[0], "older traces do not say"
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("stopped", [2, None])
 def test_a_threshold_that_was_chosen_by_costs_says_so(node: Evaluate, stopped: int | None) -> None:
     text, _ = drawn(node, "mass", MASS | {"stopped": stopped, "forward": 0.00714})

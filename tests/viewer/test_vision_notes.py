@@ -95,6 +95,7 @@ def test_levels_are_drawn_with_and_without(node: Evaluate) -> None:
     assert "how often the target took a drafted token" in text and "sv-without-bar" not in classes
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     ("kind", "data"),
     [

@@ -108,6 +108,7 @@ def test_greedy_blocks_are_each_place_s_likeliest_token() -> None:
     assert draft.confidence[1] == pytest.approx(note.data["places"][0]["probability"][0])
 
 
+@pytest.mark.slow
 def test_drawn_blocks_come_independently_from_the_distributions_that_are_handed_to_the_judge() -> None:
     model, warp = masked_lm(TARGET, draft=6, scale=0.6), Warp(0.7)
     distributions = warp.log_probabilities(model(TEXT, 2)).exp()

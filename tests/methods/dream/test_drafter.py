@@ -81,6 +81,7 @@ def test_the_patches_that_stay_are_those_the_target_looks_at_most() -> None:
     assert list(drafter._kept_places) == [here.layout.visual[one] for one in most_looked_at(weights, 0.25)]
 
 
+@pytest.mark.slow
 def test_shut_gates_give_exactly_the_drafter_without_cross_attention() -> None:
     here = world()
     shut, opened = cross_net(here.tiny.model, open_gates=False), cross_net(here.tiny.model)

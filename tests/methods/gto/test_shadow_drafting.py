@@ -61,6 +61,7 @@ def test_an_equal_drafter_gets_an_equal_reward_at_every_step(warp: Warp, tier: s
         assert note["reference"]["tokens"] == [node.token for node in step.nodes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warp", [Warp(), Warp(0.8)])
 def test_the_text_is_that_of_the_run_alone(warp: Warp) -> None:
     target = tiny_target()
@@ -71,6 +72,7 @@ def test_the_text_is_that_of_the_run_alone(warp: Warp) -> None:
     assert all(step.notes[-1].data["before"] == 0.0 for step in run.steps), "a root alone is worth nothing"
 
 
+@pytest.mark.slow
 def test_nobody_looking_means_no_second_session() -> None:
     assert compared(copying(), Warp(), level="off")[1] == [1, 0]
     assert compared(copying(), Warp())[1] == [2, 0], "and what was opened is closed again"

@@ -78,7 +78,7 @@ def test_a_repair_is_what_asking_after_every_wave_gives(
     assert recorded(run) == recorded(other)
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 @pytest.mark.parametrize("warped", ["greedy", "warm"])
 @pytest.mark.parametrize("which", list(VALUES))

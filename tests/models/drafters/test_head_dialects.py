@@ -102,6 +102,7 @@ def test_settings_that_vllm_wraps_once_more_are_read(tmp_path: Path) -> None:
 FLAT = [name for name, case in HEADS.items() if case["config"]["transformer_layer_config"]["num_hidden_layers"] == 1]
 
 
+@pytest.mark.spread(11)
 @pytest.mark.parametrize("name", FLAT)
 def test_the_same_head_with_flat_settings_computes_the_same(tmp_path: Path, name: str) -> None:
     case = HEADS[name]

@@ -32,7 +32,7 @@ def back(folder: Path, layout: str, fit: Fit) -> FeatureHead:
     return head
 
 
-@pytest.mark.spread(20)
+@pytest.mark.spread(7)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", PLAIN_ROTARY)
 def test_every_head_reads_back_as_itself(tmp_path: Path, name: str, layout: str) -> None:

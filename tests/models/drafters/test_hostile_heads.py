@@ -65,6 +65,7 @@ def _refused_in_a_sentence(folder: Path, layout: str) -> str:
     return ""
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("share", [0.03, pytest.param(1.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_value_of_every_setting_is_read_or_refused(layout: str, share: float, tmp_path: Path) -> None:

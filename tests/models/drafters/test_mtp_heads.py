@@ -43,6 +43,7 @@ def chained(head: FeatureHead, tokens: Tensor, states: Tensor, depth: int) -> Te
     return torch.cat(logits)
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_mtp_layer_computes_the_published_formula_along_a_chain(tmp_path: Path, kind: str) -> None:
     one = made(kind)
@@ -56,6 +57,7 @@ def test_an_mtp_layer_computes_the_published_formula_along_a_chain(tmp_path: Pat
         tokens, states = torch.cat((tokens, logits[-1:].argmax(-1))), torch.cat((states, outputs[-1:]))
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_transformers_own_mtp_model_reads_the_same_from_the_same_file(tmp_path: Path, kind: str) -> None:
     """A referee nobody here wrote: its reader, its layer, its head, over the checkpoint that ours was read from."""

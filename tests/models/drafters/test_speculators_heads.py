@@ -19,6 +19,7 @@ from tests.support.referee.speculators_heads import DEPTH, HIDDEN, WHOLE
 from tests.support.referee.stored_heads import FIT, FOLDER, HEADS, furthest, head_of, stored
 
 
+@pytest.mark.spread(12)
 @pytest.mark.parametrize("name", HEADS)
 def test_logits_are_those_of_the_library_at_every_depth(tmp_path: Path, name: str) -> None:
     # Its trainer does not move a window on as it drafts, where engines do: only the first depth can be compared there.

@@ -20,6 +20,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "_HERE", set())
 
 
+@pytest.mark.slow
 def test_progress_crosses_and_a_second_request_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path))
     told: list[tuple[str, float | None]] = []

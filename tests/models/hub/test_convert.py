@@ -82,6 +82,7 @@ def test_a_gguf_loads_as_the_model_it_holds(tiny_gguf: Path, heard: Any) -> None
     assert loaded.warnings == ()
 
 
+@pytest.mark.slow
 def test_the_copy_is_made_once_and_again_when_the_file_changes(tiny_gguf: Path, own_cache: Path, heard: Any) -> None:
     def load_fresh() -> list[str]:
         heard.told.clear()
@@ -95,6 +96,7 @@ def test_the_copy_is_made_once_and_again_when_the_file_changes(tiny_gguf: Path, 
     assert len(list((own_cache / "models").iterdir())) == 1
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "specviz.json"])
 def test_a_damaged_copy_is_made_again(file: str, tiny_gguf: Path, own_cache: Path) -> None:
     folder = prepare(str(tiny_gguf))
@@ -130,6 +132,7 @@ def test_a_splitter_nobody_knows_is_a_warning(tmp_path: Path, byte_level: Any) -
     assert "'homemade'" in load_causal_lm(str(file), "float32").warnings[0]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("kind", "stored"),
     [("F32", torch.float32), ("F16", torch.float16), ("BF16", torch.bfloat16), ("Q4_1", torch.bfloat16)],

@@ -212,6 +212,7 @@ def test_a_setting_that_nobody_knows_is_a_warning(tmp_path: Path, byte_level: An
     assert "that nothing here reads: llama.new_thing" in " ".join(load_causal_lm(str(file), "float32").warnings)
 
 
+@pytest.mark.spread(9)
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_a_gguf_lacks_or_says_otherwise_is_refused_before_a_copy_is_kept(
     case: str, tmp_path: Path, byte_level: Any, own_cache: Path
@@ -233,6 +234,7 @@ def test_a_header_that_counts_no_tensors_is_refused(tmp_path: Path, byte_level: 
     assert list((own_cache / "models").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_copy_by_an_older_converter_is_made_again(
     tmp_path: Path, byte_level: Any, own_cache: Path, monkeypatch: pytest.MonkeyPatch, heard: Any
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_hub_model_is_fetched_without_pickles_or_code_and_works_offline_afterw
     assert load_causal_lm(folder, "float32").model.config.num_hidden_layers == 2
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("name", "said"), [("tiny/gated", "licence accepted"), ("tiny/missing", "knows no tiny/missing")])
 def test_a_hub_model_that_cannot_be_had_says_why(name: str, said: str, hub: tuple[str, list[str]], tmp_path: Path) -> None:
     answer = _ask(name, hub[0], tmp_path)

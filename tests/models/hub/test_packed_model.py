@@ -94,7 +94,7 @@ def test_trees_run_on_it_by_name_with_its_own_drafter(loaded: None) -> None:
     assert chain.run.draft == "hybrid-small-draft"
 
 
-@pytest.mark.spread(8)
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("name", TEXT)
 def test_every_text_method_runs_on_it_or_says_why_not(loaded: None, name: str) -> None:
     asked: dict[str, Any] = {"prompt": PROMPT, "target": "hybrid-small", "max_new_tokens": 6, "baseline": True}
@@ -112,6 +112,7 @@ def test_the_ratio_test_needs_drawn_trees_there_too(loaded: None) -> None:
         specviz.run(method="stree", prompt=PROMPT, target="hybrid-small", parameters={"rule": "ratio"})
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("draft", [None, "hybrid-small-draft"])
 def test_a_drafter_that_learned_from_another_target_is_refused(shelf: Path, draft: str | None) -> None:
     put(shelf, "hybrid", seed=5)

@@ -133,7 +133,7 @@ def test_a_picture_is_the_models_own_greedy_one_under_guidance(loaded: LoadedAno
     assert any("No pixel decoder" in word for word in trace.run.warnings)
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(
     ("method", "values"),
@@ -173,7 +173,7 @@ def test_prompts_of_any_length_replay_the_same_graphs(loaded: LoadedAnole, monke
     assert captures == [1, 1, 1]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["lantern", "lantern_pp"])
 def test_the_relaxed_rules_take_the_codebooks_neighbours(tmp_path: Path, method: str) -> None:
     target, draft = str(folder(tmp_path / "anole")), str(drafter(tmp_path / "drafter"))

@@ -163,6 +163,7 @@ def test_the_relaxed_rules_take_the_codebooks_neighbours(tmp_path: Path, method:
     torch.testing.assert_close(loaded.codebook, codes / codes.norm(dim=-1, keepdim=True))
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("captions", [False, True])
 def test_the_drafter_is_lanterns_on_both_rows(tmp_path: Path, captions: bool) -> None:
     from specviz.acceptance.match import Match

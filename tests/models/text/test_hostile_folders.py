@@ -116,6 +116,7 @@ def test_a_lie_in_any_file_is_met_with_a_sentence(share: float, tiny_folder: Pat
         _used(folder)
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_a_chat_template_that_fails_is_named(template: str, tiny_folder: Path) -> None:
     _mutate(tiny_folder, "template", "", template)

@@ -83,7 +83,7 @@ def three_positions(here: World, ids: list[int]) -> Tensor:
     return positions[:, 0]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_heads_of_every_dialect_keep_the_targets_text(tmp_path: Path, dialect: str, warp: Any) -> None:
@@ -94,7 +94,7 @@ def test_heads_of_every_dialect_keep_the_targets_text(tmp_path: Path, dialect: s
     assert seen["kept"] == seen["visual"] and seen["drafter"] == seen["target"]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["llava", "smolvlm", "gemma3"])
 def test_heads_without_three_positions_work_on_other_families(tmp_path: Path, kind: str) -> None:
     run = ran(folder_of(tmp_path, "specforge", rope_scaling=None), world(kind), WARM, 60)
@@ -118,6 +118,7 @@ def test_every_row_stands_at_the_targets_three_positions(tmp_path: Path, monkeyp
     assert {int(place) for positions in rows for place in positions[0]} >= set(range(len(here.prompt) + 10))
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("pictured", [False, True])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_head_says_what_its_papers_formulas_say(tmp_path: Path, dialect: str, pictured: bool) -> None:

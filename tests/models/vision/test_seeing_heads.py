@@ -153,6 +153,7 @@ def head_in(tmp_path: Path, name: str, here: World) -> FeatureHead:
     return head
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path: Path, name: str) -> None:
     here = world(name.split()[1])
@@ -178,7 +179,7 @@ def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path: Path, name: 
     assert seen["drafter"] == here.layout.length - len(here.layout.visual) + kept
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_whole_run_keeps_the_targets_text(tmp_path: Path, name: str, warp: Any) -> None:

@@ -111,6 +111,7 @@ def test_grids_run_row_by_row() -> None:
     assert boxes_of_grid(1, 2) == ((0.0, 0.0, 0.5, 1.0), (0.5, 0.0, 1.0, 1.0))
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_tiny_families_look_at_their_pictures(name: str) -> None:
     tiny = tiny_vision(name)

@@ -70,7 +70,7 @@ def run(
 @cache
 def alone(kind: str, dtype: torch.dtype, warped: str) -> tuple[int, ...]:
     """The target's own autoregressive run."""
-    return tuple(run({}, models(kind, dtype), WARPS[warped], name="autoregressive").ids)
+    return tuple(run({}, models(kind, dtype), WARPS[warped], max(LENGTH, 110), "autoregressive").ids)
 
 
 class Audited(HybridSession):

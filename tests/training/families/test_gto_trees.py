@@ -51,6 +51,7 @@ def one_by_one(net: FeatureNet, seen: DialogueFeatures, start: int, size: Size) 
     return dict(sorted(considered.items(), key=lambda item: -item[1])[: size.nodes])
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("ids", [None, SOME_IDS], ids=["whole vocabulary", "draft vocabulary"])
 @torch.no_grad()
 def test_trees_grown_together_are_those_grown_one_by_one(ids: tuple[int, ...] | None) -> None:

@@ -223,6 +223,7 @@ def test_the_stages_train_a_change_and_leave_the_base_as_it_was(learned: MaskedL
     assert torch.equal(again.bias, learned.bias) and torch.equal(again.embedding, learned.embedding)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", ["whole", "", SECOND])
 def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
     def make(settings: Settings) -> MaskedTraining:
@@ -241,6 +242,7 @@ def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path) -> N
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.slow
 def test_agreement_counts_blocks_by_hand(learned: MaskedLM) -> None:
     told = dialogues(120)
     number = data.split(told)[1][0]
@@ -257,6 +259,7 @@ def test_agreement_counts_blocks_by_hand(learned: MaskedLM) -> None:
     assert found["first1"] == pytest.approx(np.mean([length > 0 for length in lengths]))
 
 
+@pytest.mark.slow
 def test_a_target_that_says_the_same_accepts_every_first_place(learned: MaskedLM) -> None:
     def itself(ids: torch.Tensor) -> torch.Tensor:
         rows = torch.full((len(ids), VOCAB), -torch.inf)

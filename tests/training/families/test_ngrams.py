@@ -13,6 +13,7 @@ from tests.support.training.tiny_training import END, MARKERS, dialogues
 from tests.training.families.test_masked import state_of, taught
 
 
+@pytest.mark.slow
 def test_accepted_tokens_are_counted_along_the_answer() -> None:
     told, made = dialogues(60), state_of()
     taught(made, 30)

@@ -80,6 +80,7 @@ def test_answers_are_written_once_and_held_out_scenes_are_greedy(home: Path) -> 
     assert len(files) == 1 and files[0].stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_a_store_shows_each_drafter_its_part_of_the_prompt(home: Path) -> None:
     learner, every, spoken = stored(home, (0, 2, LAYERS), ALL)
     whole = every.get([0])[0]

@@ -76,6 +76,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> tuple[gr.Blocks, AppStat
     return page.build(shared), shared
 
 
+@pytest.mark.spread(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kept_run_is_read_in_the_pool_alone(
     kind: str, opened: tuple[gr.Blocks, AppState], monkeypatch: pytest.MonkeyPatch

@@ -102,10 +102,9 @@ DOORS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
 def test_a_request_of_an_unknown_session_asks_no_component_for_its_configuration(
-    site: Site, door: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
     """There are some two hundred, which takes as long as all the rest of such a request twelve times."""
     asked: list[str] = []
 
@@ -116,18 +115,17 @@ def test_a_request_of_an_unknown_session_asks_no_component_for_its_configuration
 
     for kind in {type(block) for block in site.built.blocks.values()}:
         monkeypatch.setattr(kind, "get_config", count)
-    body = {**DOORS[door]}
-    if "fn_index" in body:
-        body["fn_index"] = site.event(body["fn_index"])
-    site.built.app.state_holder.session_data.clear()
-    answer = httpx.post(f"{site.url}gradio_api/{door}", json=body, timeout=60)
-    if event := answer.json().get("event_id") if door != "component_server" else None:
-        where = f"call/methods/{event}" if "call" in door else "queue/data?session_hash=new"
-        with httpx.stream("GET", f"{site.url}gradio_api/{where}", timeout=60) as events:
-            assert "complete" in "".join(events.iter_text())
-    if body.get("session_hash"):
-        assert "new" in site.built.app.state_holder
-    assert asked == []
+    for door, asking in DOORS.items():
+        body = asking | ({"fn_index": site.event(asking["fn_index"])} if "fn_index" in asking else {})
+        site.built.app.state_holder.session_data.clear()
+        answer = httpx.post(f"{site.url}gradio_api/{door}", json=body, timeout=60)
+        if event := answer.json().get("event_id") if door != "component_server" else None:
+            where = f"call/methods/{event}" if "call" in door else "queue/data?session_hash=new"
+            with httpx.stream("GET", f"{site.url}gradio_api/{where}", timeout=60) as events:
+                assert "complete" in "".join(events.iter_text())
+        if body.get("session_hash"):
+            assert "new" in site.built.app.state_holder
+        assert asked == [], door
 
 
 def test_runs_that_nobody_reads_are_not_run_and_free_their_places(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,6 +230,7 @@ def test_an_address_that_the_visitor_wrote_counts_for_nothing() -> None:
     assert Presence(proxied=True).address([], "10.0.0.1") == "10.0.0.1"
 
 
+@pytest.mark.slow
 def test_unread_events_of_an_open_page_are_not_the_first_to_go(site: Site) -> None:
     unread = site.built._queue.pending_messages_per_session
     for name in ("mine", "stranger"):
@@ -250,6 +249,7 @@ def test_the_state_of_closed_pages_is_forgotten_but_for_the_last_few() -> None:
     assert set(names) - set(holder.session_data) == {"page 0", "page 2"} == set(names) - set(holder.time_last_used)
 
 
+@pytest.mark.slow
 def test_a_crowd_of_visitors_leaves_no_state_behind(site: Site) -> None:
     form = Form(site.url)
     for _ in range(MOST_CLOSED + 6):

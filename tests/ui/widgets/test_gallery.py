@@ -77,6 +77,7 @@ def test_kept_runs_come_first_under_names_that_no_link_carries(tmp_path: Path) -
         archive.text(MINE + "guess")
 
 
+@pytest.mark.slow
 def test_the_shipped_index_is_whole() -> None:
     for recording in Gallery(Settings().traces).recordings.values():
         assert recording.trace.end is not None and recording.trace.steps, recording.name
