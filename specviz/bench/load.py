@@ -1,4 +1,4 @@
-"""The app under load: thirty visitors at once, half of them leaving midway; the cost of waiting, of watching and of uploads.
+"""The app under load: thirty visitors at once, half of them leaving midway; the cost of waiting and of watching.
 
 The app runs in a process of its own with its own folder for files. The visitors run in this one and cost it processor time as
 well, which browsers on other machines would not. Every request goes to this machine's loopback address.
@@ -24,6 +24,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
+
 from specviz.bench.kit import Bencher, in_own_thread
 from specviz.bench.report import Report, Row, paired
 from specviz.bench.visitor import Form, Outcome, Visitor
@@ -40,8 +42,6 @@ WAITERS, PAIRS = 16, 5
 IDLE_SECONDS, SETTLING_SECONDS, STARTING_SECONDS = 15.0, 5.0, 120.0
 BACK_SECONDS = 5.0
 """After which a visitor who was refused presses again."""
-MOST_MEMORY = 2000.0
-"""Megabytes that the app may hold while a class opens its files."""
 
 
 def controls(prompt: str, tokens: int, **more: str) -> dict[str, str]:
@@ -73,32 +73,20 @@ app["demo"].launch(**app["options"])
 
 @dataclass
 class Server:
-    """The app in a process of its own. Where the kernel gives no account of it, numbers are None."""
+    """The app in a process of its own."""
 
-    process: subprocess.Popen[bytes]
+    process: psutil.Popen
     address: str
 
-    def status(self, name: str) -> float | None:
-        """A number from the kernel's account of the process."""
-        try:
-            lines = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines()
-        except OSError:
-            return None
-        return next((float(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
-
     @property
-    def spent(self) -> float | None:
+    def spent(self) -> float:
         """Seconds of processor time so far, of all its threads."""
-        try:
-            fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
-        except OSError:
-            return None
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return sum(self.process.cpu_times()[:2])
 
     @property
-    def memory(self) -> float | None:
+    def memory(self) -> float:
         """Resident memory in megabytes."""
-        return None if (kilobytes := self.status("VmRSS")) is None else kilobytes / 1024
+        return self.process.memory_info().rss / 2**20
 
 
 @contextmanager
@@ -111,7 +99,7 @@ def served_app(target: str, *options: str) -> Iterator[Server]:
         more = {"PORT": str(port), "GRADIO_SERVER_NAME": "127.0.0.1", "GRADIO_TEMP_DIR": folder, "TMPDIR": folder}
         more |= {"SPECVIZ_TARGET": target, "SPECVIZ_ANY_MODEL": "0", "SPECVIZ_MAX_SECONDS": "120"}
         command = [sys.executable, *options, str(APP)]
-        with subprocess.Popen(command, env=os.environ | more, cwd=folder, stdout=subprocess.DEVNULL) as process:
+        with psutil.Popen(command, env=os.environ | more, cwd=folder, stdout=subprocess.DEVNULL) as process:
             try:
                 until = time.monotonic() + STARTING_SECONDS
                 while socket.socket().connect_ex(("127.0.0.1", port)):
@@ -132,19 +120,14 @@ def load(report: Report, target: str, methods: Sequence[str], quick: bool = Fals
         for one in (SHORT, {}, SHORT):  # loads the model, and what the page's own run touches
             Visitor(form).press(one)
         waiting(report, server, form)
-        before, threads, started = server.memory, server.status("Threads"), time.monotonic()
+        before, threads, started = server.memory, server.process.num_threads(), time.monotonic()
         outcomes = classroom(form, QUICK_RUNS if quick else RUNS)
         add_visits(report, outcomes, time.monotonic() - started)
         Visitor(form).press(SHORT)  # comes when everybody else is gone
-        grown(report, before, server.memory)
-        report.add(Row("threads after", server.status("Threads"), "", detail=f"{threads or 0:.0f} before"))
-
-
-def grown(report: Report, before: float | None, after: float | None) -> None:
-    """Resident memory in megabytes when everybody is gone, against before."""
-    percent = None if before is None or after is None else 100 * (after / before - 1)
-    detail = "no account of the process here" if percent is None else f"{before:.0f} MB resident before, {after:.0f} MB after"
-    report.add(Row("memory grows by", percent, "%", 10.0, at_most=True, detail=detail))
+        after = server.memory
+        detail = f"{before:.0f} MB resident before, {after:.0f} MB after"
+        report.add(Row("memory grows by", 100 * (after / before - 1), "%", 10.0, at_most=True, detail=detail))
+        report.add(Row("threads after", float(server.process.num_threads()), "", detail=f"{threads} before"))
 
 
 def idle(report: Report, server: Server) -> None:
@@ -157,8 +140,7 @@ def idle(report: Report, server: Server) -> None:
         pause.wait(SETTLING_SECONDS)
         before = server.spent
         pause.wait(IDLE_SECONDS)
-        after = server.spent
-        percent = None if before is None or after is None else 100 * (after - before) / IDLE_SECONDS
+        percent = 100 * (server.spent - before) / IDLE_SECONDS
         goal = 5.0 if pages > 1 else None
         report.add(Row(f"{pages - 1} pages wait", percent, "%", goal, at_most=True, detail="of a core, engine paused"))
 
@@ -172,12 +154,10 @@ def waiting(report: Report, server: Server, form: Form) -> None:
         crowd = list(pool.map(lambda _: Visitor(form).press(SHORT), range(1 + WAITERS)))
     end = server.spent
 
-    value, detail = None, "not every run was served, or there is no account of the process here"
-    if start is not None and middle is not None and end is not None and all(outcome.served for outcome in crowd):
-        ours = (end - middle) / sum(outcome.tokens for outcome in crowd)
-        theirs = (middle - start) / sum(outcome.tokens for outcome in alone)
-        value = ours / theirs
-        detail = f"{1000 * ours:.0f} ms of processor a token while sixteen wait, {1000 * theirs:.0f} ms alone"
+    ours = (end - middle) / sum(outcome.tokens for outcome in crowd)
+    theirs = (middle - start) / sum(outcome.tokens for outcome in alone)
+    detail = f"{1000 * ours:.0f} ms of processor a token while sixteen wait, {1000 * theirs:.0f} ms alone"
+    value = ours / theirs if all(outcome.served for outcome in crowd) else None
     report.add(Row("what a token costs while others wait", value, "×", 1.1, at_most=True, detail=detail))
 
 
@@ -232,44 +212,20 @@ def quantiles(report: Report, what: str, times: Sequence[float], goal: float | N
         report.add(Row(f"{what}, p{100 * share:.0f}", value, "s", late, at_most=True, detail=f"{len(ordered)} runs"))
 
 
-def lesson(megabytes: float = 5.0, visitor: int = 0, steps: int | None = None) -> bytes:
-    """A trace of about this size, or of so many ``steps``: a recorded run that goes on and on, another for each ``visitor``."""
+def long_trace(steps: int) -> bytes:
+    """A trace of so many ``steps``: a recorded run that goes on and on."""
     run = store.read(RECORDED)
     whole = [step for step in run.steps if step.cut is None]
-    each = len(store.text(replace(run, steps=tuple(whole), end=None))) / len(whole)
     made: list[Step] = []
     position, root = whole[0].position, whole[0].nodes[0].token
-    for index in range(int(megabytes * 1e6 / each) if steps is None else steps):
+    for index in range(steps):
         step = whole[index % len(whole)]
         nodes = (replace(step.nodes[0], token=root), *step.nodes[1:])
         made.append(replace(step, index=index, position=position, nodes=nodes))
         position, root = position + len(step.emitted), step.emitted[-1]
     output = tuple(token for step in made for token in step.emitted)
     end = End("budget", output, "", 1, metrics.summarise(made, "budget", 1))
-    settings = replace(run.run, prompt=f"{run.run.prompt} {visitor}", max_new_tokens=len(output))
-    return store.text(Trace(settings, tuple(made), end)).encode("utf-8")
-
-
-def uploads(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """A class that opens thirty trace files at once: one file for all, then a file each."""
-    size = 1.0 if quick else 5.0
-    same = lesson(size)
-    crowds = {"one file for all": [same] * VISITORS, "a file each": [lesson(size, one) for one in range(1, VISITORS + 1)]}
-    for name, files in crowds.items():
-        with served_app(target) as server:
-            form = Form(server.address, "sp-upload", "upload")
-            Visitor(form).upload(lesson(0.1, VISITORS + 1))  # compiles the schema
-            with ThreadPoolExecutor(VISITORS) as pool:
-                outcomes = list(pool.map(lambda content: Visitor(form).upload(content), files))
-            peak = server.status("VmHWM")
-        refused = [why for _, why in outcomes if why]
-        detail = f"{VISITORS} of {len(same) / 1e6:.1f} MB" + (
-            f"; {len(refused)} refused, who read: {refused[0]}" if refused else ""
-        )
-        report.add(Row(f"{name}: served", 100 * (1 - len(refused) / len(outcomes)), "%", 100.0, detail=detail))
-        quantiles(report, f"{name}: opened after", [seconds for seconds, why in outcomes if not why])
-        peak = None if peak is None else peak / 1024
-        report.add(Row(f"{name}: memory at most", peak, "MB", MOST_MEMORY, at_most=True))
+    return store.text(Trace(replace(run.run, max_new_tokens=len(output)), tuple(made), end)).encode("utf-8")
 
 
 class Clock:

@@ -1,12 +1,9 @@
-"""What our engine costs: against transformers' own generate, recording against not recording, rows in step against one by one."""
+"""What our engine costs: against transformers' own generate, recording against not recording."""
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
-from collections.abc import Sequence
-from functools import partial
 
 import torch
 from transformers import AutoModelForCausalLM, GenerationConfig
@@ -16,8 +13,6 @@ from specviz.bench.report import Report, Row, paired
 from specviz.errors import SpecvizError
 from specviz.models.text.load import prepare as fetched
 from specviz.prompts import prompts
-from specviz.request import Memory
-from specviz.requests.batch import EVERY, assemble
 from specviz.runner import Prepared
 
 
@@ -64,34 +59,3 @@ def recording(report: Report, bench: Bencher) -> None:
     ratios = paired(lambda: bench.timed_run(ready, record="tree").seconds, lambda: bench.timed_run(ready).seconds, 9)
     detail = f"80-node trees, recorded ÷ not recorded: {ratios}"
     report.add(Row("recording costs", 100 * (ratios.median - 1), "%", 3.0, at_most=True, detail=detail))
-
-
-def _seconds(ready: Sequence[Prepared], together: bool, every: int = EVERY) -> float:
-    """Seconds a token of decoding these requests, prefill left out."""
-    gc.collect()
-    batches = [assemble(ready, every, "off")] if together else [assemble([request], every, "off") for request in ready]
-    spent = tokens = 0.0
-    for batch in batches:
-        rows = list(batch.running)
-        started = time.perf_counter()
-        for _ in batch.rounds():
-            pass
-        spent += time.perf_counter() - started - sum(row.outcome.prefill_ns for row in rows) / 1e9
-        tokens += sum(len(row.outcome.output_ids) for row in rows)
-    return spent / max(1.0, tokens)
-
-
-def rows_in_step(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """READER in step against READER one run after another, and against plain decoding in step, by number of rows."""
-    bench, texts = Bencher(target), [*prompts("grounded"), *prompts("summarising")]
-
-    def seconds(name: str, rows: int, together: bool) -> float:
-        # A memory of its own each time: a method that remembers would copy its answer of the time before.
-        return _seconds([bench.prepared(name, prompt, memory=Memory()) for prompt in texts[:rows]], together)
-
-    for rows in (2, 4, 8):
-        for name in ("reader", "autoregressive"):
-            ratios = paired(partial(seconds, name, rows, False), partial(seconds, name, rows, True), 3)
-            report.add(Row(f"{name}, {rows} rows in step ÷ one after another", ratios.median, detail=str(ratios)))
-        ratios = paired(partial(seconds, "autoregressive", rows, True), partial(seconds, "reader", rows, True), 3)
-        report.add(Row(f"reader ÷ plain decoding, {rows} rows in step", ratios.median, detail=str(ratios)))

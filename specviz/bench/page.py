@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specviz.bench.load import lesson, served_app
+from specviz.bench.load import long_trace, served_app
 from specviz.bench.report import Report, Row
 from specviz.errors import BadInput
 from specviz.trace import store
@@ -159,7 +159,7 @@ def frame_times(browser: Any, address: str, steps: int) -> tuple[dict[str, list[
     page.goto(f"{address}/?tab=traces")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"long{store.SUFFIX}"
-        file.write_bytes(lesson(steps=steps))
+        file.write_bytes(long_trace(steps))
         page.get_by_role("tab", name="Traces").click()
         page.locator("input[type=file]").first.set_input_files(file)
         page.locator(".sp-facts", has_text=f"in {steps} passes").wait_for()

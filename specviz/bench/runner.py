@@ -52,16 +52,14 @@ SUITES: dict[str, tuple[Part, ...]] = {
     "image-sweeps": (suites.image(quality, sweeps=True).run,),
     "text": (partial(suites.run_all, only="text"),),
     "all": (suites.run_all,),
-    "batch": (overheads.rows_in_step,),
     "costs": (costs.run,),
     "contention": (contention.run,),
     "load": (load.load,),
-    "uploads": (load.uploads,),
     "page": (page.run,),
 }
 
 
-OWN_PROCESSES = ("contention", "load", "uploads", "page", "live")
+OWN_PROCESSES = ("contention", "load", "page", "live")
 """Suites that run the app or other processes as they come, or nothing at all."""
 
 

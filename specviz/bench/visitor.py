@@ -1,4 +1,4 @@
-"""A visitor of the running app: presses *Run live* or opens a file as the page does, times what comes, may leave midway.
+"""A visitor of the running app: presses *Run live*, times what comes, may leave midway.
 
 The page's events are private, so that Gradio's own client refuses them. Run as a program, it reads values for the page's
 controls, a JSON object a line, and prints how many updates came and what reading them cost:
@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit
-
-from specviz.trace import store
 
 TAIL = "specviz/tail"
 RUN_LINE, STEP_LINE, END_LINE, KEY, REFUSAL = ('"kind":"run"', '"kind":"step"', '"kind":"end"', '"run":"', "sp-say-error")
@@ -64,17 +62,17 @@ class Outcome:
 
 
 class Form:
-    """What the page asks for when ``button`` is pressed, from the app's own configuration."""
+    """What the page asks for when *Run live* is pressed, from the app's own configuration."""
 
-    def __init__(self, address: str, button: str = "sp-run-live", event: str = "click") -> None:
+    def __init__(self, address: str) -> None:
         self.host = urlsplit(address).netloc
         with self.get("/config") as answer:
             config = json.load(answer)
         self.prefix = config.get("api_prefix", "")
         components = {entry["id"]: entry["props"] for entry in config["components"]}
-        pressed = next(id for id, props in components.items() if props.get("elem_id") == button)
-        found = next(entry for entry in config["dependencies"] if [pressed, event] in entry["targets"])
-        self.event, self.button = found["id"], button
+        pressed = next(id for id, props in components.items() if props.get("elem_id") == "sp-run-live")
+        found = next(entry for entry in config["dependencies"] if [pressed, "click"] in entry["targets"])
+        self.event = found["id"]
         self._inputs = [(components[id].get("elem_id"), components[id].get("value")) for id in found["inputs"]]
 
     def data(self, controls: dict[str, Any]) -> list[Any]:
@@ -91,18 +89,16 @@ class Form:
         finally:
             connection.close()
 
-    def post(self, path: str, body: bytes, kind: str = "application/json") -> bytes:
-        """What comes back."""
-        connection = HTTPConnection(self.host, timeout=PATIENCE)
-        try:
-            connection.request("POST", self.prefix + path, body, {"Content-Type": kind})
-            return connection.getresponse().read()
-        finally:
-            connection.close()
-
     def join(self, session: str, data: list[Any]) -> None:
         """Press the button."""
-        self.post("/queue/join", json.dumps({"data": data, "fn_index": self.event, "session_hash": session}).encode())
+        connection, asked = HTTPConnection(self.host, timeout=PATIENCE), {"fn_index": self.event, "session_hash": session}
+        try:
+            connection.request(
+                "POST", f"{self.prefix}/queue/join", json.dumps(asked | {"data": data}), {"Content-Type": "application/json"}
+            )
+            connection.getresponse().read()
+        finally:
+            connection.close()
 
     def events(self, session: str) -> Iterator[str]:
         """Lines of a page's events, until the stream is closed or breaks off."""
@@ -152,22 +148,6 @@ class Visitor:
                 except (OSError, HTTPException):
                     return
                 key = "-"  # followed
-
-    def upload(self, content: bytes) -> tuple[float, str]:
-        """Open a trace as the page does: seconds until the answer, and the page's sentence where it was refused."""
-        started, mark = time.perf_counter(), secrets.token_hex(16)
-        name = f"lesson{store.SUFFIX}"
-        head = f'--{mark}\r\nContent-Disposition: form-data; name="files"; filename="{name}"\r\n\r\n'
-        body = head.encode() + content + f"\r\n--{mark}--\r\n".encode()
-        (path,) = json.loads(self.form.post("/upload", body, f"multipart/form-data; boundary={mark}"))
-        file = {"path": path, "orig_name": name, "meta": {"_type": "gradio.FileData"}}
-        self.form.join(self.session, self.form.data({self.form.button: file}))
-        for line in self.form.events(self.session):
-            event = json.loads(line.removeprefix("data: ")) if line.startswith("data: {") else {}
-            if event.get("msg") == "process_completed":
-                refused = event["output"].get("error") or "an error without words" if not event["success"] else ""
-                return time.perf_counter() - started, refused or ("" if "opened: " in line else line[:400])
-        return time.perf_counter() - started, "no answer"
 
 
 def main(address: str) -> None:

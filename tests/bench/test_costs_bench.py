@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from specviz.bench.costs import FLAT, GOAL, IDLE, STEEP, Machine, simulated
+from specviz.bench.costs import GOAL
 from specviz.engine.cost import PassTimes
+from tests.support.simulated_costs import FLAT, IDLE, STEEP, Machine, simulated
 
 
 @pytest.mark.parametrize("first", [IDLE, FLAT], ids=["timed idle", "timed busy"])

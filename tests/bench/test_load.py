@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Iterator
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from specviz.bench import load
-from specviz.bench.load import Server
 from specviz.bench.report import Report
 from specviz.bench.visitor import Form, Outcome, Visitor
 from specviz.trace import store
-from specviz.ui.stream.opening import Opening
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.served import served
 
@@ -60,13 +55,6 @@ def test_a_class_presses_as_often_as_it_is_told_and_half_of_it_leaves(address: s
     assert any(one.served for one in seen) and any(one.left for one in seen)
 
 
-def test_a_file_is_opened_or_refused_with_the_pages_sentence(address: str) -> None:
-    form = Form(address, "sp-upload", "upload")
-    seconds, why = Visitor(form).upload(load.lesson(0.1))
-    assert seconds > 0 and why == ""
-    assert Visitor(form).upload(b'{"kind": "nothing"}\n')[1]
-
-
 def test_a_stream_that_breaks_off_is_a_run_without_an_end(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     form = Form(address)
 
@@ -94,24 +82,5 @@ def test_the_report_is_about_those_who_stayed() -> None:
     assert found["first update, p95"].reached and rows([])["first step, p95"].value is None
 
 
-def test_memory_and_processor_time_are_read_from_the_process_where_there_is_an_account() -> None:
-    gone = Server(type("Gone", (), {"pid": 2**30})(), "")
-    report = Report("load", {})
-    load.grown(report, gone.memory, gone.memory)
-    load.grown(report, 1000.0, 1150.0)
-    assert gone.spent is None and report.rows[0].value is None and report.rows[0].reached is None
-    assert report.rows[1].value == pytest.approx(15.0) and report.rows[1].reached is False
-    if Path("/proc/self/status").exists():
-        here = Server(type("Here", (), {"pid": os.getpid()})(), "")
-        assert here.memory is not None and here.memory > 10 and here.spent is not None and here.spent > 0
-
-
-@pytest.mark.slow
-def test_a_lesson_is_a_good_file_of_the_size_or_length_asked_for(tmp_path: Path) -> None:
-    made = load.lesson(0.2)
-    file = tmp_path / "lesson.spectrace.jsonl"
-    file.write_bytes(made)
-    assert 0.8 * 0.2e6 < len(made) < 1.2 * 0.2e6 and made == load.lesson(0.2) != load.lesson(0.2, 1)
-    opened = asyncio.run(Opening(store.TraceStore()).open(file))
-    assert opened.outline.steps > 20 and opened.outline.end is not None
-    assert len(store.read(load.lesson(steps=120)).steps) == 120
+def test_a_long_trace_has_the_steps_asked_for() -> None:
+    assert len(store.read(load.long_trace(120)).steps) == 120
