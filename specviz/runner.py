@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from specviz.engine.interfaces import Composition
+from specviz.engine.sampling import Warp
 from specviz.engine.stop import NOTHING_RUN, Interrupted, Stop, Stopped, stoppable, why
 from specviz.engine.threads import ThreadLimit
 from specviz.errors import BadInput, ModelUnavailable
@@ -25,7 +26,7 @@ from specviz.trace.metrics import summarise
 from specviz.trace.schema import End, Run, Step, Trace
 
 Event = Run | Step | End
-_KINDS: dict[str, Callable[[Request, Method, Memory, Progress], Prepared]] = {
+_KINDS: dict[str, Callable[[Request, Method, Warp, Memory, Progress], Prepared]] = {
     "text": text.prepare,
     "image": image.prepare,
     "vision_language": vision_language.prepare,
@@ -46,11 +47,11 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
     if modality not in _KINDS:
         known = " or ".join(KINDS[kind] for kind in _KINDS)
         raise ModelUnavailable(f"{request.target} works on {KINDS[modality]}; choose a target that works on {known}.")
-    if request.temperature is None:
-        request = replace(request, temperature=1.0 if modality == "image" else 0.0)
+    default = 1.0 if modality == "image" else 0.0
+    warp = Warp(default if request.temperature is None else request.temperature, request.top_k, request.top_p)
     check_modality(method, modality, request.target)
     check_room((request.target, *second_models(request.draft)), request.dtype, request.device)
-    return _KINDS[modality](request, method, memory or Memory(), progress)
+    return _KINDS[modality](request, method, warp, memory or Memory(), progress)
 
 
 def stream(

@@ -7,14 +7,14 @@ that run alone would have written: what it draws depends on its own seed and pos
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from specviz.engine.batch_cache import RowCache
 from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Context, Draft, TargetPass
-from specviz.engine.run_state import RunState, Settled
+from specviz.engine.run_state import RunCache, RunState, Settled
 from specviz.engine.stop import Interrupted
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
@@ -22,17 +22,10 @@ from specviz.trace.notes.models import BatchCacheNote, BatchRowCache
 from specviz.trace.schema import Note, Step
 
 
-class RowSession(Protocol):
+class RowSession(RunCache, Protocol):
     """A run's hold on its row."""
 
     row: int
-    length: int
-
-    def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Put the prompt into the row."""
-
-    def keep(self, path: Sequence[int]) -> None:
-        """Keep these nodes of the row's last tree."""
 
 
 class Batch(Protocol):
@@ -115,7 +108,7 @@ class BatchDecoding:
         self._round = 0
         self._recording_ns = 0
 
-    def rounds(self) -> Iterator[list[tuple[int, Step]]]:
+    def rounds(self) -> Generator[list[tuple[int, Step]], None, None]:
         """Round by round the steps of all rows still running, each with its row's number."""
         try:
             for number, row in enumerate(self.running):

@@ -87,6 +87,8 @@ class CodeText:
 class PreparedImage(Prepared):
     """As :class:`Prepared`, with the picture as it grows."""
 
+    loaded: LoadedImage
+
     def recorder(self, record: str) -> Recorder:
         return Recorder(self.text, record, self.parts.grid)
 
@@ -95,7 +97,7 @@ class PreparedImage(Prepared):
 
         Decoding costs as much as a pass of a small target, so it is done once a row and not once a step.
         """
-        loaded: LoadedImage = self.loaded
+        loaded = self.loaded
         first, last = (len(output) - len(step.emitted)) // loaded.grid, len(output) // loaded.grid - 1
         if self.request.record != "tree" or last < first or loaded.side > LIVE_SIDE:
             return step
@@ -171,9 +173,8 @@ class DrawingResources(ImageResources):
         return _partner(self.request, self.loaded, self.scale, self.progress)
 
 
-def prepare(request: Request, method: Method, memory: Memory, progress: Progress) -> Prepared:
+def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> Prepared:
     """Load and check. Raises a SpecvizError that says what to change."""
-    warp = Warp(request.temperature, request.top_k, request.top_p)
     guidance = _guidance(request.guidance)
     checked(request.prompt)
     refuse_unused(request, UNUSED)

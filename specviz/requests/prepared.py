@@ -157,7 +157,7 @@ class Prepared:
 
     def run_record(self, composition: Composition) -> Run:
         """What was asked for and where it runs, for its trace."""
-        request, method, target = self.request, self.method, self.target
+        request, method, target, warp = self.request, self.method, self.target, self.parts.warp
         more = dict(self.run_fields)
         warnings = (*self.loaded.warnings, target.warning, *composition.warnings, *more.pop("warnings", ()))
         return Run(
@@ -167,7 +167,7 @@ class Prepared:
             title=method.title,
             exactness=method.exactness,
             parameters=dict(vars(self.request.parameters)),
-            sampling=Sampling(request.temperature, request.top_k, request.top_p, request.seed, composition.generation),
+            sampling=Sampling(warp.temperature, warp.top_k, warp.top_p, request.seed, composition.generation),
             device=str(target.device),
             dtype=str(target.dtype).removeprefix("torch."),
             tier=target.tier,

@@ -23,13 +23,14 @@ from specviz.models.drafters.intermediate_models import intermediate_model
 from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.request import Memory, Request, refuse_unused
 from specviz.requests.prepared import Prepared, Progress
-from specviz.targets.causal import causal_target
+from specviz.targets.causal import CausalTarget, causal_target
 
 
 @dataclass(kw_only=True)
 class LanguageModelResources(TextResources):
     """Drafters are those of the draft model that the user named, where one was, and else those that ship."""
 
+    target: CausalTarget
     loaded: LoadedText
     progress: Progress
 
@@ -56,14 +57,13 @@ class LanguageModelResources(TextResources):
         return target_costs(draft, self.progress, target_costs(self.target, self.progress)).curve()
 
 
-def prepare(request: Request, method: Method, memory: Memory, progress: Progress) -> Prepared:
+def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> Prepared:
     """Load and check. Raises a SpecvizError that says what to change."""
     if request.image is not None:
         raise BadInput(
             f"{request.target} reads no pictures here. Leave the picture out, or choose a target that does: scenes-vlm."
         )
     refuse_unused(request, {"guidance": "only a model that draws pictures is guided by its prompt"})
-    warp = Warp(request.temperature, request.top_k, request.top_p)
     loaded = load_causal_lm(request.target, request.dtype, request.device, progress)
     target = causal_target(loaded.model, loaded.name, loaded.eos_ids, request.tier)
     text = loaded.text
@@ -74,10 +74,10 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
             f"{target.context_length} that {loaded.name} can see. Shorten the prompt or ask for fewer tokens."
         )
     parts = LanguageModelResources(
-        target,
         warp,
         hashlib.sha256(repr((loaded.name, ids)).encode()).hexdigest(),
         memory,
+        target=target,
         draft_name=request.draft or "",
         uses_shipped_weights=ours(request.draft),
         loaded=loaded,

@@ -6,7 +6,7 @@ Rows of one batch decode several in little more time than one takes, as a pass c
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LONGEST_PROMPT = 512
 """Tokens of a prompt that rows may read, each in one piece: a longer one is read in pieces, between which a run can end."""
+Rounds = Generator[object, None, None]
 _CUT = frozenset({"cancelled", "time_limit"})
 
 
@@ -49,13 +50,13 @@ def _can_share(prepared: Prepared) -> bool:
     return isinstance(prepared.target, TextTarget) and len(prepared.prompt_ids) <= LONGEST_PROMPT
 
 
-def _alone(prepared: Prepared, numbers: Sequence[int], cancel: threading.Event) -> tuple[Iterator[object], list[Outcome]]:
+def _alone(prepared: Prepared, numbers: Sequence[int], cancel: threading.Event) -> tuple[Rounds, list[Outcome]]:
     """One trajectory with a session of its own: its rounds, and its outcome."""
     decoding = prepared.decoding(prepared.compose(), prepared.request.seed, "off", cancel, numbers[0])
     return _whole_or_stopped(decoding), [decoding.outcome]
 
 
-def _whole_or_stopped(decoding: Decoding) -> Iterator[object]:
+def _whole_or_stopped(decoding: Decoding) -> Rounds:
     """Its steps. Whoever does not want all of them has stopped it, as a batch tells of its rows."""
     whole = False
     try:
@@ -66,7 +67,7 @@ def _whole_or_stopped(decoding: Decoding) -> Iterator[object]:
             decoding.stopped()
 
 
-def _together(prepared: Prepared, numbers: Sequence[int], cancel: threading.Event) -> tuple[Iterator[object], list[Outcome]]:
+def _together(prepared: Prepared, numbers: Sequence[int], cancel: threading.Event) -> tuple[Rounds, list[Outcome]]:
     """Several as rows of a batch: its rounds, and their outcomes. Trees are sized by a row's part of a pass."""
     rows = []
     for number in numbers:

@@ -41,6 +41,7 @@ MOST_BOXES = 2500
 class PreparedPicture(Prepared):
     """``question`` is the prompt with the picture as the model sees it."""
 
+    target: VisionLanguageTarget
     question: PictureQuestion | None = None
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
@@ -54,6 +55,7 @@ class PreparedPicture(Prepared):
 class QuestionResources(VisionLanguageResources):
     """Drafters are those that ship for the model, or the ones the user named: published heads, or a language model."""
 
+    target: VisionLanguageTarget
     loaded: LoadedVisionLanguage
     progress: Progress
 
@@ -66,10 +68,9 @@ class QuestionResources(VisionLanguageResources):
         return text_only_model(self.draft_name or None, self.loaded, self.target, self.progress)
 
 
-def prepare(request: Request, method: Method, memory: Memory, progress: Progress) -> PreparedPicture:
+def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> PreparedPicture:
     """Load and check. Raises a SpecvizError that says what to change."""
     refuse_unused(request, UNUSED)
-    warp = Warp(request.temperature, request.top_k, request.top_p)
     picture = one_picture(request.image)
     loaded = load_vision_language(request.target, request.dtype, request.device, progress)
     limits = warnings(loaded.name, loaded.tokenizer, request.prompt, picture.image) if loaded.name == SCENES else ()
@@ -85,10 +86,10 @@ def prepare(request: Request, method: Method, memory: Memory, progress: Progress
         )
     prompt = repr((loaded.name, question.ids)).encode() + question.picture.tobytes()
     parts = QuestionResources(
-        target,
         warp,
         hashlib.sha256(prompt).hexdigest(),
         memory,
+        target=target,
         draft_name=request.draft or "",
         uses_shipped_weights=ours(request.draft),
         picture=layout_of(question, target.sight),

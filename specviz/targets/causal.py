@@ -9,8 +9,10 @@ from specviz.targets.hybrid import HybridTarget
 from specviz.targets.state_layers import can_branch
 from specviz.targets.text import TextTarget
 
+CausalTarget = TextTarget | HybridTarget
 
-def causal_target(model: Any, name: str, eos_ids: Iterable[int], tier: str = "auto") -> TextTarget | HybridTarget:
+
+def causal_target(model: Any, name: str, eos_ids: Iterable[int], tier: str = "auto") -> CausalTarget:
     """The target for this model's class. Raises ModelUnavailable where its layers cannot hold a tree's branches."""
     kind = HybridTarget if can_branch(model) else TextTarget
     return kind(model, name, sorted(eos_ids), tier)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specviz.engine.batch_cache import MOST_ROWS, PassLayout, RowCache
 from specviz.engine.cache import CACHE_ARGUMENT
-from specviz.engine.interfaces import TargetPass
+from specviz.engine.interfaces import Target, TargetPass
 from specviz.engine.tree import DraftTree, chain
 from specviz.errors import BadInput, ContextFull
 from specviz.targets.layers import FULL, SLIDING
@@ -26,7 +26,7 @@ class TextRows:
     ``capacities`` are each row's committed tokens at most.
     """
 
-    def __init__(self, target: TextTarget, capacities: Sequence[int], taps: Sequence[int] = ()) -> None:
+    def __init__(self, target: Target, capacities: Sequence[int], taps: Sequence[int] = ()) -> None:
         if not isinstance(target, TextTarget):
             raise BadInput(
                 f"{target.name} carries a state from token to token, which rows of a batch cannot share: run the prompts one "

@@ -14,10 +14,10 @@ from specviz.drafters.networks.small_lm import load as load_small
 from specviz.drafters.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.lora_heads import CHANGES, digest
-from specviz.targets.text import TextTarget
+from specviz.targets.causal import CausalTarget
 
 
-def load_arms(path: Path, base: Path, embedding: Tensor, target: TextTarget) -> dict[str, SmallLM]:
+def load_arms(path: Path, base: Path, embedding: Tensor, target: CausalTarget) -> dict[str, SmallLM]:
     """A draft model by domain, each the one in ``base`` with its change in ``path``, on the target's ``embedding``.
 
     Raises ModelUnavailable when the changes were made for another version of ``base``.

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from specviz.drafters.feature_stepper import Layout
-from specviz.engine.interfaces import Session, TargetPass
+from specviz.engine.interfaces import Session, Target, TargetPass
 from specviz.engine.stop import heed
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
@@ -35,15 +35,16 @@ class FewBitLinear(nn.Module):
 
 
 def captured_copy(
-    target: TextTarget, layouts: tuple[Layout, Layout], layer_numbers: Sequence[int] | None = None, name: str = ""
+    target: Target, layouts: tuple[Layout, Layout], layer_numbers: Sequence[int] | None = None, name: str = ""
 ) -> TextTarget:
     """The target with its layers' matrices, and its head's, in these ``layouts``, and with the layers ``layer_numbers`` (None:
-    all). Raises ModelUnavailable for a target over several devices, or of a build whose layers are not found.
+    all). Raises ModelUnavailable for a target with recurrent layers or over several devices, or of a build whose layers are not
+    found.
     """
-    if target.spread:
+    if not isinstance(target, TextTarget) or target.spread:
         raise ModelUnavailable(
-            f"{target.name} lies on several devices, and a copy of it would lie on one: choose another intermediate model, such "
-            "as small_draft."
+            f"{target.name} has recurrent layers or lies on several devices, and a copy of it would have neither: choose another "
+            "intermediate model, such as small_draft."
         )
     own = target.model
     shared = {id(tensor): tensor for tensor in (*own.parameters(), *own.buffers())}
@@ -78,7 +79,7 @@ class ShorterSession:
     """A session of a copy that lacks layers, with ``taps`` numbered as in the whole model: what enters the first layer kept from
     there on."""
 
-    def __init__(self, copied: TextTarget, capacity: int, taps: Sequence[int], layer_numbers: Sequence[int]) -> None:
+    def __init__(self, copied: Target, capacity: int, taps: Sequence[int], layer_numbers: Sequence[int]) -> None:
         self._places = {tap: sum(number < tap for number in layer_numbers) for tap in taps}
         self._session: Session = copied.open(capacity, sorted(set(self._places.values())))
 

@@ -19,8 +19,7 @@ from specviz.models.hub.packed_model import card_in, tokenizer_hash_in
 from specviz.models.hub.vocabulary import same_tokenizer
 from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.paths import WEIGHTS
-from specviz.targets.causal import causal_target
-from specviz.targets.text import TextTarget
+from specviz.targets.causal import CausalTarget, causal_target
 
 HYBRID = "hybrid-small"
 STATE = "hybrid-small-draft"
@@ -31,7 +30,7 @@ _KEPT: weakref.WeakKeyDictionary[Any, SmallLM] = weakref.WeakKeyDictionary()
 Progress = Callable[[str, float | None], None]
 
 
-def draft_model(name: str | None, loaded: LoadedText, target: TextTarget, progress: Progress) -> DraftModel:
+def draft_model(name: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress) -> DraftModel:
     """The draft model called ``name`` for this target; one that ships when ``name`` is None or "small_draft".
 
     Raises TokenizerMismatch naming both tokenizers, and ModelUnavailable when no draft model ships for the target, or the
@@ -54,7 +53,7 @@ def draft_model(name: str | None, loaded: LoadedText, target: TextTarget, progre
     )
 
 
-def several_models(names: str, loaded: LoadedText, target: TextTarget, progress: Progress) -> dict[str, DraftModel]:
+def several_models(names: str, loaded: LoadedText, target: CausalTarget, progress: Progress) -> dict[str, DraftModel]:
     """The draft models in ``names``, with commas between them, by what their names end in. Raises ModelUnavailable as
     :func:`draft_model` does, and where two end alike."""
     given = [name.strip() for name in names.split(",") if name.strip()]
@@ -73,15 +72,15 @@ def _imitates(draft: Path, target: Path) -> None:
         )
 
 
-def named_draft(name: str, loaded: LoadedText, target: TextTarget, progress: Progress) -> tuple[TextTarget, tuple[str, ...]]:
+def named_draft(name: str, loaded: LoadedText, target: CausalTarget, progress: Progress) -> tuple[CausalTarget, tuple[str, ...]]:
     """The model called ``name``, which has to share the target's tokenizer, and what the user should know of it."""
     draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), str(target.device), progress)
     same_tokenizer(loaded, draft)
-    model: Any = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
+    model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)
     return model, tuple(word for word in (*draft.warnings, model.warning) if word)
 
 
-def shipped_small(loaded: LoadedText, target: TextTarget) -> SmallLM:
+def shipped_small(loaded: LoadedText, target: CausalTarget) -> SmallLM:
     """The small draft model that ships, on this target's embedding."""
     if loaded.tokenizer_hash != _trained_for():
         raise ModelUnavailable(
@@ -96,7 +95,7 @@ def shipped_small(loaded: LoadedText, target: TextTarget) -> SmallLM:
     return small
 
 
-def _shipped(loaded: LoadedText, target: TextTarget) -> DraftModel:
+def _shipped(loaded: LoadedText, target: CausalTarget) -> DraftModel:
     small = shipped_small(loaded, target)
     return DraftModel(SMALL, target.context_length, lambda capacity: SmallModel(small, capacity))
 

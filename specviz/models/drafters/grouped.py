@@ -24,7 +24,7 @@ from specviz.models.drafters.placement import several
 from specviz.models.drafters.quantised_copy import check_copy, lean_copy
 from specviz.models.hub.cache_dir import Progress
 from specviz.models.text.load import LoadedText
-from specviz.targets.text import TextTarget
+from specviz.targets.causal import CausalTarget
 
 PIECE = 256
 
@@ -118,7 +118,7 @@ class LeanFuzzy:
 
 
 def grouped_model(
-    kind: str, group: int, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress
+    kind: str, group: int, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress
 ) -> GroupedModel:
     """The draft model of this ``kind`` ("small_draft", "copy", or "draft" for the model named ``draft``).
 
@@ -136,7 +136,7 @@ def grouped_model(
     return GroupedModel(SMALL, target.context_length, stepper.spans, lambda capacity: SmallFuzzy(small, stepper, capacity))
 
 
-def of_decoder(name: str, decoder: LeanDecoder, target: TextTarget, warnings: tuple[str, ...] = ()) -> GroupedModel:
+def of_decoder(name: str, decoder: LeanDecoder, target: CausalTarget, warnings: tuple[str, ...] = ()) -> GroupedModel:
     """A lean decoder as a draft model for this target."""
     places = tuple(str(layer.device) for layer in decoder.layers)
     return GroupedModel(

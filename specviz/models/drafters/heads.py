@@ -32,14 +32,14 @@ from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.published import Fit, open_repository
 from specviz.models.packing import AGREE, PackedLinear, can_pack, packs
 from specviz.paths import WEIGHTS
-from specviz.targets.text import TextTarget
+from specviz.targets.causal import CausalTarget
 
 CHANGED = {"gto": "eagle3", "deer": "masked_lm"}
 """Kinds that ship as a small change to another kind."""
 
 Shared = tuple[Tensor, Tensor]
 """The target's embedding and head, each [vocab, hidden]."""
-_READERS: dict[str, Callable[[Path, Shared, TextTarget], Any]] = {
+_READERS: dict[str, Callable[[Path, Shared, CausalTarget], Any]] = {
     "eagle": lambda path, shared, target: feature_file.load(path, *shared, target.dtype, target.device),
     "eagle3": lambda path, shared, target: feature_file.load(path, *shared, target.dtype, target.device),
     "medusa": lambda path, shared, target: parallel_net.load(path, shared[1], target.dtype, target.device),
@@ -62,7 +62,7 @@ class Loaded(Protocol):
     def tokenizer_hash(self) -> str: ...
 
 
-def load_heads(kind: str, draft: str | None, loaded: Loaded, target: TextTarget, progress: Progress = silent) -> Any:
+def load_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = silent) -> Any:
     """The drafting network of this ``kind`` for the target: a name in the readers above or in CHANGED, or "arms"
     for a draft model by domain.
 
@@ -76,7 +76,7 @@ def load_heads(kind: str, draft: str | None, loaded: Loaded, target: TextTarget,
     return cached(target, ("network", kind, version(path)), lambda: _read(kind, path, loaded, target))
 
 
-def drafting_heads(kind: str, draft: str | None, loaded: Loaded, target: TextTarget, progress: Progress = silent) -> Any:
+def drafting_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = silent) -> Any:
     """The same network made ready to draft: laid out for this machine where that pays, shared by all runs."""
     network = load_heads(kind, draft, loaded, target, progress)
     if isinstance(network, parallel_net.ParallelNet):
@@ -116,7 +116,7 @@ def shipped(kind: str, loaded: Loaded) -> Path:
     return path
 
 
-def published(kind: str, name: str, loaded: Loaded, target: TextTarget, progress: Progress = silent) -> Any:
+def published(kind: str, name: str, loaded: Loaded, target: CausalTarget, progress: Progress = silent) -> Any:
     """The heads that others published as ``name``, on this target."""
     if kind not in dialects.KINDS:
         known = " and ".join((", ".join(dialects.KINDS[:-1]), dialects.KINDS[-1]))
@@ -128,7 +128,7 @@ def published(kind: str, name: str, loaded: Loaded, target: TextTarget, progress
     return dialects.read(kind, stored, fits)
 
 
-def fit_of(name: str, target: TextTarget) -> Fit:
+def fit_of(name: str, target: CausalTarget) -> Fit:
     """What heads for this target have to fit."""
     model = target.model
     layers = int(model.config.get_text_config().num_hidden_layers)
@@ -157,7 +157,7 @@ def packed(weight: Tensor) -> Product:
     return module if agrees else plain(weight)
 
 
-def _read(kind: str, path: Path, loaded: Loaded, target: TextTarget) -> Any:
+def _read(kind: str, path: Path, loaded: Loaded, target: CausalTarget) -> Any:
     if kind in CHANGED:
         base = CHANGED[kind]
         return load_changed(path, load_heads(base, None, loaded, target), WEIGHTS / f"{base}.safetensors")
@@ -175,7 +175,7 @@ def _read(kind: str, path: Path, loaded: Loaded, target: TextTarget) -> Any:
     return network
 
 
-def cached(target: TextTarget, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+def cached(target: CausalTarget, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """What was made once for this target's model; it goes with the model."""
     with locked(_LOCK):
         cache = _KEPT.setdefault(target.model, {})

@@ -11,7 +11,7 @@ from specviz.drafters.intermediate import FittedSession, IntermediateModel, Smal
 from specviz.drafters.networks.fused_decoder import LeanDecoder
 from specviz.drafters.networks.fused_session import LeanSession
 from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Session
+from specviz.engine.interfaces import Session, Target
 from specviz.engine.stop import locked
 from specviz.errors import ModelUnavailable
 from specviz.models.cost_curves import intermediate_costs, target_costs
@@ -21,7 +21,7 @@ from specviz.models.drafters.quantisation import layouts_of
 from specviz.models.drafters.quantised_copy import check_copy, lean_copy
 from specviz.models.hub.cache_dir import Progress
 from specviz.models.text.load import LoadedText
-from specviz.targets.text import TextTarget
+from specviz.targets.causal import CausalTarget
 
 TITLES = {
     "int4": "the target in 4 bits",
@@ -41,7 +41,7 @@ _KEPT: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionar
 
 
 def intermediate_model(
-    kind: str, draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress
+    kind: str, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress
 ) -> IntermediateModel:
     """The intermediate model of this ``kind``: a key of TITLES, or "draft" for the model named ``draft``.
 
@@ -62,7 +62,7 @@ def intermediate_model(
         return _intermediate(kind, target, lambda capacity, taps: LeanSession(decoder, capacity, taps), progress)
 
 
-def copies(target: TextTarget, group: int, progress: Progress) -> LeanDecoder:
+def copies(target: CausalTarget, group: int, progress: Progress) -> LeanDecoder:
     """The target in 8 bits, up to ``group`` of its layers attending side by side, for a draft model of many layers."""
     with locked(_LOCK):
         check_copy(target)
@@ -74,7 +74,7 @@ def copies(target: TextTarget, group: int, progress: Progress) -> LeanDecoder:
         )
 
 
-def _copy(kind: str, target: TextTarget, progress: Progress) -> LeanDecoder:
+def _copy(kind: str, target: CausalTarget, progress: Progress) -> LeanDecoder:
     check_copy(target)
     if kind == "plain_copy":
         return lean_copy(target)
@@ -82,7 +82,7 @@ def _copy(kind: str, target: TextTarget, progress: Progress) -> LeanDecoder:
     return lean_copy(target, layouts, _chosen(kind, target), progress=lambda share: progress(making, share))
 
 
-def _chosen(kind: str, target: TextTarget) -> list[int] | None:
+def _chosen(kind: str, target: CausalTarget) -> list[int] | None:
     """The numbers of the layers that a copy of this kind has, None for all."""
     if kind != "fewer_layers":
         return None
@@ -93,14 +93,14 @@ def _chosen(kind: str, target: TextTarget) -> list[int] | None:
     return [number for number in range(layers) if not first <= number < first + LEFT_OUT]
 
 
-def _captured(kind: str, target: TextTarget, progress: Progress) -> IntermediateModel:
+def _captured(kind: str, target: CausalTarget, progress: Progress) -> IntermediateModel:
     """A copy that runs in the target's own tier, on a GPU."""
     numbers, title = _chosen(kind, target), CAPTURED[kind]
 
-    def make() -> TextTarget:
+    def make() -> Target:
         return captured_copy(target, layouts_of("int8", target.device), numbers, title)
 
-    copied: TextTarget = _cached(target, f"captured {kind} {target.tier}", make)
+    copied: Target = _cached(target, f"captured {kind} {target.tier}", make)
 
     def start(capacity: int, taps: Sequence[int]) -> Session:
         room = min(capacity, copied.context_length)
@@ -110,7 +110,7 @@ def _captured(kind: str, target: TextTarget, progress: Progress) -> Intermediate
 
 
 def _intermediate(
-    kind: str, target: TextTarget, start: Callable[..., Any], progress: Progress, facts: Mapping[str, str] | None = None,
+    kind: str, target: CausalTarget, start: Callable[..., Any], progress: Progress, facts: Mapping[str, str] | None = None,
     title: str = "", **more: Any,
 ) -> IntermediateModel:  # fmt: skip
     """``facts`` are further ones that tell its cost from those of other models."""
@@ -125,7 +125,7 @@ def _intermediate(
     return model
 
 
-def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: Progress) -> IntermediateModel:
+def _named(draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress) -> IntermediateModel:
     if not draft or draft in TITLES:
         raise ModelUnavailable(
             "Which is the intermediate model? Name one with the target's tokenizer as the draft, such as qwen2.5-coder-0.5b "
@@ -147,7 +147,7 @@ def _named(draft: str | None, loaded: LoadedText, target: TextTarget, progress: 
     )
 
 
-def _cached(target: TextTarget, key: str, make: Callable[[], Any]) -> Any:
+def _cached(target: CausalTarget, key: str, make: Callable[[], Any]) -> Any:
     """What was made once for this model; it goes with the model."""
     cache = _KEPT.setdefault(target.model, {})
     if key not in cache:

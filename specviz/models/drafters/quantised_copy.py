@@ -17,15 +17,15 @@ from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.placement import DeviceMap, places
 from specviz.models.drafters.quantisation import as_stored
+from specviz.targets.causal import CausalTarget
 from specviz.targets.layers import FULL
-from specviz.targets.text import TextTarget
 
 _APART = {torch.float64: 1e-3, torch.float32: 1e-2}
 """How far the plain copy's logits may lie from the model's, of their length; halves round a hundred times coarser."""
 
 
 def lean_copy(
-    target: TextTarget,
+    target: CausalTarget,
     layouts: tuple[Layout, Layout] = (as_stored, as_stored),
     layer_numbers: Sequence[int] | None = None,
     group: int = 1,
@@ -60,7 +60,7 @@ def computed_in(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     return torch.float32 if half and device.type == "cpu" else dtype
 
 
-def check_copy(target: TextTarget) -> None:
+def check_copy(target: CausalTarget) -> None:
     """Raise ModelUnavailable unless the plain copy of this model gives what the model gives."""
     decoder = lean_copy(target)
     words = [target.vocab_size * share // 9 for share in (4, 2, 7, 5, 3, 6)]
@@ -75,7 +75,7 @@ def check_copy(target: TextTarget) -> None:
 
 
 def read(
-    target: TextTarget, device_map: DeviceMap | None = None
+    target: CausalTarget, device_map: DeviceMap | None = None
 ) -> tuple[DecoderShape, list[LayerWeights], tuple[Tensor, Tensor, Tensor]]:
     """The model's shape, its layers, and embedding, last norm and head."""
     config = target.config
@@ -133,7 +133,7 @@ def matrix(linear: Any) -> Tensor:
     return linear.weight if packed is None or linear.weight is not None else packed.to_dense()
 
 
-def _other_build(target: TextTarget, why: str) -> ModelUnavailable:
+def _other_build(target: CausalTarget, why: str) -> ModelUnavailable:
     return ModelUnavailable(
         f"{target.name} cannot be copied in a cheaper form: {why}. Name a smaller model with its tokenizer as the draft instead."
     )

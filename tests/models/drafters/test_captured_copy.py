@@ -30,6 +30,7 @@ from specviz.targets.text import TextTarget
 from specviz.trees.copied import Copied
 from specviz.trees.sampled import Sampled
 from tests.support.devices import EMULATED, device_named
+from tests.support.tiny import hybrid as tiny_hybrid
 from tests.support.tiny.text import decode, tiny_llama
 from tests.support.worlds.text import DEEP, PROMPT, WARPS, compose, deep_target
 
@@ -156,6 +157,11 @@ def test_a_target_over_several_devices_is_not_copied() -> None:
     target.spread = ("cuda:0", "cuda:1")
     with pytest.raises(ModelUnavailable, match="lies on several devices"):
         captured_copy(target, INT8)
+
+
+def test_a_target_with_recurrent_layers_is_not_copied() -> None:
+    with pytest.raises(ModelUnavailable, match="has recurrent layers"):
+        captured_copy(tiny_hybrid.target(tiny_hybrid.pure()), INT8)
 
 
 def test_half_precision_stays_so_but_on_a_cpu() -> None:
