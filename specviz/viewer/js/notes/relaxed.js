@@ -206,13 +206,13 @@ function overall(stage, name, value) {
 
 const APPROXIMATE = "Approximate: the recording is judged again.";
 const WHY =
-  "With another limit later drafts would have differed; a sibling's p is what the codes tried before it left; and the sums over " +
-  "nearest latent codes are known for 1–6, 8, 10, 12, 16 … of them, so a looser limit may take a little more. “Or more” means that the walk came to codes that were not verified. In the tree, + marks a code that would be kept, × one that would be lost.";
+  "Another limit would have changed later drafts; a sibling's p is what the codes tried before it left; and the sums over " +
+  "nearest latent codes are known for 1–6, 8, 10, 12, 16 … of them, so a looser limit may take more. “Or more”: the walk came to codes that were not verified. In the tree, + marks codes that would be kept, × those lost.";
 
 function slider(note, step, stage) {
   const rows = read(note, step);
   if (!rows.some((row) => row.draw !== null)) {
-    const message = "No other limit can be tried at temperature 0: what else would lead is not in the recording.";
+    const message = "No other limit can be tried at temperature 0: the recording lacks what else would lead.";
     return rows.length ? dom.h("small", { class: "sv-mute" }, message) : null;
   }
   const [name, value] = setting(note);

@@ -55,5 +55,6 @@ export function until(trace, cursor) {
 export function sentence(spent) {
   if ("pooled" in spent) return `a kept code and its nearest latent codes hold ${spent.pooled.toFixed(2)} of the target's probability on average`;
   const moved = spent.bound === null ? "no bound is proven here" : `no code's distribution moved by more than ${spent.bound.toFixed(2)}`;
-  return `on average a code took over ${spent.mean.toFixed(3)} of probability from its nearest latent codes; ${moved}`;
+  const share = spent.mean ? `on average ${spent.mean.toPrecision(2)} of` : "no";
+  return `a code took ${share} probability from its nearest latent codes; ${moved}`;
 }
