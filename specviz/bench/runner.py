@@ -13,7 +13,6 @@ import transformers
 
 from specviz.bench import contention, costs, lengths, load, overheads, page, suites
 from specviz.bench.kit import COMMON, Bencher, in_own_thread
-from specviz.bench.quality import quality
 from specviz.bench.report import Report
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
@@ -36,21 +35,12 @@ SUITES: dict[str, tuple[Part, ...]] = {
     "quick": (
         _of_engine(overheads.against_transformers, "autoregressive"),
         _of_engine(overheads.recording, "token_recycling"),
-        *(suite.run for suite in suites.MEMORY),
+        *(suite.run for suite in suites.SUITES["memory"]),
     ),
     "live": (load.watching,),
-    "acceptance": (suites.ACCEPTANCE.run,),
-    "speed": (suites.SPEED.run,),
-    "eagle": tuple(suite.run for suite in suites.EAGLE),
-    "diffusion": tuple(suite.run for suite in suites.DIFFUSION),
-    "chain": tuple(suite.run for suite in suites.CASCADE),
-    "arms": (suites.CHOICE.run,),
+    **{name: tuple(suite.run for suite in several) for name, several in suites.SUITES.items() if name != "memory"},
     "length": (lengths.run_length,),
-    "ssm": (suites.STATE_SPACE.run,),
-    "vision": (suites.VISION.run,),
-    "image": (suites.image(quality).run,),
-    "image-sweeps": (suites.image(quality, sweeps=True).run,),
-    "text": (partial(suites.run_all, only="text"),),
+    "text": (suites.SUITES["all"][0].run,),
     "all": (suites.run_all,),
     "costs": (costs.run,),
     "contention": (contention.run,),

@@ -1,4 +1,4 @@
-"""The suites of paired runs, as data: prompts, arms, columns, comparisons and goals.
+"""The suites of paired runs, which are data in ``suites.toml``: prompts, arms, columns, comparisons and goals.
 
 A speed-up is the target's own seconds a token, of runs just before and after, over the arm's. Means are over the kinds of
 prompts. τ counts the bonus token and leaves out steps that were cut.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import statistics
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,37 +18,32 @@ from typing import Any
 
 from PIL import Image
 
-from specviz.bench.kit import Arm, Bencher, Measure, PictureQuestion, Prompts, Sample, Samples, gather, in_own_thread
+from specviz import prompts as held_out
+from specviz.bench.kit import Arm, Bencher, PictureQuestion, Prompts, Sample, Samples, gather, in_own_thread
+from specviz.bench.quality import quality
 from specviz.bench.report import Report, Row
 from specviz.errors import BadInput
-from specviz.methods.hedgespec.method import ARMS
-from specviz.methods.polybasic.method import INTERMEDIATES
 from specviz.methods.registry import all_methods
-from specviz.models.hub.catalog import DEFAULT_IMAGE_TARGET, DEFAULT_TEXT_TARGET, DEFAULT_VISION_TARGET
-from specviz.prompts import kinds, pictures, prompts
+from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
 SCENES = Path(__file__).resolve().parents[2] / "assets" / "images" / "scenes"
 STATE_SPACE_TARGET = "hybrid-small"
-SYSTEMS = (
-    "eagle2", "ddd", "traversal", "gto", "falcon", "polybasic", "easyspec", "stand", "reader", "owl", "not_a_bandit", "deer",
-    "diffuspec", "stree", "hivis", "dream", "lantern_pp", "mulo_sd",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Versus:
-    """One arm's mean over another's in one column, prompt by prompt."""
+    """One arm's mean over another's in one column, prompt by prompt; a ``goal`` of 0 only informs."""
 
     what: str
     first: str
     second: str
     column: str = "τ"
-    goal: float | None = 1.0
+    goal: float = 1.0
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Arms on prompts. ``goals`` are of arms by their label and column, ``fastest`` of the best exact arm by temperature.
+    """Arms on prompts. ``goals`` are by column and arm, ``fastest`` those of the best exact arm by temperature and column.
 
     ``prompts`` makes them for the bencher, fewer of them where the flag says quick. ``target`` stands in for the default text
     target; with ``remember`` an arm keeps one memory over all prompts.
@@ -63,19 +59,18 @@ class Suite:
     between: int = 2
     remember: bool = False
     versus: Sequence[Versus] = ()
-    goals: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    fastest: Mapping[float, Mapping[str, float]] = field(default_factory=dict)
-    measure: Measure | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    goals: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    fastest: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def run(self, report: Report, target: str, methods: Sequence[str] = (), quick: bool = False) -> dict[float, Samples]:
         """Gather at every temperature and report each arm, comparison and goal; all arms where ``methods`` is empty."""
         chosen = [arm for arm in self.arms if not methods or arm.method in methods]
         name = self.target if self.target and target == DEFAULT_TEXT_TARGET else target
-        bench, gathered = Bencher(name, self.tokens, dict(self.settings)), dict[float, Samples]()
+        bench, gathered = Bencher(name, self.tokens), dict[float, Samples]()
         for temperature in self.temperatures if chosen else ():
             texts = self.prompts(bench, quick)
-            work = partial(gather, bench, chosen, texts, temperature, report.say, self.between, self.remember, self.measure)
+            measure = quality if "latent distance" in self.columns else None
+            work = partial(gather, bench, chosen, texts, temperature, report.say, self.between, self.remember, measure)
             gathered[temperature] = samples = in_own_thread(work)
             for row in (*self._rows(samples, chosen, temperature), *self._best(samples, chosen, temperature)):
                 report.add(row)
@@ -91,10 +86,10 @@ class Suite:
             cells = {column: COLUMNS[column](samples, arm.label) for column in self.columns}
             value = _mean(samples, arm.label, self.columns[0])
             yield Row(arm.label + where, value, cells={"arm": arm.label + relaxed, **cells}, table=table)
-            for (label, column), goal in self.goals.items():
-                if label == arm.label:
-                    reached = _mean(samples, label, column)
-                    yield Row(f"{label}: {column}{where}", reached, "" if column != "speed-up" else "×", goal)
+            for column, goals in self.goals.items():
+                if arm.label in goals:
+                    unit = "×" if column == "speed-up" else ""
+                    yield Row(f"{arm.label}: {column}{where}", _mean(samples, arm.label, column), unit, goals[arm.label])
         for one in self.versus:
             if samples.of(one.first) and samples.of(one.second):
                 of = VALUES[one.column]
@@ -104,11 +99,13 @@ class Suite:
                 detail = (
                     f"{one.first} {ours:.3f}, {one.second} {theirs:.3f}; more on {more}, less on {less} of {len(pairs)} prompts"
                 )
-                yield Row(f"{one.column}: {one.what}{where}", ours / theirs if theirs else None, goal=one.goal, detail=detail)
+                yield Row(
+                    f"{one.column}: {one.what}{where}", ours / theirs if theirs else None, goal=one.goal or None, detail=detail
+                )
 
     def _best(self, samples: Samples, arms: Sequence[Arm], temperature: float) -> Iterator[Row]:
         exact = [arm.label for arm in arms if samples.of(arm.label) and all_methods()[arm.method].exactness == "exact"]
-        for column, goal in self.fastest.get(temperature, {}).items() if exact else ():
+        for column, goal in self.fastest.get(f"{temperature:g}", {}).items() if exact else ():
             best = max(exact, key=lambda label: _mean(samples, label, "speed-up"))
             yield Row(
                 f"the fastest exact arm: {column}, T = {temperature:g}", _mean(samples, best, column), goal=goal, detail=best
@@ -168,28 +165,41 @@ COLUMNS: Mapping[str, Callable[[Samples, str], str]] = {
 }
 
 
-def of_kinds(each: int | None = None, few: int = 2, every: int = 1) -> Callable[[Bencher, bool], Prompts]:
+def kinds(bench: Bencher, quick: bool, each: int | None = None, few: int = 2, every: int = 1) -> Prompts:
     """``each`` prompts of each kind, all where it is None; where it should be quick ``few`` of every ``every``-th kind."""
-
-    def make(bench: Bencher, quick: bool) -> Prompts:
-        return {kind: texts[: few if quick else each] for kind, texts in list(kinds().items())[:: every if quick else 1]}
-
-    return make
+    of_kinds = list(held_out.kinds().items())
+    return {kind: texts[: few if quick else each] for kind, texts in of_kinds[:: every if quick else 1]}
 
 
-def several(*names: str) -> Callable[[Bencher, bool], Prompts]:
+def sets(bench: Bencher, quick: bool, names: Sequence[str]) -> Prompts:
     """Named sets of prompts, a kind each."""
-    return lambda bench, quick: {name: prompts(name)[: 2 if quick else None] for name in names}
+    return {name: held_out.prompts(name)[: 2 if quick else None] for name in names}
 
 
-def scenes(count: int = 0, few: int = 4) -> Callable[[Bencher, bool], Prompts]:
+def tries(bench: Bencher, quick: bool) -> Prompts:
+    """A prompt of each kind, four times."""
+    return dict.fromkeys(("1st try", "2nd try", "3rd try", "4th try"), tuple(texts[0] for texts in held_out.kinds().values()))
+
+
+def stream(bench: Bencher, quick: bool) -> Prompts:
+    """Five subjects, gone through twice."""
+    few, subjects = 1 if quick else 3, ("code", "stories", "copying", "translation", "maths")
+    return {
+        f"{subject}{again}": held_out.prompts(subject)[lap * few : (lap + 1) * few]
+        for lap, again in enumerate(("", " again"))
+        for subject in subjects
+    }
+
+
+def pictures(bench: Bencher, quick: bool, count: int = 64, few: int = 4) -> Prompts:
+    """Prompts for pictures of held-out concepts."""
+    return {"pictures": held_out.pictures(few if quick else count)}
+
+
+def scenes(bench: Bencher, quick: bool, count: int = 0, few: int = 4) -> Prompts:
     """Held-out scenes, evenly from all, each with the question for a description; all where ``count`` is 0."""
-
-    def make(bench: Bencher, quick: bool) -> Prompts:
-        everything, wanted = held_out_scenes(), few if quick else count
-        return {"scenes": everything[:: max(1, len(everything) // wanted) if wanted else 1]}
-
-    return make
+    everything, wanted = held_out_scenes(), few if quick else count
+    return {"scenes": everything[:: max(1, len(everything) // wanted) if wanted else 1]}
 
 
 def held_out_scenes(folder: Path = SCENES) -> list[PictureQuestion]:
@@ -207,263 +217,34 @@ def held_out_scenes(folder: Path = SCENES) -> list[PictureQuestion]:
     return questions
 
 
-def drawn(count: int = 64, few: int = 4) -> Callable[[Bencher, bool], Prompts]:
-    """Prompts for pictures of held-out concepts."""
-    return lambda bench, quick: {"pictures": pictures(few if quick else count)}
+def suite(
+    prompts: dict[str, Any], arms: Sequence[Any] = (), versus: Sequence[Any] = (), modality: str = "", **fields: Any
+) -> Suite:  # fmt: skip
+    """An entry of ``suites.toml``; with a ``modality`` its arms are all methods of it by default."""
+    of = dict(prompts)
+    make = partial(PROMPTS[of.pop("of")], **of)
+    if modality:
+        arms = [name for name, method in all_methods().items() if modality in method.modality and name not in APART]
+    each = [one for entry in arms for one in (GROUPS.get(entry, [entry]) if isinstance(entry, str) else [entry])]
+    made = [Arm(one, one) if isinstance(one, str) else Arm(*one) for one in each]
+    return Suite(prompts=make, arms=made, versus=[Versus(*one) for one in versus], **fields)
 
 
-# Text: EAGLE's line and the other trained drafters.
-TREE = {"depth": 5, "width": 10, "nodes": 25}
-CHAIN = {"depth": 8, "width": 1, "nodes": 8}
-LINE = tuple(
-    Arm(name, name)
-    for name in ("eagle", "eagle2", "eagle3", "ddd", "gto", "falcon", "medusa", "traversal", "speculative_sampling")
-)
-TREES = (
-    *(Arm(f"{name}, 25 nodes", name, TREE) for name in ("eagle2", "eagle3", "gto")),
-    Arm("ddd, 25 nodes", "ddd", {"nodes": 25}),
-    *(Arm(f"{name}, 25 nodes", name, {"nodes": 25}) for name in ("medusa", "falcon")),
-    Arm("small draft model, chains of 4", "speculative_sampling", {"gamma": 4}),
-)
-TAUS = {
-    "eagle": 2.1, "eagle2, 25 nodes": 2.35, "eagle3, 25 nodes": 2.6, "medusa, 25 nodes": 1.8, "falcon, 25 nodes": 2.1,
-    "small draft model, chains of 4": 2.0,
-}  # fmt: skip
-"""Least τ of each drafter at temperature 0; of the kind it is worst at 1.7."""
-SPEED_GOALS = {0.0: {"speed-up": 2.0, "τ": 3.0}, 1.0: {"speed-up": 1.5}}
-LIKELIEST = {**TREE, "rule": "match"}
-FIXED_DEPTHS = tuple(
-    Arm(f"ddd's tree, always {depth} levels", "eagle3", {"depth": depth, "width": 10, "nodes": 25, "rule": "match"})
-    for depth in (3, 4, 8)
-)
-EAGLE = (
-    Suite(
-        "trained drafters on trees of one size", of_kinds(), (*LINE, *TREES, Arm("ddd, paper's threshold, 25 nodes", "ddd", {
-            "threshold": "paper", "levels": "published", "nodes": 25}), *FIXED_DEPTHS,
-            Arm("eagle, chains", "eagle2", CHAIN), Arm("eagle3, chains", "eagle3", CHAIN)),
-        ("speed-up", "τ", "τ by kind", "acceptance by depth", "forwards a step", "tokens a forward", "repeated", "own text"),
-        goals={**{(label, "τ"): goal for label, goal in TAUS.items()}},
-        fastest={0.0: SPEED_GOALS[0.0]},
-        versus=(
-            Versus("a tree that follows confidence over a fixed one, same drafter", "eagle2, 25 nodes", "eagle"),
-            Versus("EAGLE-3's drafter over EAGLE's", "eagle3, 25 nodes", "eagle2, 25 nodes"),
-            Versus("GTO's drafter over EAGLE-3's", "gto, 25 nodes", "eagle3, 25 nodes"),
-            Versus("Dynamic Depth over always 4 levels", "ddd, 25 nodes", "ddd's tree, always 4 levels", "speed-up", None),
-            Versus("Falcon over EAGLE", "falcon", "eagle", "tokens a forward"),
-        ),
-    ),
-    Suite(
-        "trained drafters, drawn tokens and searched trees", of_kinds(), (*LINE, *TREES[:4],
-            Arm("eagle, likeliest tokens", "eagle", {"rule": "rejection"}),
-            *(Arm(f"{name}, 25 nodes, likeliest tokens", name, LIKELIEST) for name in ("eagle2", "eagle3"))),
-        ("speed-up", "τ", "τ by kind", "forwards a step", "repeated"), (1.0,), fastest={1.0: SPEED_GOALS[1.0]},
-        versus=(Versus("drawn tokens over the likeliest ones", "eagle2, 25 nodes", "eagle2, 25 nodes, likeliest tokens"),),
-    ),
-)  # fmt: skip
-ACCEPTANCE = Suite(
-    "τ of every trained drafter", of_kinds(),
-    (LINE[0], *TREES, *(Arm(name, name) for name in ("owl", "diffuspec", "deer"))),
-    ("τ", "τ by kind", "τ of the worst kind"), between=99,
-    goals={(label, "τ"): least for label, least in TAUS.items()} | {(label, "τ of the worst kind"): 1.7 for label in TAUS},
-)  # fmt: skip
-SPEED = Suite(
-    "EAGLE's line as a visitor gets it", of_kinds(), LINE,
-    ("speed-up", "τ", "speed-up by kind", "repeated", "own text"), (0.0, 1.0), fastest=SPEED_GOALS,
-)  # fmt: skip
-DIFFUSION = (
-    Suite(
-        "masked-diffusion drafters", of_kinds(few=1, every=2),
-        (
-            Arm("deer", "deer"), Arm("deer, blocks of 16", "deer", {"block": 16}),
-            Arm("deer before its stages", "deer", {"block": 16, "aligned": False}), Arm("eagle, chains of 8", "eagle2", CHAIN),
-            Arm("diffuspec", "diffuspec"), Arm("diffuspec, no search", "diffuspec", {"weight": 1.0}),
-            *(Arm(f"diffuspec, always {n}", "diffuspec", {"adaptive": False, "longest": n}) for n in (3, 4, 6)),
-        ),
-        ("speed-up", "τ", "nodes a step", "acceptance by depth", "speed-up by kind", "repeated", "own text"),
-        versus=(
-            Versus("DEER's two stages", "deer, blocks of 16", "deer before its stages"),
-            Versus("searched path over each place's likeliest token", "diffuspec", "diffuspec, no search"),
-            Versus("adapting the length over always 6", "diffuspec", "diffuspec, always 6", "speed-up"),
-        ),
-    ),
-    Suite("masked-diffusion drafters", of_kinds(few=1, every=2), (Arm("deer", "deer"), Arm("diffuspec", "diffuspec")),
-          temperatures=(1.0,)),
-)  # fmt: skip
-
-# Drafts from memory, and choices among drafters.
-OPEN = of_kinds(1, 1)
-TRIES = ("1st try", "2nd try", "3rd try", "4th try")
-MEMORY = (
-    Suite("drafts from memory, prompts to copy from", several("grounded"), (Arm("prompt_lookup", "prompt_lookup"),),
-          ("speed-up", "τ"), goals={("prompt_lookup", "speed-up"): 1.5}),
-    Suite("six kinds", OPEN, tuple(Arm(name, name) for name in ("prompt_lookup", "token_recycling", "speculative_sampling")),
-          ("speed-up", "τ", "speed-up by kind"), (0.0, 1.0)),
-    Suite("four tries of each prompt", lambda bench, quick: dict.fromkeys(TRIES, tuple(texts[0] for texts in kinds().values())),
-          (Arm("stand", "stand"),), ("τ", "τ by kind", "speed-up by kind"), (0.6,), tokens=160, remember=True),
-)  # fmt: skip
-SUBJECTS = {"code": "code", "stories": "stories", "copy": "copying", "translation": "translation", "maths": "maths"}
+APART = ("autoregressive", "stree")
+"""The baseline, and the method of another target."""
+PROMPTS: Mapping[str, Callable[..., Prompts]] = {one.__name__: one for one in (kinds, sets, tries, stream, pictures, scenes)}
+DATA = tomllib.loads(Path(__file__).with_name("suites.toml").read_text(encoding="utf-8"))
+SYSTEMS, GROUPS = DATA.pop("systems"), DATA.pop("groups")
+SUITES: Mapping[str, tuple[Suite, ...]] = {name: tuple(suite(**entry) for entry in entries) for name, entries in DATA.items()}
 
 
-def stream(bench: Bencher, quick: bool) -> Prompts:
-    """Five subjects, called like their arms, gone through twice."""
-    few = 1 if quick else 3
-    return {
-        f"{subject}{again}": prompts(name)[lap * few : (lap + 1) * few]
-        for lap, again in enumerate(("", " again"))
-        for subject, name in SUBJECTS.items()
-    }
-
-
-CHOICE = Suite(
-    "a stream that changes its subject", stream,
-    (
-        *(Arm(f"always {arm}", "not_a_bandit", {"arm": arm, "remember": False}) for arm in ARMS),
-        Arm("not_a_bandit", "not_a_bandit"),
-        Arm("not_a_bandit, as published", "not_a_bandit", {"keep": 1.0, "debt": 1000.0}),
-        *(Arm(name, name) for name in ("bandit_ucb", "bandit_exp3")),
-        *(Arm(f"{name}, forgetting", name, {"keep": 0.98}) for name in ("bandit_ucb", "bandit_exp3")),
-    ),
-    ("τ", "speed-up", "τ by kind"), (0.0, 1.0), tokens=64, remember=True,
-    versus=tuple(Versus(f"full information over {name}", "not_a_bandit", name) for name in ("bandit_ucb", "bandit_exp3")),
-)  # fmt: skip
-
-# Several models, several layers at once.
-CASCADE = (
-    Suite(
-        "a cascade of three against target and drafter", of_kinds(2, 1),
-        (
-            Arm("drafter alone", "eagle3", {"depth": 2, "width": 3, "nodes": 3}),
-            *(Arm(f"polybasic, {kind}", "polybasic", {"middle": kind, "depth": 2, "width": 3, "nodes": 3})
-              for kind in INTERMEDIATES),
-        ),
-        ("speed-up", "τ", "forwards a step"), tokens=64,
-        versus=tuple(Versus(f"{kind} in the middle over none", f"polybasic, {kind}", "drafter alone", "speed-up", None)
-                     for kind in INTERMEDIATES),
-    ),
-    Suite(
-        "layers side by side", of_kinds(2, 1),
-        tuple(
-            Arm(f"easyspec, {drafter}, {size} a group{'' if repaired else ', never repaired'}", "easyspec",
-                {"drafter": drafter, "group": size, "calibrated": repaired})
-            for drafter in ("small_draft", "copy") for size in (1, 2, 3, 4) for repaired in (True, False)[: 1 if size == 1 else 2]
-        ),
-        ("speed-up", "τ", "acceptance by depth", "ms of drafting a step"), tokens=192,
-    ),
-)  # fmt: skip
-
-# Other targets: state space, pictures in, pictures out.
-MODEL_FREE = ("prompt_lookup", "token_recycling", "suffix_decoding")
-STATE_SPACE = Suite(
-    "trees and chains on a state-space target", of_kinds(1, 1),
-    (
-        Arm("stree", "stree"),
-        *(Arm(f"tree of {nodes}", "stree", {"depth": nodes, "width": 3, "nodes": nodes}) for nodes in (4, 8, 12)),
-        *(Arm(f"chain of {nodes}", "stree", {"depth": nodes, "width": 1, "nodes": nodes}) for nodes in (4, 8, 12)),
-        *(Arm(name, name) for name in MODEL_FREE),
-    ),
-    ("speed-up", "τ", "forwards a step", "own text"), (0.0, 0.8), STATE_SPACE_TARGET, 128,
-    versus=tuple(Versus(f"a tree over a chain of {size} nodes", f"tree of {size}", f"chain of {size}") for size in (4, 8, 12)),
-)  # fmt: skip
-SEEING = {"depth": 5, "width": 6, "nodes": 24}
-VISION = Suite(
-    "drafters of descriptions, trees of one size", scenes(),
-    (
-        *(Arm(name, name) for name in (*MODEL_FREE, "language_only")),
-        *(Arm(name, name, SEEING) for name in ("eagle2", "hivis", "dream")),
-        Arm("hivis, residuals zeroed", "hivis", {**SEEING, "residuals": "off"}),
-        Arm("dream without cross-attention", "dream", {**SEEING, "cross_attention": False}),
-        Arm("dream shown every patch", "dream", {**SEEING, "keep": 1.0}),
-    ),
-    ("τ", "speed-up", "acceptance by depth"), (0.0, 1.0), DEFAULT_VISION_TARGET, 160,
-    versus=(
-        Versus("HiViS over EAGLE-2 with visual rows", "hivis", "eagle2"),
-        Versus("DREAM over EAGLE-2 with visual rows", "dream", "eagle2"),
-        Versus("HiViS over itself with residuals zeroed", "hivis", "hivis, residuals zeroed", goal=None),
-        Versus("DREAM over itself without cross-attention", "dream", "dream without cross-attention", goal=None),
-        Versus("DREAM over itself shown every patch", "dream", "dream shown every patch", goal=None),
-    ),
-    fastest={0.0: {"speed-up": 1.8, "τ": 3.5}},
-)  # fmt: skip
-
-
-def setting(method: str, **parameters: Any) -> Arm:
-    """An arm that is called by its parameters."""
-    return Arm(" ".join([method, *(f"{name}={value}" for name, value in parameters.items())]), method, parameters)
-
-
-def of_size(nodes: int) -> tuple[Arm, ...]:
-    """EAGLE-2 by rejection, LANTERN and LANTERN++ on trees of as many nodes."""
-    pairs = ((5.0, {}), (10.0, {"k": 5}), (20.0, {"k": 5}))
-    return (
-        setting("eagle2", nodes=nodes, rule="rejection"),
-        setting("lantern", delta=0.1, nodes=nodes),
-        *(setting("lantern_pp", factor=factor, **more, tree=str(nodes)) for factor, more in pairs),
-    )
-
-
-STATIC, DYNAMIC = setting("eagle", tree="published", rule="match"), setting("eagle2", nodes=25, rule="match")
-RELAXED = (
-    *(setting("lantern", delta=delta, nodes=25) for delta in (0.05, 0.1, 0.3)),
-    *(setting("lantern_pp", factor=factor, tree="25") for factor in (1.5, 2.0, 5.0)),
-    *(setting("mulo_sd", tau=tau) for tau in (0.02, 0.05, 0.1, 0.2)),
-)
-_OF_25 = of_size(25)
-IMAGE_COLUMNS = ("speed-up", "τ", "seconds", "forwards a step", "latent distance", "score")
-
-
-def image(measure: Measure, sweeps: bool = False) -> Suite:
-    """Settings of the methods that draw, all on the same prompts with the same seeds."""
-    arms = (STATIC, DYNAMIC, setting("eagle", tree="published", rule="without_replacement"), *_OF_25,
-            setting("speculative_jacobi"), *RELAXED)  # fmt: skip
-    if sweeps:
-        arms = (
-            *(arm for nodes in (12, 25, 57) for arm in of_size(nodes)), setting("lantern_pp", factor=5.0, tree="chain"),
-            *(setting("mulo_sd", tau=0.05, pool=pool) for pool in (8, 16, 64)),
-            *(setting("mulo_sd", tau=0.05, radius=radius) for radius in (0, 2)), setting("mulo_sd", tau=0.05, cache="stale"),
-        )  # fmt: skip
-    ahead = [Versus("LANTERN over EAGLE-2", _OF_25[1].label, _OF_25[0].label)]
-    ahead += [Versus("LANTERN++ over LANTERN", arm.label, _OF_25[1].label) for arm in _OF_25[2:]]
-    ahead += [Versus("a static tree over a dynamic one", STATIC.label, DYNAMIC.label, column) for column in ("τ", "speed-up")]
-    unique = tuple({arm.label: arm for arm in arms}.values())
-    return Suite(
-        "methods that draw", drawn(), unique, IMAGE_COLUMNS, (1.0,), DEFAULT_IMAGE_TARGET, between=99,
-        versus=[one for one in ahead if {one.first, one.second} <= {arm.label for arm in unique}],
-        measure=measure,
-    )  # fmt: skip
-
-
-# Every method as a visitor gets it.
-ALL_COLUMNS = ("speed-up", "τ", "forwards a step", "holds")
-
-
-def every_method(only: str = "") -> list[Suite]:
-    """A suite a kind of target, with all methods of the registry that run there; or the one whose title begins with ``only``."""
-    by_kind: dict[str, list[Arm]] = {"text": [], "vision_language": [], "image": []}
-    for name, method in all_methods().items():
-        for modality in method.modality if name not in ("autoregressive", "stree") else ():
-            by_kind[modality].append(Arm(name, name))
-    hybrid = [Arm(name, name) for name in ("stree", *MODEL_FREE)]
-    some = of_kinds(4, 1, 2)
-    return [
-        suite
-        for suite in (
-            Suite("text", some, by_kind["text"], ALL_COLUMNS, (0.0, 1.0), between=4),
-            Suite("state-space target", some, hybrid, ALL_COLUMNS, (0.0, 1.0), STATE_SPACE_TARGET, between=4),
-            Suite("pictures in", scenes(8, 2), by_kind["vision_language"], ALL_COLUMNS, (0.0, 1.0), DEFAULT_VISION_TARGET,
-                  160, 4),
-            Suite("pictures out", drawn(8, 2), by_kind["image"], ALL_COLUMNS, (1.0,), DEFAULT_IMAGE_TARGET, between=4),
-        )
-        if suite.title.startswith(only)
-    ]  # fmt: skip
-
-
-def run_all(report: Report, target: str, methods: Sequence[str] = (), quick: bool = False, only: str = "") -> None:
+def run_all(report: Report, target: str, methods: Sequence[str] = (), quick: bool = False) -> None:
     """Every method on its kind of target; then how many of the systems ran."""
     ran: set[str] = set()
-    for suite in every_method(only):
-        for samples in suite.run(report, target, methods, quick).values():
+    for one in SUITES["all"]:
+        for samples in one.run(report, target, methods, quick).values():
             ran |= set(samples.by_arm)
-    if not only and not methods:
+    if not methods:
         missing = [name for name in SYSTEMS if name not in ran]
         detail = f"missing: {', '.join(missing)}" if missing else "each in this run"
         report.add(Row("systems that ran", float(len(SYSTEMS) - len(missing)), f"of {len(SYSTEMS)}", len(SYSTEMS), detail=detail))

@@ -77,11 +77,7 @@ def test_memory_is_counted_once_and_without_the_target() -> None:
     assert 40_000 <= held_bytes([packed, packed], SimpleNamespace(loaded=None, target=None)) < 41_000
 
 
-EVERY = [
-    *suites.EAGLE, suites.ACCEPTANCE, suites.SPEED, *suites.DIFFUSION, *suites.MEMORY, suites.CHOICE, *suites.CASCADE,
-    suites.STATE_SPACE, suites.VISION, suites.image(lambda *of: {}), suites.image(lambda *of: {}, True), *suites.every_method(),
-    *lengths.LENGTH.values(),
-]  # fmt: skip
+EVERY = [*(suite for several in suites.SUITES.values() for suite in several), *lengths.LENGTH.values()]
 
 
 @pytest.mark.parametrize("suite", EVERY, ids=lambda suite: suite.title)
@@ -91,16 +87,16 @@ def test_a_suite_names_parameters_columns_and_arms_that_there_are(suite: Suite) 
     for arm in suite.arms:
         build(all_methods()[arm.method].parameters, dict(arm.parameters), arm.method)
     assert all({one.first, one.second} <= set(labels) and one.column in suites.VALUES for one in suite.versus)
-    assert all(label in labels and column in suites.VALUES for label, column in suite.goals)
+    assert all(set(goals) <= set(labels) and column in suites.VALUES for column, goals in suite.goals.items())
+    assert set(suite.fastest) <= {f"{one:g}" for one in suite.temperatures}
     if "length" not in suite.title:
         few, many = (suite.prompts(Bencher("none"), quick) for quick in (True, False))
         assert 0 < sum(map(len, few.values())) <= sum(map(len, many.values()))
 
 
 def test_every_method_is_measured_and_every_system_is_a_method() -> None:
-    measured = {arm.method for suite in suites.every_method() for arm in suite.arms}
+    measured = {arm.method for suite in suites.SUITES["all"] for arm in suite.arms}
     assert measured == set(all_methods()) - {"autoregressive"} and len(set(SYSTEMS)) == 18 and set(SYSTEMS) <= measured
-    assert [suite.title for suite in suites.every_method("text")] == ["text"]
 
 
 def gathered(*_: Any, **__: Any) -> Samples:
@@ -111,8 +107,8 @@ def test_a_suite_reports_arms_comparisons_goals_and_what_could_not_run(monkeypat
     monkeypatch.setattr(suites, "gather", gathered)
     arms = (Arm("a", "eagle2"), Arm("b", "eagle"), Arm("c", "gto"))
     suite = Suite(
-        "try", lambda bench, quick: {"chat": ("Hello",)}, arms, tuple(COLUMNS), (0.0,), goals={("a", "τ"): 3.0},
-        versus=(Versus("first over second", "a", "b", "speed-up"),), fastest={0.0: {"speed-up": 2.0}},
+        "try", lambda bench, quick: {"chat": ("Hello",)}, arms, tuple(COLUMNS), (0.0,), goals={"τ": {"a": 3.0}},
+        versus=(Versus("first over second", "a", "b", "speed-up"),), fastest={"0": {"speed-up": 2.0}},
     )  # fmt: skip
     report = Report("try", {})
     suite.run(report, "tiny")
