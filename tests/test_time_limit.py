@@ -31,6 +31,7 @@ class Clock:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         stock(fill(tmp_path_factory.mktemp("project")), patch)
+        list(stream(Request(method="stand", prompt="Why?", target="hybrid-small", max_new_tokens=2)))  # loads it on no clock
         yield
     load.release()
 

@@ -164,7 +164,7 @@ def test_whoever_asks_is_refused_before_anything_is_fetched(
     def fetched(repository: str, *rest: object, **more: Any) -> str:
         config = tmp_path / "config.json"
         config.write_text('{"model_type": "llama"}', encoding="utf-8")
-        assert more["allow_patterns"] == ("config.json",), f"{repository} was fetched"
+        assert list(more["allow_patterns"]) == ["config.json"], f"{repository} was fetched"
         return str(tmp_path)
 
     monkeypatch.setattr(hub, "snapshot_download", fetched)
