@@ -119,6 +119,7 @@ def test_the_region_is_the_longest_nearest_first_run_within_the_limit(name: str)
             assert found.tolist() == taken(p, code, near.numpy(), most)
 
 
+@pytest.mark.slow
 def test_certain_candidates_stay_within_their_bound_and_give_the_distribution_of_the_table() -> None:
     for near, p, q in worlds(300, 96):
         four = [int(code) for code in numpy.argsort(-q)[:4]]

@@ -116,6 +116,7 @@ def test_a_long_prompt_is_taken_in_by_pieces(monkeypatch: pytest.MonkeyPatch) ->
     assert drafter.worst < 1e-9 and drafter.checked > 50
 
 
+@pytest.mark.slow
 def test_the_end_of_a_text_inside_a_path_and_a_second_run_leave_nothing_behind() -> None:
     target = tiny_target()
     truth = alone(target, PROMPT, 60).ids

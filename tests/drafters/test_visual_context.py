@@ -55,7 +55,7 @@ def test_all_rows_reads_the_picture_at_its_places(kind: str) -> None:
     assert audited(here, witness, net, None, None) < 1e-9
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stepwise", [False, True])
 def test_text_alone_is_the_drafter_on_the_text_places(kind: str, stepwise: bool) -> None:
@@ -172,6 +172,7 @@ def test_a_language_model_drafts_from_the_words_alone() -> None:
     assert torch.allclose(distribution.probability, wanted.to(distribution.probability.dtype), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_text_never_depends_on_the_drafter() -> None:
     here = world()
     net = feature_net(here.tiny.model)

@@ -47,7 +47,7 @@ def checked(trace: Trace, ids: list[int]) -> Trace:
     return trace
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["assistant", "lookup", "plain"])
 @pytest.mark.parametrize("sampled", [False, True])
 def test_the_text_is_the_same_with_and_without(how: str, sampled: bool) -> None:

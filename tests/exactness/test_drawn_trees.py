@@ -100,6 +100,7 @@ def test_whole_runs_keep_the_distribution_too() -> None:
     assert float(((counts - expected) ** 2 / expected).sum()) < 76.0  # 26 degrees of freedom, one in a million
 
 
+@pytest.mark.slow
 def test_matching_a_drawn_tree_equals_the_autoregressive_run() -> None:
     target, warp = tiny_target(), Warp(0.9)
     stepper = FeatureStepper(tiny_net(target.model, False))

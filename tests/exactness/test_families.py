@@ -20,7 +20,7 @@ from specviz.models.text import load
 from tests.support.families import CONTEXT, VOCAB, WINDOW, tiny_model, words
 
 PROMPT = "The quick fox jumps over the dog. The quick fox jumps over"
-COMMON = ("gemma4_text", "mixtral")
+COMMON = ("mixtral",)
 """Settings that differ between layers, and experts: what broke once is met in the fast lane."""
 RECURRENT = "cannot hold the branches of a draft tree"
 PLACELESS = "takes no position ids"

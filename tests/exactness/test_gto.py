@@ -39,7 +39,7 @@ def rewards(found: Decoded) -> list[dict[str, object]]:
     return [note.data for step in found.steps for note in step.notes if note.type == "reward"]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("tier", "warped"), [("eager", "greedy"), ("eager", "nucleus"), ("graph", "warm")])
 def test_comparing_changes_neither_text_nor_cache(tier: str, warped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target, warp = tiny_target(tier), WARPS[warped]

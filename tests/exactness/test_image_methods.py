@@ -36,6 +36,7 @@ def alone(warp: Warp, guidance: float = 2.0, grid: int = 8) -> list[int]:
     return world(guidance, grid).draw("autoregressive", {}, warp).ids
 
 
+@pytest.mark.slow
 def test_the_one_by_one_run_fills_the_grid_and_says_where_each_code_goes() -> None:
     run = world(2.0, 16).draw("autoregressive")
     assert len(run.ids) == 256 and run.outcome.reason == "budget"

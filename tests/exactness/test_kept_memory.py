@@ -194,6 +194,7 @@ def deviation(found: Counter[tuple[int, ...]], toy: Toy) -> float:
     return ((chi / free) ** (1 / 3) - 1 + 2 / (9 * free)) / math.sqrt(2 / (9 * free))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LANES)
 def test_every_run_of_one_seed_has_the_targets_distribution(name: str) -> None:
     assert max(deviation(found, TOYS[name]) for found in texts(TOYS[name])) < 3.5

@@ -139,7 +139,7 @@ def test_a_guided_picture_pays_for_two_rows_a_node(compose: Any) -> None:
     assert pays(compose("eagle2", {"depth": 2}, forward=2.5, guidance=(3.0, (1, 2)))).forward == pytest.approx(5.0)
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 def test_the_text_is_the_targets_own(name: str, warp: Any, compose: Any) -> None:

@@ -20,6 +20,7 @@ def test_recording_changes_neither_text_nor_trees(name: str, level: str) -> None
     assert [step.verified for step in run.steps] == [step.verified for step in told.steps]
 
 
+@pytest.mark.slow
 def test_no_two_siblings_of_a_merged_tree_carry_the_same_token() -> None:
     """A token twice below one parent would be judged twice, and a walk could miss the branch that was right."""
     target, memory = tiny_target(), {}

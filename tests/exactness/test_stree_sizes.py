@@ -31,7 +31,7 @@ def test_only_a_beam_is_sized_by_what_pays(tree: str) -> None:
         compose({"nodes": 0, "tree": tree}, *models("hybrid"), GREEDY)
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("warped", ["greedy", "warm"])
 def test_a_tree_that_is_sized_by_what_pays_writes_the_same_tokens(warped: str) -> None:
     kept = run({**BEAM, "nodes": 0}, models("hybrid"), WARPS[warped], 100)

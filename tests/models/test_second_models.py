@@ -31,7 +31,7 @@ def stored(folder: Path, build: Callable[..., Any], tokenizer: PreTrainedTokeniz
     return folder
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_tree_of_a_smaller_model_is_verified_in_one_pass(
     name: str, tmp_path: Path, base_model: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]

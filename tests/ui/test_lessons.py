@@ -447,6 +447,7 @@ def test_every_lesson_belongs_to_a_group_and_groups_stand_together() -> None:
     assert listed == list(range(1, len(SHIPPED) + 1)) and all(one.group for one in SHIPPED.values())
 
 
+@pytest.mark.slow
 def test_lessons_without_a_recording_are_not_offered(tmp_path: Path) -> None:
     wanted = tuple(dict.fromkeys(name for one in SHIPPED.values() for name in (one.method, one.beside) if name))
     everything = make(Settings(traces=gallery(tmp_path / "all", wanted)), FakeEngine())

@@ -134,6 +134,7 @@ def test_opening_the_page_loads_no_torch_and_writes_nothing_beside_the_sources()
     assert run.stdout.strip() == "set()" and not stub.exists()
 
 
+@pytest.mark.slow
 def test_opening_the_page_reads_only_the_steps_that_it_shows() -> None:
     shared = make(Settings(), FakeEngine())
     page.build(shared)

@@ -97,6 +97,7 @@ def test_without_the_ngrams_the_path_is_each_place_s_likeliest_token() -> None:
     assert found.path == tuple(shares.argmax(1).tolist())
 
 
+@pytest.mark.slow
 def test_a_searched_path_is_accepted_further_than_each_place_s_argmax_and_the_best_weight_is_inside() -> None:
     """A language of strong neighbours, an exact masked model: only the search knows that neighbours must fit."""
     found = {}

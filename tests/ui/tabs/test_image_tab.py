@@ -139,6 +139,7 @@ def test_a_stopped_run_keeps_its_partial_picture_and_trace(page: AppState, monke
     assert base64.b64decode(trace.end.picture).startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_prompt_too_long_for_the_model_is_said_and_what_was_not_read_is_shown(page: AppState) -> None:
     with tiny_models():
         changes = run(page, asked(prompt="a very long wish for a very red apple on a tree"))
