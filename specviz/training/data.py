@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -132,7 +133,7 @@ def read_all(files: Sequence[Path]) -> Dialogues:
 def write(path: Path, dialogues: Dialogues) -> None:
     """Write a dialogue file that :func:`read` reads, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {
+    arrays: dict[str, Any] = {
         "tokens": dialogues.tokens.astype(np.uint16), "length": np.diff(dialogues.starts).astype(np.uint16),
         "prompt_length": dialogues.prompt.astype(np.uint16), "temperature": dialogues.temperature.astype(np.float16),
     }  # fmt: skip
@@ -169,9 +170,12 @@ def greedy_only(dialogues: Dialogues, held_out: Sequence[int], temperature: floa
 
 def by_kind(dialogues: Dialogues, numbers: Sequence[int]) -> dict[str, list[int]]:
     """The same numbers by kind, none where the file does not tell."""
+    kind = dialogues.kind
+    if kind is None:
+        return {}
     numbers_by_kind: dict[str, list[int]] = {}
-    for number in numbers if dialogues.kind is not None else ():
-        numbers_by_kind.setdefault(KINDS[int(dialogues.kind[number])], []).append(number)
+    for number in numbers:
+        numbers_by_kind.setdefault(KINDS[int(kind[number])], []).append(number)
     return numbers_by_kind
 
 

@@ -77,7 +77,8 @@ def settings_for(job: Job, device: torch.device, kind: type[SettingsType], **own
     else:
         every = chosen.get("every", kind.every)
         chosen |= {"workers": 1, "every": min(every, job.minutes / 10), **job.recipe.cuda}
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()})
+    frozen: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
+    return kind(**frozen)
 
 
 @dataclass

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -49,11 +48,20 @@ class BlockTraining(FeatureTraining):
     net: BlockNet
     share = 0.0
 
-    def __init__(self, net: BlockNet, place: Tensor, store: FeatureStore, *data_and_settings: Any) -> None:
+    def __init__(
+        self,
+        net: BlockNet,
+        place: Tensor,
+        store: FeatureStore,
+        training: Sequence[int],
+        held_out: Sequence[int],
+        settings: feature.Settings,
+    ) -> None:
         self.place = place
         stacked = {name: 4 for name, value in net.named_parameters() if name.startswith("recurrence.weight")}
         measured = partial(levels, net, store)
-        super().__init__(net, store, *data_and_settings, self.taught, measured, stacked={**stacked, "layer.up.weight": 2})
+        stacked |= {"layer.up.weight": 2}
+        super().__init__(net, store, training, held_out, settings, self.taught, measured, stacked=stacked)
 
     def step(self, share: float) -> Step:
         """Take note of how far the training is."""

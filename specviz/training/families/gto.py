@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -91,7 +92,7 @@ def branch_log(
     deepest = max(map(len, branches))
     tokens = torch.tensor([(*branch, *branch[:1] * (deepest - len(branch))) for branch in branches], device=starts.device)
     length = torch.tensor([len(branch) for branch in branches], device=starts.device)
-    output, total, own = truth.first(), torch.zeros(len(starts), device=starts.device), []
+    output, total, own = truth.first(), torch.zeros(len(starts), device=starts.device), list[tuple[Tensor, Tensor]]()
     for step in range(deepest):
         log_probability = -F.cross_entropy(net.logits(output), place[tokens[:, step]], reduction="none")
         total = total + torch.where(length > step, log_probability, 0.0)
@@ -251,7 +252,7 @@ def make(job: Job) -> None:
     driver.train(state, driver.checkpoint_of(job.recipe.name))
     measure = partial(state.figures, held_out, settings.groups.size)
     with state.using({name: torch.zeros_like(value) for name, value in state.optimizer.parameters.items()}):
-        found = {"start": measure()}
+        found: dict[str, Any] = {"start": measure()}
     found["gto"] = driver.figures_at_rest(job, state, state.save, measure)
     base = {CHANGES: f"{START}.safetensors {digest(WEIGHTS / f'{START}.safetensors')}"}
     line = data.dialogues_line(files)

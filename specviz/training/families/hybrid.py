@@ -54,7 +54,7 @@ def draft_config(vocab_size: int) -> Mamba2Config:
 def fresh(config: Any, seed: int) -> Any:
     """A network that is silent behind every layer, with time steps from slow to fast: it starts as its own embedding."""
     torch.manual_seed(seed)
-    model = BambaForCausalLM(config) if isinstance(config, BambaConfig) else Mamba2ForCausalLM(config)
+    model: Any = BambaForCausalLM(config) if isinstance(config, BambaConfig) else Mamba2ForCausalLM(config)
     model.get_input_embeddings().weight.data.normal_(std=0.02)
     for block in anatomy(model).blocks:
         for part in (block.mixer, block.attention, block.feed):
@@ -68,7 +68,7 @@ def fresh(config: Any, seed: int) -> Any:
     return model
 
 
-def _spread(mixer: nn.Module) -> None:
+def _spread(mixer: Any) -> None:
     """Time steps spread evenly in their logarithm, decays from 1 to 16, as Mamba-2 starts."""
     heads = mixer.num_heads
     step = torch.exp(torch.linspace(math.log(SLOWEST), math.log(FASTEST), heads))
@@ -187,7 +187,7 @@ def texts(dialogues: data.Dialogues, tokenizer: Any) -> Split[str]:
 def _text(dialogues: data.Dialogues, number: int, tokenizer: Any) -> str:
     """One dialogue with its turns marked, empty where it is of no use here."""
     answer = dialogues.answer(number)
-    if dialogues.temperature[number] > HOTTEST or loops(answer):
+    if dialogues.temperature[number] > HOTTEST or loops(answer.tolist()):
         return ""
     spoken = tokenizer.decode(dialogues.of(number).tolist())
     if not spoken.endswith(END):

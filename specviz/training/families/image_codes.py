@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ _GROUPS = (0, 3, 4)
 _COLOURS = list(emoji.GROUNDS)
 
 
-def vq_model() -> tuple[JanusVQVAE, str]:
+def vq_model() -> tuple[Any, str]:
     """The shipped picture tokenizer, float32, and its codebook's number."""
     tensors, card = read_weights(weights_of("image_vq"))
     net = JanusVQVAE(JanusVQVAEConfig(**janus_config(SHIPPED_VQ, TextShape(), emoji.SIDE // 4)["vq_config"]))

@@ -93,7 +93,8 @@ class Examples:
 
     def prompted_pictures(self, count: int) -> tuple[list[Rows], Tensor]:
         """Prompts by chance, and the data's own pictures of them [picture, cell]."""
-        rows, codes = [], []
+        rows: list[Rows] = []
+        codes = []
         for _ in range(count):
             concept = self.concepts[int(self.generator.integers(len(self.concepts)))]
             style = emoji.STYLES[int(self.generator.integers(len(emoji.STYLES)))]

@@ -92,7 +92,8 @@ class ImageNet:
         turn = tuple(table[start : start + x.shape[1]].to(x.device, self.dtype) for table in (self.cosine, self.sine))
         x = x.to(self.dtype)
         for number in range(self.shape.layers):
-            x = self.layer(x, f"{LANGUAGE}layers.{number}.", turn, cache and cache.layers[number][..., : start + x.shape[1], :])
+            states = cache.layers[number][..., : start + x.shape[1], :] if cache else None
+            x = self.layer(x, f"{LANGUAGE}layers.{number}.", turn, states)
         if cache:
             cache.length += x.shape[1]
         return F.rms_norm(x, (x.shape[-1],), eps=1e-6)

@@ -68,7 +68,7 @@ class PromptedPictures:
 @torch.no_grad()
 def accuracy(net: ScoreNet, material: PromptedPictures) -> dict[str, float]:
     """How often a picture's own prompt is the best, and among the best five, of those asked together."""
-    figures = {}
+    figures: dict[str, float] = {}
     for name, held_out in (("learned", False), ("held_out", True)):
         pixels, words = material.questions(held_out)
         ranks = net.logits(pixels, words)

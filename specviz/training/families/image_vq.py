@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -94,7 +95,7 @@ class Tokenizer:
     def __init__(self, device: torch.device, seed: int = 0) -> None:
         torch.manual_seed(seed)
         config = janus_config(SHIPPED_VQ, TextShape(), emoji.SIDE // 4)["vq_config"]
-        self.net = JanusVQVAE(JanusVQVAEConfig(**config)).to(device)
+        self.net = cast(Any, JanusVQVAE(JanusVQVAEConfig(**config))).to(device)
         for name, weight in self.net.named_parameters():
             if name.endswith(("conv2.weight", "proj_out.weight")):
                 weight.data.zero_()

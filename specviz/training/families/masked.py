@@ -101,8 +101,8 @@ def joined(examples: Sequence[Example], total: float) -> Masked:
         size = len(example.tokens)
         tokens[place, :size], blank[place, :size], weight[place, :size] = example.tokens, example.blank, example.weight
         is_text[place, :size] = True
-    parts = [torch.from_numpy(part) for part in (tokens, blank, weight / np.float32(total), is_text)]
-    return Masked(*parts[:3], None if is_text.all() else parts[3])
+    where = None if is_text.all() else torch.from_numpy(is_text)
+    return Masked(torch.from_numpy(tokens), torch.from_numpy(blank), torch.from_numpy(weight / np.float32(total)), where)
 
 
 def in_parts(examples: Sequence[Example], size: int) -> list[Masked]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -83,6 +84,7 @@ def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None
             x = F.pad(rows, (0, 1), value=1.0)
             grams[ahead] += x.T @ x
             cross_grams[ahead] += x.T @ features[len(features) - 1 - len(rows) : len(features) - 1]
+    head: Any
     for head, gram, cross_gram in zip(net.heads, grams, cross_grams, strict=True):
         solution = torch.linalg.solve(gram + RIDGE * torch.diag(gram.diagonal()), cross_gram)
         head[-1].weight.copy_(solution[:-1].T)

@@ -392,7 +392,12 @@ class OwlTraining(TrainState):
     def _probe(self) -> Step:
         tokens = self._windows(PROBED)
         places = some_places(PROBE_PLACES, self.generator).to(tokens.device)
-        return self.learn([tokens], lambda part: probe_loss(self.model, self.net, *part, places), tokens.numel())
+
+        def lost(part: Sequence[Tensor]) -> Tensor:
+            (some,) = part
+            return probe_loss(self.model, self.net, some, places)
+
+        return self.learn([tokens], lost, tokens.numel())
 
     def _start(self) -> None:
         """The probe is taught: from here on it stays, and the network starts from what can be guessed without learning."""
@@ -411,7 +416,12 @@ class OwlTraining(TrainState):
         while len(self.known) * settings.fresh > settings.kept:
             self.known.popleft()
         generator = torch.Generator().manual_seed(int(self.generator.integers(1 << 40)))
-        return self.learn(batch, lambda part: loss(self.net, *part, generator) / len(batch), batch[0].tokens.numel())
+
+        def lost(part: Sequence[WindowFeatures]) -> Tensor:
+            (windows,) = part
+            return loss(self.net, windows, generator) / len(batch)
+
+        return self.learn(batch, lost, batch[0].tokens.numel())
 
     def _windows(self, count: int) -> Tensor:
         return torch.from_numpy(np.stack(list(islice(self.stream, count)))).to(self.inputs.device)

@@ -214,6 +214,7 @@ def make(job: Job) -> None:
 
 def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
     """The target that ships, and its own answers. Raises ModelUnavailable when there is no such target yet."""
+    model: Any
     model, tokenizer = shipped.load(TARGET)
     learner = Learner.around(model.to(choose_device(job.device)), Shape())
     return learner, tokenizer, answered(learner, tokenizer, TARGET, driver.say)

@@ -126,9 +126,9 @@ def _attempt(generator: np.random.Generator, seed: int) -> Scene | None:
     if not all(_plain(thing, other) for place, thing in enumerate(things) for other in things[:place]):
         return None
     ground = str(generator.choice(list(GROUNDS)))
-    shade = tuple(float(channel) for channel in generator.normal(0, 4, 3))
+    red, green, blue = map(float, generator.normal(0, 4, 3))
     depth = tuple(int(place) for place in generator.permutation(count))
-    return Scene(ground, tuple(things), depth, seed, shade)
+    return Scene(ground, tuple(things), depth, seed, (red, green, blue))
 
 
 def _kinds(generator: np.random.Generator, count: int) -> list[tuple[str, str]]:

@@ -68,9 +68,11 @@ def config_of(shape: Shape, vocab: int) -> SmolVLMConfig:
         num_attention_heads=shape.vision_heads, image_size=shape.side, patch_size=shape.patch, hidden_act="relu",
         initializer_range=0.06,
     )  # fmt: skip
+    # Every configuration has this one, though the class does not list it.
+    padding: dict[str, Any] = {"pad_token_id": SPECIAL.index(END)}
     return SmolVLMConfig(
         text_config=text, vision_config=vision, image_token_id=SPECIAL.index(IMAGE), scale_factor=shape.shuffle,
-        tie_word_embeddings=True, pad_token_id=SPECIAL.index(END),
+        tie_word_embeddings=True, **padding,
     )  # fmt: skip
 
 
@@ -132,11 +134,11 @@ class Learner(nn.Module):
         for name, head in self.patch_heads.items():
             lost = F.cross_entropy(head(visual).float().flatten(0, 1), batch.patches[name].flatten(), reduction="none")
             total = total + PATCH_WEIGHT[name] * (lost * weight).sum() / weight.sum()
-        return total if self.names is None else total + _NAMED * self._name_loss(visual, batch)
+        return total if self.names is None else total + _NAMED * self._name_loss(self.names, visual, batch)
 
-    def _name_loss(self, visual: Tensor, batch: Batch) -> Tensor:
+    def _name_loss(self, names: Tensor, visual: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy of each thing's word, read off its patches as the last layer's states are read."""
-        words = self.names[batch.patches["kind"]]
+        words = names[batch.patches["kind"]]
         named = words != IGNORED
         states = self.model.model.text_model.norm(visual[named])
         return F.cross_entropy(self.model.lm_head(states).float(), words[named])

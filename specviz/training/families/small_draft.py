@@ -149,6 +149,7 @@ def _initialise(model: SmallLM, count: Tensor) -> None:
         model.enter.weight.normal_(std=1.0 / scale)
         model.leave.weight.zero_()
         model.bias.copy_(torch.log((count.float() + 1) / (count.sum() + len(count))))
+        block: Any
         for block in model.blocks:
             for layer in (block.qkv, block.up):
                 layer.weight.normal_(std=model.config.width**-0.5)
