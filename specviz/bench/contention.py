@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -72,7 +72,7 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     rounds = 2 if quick else ROUNDS
     chosen = (SHIPPED, FIXED) if quick else tuple(SETTINGS)
     with ExitStack() as stack:
-        decoders = {name: [stack.enter_context(_decoder(target, name)) for _ in range(2)] for name in chosen}
+        decoders = {name: [stack.enter_context(closing(Decoder(target, name))) for _ in range(2)] for name in chosen}
         scenes = _scenes(report)
         rates_by_scene = {(name, scene): list[float]() for name in chosen for scene in scenes}
         for _ in range(rounds):
@@ -88,8 +88,8 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
     report.add(Row("beside an equal run, of idle", median[SHIPPED, SECOND] / median[SHIPPED, IDLE], goal=0.45, detail=detail))
 
 
-def _rate(decoder: Decoder, other: Decoder | None, company: Callable[[], object]) -> float:
-    with company():  # type: ignore[attr-defined]
+def _rate(decoder: Decoder, other: Decoder | None, company: Callable[[], AbstractContextManager[object]]) -> float:
+    with company():
         if other is not None:
             other.ask(SECONDS + 2)
             threading.Event().wait(0.5)  # let it begin
@@ -103,27 +103,17 @@ def _rate(decoder: Decoder, other: Decoder | None, company: Callable[[], object]
 IDLE, SECOND = "idle", "beside an equal run"
 
 
-def _scenes(report: Report) -> dict[str, Callable[[], object]]:
-    scenes: dict[str, Callable[[], object]] = {
+def _scenes(report: Report) -> dict[str, Callable[[], AbstractContextManager[object]]]:
+    scenes: dict[str, Callable[[], AbstractContextManager[object]]] = {
         IDLE: nullcontext,
         SECOND: nullcontext,
         "beside a busy loop on each core": busy_loops,
     }
-    browser = os.environ.get("SPECVIZ_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if browser:
+    if browser := chromium_path():
         scenes["beside a browser playing a run"] = partial(_browser, browser)
     else:
         report.say("no browser here: its row is left out (SPECVIZ_CHROMIUM names one)")
     return scenes
-
-
-@contextmanager
-def _decoder(target: str, setting: str) -> Iterator[Decoder]:
-    decoder = Decoder(target, setting)
-    try:
-        yield decoder
-    finally:
-        decoder.close()
 
 
 @contextmanager
@@ -142,6 +132,11 @@ def busy_loops(count: int = 0) -> AbstractContextManager[None]:
     """So many busy loops beside what runs inside; by default one on each core. They end with this process, however it ends."""
     loop = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     return _programs(*([[sys.executable, "-c", loop]] * (count or os.cpu_count() or 1)))
+
+
+def chromium_path() -> str | None:
+    """Chromium on this machine."""
+    return os.environ.get("SPECVIZ_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
 @contextmanager

@@ -25,15 +25,15 @@ LAPS = (
     "A shop sells pens at 3 dollars each. How much do 14 pens and a 5 dollar notebook cost? Explain each step.",
 )
 """Prompts, one a lap: what pays depends on what is written."""
-SCENES = ("idle", "beside a busy loop", "idle again")
+BUSY = "beside a busy loop"
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
     """Every method and size in turn, scene after scene."""
     laps = LAPS[: 1 if quick else None]
     ready = {arm: _prepared(target, *arm) for arm in product(methods or METHODS, (0, *chain(*PAIRS)), laps)}
-    for scene in SCENES:
-        with busy_loops(1) if scene == SCENES[1] else nullcontext():
+    for scene in ("idle", BUSY, "idle again"):
+        with busy_loops(1) if scene == BUSY else nullcontext():
             threading.Event().wait(1.0)  # for the load to settle
             for name in methods or METHODS:
                 own, gains = _against_sizes(lambda *arm, name=name: ready[name, *arm], laps)

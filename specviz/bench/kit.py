@@ -88,14 +88,19 @@ class Bencher:
         return prepare(request, memory)
 
     def timed_run(self, ready: Prepared, seed: int = 0, record: str = "off", composition: Composition | None = None) -> TimedRun:
-        """Decode and time, with a new composition unless one is given. Garbage is collected before, not during."""
+        """Decode and time, with a new composition unless one is given. Garbage is collected before, not during.
+
+        Raises SpecvizError where the run broke off.
+        """
         decoding = ready.decoding(composition or ready.compose(), seed, record, threading.Event())
         gc.collect()
         started = time.perf_counter()
         steps = tuple(decoding.steps())
-        apart = decoding.outcome.prefill_ns + decoding.outcome.capture_ns
-        seconds = time.perf_counter() - started - apart / 1e9
-        return TimedRun(seconds, steps, tuple(decoding.outcome.output_ids))
+        outcome = decoding.outcome
+        seconds = time.perf_counter() - started - (outcome.prefill_ns + outcome.capture_ns) / 1e9
+        if outcome.reason not in ("eos", "budget", "context"):
+            raise SpecvizError(f"The run ended by {outcome.reason}: {outcome.message}")
+        return TimedRun(seconds, steps, tuple(outcome.output_ids))
 
 
 def in_own_thread(work: Callable[[], T]) -> T:
@@ -108,8 +113,6 @@ def in_own_thread(work: Callable[[], T]) -> T:
         return pool.submit(work).result()
 
 
-BETWEEN = 2
-"""So many methods run between two of the target's own runs, which bound the drift of the machine."""
 _NOT_OURS = (type, ModuleType, BuiltinFunctionType, torch.device, torch.dtype, type(threading.Lock()), threading.Event)
 """Types of objects that no method holds for itself: what they refer to is not followed."""
 
@@ -188,28 +191,17 @@ class Samples:
         """Sum over all prompts."""
         return sum(of(sample) for sample in self.of(label))
 
-    def pairs(self, first: str, second: str, of: Callable[[Sample], float]) -> list[tuple[float, float]]:
-        """The two arms' numbers prompt by prompt."""
-        return [(of(ours), of(theirs)) for ours, theirs in zip(self.of(first), self.of(second), strict=False)]
-
-    def by_depth(self, label: str) -> list[float]:
+    def by_depth(self, label: str) -> list[tuple[float, int]]:
         """Acceptance by depth for arms that draft chains: of the steps that reached depth d - 1 and offered a node at d the
-        share that went on. Where the last share is 0, nothing was accepted that deep, and what lies deeper was never judged.
+        share that went on, and how many steps that rests on. Where the last share is 0, nothing was accepted that deep, and
+        what lies deeper was never judged.
         """
-        return [statistics.mean(went_on) for went_on in self._went_on(label)]
-
-    def reaching(self, label: str) -> list[int]:
-        """How many steps each share of :meth:`by_depth` rests on."""
-        return [len(went_on) for went_on in self._went_on(label)]
-
-    def _went_on(self, label: str) -> list[list[bool]]:
-        """By depth, of the steps that got to it and offered a node there, whether each went on."""
         steps = [both for sample in self.of(label) for both in zip(sample.lengths, sample.offered, strict=True)]
         depths = range(1, 2 + max((length for length, _ in steps), default=0))
         outcomes = [
             [length >= depth for length, offered in steps if offered >= depth and length >= depth - 1] for depth in depths
         ]
-        return [went_on for went_on in outcomes if went_on]
+        return [(statistics.mean(went_on), len(went_on)) for went_on in outcomes if went_on]
 
 
 def gather(
@@ -218,7 +210,7 @@ def gather(
     prompts: Prompts,
     temperature: float,
     say: Callable[[str], None] = lambda line: None,
-    between: int = BETWEEN,
+    between: int = 2,
     remember: bool = False,
     measure: Measure | None = None,
 ) -> Samples:
@@ -303,8 +295,8 @@ def held_bytes(composition: Any, ready: Any) -> int:
     Every object is counted once. A tensor counts its whole storage, unless the target's weights live there: heads that
     read the target's embedding do not hold it.
     """
-    outside = [ready, *vars(ready).values(), getattr(ready.loaded, "model", None), getattr(ready.target, "model", None)]
     model = getattr(ready.loaded, "model", None)
+    outside = [ready, *vars(ready).values(), model, getattr(ready.target, "model", None)]
     known = {_room(value)[0] for value in _tensors(model)}
     visited, waiting, total = {id(node) for node in outside}, [composition], 0
     while waiting:

@@ -7,27 +7,17 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from specviz.bench.kit import Arm, Bencher, Prompts
 from specviz.bench.report import Report
-from specviz.bench.suites import VALUES, Suite
+from specviz.bench.suites import DIARY, VALUES, Suite
 from specviz.prompts import prompts
 from specviz.trace.lengths import Curve, LengthCurves, measured_on
 
 LENGTHS = (64, 256, 1024, 4096)
 LENGTH_TREE = {"depth": 4, "width": 6, "nodes": 16}
 WEEK = 7
-_WORDS = {
-    "sky": ("It rained", "The sun shone", "A cold wind blew", "Snow fell", "Fog lay over the fields"),
-    "who": ("Maria", "Tom", "Aunt Ruth", "the postman", "our neighbour", "Dr. Bell", "little Sam", "the baker", "Nora",
-            "a sailor"),
-    "what": ("bought", "repaired", "lost", "painted", "borrowed", "found", "sold", "cleaned", "carried", "hid"),
-    "thing": ("a green bicycle", "two wooden chairs", "an old radio", "a basket of pears", "the garden gate", "a blue coat",
-              "three candles", "a map of the coast", "a small boat", "the kitchen clock", "a box of nails"),
-    "where": ("by the river", "behind the church", "at the station", "in the attic", "near the harbour", "under the bridge",
-              "on the hill"),
-}  # fmt: skip
-_STRIDES = {"sky": 3, "who": 7, "what": 3, "thing": 5, "where": 2}
 
 
 def diary(question: str, length: int, count: Callable[[str], int], every: int) -> str:
@@ -35,7 +25,7 @@ def diary(question: str, length: int, count: Callable[[str], int], every: int) -
 
     def day(number: int) -> str:
         words = {
-            name: several[(number * _STRIDES[name] + number // len(several)) % len(several)] for name, several in _WORDS.items()
+            name: several[(number * stride + number // len(several)) % len(several)] for name, (stride, *several) in DIARY.items()
         }
         return f"Day {number}: {words['sky']}, and {words['who']} {words['what']} {words['thing']} {words['where']}."
 
@@ -50,11 +40,11 @@ def by_length(name: str, every: int) -> Callable[[Bencher, bool], Prompts]:
     """One set of questions behind texts of each length, a kind a length."""
 
     def make(bench: Bencher, quick: bool) -> Prompts:
-        text = bench.prepared("autoregressive", "a").loaded.text
+        loaded: Any = bench.prepared("autoregressive", "a").loaded
         questions = prompts(name)[: 2 if quick else None]
 
         def behind(length: int) -> list[str]:
-            return [diary(question, length, lambda whole: len(text.encode(whole, False)), every) for question in questions]
+            return [diary(question, length, lambda whole: len(loaded.text.encode(whole, False)), every) for question in questions]
 
         return {str(length): behind(length) for length in LENGTHS}
 

@@ -7,7 +7,6 @@ was seen. Slower lines and processors are the browser's emulation of them.
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specviz.bench.contention import chromium_path
 from specviz.bench.load import long_trace, served_app
 from specviz.bench.report import Report, Row
 from specviz.errors import BadInput
@@ -106,8 +106,7 @@ def chromium() -> Iterator[Any]:
         from playwright.sync_api import sync_playwright
     except ImportError:
         raise BadInput("The page suite drives a browser: pip install playwright.") from None
-    path = os.environ.get("SPECVIZ_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if not path:
+    if not (path := chromium_path()):
         raise BadInput("The page suite needs a Chromium: install one, or name it in SPECVIZ_CHROMIUM.")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -47,7 +48,8 @@ def code_distances(ready: Prepared, codes: Sequence[int], seed: int) -> Distance
         session.close()
     places = range(len(prompt), len(prompt) + len(codes))
     own_choice = warp.choose(logits, places, Noise(seed))
-    book = ready.loaded.codebook
+    loaded: Any = ready.loaded
+    book = loaded.codebook
     return Distances(distance(book, codes, own_choice.tolist()), independent(book, warp.probabilities(logits)))
 
 
@@ -77,8 +79,8 @@ def _score() -> ImageScore | None:
 
 def quality(ready: Prepared, timed: TimedRun, prompt: str | PictureQuestion) -> Mapping[str, float]:
     """``distance`` and ``independent`` of one picture's codes, drawn with seed 0, and its ``score`` where the scorer is here."""
-    distances, score = code_distances(ready, timed.ids, 0), _score()
+    distances, score, loaded = code_distances(ready, timed.ids, 0), _score(), cast(Any, ready.loaded)
     numbers = {"distance": distances.own, "independent": distances.independent}
     if score is not None:
-        numbers["score"] = float(score.of([ready.loaded.picture(list(timed.ids))], [str(prompt)])[0, 0])
+        numbers["score"] = float(score.of([loaded.picture(list(timed.ids))], [str(prompt)])[0, 0])
     return numbers

@@ -41,12 +41,14 @@ class Row:
         digits = 1 if self.unit in {"%", "/s", "ms"} else 2
         return f"{self.value:.{digits}f}{'' if self.unit == '×' else ' '}{self.unit}"
 
+    @property
+    def bound(self) -> str:
+        """The goal with its sign, empty without one."""
+        return "" if self.goal is None else f"{'≤' if self.at_most else '≥'} {self.goal:g}"
+
     def __str__(self) -> str:
         """One line for the terminal."""
-        goal = ""
-        if self.goal is not None:
-            verdict = "reached" if self.reached else "NOT reached"
-            goal = f"  (goal {'≤' if self.at_most else '≥'} {self.goal:g}: {verdict})"
+        goal = self.bound and f"  (goal {self.bound}: {'reached' if self.reached else 'NOT reached'})"
         return f"{self.name}: {self.number}{goal}" + (f"  {self.detail}" if self.detail else "")
 
 
@@ -80,9 +82,8 @@ class Report:
         if others := [row for row in self.rows if not row.cells]:
             lines += ["", "| what | measured | goal | |", "|---|---:|---:|---|"]
             for row in others:
-                goal = "" if row.goal is None else f"{'≤' if row.at_most else '≥'} {row.goal:g}"
                 mark = {None: "", True: "reached. ", False: "NOT reached. "}[row.reached]
-                lines.append(f"| {row.name} | {row.number} | {goal} | {mark}{row.detail} |")
+                lines.append(f"| {row.name} | {row.number} | {row.bound} | {mark}{row.detail} |")
         return "\n".join(lines)
 
 

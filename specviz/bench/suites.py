@@ -94,7 +94,7 @@ class Suite:
             if samples.of(one.first) and samples.of(one.second):
                 of = VALUES[one.column]
                 ours, theirs = _mean(samples, one.first, one.column), _mean(samples, one.second, one.column)
-                pairs = samples.pairs(one.first, one.second, of)
+                pairs = [(of(a), of(b)) for a, b in zip(samples.of(one.first), samples.of(one.second), strict=False)]
                 more, less = sum(a > b for a, b in pairs), sum(a < b for a, b in pairs)
                 detail = (
                     f"{one.first} {ours:.3f}, {one.second} {theirs:.3f}; more on {more}, less on {less} of {len(pairs)} prompts"
@@ -152,9 +152,7 @@ COLUMNS: Mapping[str, Callable[[Samples, str], str]] = {
     "latent distance": _number("latent distance", ".3f"),
     "speed-up by kind": _by_kind("speed-up"),
     "τ by kind": _by_kind("τ"),
-    "acceptance by depth": lambda samples, label: " ".join(
-        f"{share:.2f} ({steps})" for share, steps in zip(samples.by_depth(label), samples.reaching(label), strict=True)
-    ),
+    "acceptance by depth": lambda samples, label: " ".join(f"{share:.2f} ({steps})" for share, steps in samples.by_depth(label)),
     "own text": _same,
     "forwards a step": _a_step(lambda sample: sample.forwards),
     "nodes a step": _a_step(lambda sample: sample.verified),
@@ -234,7 +232,7 @@ APART = ("autoregressive", "stree")
 """The baseline, and the method of another target."""
 PROMPTS: Mapping[str, Callable[..., Prompts]] = {one.__name__: one for one in (kinds, sets, tries, stream, pictures, scenes)}
 DATA = tomllib.loads(Path(__file__).with_name("suites.toml").read_text(encoding="utf-8"))
-SYSTEMS, GROUPS = DATA.pop("systems"), DATA.pop("groups")
+SYSTEMS, GROUPS, DIARY = DATA.pop("systems"), DATA.pop("groups"), DATA.pop("diary")
 SUITES: Mapping[str, tuple[Suite, ...]] = {name: tuple(suite(**entry) for entry in entries) for name, entries in DATA.items()}
 
 

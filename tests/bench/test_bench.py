@@ -65,7 +65,7 @@ def sample(gain: float, lengths: tuple[int, ...] = (1, 2, 0), kind: str = "chat"
 def test_means_are_over_kinds_and_acceptance_by_depth_over_steps_that_came_so_far() -> None:
     samples = Samples({"a": [sample(1.0), sample(1.0), sample(4.0, kind="code")]})
     assert samples.mean("a", lambda one: one.gain) == 2.5
-    assert samples.by_depth("a") == [2 / 3, 0.5] and samples.reaching("a") == [9, 6]
+    assert samples.by_depth("a") == [(2 / 3, 9), (0.5, 6)]
 
 
 def test_memory_is_counted_once_and_without_the_target() -> None:

@@ -152,19 +152,20 @@ def test_what_the_whole_time_has_no_room_for_is_not_begun(tmp_path: Path) -> Non
 
 
 def test_rows_for_the_results_say_where_what_and_what_is_missing() -> None:
-    table = {"method": "`eagle3`", "speed-up": "2.10×"}
+    table = {"method": "`eagle3`", "speed-up": "2.10×", "τ": "2.80"}
     record = {
         "dry": False, "date": "2026-11-25", "seconds": 401.5,
         "device": {"name": "A card", "memory_gb": 80.0},
         "versions": {"torch": "2.13", "cuda": "13.0", "transformers": "5.24", "python": "3.12", "commit": "0123456789abcdef"},
         "parts": {
-            "draft": {"state": "done", "error": "", "rows": [ROW, {**ROW, "cells": table, "table": "text"}]},
+            "draft": {"state": "done", "error": "", "rows": [ROW, {**ROW, "value": 2.1, "cells": table, "table": "text"}]},
             "image": {"state": "timed out", "error": "It had 45 s.", "rows": []},
         },
     }  # fmt: skip
     text = first_run.rows_for_results(record)
     assert "A card, 80 GB" in text and "012345678" in text and "2.10×" in text
     assert "| one | 0.70× | ≤ 1 | reached.  |" in text
+    assert '"one": ["one", 0.7, "×", "≤ 1", null],' in text and '"text_eagle3": ["text `eagle3`", 2.1, 2.8],' in text
     assert "- image: timed out. It had 45 s." in text
     assert first_run.rows_for_results({**record, "dry": True}).startswith("dry run, no measurement")
 

@@ -18,7 +18,7 @@ from specviz.trace.schema import Step
 
 DRAFTER_TREE = {"depth": 2, "width": 3, "nodes": 3}
 """The drafter's tree, alone under the target and under every intermediate model."""
-DRAFTER_ALONE = ("eagle3", {"depth": 2, "width": 3, "nodes": 3})
+DRAFTER_ALONE: tuple[str, Mapping[str, Any]] = ("eagle3", DRAFTER_TREE)
 COPY_ALONE = ("prompt_lookup", {"longest": 3, "shortest": 2, "copied": 2, "occurrence": "latest", "partial": True})
 """The drafter alone where a named model is the intermediate one: text copied as far as K levels."""
 LENGTHS = TREES / "polybasic.json"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from specviz.acceptance.match import Match
 from specviz.engine.controller import SingleDrafter
@@ -23,7 +24,7 @@ from specviz.prompts import prompts
 from specviz.request import Request
 from specviz.runner import prepare
 from specviz.trees.depth_profile import DepthProfile
-from specviz.trees.dynamic import SHARPER, Dynamic, RanksChildren
+from specviz.trees.dynamic import SHARPER, Dynamic
 from specviz.trees.root import RootOnly
 
 CALIBRATION = prompts("calibration")
@@ -75,7 +76,7 @@ class UnsentTrees:
         self._builder = Dynamic(depth, width, EVERY, cooled=SHARPER)  # as trees that are as large as pays
         self.trees: list[Draft] = []
 
-    def build(self, drafter: RanksChildren, context: Context) -> Draft:
+    def build(self, drafter: Any, context: Context) -> Draft:
         self.trees.append(self._builder.build(drafter, replace(context, record_notes=False)))
         return RootOnly().build(drafter, context)
 
@@ -124,7 +125,8 @@ def _places_by_prompt(name: str, target: str, tokens: int, temperature: float) -
     for prompt in CALIBRATION:
         ready = prepare(Request(name, prompt, target, max_new_tokens=tokens, temperature=temperature, parameters=stated))
         composition, unsent = ready.compose(), UnsentTrees(DEEPEST, WIDTH)
-        alone = replace(composition, controller=SingleDrafter(composition.controller.drafter, unsent), acceptance=Match())
+        controller: Any = composition.controller
+        alone = replace(composition, controller=SingleDrafter(controller.drafter, unsent), acceptance=Match())
         decoding = ready.decoding(alone, 0, "off", threading.Event())
         for _ in decoding.steps():
             pass

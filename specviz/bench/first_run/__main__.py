@@ -1,9 +1,11 @@
-"""``gpu_first_run.sh``: all parts one after the other, or one of them."""
+"""``gpu_first_run.sh``: all parts one after the other, one of them, or the rows of an earlier run."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
+import re
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -25,9 +27,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("gpu_first_run.json"), metavar="FILE", help="what is left behind")
     parser.add_argument("--parts", default=",".join(parts.PARTS), metavar="A,B", help=f"of {', '.join(parts.PARTS)}")
     parser.add_argument("--seconds", type=float, metavar="S", help="for all parts together (default 480, of a dry run 900)")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="print such a file again, and measure nothing")
     parser.add_argument("--part", choices=tuple(parts.PARTS), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     sizes = DRY if options.cpu else GPU
+    if options.rows:
+        print(rows_for_results(json.loads(options.rows.read_text(encoding="utf-8"))))
+        return 0
     if options.part:
         measure(options.part, sizes, options.out)
         return 0
@@ -47,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def rows_for_results(record: Mapping[str, Any]) -> str:
-    """Markdown: where it was measured, what has a goal or a number of its own, a table for each suite, what went wrong."""
+    """Where it was measured, a table for each suite, the rows to enter into ``assets/results.json``, what went wrong."""
     device, versions = record["device"], record["versions"]
     memory = f", {device['memory_gb']:g} GB" if "memory_gb" in device else ""
     where = {
@@ -62,7 +68,18 @@ def rows_for_results(record: Mapping[str, Any]) -> str:
     troubles = [
         f"- {name}: {part['state']}. {part['error']}" for name, part in record["parts"].items() if part["state"] != "done"
     ]
-    return "\n".join([report.as_table(), *(["", "Not done:", "", *troubles] if troubles else [])])
+    entries = ["", "For results.json:", "", *(entry(row) for row in report.rows if row.value is not None)]
+    return "\n".join([report.as_table(), *entries, *(["", "Not done:", "", *troubles] if troubles else [])])
+
+
+def entry(row: Row) -> str:
+    """A row of ``results.json``: of a method its speed-up and τ, otherwise value, unit, goal and detail."""
+    name = row.name
+    cells: list[Any] = [row.unit, row.bound or None, row.detail or None]
+    if row.cells:
+        name, cells = f"{row.table} {row.cells['method']}", [float(row.cells["τ"])]
+    key = re.sub(r"\W+", "_", name).strip("_")
+    return f'"{key}": {json.dumps([name, round(row.value or 0.0, 2), *cells], ensure_ascii=False)},'
 
 
 def _too_old() -> str | None:

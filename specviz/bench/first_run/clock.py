@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
 
 from specviz.bench.first_run.random_model import PROMPT, Bench
 from specviz.bench.first_run.sizes import Sizes
+from specviz.bench.overheads import generate_seconds
 from specviz.bench.report import Ratios, Report, Row, paired
-from specviz.errors import SpecvizError
 from specviz.trace.schema import Step
 
 LEVELS = 5
@@ -73,29 +72,11 @@ def autoregressive(report: Report, sizes: Sizes) -> None:
     report.add(Row("autoregressive, tokens", rate, "/s", detail=f"{count / 1e9:.2f} billion weights, {spread}"))
     detail = f"{used / 1e9:.0f} of {copied / 1e9:.0f} GB/s"
     report.add(Row("autoregressive, of the memory's bandwidth", 100 * used / copied, "%", BANDWIDTH, detail=detail))
-    theirs = _generate(bench)
+    theirs = generate_seconds(bench.model, bench.prompt, sizes.tokens)
     theirs()
     ratios = paired(theirs, lambda: bench.run("autoregressive").whole, sizes.pairs)
     detail = f"{ratios}, prefill included"
     report.add(Row("autoregressive vs transformers.generate", ratios.median, goal=TRANSFORMERS, detail=detail))
-
-
-def _generate(bench: Bench) -> Callable[[], float]:
-    """Seconds of transformers' own greedy decoding of the same model, eager and with its growing cache."""
-    model, sizes = bench.model, bench.sizes
-    ids = torch.tensor([bench.prompt], device=model.device)
-    model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=sizes.tokens, pad_token_id=0, use_cache=True)
-
-    def theirs() -> float:
-        waited(sizes.device)
-        started = time.perf_counter()
-        generated = model.generate(ids, attention_mask=torch.ones_like(ids))
-        waited(sizes.device)
-        if generated.shape[1] != ids.shape[1] + sizes.tokens:
-            raise SpecvizError("transformers stopped before the budget, so its time means nothing.")
-        return time.perf_counter() - started
-
-    return theirs
 
 
 def draft(report: Report, sizes: Sizes) -> None:

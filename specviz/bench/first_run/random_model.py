@@ -30,7 +30,7 @@ PROMPT = 64
 """Tokens of a prompt."""
 
 
-def random_llama(shape: Shape, sizes: Sizes) -> LlamaForCausalLM:
+def random_llama(shape: Shape, sizes: Sizes) -> Any:
     """Made where it runs, the same each time."""
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -39,11 +39,11 @@ def random_llama(shape: Shape, sizes: Sizes) -> LlamaForCausalLM:
         tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, pad_token_id=None, dtype=DTYPES[sizes.dtype],
     )  # fmt: skip
     with torch.device(sizes.device):
-        model = LlamaForCausalLM(config)
+        model: Any = LlamaForCausalLM(config)
     return model.to(DTYPES[sizes.dtype]).eval().requires_grad_(False)
 
 
-def random_eagle3(model: LlamaForCausalLM, shape: Shape) -> FeatureNet:
+def random_eagle3(model: Any, shape: Shape) -> FeatureNet:
     """EAGLE-3's drafter of the target's own widths: one layer, three hidden states, a vocabulary of its own."""
     config = FeatureConfig(
         vocab_size=shape.vocab, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads,
@@ -89,7 +89,7 @@ class RandomResources(TextResources):
             return self._none(kind)
         return FeatureStepper(self.net)
 
-    def _none(self, *what: Any) -> Any:
+    def _none(self, *what: Any, **more: Any) -> Any:
         raise ModelUnavailable("The model of random weights has an EAGLE-3 beside it and no other drafter.")
 
     draft_model = draft_models = intermediate = grouped = cost_curve_of = _none
@@ -113,7 +113,7 @@ class Bench:
     """The model with its drafter as a target in the graph tier."""
 
     sizes: Sizes
-    model: LlamaForCausalLM
+    model: Any
     target: TextTarget
     resources: RandomResources
     prompt: list[int]

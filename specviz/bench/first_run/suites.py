@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import xml.etree.ElementTree as xml
 from collections.abc import Sequence
 from pathlib import Path
 
 from specviz.bench.first_run.sizes import Sizes
-from specviz.bench.kit import Bencher, PictureQuestion, TimedRun
+from specviz.bench.kit import Bencher, PictureQuestion
 from specviz.bench.report import Ratios, Report, Row
 from specviz.bench.suites import held_out_scenes
 from specviz.errors import SpecvizError
 from specviz.methods.registry import all_methods
 from specviz.prompts import kinds, pictures
-from specviz.runner import Prepared
 
 ROOT = Path(__file__).resolve().parents[3]
 MODALITIES = {"text": "text", "vision": "vision_language", "image": "image", "hybrid": "text"}
@@ -60,9 +57,11 @@ def compared(bench: Bencher, name: str, method: str, texts: Sequence[str | Pictu
             ready, alone = (bench.prepared(one, text, temperature) for one in (method, "autoregressive"))
             tier = ready.target.tier
             if not number:  # the first run of each captures
-                timed_run(ready), timed_run(alone)
+                bench.timed_run(ready), bench.timed_run(alone)
             order = (alone, ready) if number % 2 else (ready, alone)
-            timed = {id(one): timed_run(one) for one in order}
+            timed = {id(one): bench.timed_run(one) for one in order}
+            if not all(run.ids for run in timed.values()):
+                raise SpecvizError("A run wrote nothing.")
             gains.append(timed[id(alone)].per_token / timed[id(ready)].per_token)
             taus.append(timed[id(ready)].tau)
     except Exception as fault:  # the numbers of other methods must survive a fault in one
@@ -71,17 +70,6 @@ def compared(bench: Bencher, name: str, method: str, texts: Sequence[str | Pictu
     paired, tau = Ratios(tuple(gains)), statistics.median(taus)
     cells = {"method": f"`{method}`", "speed-up": f"{paired.median:.2f}×", "τ": f"{tau:.2f}", "tier": tier, "pairs": str(paired)}
     return Row(f"{method} · {name}", paired.median, detail=f"τ {tau:.2f}, tier {tier}; {paired}", cells=cells, table=name)
-
-
-def timed_run(ready: Prepared) -> TimedRun:
-    """One run by its steps' own times, which leave prefill and capturing out. Raises SpecvizError where it broke off."""
-    decoding = ready.decoding(ready.compose(), 0, "off", threading.Event())
-    gc.collect()
-    steps = tuple(decoding.steps())
-    outcome = decoding.outcome
-    if outcome.reason not in ("eos", "budget", "context") or not outcome.output_ids:
-        raise SpecvizError(f"The run ended by {outcome.reason}: {outcome.message or 'it wrote nothing'}")
-    return TimedRun(sum(step.time.total for step in steps) / 1e9, steps, tuple(outcome.output_ids))
 
 
 def tests(report: Report, sizes: Sizes) -> None:
