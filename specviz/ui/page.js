@@ -60,9 +60,10 @@
   });
 
   // Gradio's drop-downs let go of the focus once something is chosen, to nobody: it stays where the choice was made. A finger's
-  // choice is left alone, because the focus would bring the keyboard of the screen back.
+  // choice is left alone, because the focus would bring the keyboard of the screen back, and so is one in Compare: as Gradio
+  // asks again when the focus goes, its answer would take back the prompt that is typed next.
   let choosing = null;
-  const chooser = (element) => (element && element.matches("input[role=combobox]") ? element : null);
+  const chooser = (element) => (element && element.matches("input[role=combobox]:not(.sp-compare *)") ? element : null);
   document.addEventListener("keydown", (event) => { choosing = event.key === "Enter" ? chooser(event.target) : null; }, true);
   document.addEventListener("pointerdown", (event) => {
     choosing = event.pointerType === "mouse" && event.target.closest("[role=option]") ? chooser(document.activeElement) : null;
