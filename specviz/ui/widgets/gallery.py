@@ -88,9 +88,13 @@ class Gallery:
     def __init__(self, folder: Path) -> None:
         listed = {file.stem: _read(file) for file in sorted(folder.glob("*.json"))}
         index = listed.pop("index", {})
-        self.recordings = {name: _recording(folder / f"{name}{store.SUFFIX}", listed[name]) for name in listed}
+        if "traces" in index:
+            raise BadTrace(
+                "index.json lists recorded runs, as it did in edition 2: describe each in a NAME.json beside its file."
+            )
+        self.recordings = {name: _recording(folder, name, entry) for name, entry in listed.items()}
         self._first = index.get("first", {})
-        self.pair: list[str] = [name for name in index.get("pair", ()) if name in self.recordings]
+        self.pair = [name for name in index.get("pair", ()) if name in self.recordings]
         self.default = self.recordings.get(self._first.get("text", "")) or next(iter(self.recordings.values()), None)
 
     def get(self, name: str) -> Recording:
@@ -134,9 +138,9 @@ def _read(file: Path) -> Any:
         raise BadTrace(f"{file.name} is no JSON: {error}.") from None
 
 
-def _recording(path: Path, entry: Any) -> Recording:
-    name = path.name.removesuffix(store.SUFFIX)
+def _recording(folder: Path, name: str, entry: Any) -> Recording:
     if not isinstance(entry, dict) or "title" not in entry:
         raise BadTrace(f"{name}.json gives its recorded run no title.")
-    path = path if path.exists() else path.with_name(f"{path.name}.gz")
+    path = folder / f"{name}{store.SUFFIX}"
+    path = path if path.exists() else folder / f"{name}{store.SUFFIX}.gz"
     return Recording(name, entry["title"], entry.get("note", ""), path, entry.get("rehearsals", 0))

@@ -46,6 +46,12 @@ def test_a_file_that_describes_no_run_is_named(tmp_path: Path, text: str) -> Non
         Gallery(tmp_path)
 
 
+def test_an_index_of_edition_2_is_refused_and_not_read_as_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text('{"default": "a", "traces": [{"name": "a"}]}', encoding="utf-8")
+    with pytest.raises(BadTrace, match="NAME.json"):
+        Gallery(tmp_path)
+
+
 def test_a_recording_that_is_gone_is_named(tmp_path: Path) -> None:
     found = Gallery(gallery(tmp_path, ("stand",)))
     (tmp_path / "stand.spectrace.jsonl").unlink()
