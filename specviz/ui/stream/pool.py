@@ -108,16 +108,23 @@ class Pool:
 
     async def file(self, key: Hashable, make: Callable[[], Made], owner: str = "") -> Made:
         """The file of this ``key``, made now if it is not kept."""
-        with self._lock:
-            if key in self._files:
-                self._files.move_to_end(key)
-                return self._files[key]
-        made = await self.do(make, ("file", key), owner)
-        with self._lock:
-            self._files.setdefault(key, made)
-            while len(self._files) > 1 and sum(len(kept.packed) for kept in self._files.values()) > self.kept_bytes:
-                self._files.popitem(last=False)
-            return self._files.get(key, made)
+
+        def known() -> Made | None:
+            with self._lock:
+                return self._files.get(key)
+
+        def kept() -> Made:
+            made = known() or make()
+            with self._lock:  # before the job is over: whoever comes next finds one or the other
+                self._files[key] = made
+                while len(self._files) > 1 and sum(len(file.packed) for file in self._files.values()) > self.kept_bytes:
+                    self._files.popitem(last=False)
+            return made
+
+        made = known()
+        if made:
+            return made
+        return await self.do(kept, ("file", key), owner)
 
     def find(self, token: str) -> Made | None:
         """The kept file of a token."""

@@ -95,7 +95,7 @@ class Gallery:
         self.recordings = {name: _recording(folder, name, entry) for name, entry in listed.items()}
         self._first = index.get("first", {})
         self.pair = [name for name in index.get("pair", ()) if name in self.recordings]
-        self.default = self.recordings.get(self._first.get("text", "")) or next(iter(self.recordings.values()), None)
+        self.default = self.first("text") or next(iter(self.recordings.values()), None)
 
     def get(self, name: str) -> Recording:
         """The recording called ``name``. Raises BadInput listing the names there are."""
