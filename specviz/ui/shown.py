@@ -66,7 +66,7 @@ class Archive:
         return outlined(self._recorded(name).trace)
 
     def note(self, name: str) -> str:
-        """What the index says to watch in a recorded run; nothing for any other."""
+        """What to watch in a recorded run; nothing for any other."""
         recording = self.gallery.recordings.get(name)
         return recording.watch if recording else ""
 

@@ -119,6 +119,20 @@ def test_a_job_of_one_key_is_done_once_and_a_file_is_made_once(tmp_path: Path) -
     assert made == [1] and {one.token for one in (*first, *again)} == {first[0].token}
 
 
+def test_a_file_is_kept_before_its_job_is_over() -> None:
+    """Whoever asks while the event loop is busy finds the job or the file, so that nothing is made a second time."""
+    small, made = Pool(1, 5), Made.of("a.json", "application/json", "{}")
+
+    async def busy() -> bool:
+        asked = asyncio.ensure_future(small.file("a", lambda: made))
+        await asyncio.sleep(0)
+        behind = small.submit(lambda: small.find(made.token) is made).result(30)
+        await asked
+        return behind
+
+    assert asyncio.run(busy())
+
+
 def test_files_that_were_made_are_kept_within_bounds() -> None:
     one = Pool(kept_bytes=200)
     made = [asyncio.run(one.file(number, lambda: Made.of("a", "text/plain", "text"))) for number in range(40)]
