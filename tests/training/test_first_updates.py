@@ -256,7 +256,6 @@ def first_losses(name: str, folder: Path, patch: Patch) -> tuple[list[float], Tr
     return losses, states[-1]
 
 
-@pytest.mark.slow
 def test_every_recipe_that_learns_is_held() -> None:
     assert set(WORLDS) == set(known_recipes()) - COUNTED == set(json.loads(WRITTEN_DOWN.read_text("utf-8")))
 
