@@ -33,6 +33,7 @@ def compose(parameters, parts):
 """
 PROOF = """
 import argparse
+import shutil
 from specviz.commands import methods, run
 from specviz.methods.registry import all_methods
 from specviz.ui.widgets.gallery import Gallery
@@ -49,6 +50,7 @@ run.arguments(parser)
 assert run._request(parser.parse_args(["--method", "toy", "--prompt", "Why?"])).method == "toy"
 assert methods.card(all_methods()["toy"])["title"] == "Toy" and "`toy`" in table()
 Path("traces").mkdir()
+shutil.copy(next(Path("assets/traces").glob("eagle2*.gz")), "traces/toy.spectrace.jsonl.gz")
 Path("traces/toy.json").write_text('{"title": "Two tokens"}')
 assert Gallery(Path("traces")).get("toy").title == "Two tokens"
 """

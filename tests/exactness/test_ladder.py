@@ -100,7 +100,7 @@ def test_a_full_context_ends_the_run_with_the_same_text(row: Row, tier: str) -> 
 @pytest.mark.parametrize(("row", "way"), _cases(ENDED))
 def test_budget_and_end_of_text_may_stand_inside_a_path(row: Row, way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both at tokens that were drafted and accepted; the shortest budget of all is one token."""
-    ids = baseline(row.world, way)[0][:72]
+    ids = baseline(row.world, way)[0][: 72 if row.least > 0.001 else None]  # a rare acceptance wants a long text
     drafted, place = [], 0
     for step in row.decode(row.open(way), way, ids, {}).steps:
         drafted += range(place, min(place + len(step.path), len(ids)))  # the last round's path may be longer

@@ -84,7 +84,14 @@ def root_first(tables: Tables, mode: str) -> Judging:
 
 def with_replacement(monkeypatch: pytest.MonkeyPatch) -> None:
     """Siblings drawn with replacement share one distribution; no growth of ours draws so, but the rule is sound for it too."""
-    monkeypatch.setattr(NodeResidual, "_strike", lambda self, slot: None)
+    without = NodeResidual.fail
+
+    def fail(self: NodeResidual, token: int) -> None:
+        q = self._q
+        without(self, token)
+        self._q = q
+
+    monkeypatch.setattr(NodeResidual, "fail", fail)
 
 
 @pytest.mark.spread(1)
