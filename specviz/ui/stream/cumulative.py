@@ -10,9 +10,10 @@ def gathered(updates: Iterator[dict[Any, Any]]) -> Iterator[dict[Any, Any]]:
     """Each dictionary with what the earlier ones held and it does not.
 
     Gradio sends only what differs from the answer before and edits that answer in place in the browser, which draws when
-    it finds the time. So an update that the next answer leaves out may never be drawn at all.
+    it finds the time. So an update that the next answer leaves out may never be drawn at all. An empty
+    one takes all earlier ones back.
     """
     sent: dict[Any, Any] = {}
     for update in updates:
-        sent = {**sent, **update}
+        sent = {**sent, **update} if update else {}
         yield sent

@@ -233,7 +233,7 @@ class RunTab(ABC):
             for updates in gathered(self.updates(change, session_runs) for change in changes):
                 if text_run.stopping(self.shared, request.session_hash):  # each answer holds the whole button
                     updates = updates | {self.stop: panels.stop_button(stopping=True)}
-                yield updates
+                yield updates or {self.stage: gr.skip()}
 
     def halt(self, request: gr.Request) -> gr.Button:
         """End this page's run at its next step, and say so."""

@@ -57,11 +57,12 @@ def running(shared: AppState, caller: Caller, run_name: str, ask: Callable[[], R
         with closing(shared.live.run(page, request, caller.reader())) as frames:
             for frame in frames:
                 if not page.current(frame.cancel):
+                    yield Change()  # a handler's last answer is sent again when it is over
                     return
                 last = frame.trace or last
                 yield _changed(shared, run_name, frame)
         if last is not None:
-            yield Change(trace=last)
+            yield Change(trace=last) if page.current(frame.cancel) else Change()
     except SpecvizError as error:
         yield Change(banner=_refused(shared, run_name, str(error)))
     yield Change(running=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +23,18 @@ def methods(modality: str = "text") -> Choices:
 
 def choice(choices: Choices, value: str, label: str, *, elem_id: str, **more: Any) -> gr.HTML:
     """The drop-down; its value is the chosen name, and ``input`` says that the visitor chose it."""
-    return gr.HTML(
-        value,
-        html_template=_template(choices, value, label, f"{elem_id}-choice"),
-        js_on_load=_script("choice"),
-        apply_default_css=False,
-        elem_id=elem_id,
-        **more,
-    )
+    options = ""
+    for title, entries in choices.items():
+        options += f'<optgroup label="{markup(title)}">'
+        for text, name in entries:
+            options += f'<option value="{markup(name)}"{" selected" if name == value else ""}>{markup(text)}</option>'
+        options += "</optgroup>"
+    return _field("choice", value, label, options, elem_id, more)
 
 
 def listing(groups: Choices, value: str, label: str, *, elem_id: str, **more: Any) -> gr.HTML:
     """A drop-down whose entries change while the page is open; its value is that of :func:`listed`."""
-    name = f"{elem_id}-choice"
-    field = f'<div class="sp-field sp-choice"><label for="{name}">{markup(label)}</label><select id="{name}"></select></div>'
-    return gr.HTML(
-        listed(groups, value),
-        html_template=field,
-        js_on_load=_script("listing"),
-        apply_default_css=False,
-        elem_id=elem_id,
-        **more,
-    )
+    return _field("listing", listed(groups, value), label, "", elem_id, more)
 
 
 def listed(groups: Choices, value: str) -> str:
@@ -62,19 +51,14 @@ def chosen(payload: str | None) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _template(choices: Choices, value: str, label: str, name: str) -> str:
-    groups = "".join(
-        f'<optgroup label="{markup(title)}">{"".join(_option(*entry, value) for entry in listed)}</optgroup>'
-        for title, listed in choices.items()
+def _field(script: str, value: str, label: str, options: str, elem_id: str, more: Any) -> gr.HTML:
+    name = f"{elem_id}-choice"
+    return gr.HTML(
+        value,
+        html_template=f'<div class="sp-field sp-choice"><label for="{name}">{markup(label)}</label>'
+        f'<select id="{name}">{options}</select></div>',
+        js_on_load=(Path(__file__).parent / f"{script}.js").read_text(encoding="utf-8"),
+        apply_default_css=False,
+        elem_id=elem_id,
+        **more,
     )
-    select = f'<select id="{name}">{groups}</select>'
-    return f'<div class="sp-field sp-choice"><label for="{name}">{markup(label)}</label>{select}</div>'
-
-
-def _option(title: str, name: str, value: str) -> str:
-    return f'<option value="{markup(name)}"{" selected" if name == value else ""}>{markup(title)}</option>'
-
-
-@cache
-def _script(name: str) -> str:
-    return (Path(__file__).parent / f"{name}.js").read_text(encoding="utf-8")
