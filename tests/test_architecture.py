@@ -64,7 +64,7 @@ BUDGETS = {
     "engines": 25_500,
     "figures": 12_600,
     "inspection": 8_100,
-    "methods": 50_900,
+    "methods": 50_820,
     "models": 59_500,
     "requests": 7_100,
     "specviz": 3_800,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.documents import README, written
+from tests.support.documents import TABLES, written
 
 ROOT = Path(__file__).resolve().parents[1]
 TOY = """
@@ -19,8 +19,8 @@ from specviz.methods.registry import Paper, method
 
 
 @method(
-    name="toy", title="Toy", summary="Copies two tokens.", modality=("text",), exactness="exact", token_exact=True,
-    family="memory", paper=Paper("A toy", "Nobody", 2026), look_at="Two tokens.",
+    name="toy", title="Toy", summary="Copies two tokens.", exactness="exact", token_exact=True, family="memory", pair="None",
+    paper=Paper("A toy", "Nobody", 2026), look_at="Two tokens.",
 )
 def compose(parameters, parts):
     from specviz.acceptance.match import Match
@@ -38,7 +38,7 @@ from specviz.commands import methods, run
 from specviz.methods.registry import all_methods
 from specviz.ui.widgets.gallery import Gallery
 from tests.support import ladder
-from tests.support.documents import methods as table
+from tests.support.documents import methods as table, pairs
 from tests.support.tiny.text import decode
 from pathlib import Path
 
@@ -48,7 +48,7 @@ assert row.decode(row.open(ladder.PLAIN), ladder.PLAIN, expected, {}).ids == exp
 parser = argparse.ArgumentParser()
 run.arguments(parser)
 assert run._request(parser.parse_args(["--method", "toy", "--prompt", "Why?"])).method == "toy"
-assert methods.card(all_methods()["toy"])["title"] == "Toy" and "`toy`" in table()
+assert methods.card(all_methods()["toy"])["title"] == "Toy" and "`toy`" in table() and "| Toy `toy` | None |" in pairs()
 Path("traces").mkdir()
 shutil.copy(next(Path("assets/traces").glob("eagle2*.gz")), "traces/toy.spectrace.jsonl.gz")
 Path("traces/toy.json").write_text('{"title": "Two tokens"}')
@@ -56,9 +56,9 @@ assert Gallery(Path("traces")).get("toy").title == "Two tokens"
 """
 
 
-def test_readme_lists_the_registry_s_methods() -> None:
-    text = README.read_text(encoding="utf-8")
-    assert written(text) == text, "python -m tests.support.documents writes it anew"
+@pytest.mark.parametrize("document", TABLES, ids=lambda document: document.name)
+def test_a_document_lists_the_registry_s_methods(document: Path) -> None:
+    assert written(document) == document.read_text(encoding="utf-8"), "python -m tests.support.documents writes it anew"
 
 
 @pytest.mark.slow

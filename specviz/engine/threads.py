@@ -2,7 +2,7 @@
 
 OpenMP's threads wait for each other awake. That is the fastest way on idle cores, and ruinous on busy ones: a thread that
 lost its core holds up all the others, hundreds of times a pass. Neither a passive wait policy nor any spin count has both (the
-figures are in bench/RESULTS.md, measured by ``bench --suite contention``), so the number of threads follows the load.
+figures are in .github/RESULTS.md, measured by ``bench --suite contention``), so the number of threads follows the load.
 """
 
 from __future__ import annotations

@@ -31,9 +31,7 @@ class Parameters:
     name="bandit_exp3",
     title="EXP3Spec (EXP3)",
     summary="The same arms, drawn by exponential weights: made for rewards that change, slow with few rounds.",
-    modality=("text",),
     exactness="exact",
-    token_exact=False,
     family="model",
     claim="τ 4.86 beside 7.15 with full information, Llama 3.1 8B over seven domains (measured by the latter's authors).",
     differs=(

@@ -30,9 +30,7 @@ class Parameters:
     name="bandit_ucb",
     title="UCBSpec (UCB1)",
     summary="The same arms, chosen by mean reward plus doubt: an arm is only known by its own rounds.",
-    modality=("text",),
     exactness="exact",
-    token_exact=False,
     family="model",
     claim="105.7 tokens a second beside EAGLE-2's 98.2, Llama 3 8B on Spec-Bench.",
     differs=(

@@ -27,9 +27,7 @@ class Parameters:
     name="deer",
     title="DEER",
     summary="A small masked-diffusion model fills a block of masks at once, so no drafted token builds on a wrong one.",
-    modality=("text",),
     exactness="exact",
-    token_exact=False,
     family="heads",
     claim="5.54× and τ 6.58 on HumanEval with Qwen3-30B-A3B, where EAGLE-3 has 2.41×; blocks accepted up to 32 tokens long.",
     paper=Paper("DEER: Draft with Diffusion, Verify with Autoregressive Models", "Cheng et al.", 2025, "2512.15176"),
@@ -43,6 +41,7 @@ class Parameters:
     ),
     parameters=Parameters,
     weights=("masked_lm", "deer"),
+    pair="No reader: masked-diffusion drafters are no class of transformers, and no checkpoint of DEER's is known to us",
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.rejection import Rejection

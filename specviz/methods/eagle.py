@@ -40,7 +40,6 @@ class Parameters:
     summary="A one-layer drafter continues the target's last hidden states, each with the token that was really sampled.",
     modality=("text", "image"),
     exactness="exact",
-    token_exact=False,
     token_exact_with=("rule", "match"),
     family="features",
     claim="2.7 to 3.5× on LLaMA2-Chat 70B.",

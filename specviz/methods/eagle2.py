@@ -36,7 +36,6 @@ class Parameters:
     summary="The drafter's confidence stands in for acceptance: expand the best beam, then keep the best nodes of all.",
     modality=("text", "vision_language", "image"),
     exactness="exact",
-    token_exact=False,
     token_exact_with=("rule", "match"),
     family="features",
     claim="3.05 to 4.26×, 20 to 40 % over EAGLE.",
@@ -58,6 +57,9 @@ class Parameters:
     "doubtful wide ones; drawn tokens are never dropped.",
     parameters=Parameters,
     weights=("eagle",),
+    pair="`python -m specviz run --method eagle2 --target llama-3.1-8b-instruct --draft EAGLE-LLaMA3.1-Instruct-8B-safetensors "
+    '--prompt "Why?"` with yuhuili/EAGLE-LLaMA3.1-Instruct-8B, a torch zip: `pairs` tells how to convert it; or with a '
+    "model's own MTP layer, as below. On pictures too, with heads of EAGLE-1/2 in this layout; `eagle3` with those below",
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match

@@ -31,9 +31,7 @@ class Parameters:
     name="easyspec",
     title="EasySpec",
     summary="Several layers of the draft model attend at once, from one input: fewer steps in a row, a fuzzier draft.",
-    modality=("text",),
     exactness="exact",
-    token_exact=False,
     family="model",
     claim="Up to 4.17×, drafting up to 1.62× faster for at most 7 % of the accuracy, on eight A100.",
     differs=(
@@ -52,6 +50,7 @@ class Parameters:
     parameters=Parameters,
     weights=("small_draft",),
     needs_draft=True,
+    pair='`python -m specviz run --method easyspec --target smollm2-1.7b-instruct --draft smollm2-135m-hub --prompt "Why?"`',
 )
 def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.acceptance.rejection import Rejection

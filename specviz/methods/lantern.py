@@ -40,7 +40,6 @@ class Parameters:
     summary="Picture codes have near neighbours: a drafted code is judged with the probability of those around it.",
     modality=("image",),
     exactness="relaxed",
-    token_exact=False,
     family="judge",
     claim="1.75 to 1.82× over EAGLE-2 on LlamaGen.",
     differs=(

@@ -57,18 +57,19 @@ class Method:
     catalog's targets that it runs on, the one that ships first; empty where it is not so choosy.
     ``needs`` says what it cannot run without, where that is more than a drafter or a draft model for the target.
     ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on;
-    ``differs`` says why a small model on a small machine sees something else.
+    ``differs`` says why a small model on a small machine sees something else. ``pair`` is its row in PAIRS.md: a published
+    pair with the command that runs it, or what is missing.
     """
 
     name: str
     title: str
     summary: str
-    modality: tuple[str, ...]
     exactness: str
-    token_exact: bool
     paper: Paper | None
     look_at: str
     compose: Callable[[Any, Any], Composition]
+    modality: tuple[str, ...] = ("text",)
+    token_exact: bool = False
     parameters: type = NoParameters
     weights: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
@@ -81,6 +82,7 @@ class Method:
     in_distribution: tuple[str, str] | None = None
     token_exact_with: tuple[str, str] | None = None
     published: tuple[str, ...] = ()
+    pair: str = ""
 
     def runs_on(self, modality: str) -> bool:
         """Whether it can run on such targets, if only with heads that the user names."""

@@ -27,9 +27,7 @@ class Parameters:
     name="speculative_sampling",
     title="Speculative sampling",
     summary="A small model drafts a few tokens; the target keeps a prefix so that the output distribution is unchanged.",
-    modality=("text",),
     exactness="exact",
-    token_exact=False,
     family="model",
     claim="2 to 3× with T5-small drafting for T5-XXL.",
     differs=(

@@ -26,8 +26,8 @@ HEADLINES = (
 
 
 def test_results_md_is_what_the_command_prints() -> None:
-    file = ROOT / "specviz" / "bench" / "RESULTS.md"
-    assert file.read_text("utf-8") == results.page(), "python -m specviz.bench.results > specviz/bench/RESULTS.md"
+    file = ROOT / ".github" / "RESULTS.md"
+    assert file.read_text("utf-8") == results.page(), "python -m specviz.bench.results > .github/RESULTS.md"
 
 
 def test_results_md_has_at_most_2500_words() -> None:

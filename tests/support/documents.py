@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specviz.methods.registry import families
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- methods: python -m tests.support.documents -->\n", "<!-- end of methods -->\n"
 COLUMNS = {"text": "on text", "vision_language": "on pictures in, words out", "image": "on words in, pictures out"}
 
@@ -20,11 +20,22 @@ def methods() -> str:
     return "\n".join(lines) + "\n"
 
 
-def written(text: str) -> str:
-    """README with its table made anew."""
-    before, _, rest = text.partition(BEGIN)
-    return before + BEGIN + methods() + END + rest.partition(END)[2]
+def pairs() -> str:
+    """PAIRS.md's table: what each system runs on beyond what ships."""
+    lines = ["| System | Published pair, or what is missing |", "|---|---|"]
+    lines += [f"| {one.title} `{one.name}` | {one.pair} |" for listed in families().values() for one in listed if one.pair]
+    return "\n".join(lines) + "\n"
+
+
+TABLES = {ROOT / "README.md": methods, ROOT / ".github" / "PAIRS.md": pairs}
+
+
+def written(document: Path) -> str:
+    """The document with its table made anew."""
+    before, _, rest = document.read_text(encoding="utf-8").partition(BEGIN)
+    return before + BEGIN + TABLES[document]() + END + rest.partition(END)[2]
 
 
 if __name__ == "__main__":
-    README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for document in TABLES:
+        document.write_text(written(document), encoding="utf-8")

@@ -43,7 +43,6 @@ class Parameters:
     name="ddd",
     title="Dynamic Depth Decoding",
     summary="Before each deeper level: does the beam still hold enough of the drafter's probability? If not, verify now.",
-    modality=("text",),
     exactness="exact",
     token_exact=True,
     family="features",
@@ -59,6 +58,9 @@ class Parameters:
     look_at="The gauge beside each level: it empties as the beam loses mass, and below the line no deeper level is drafted.",
     parameters=Parameters,
     weights=("eagle3",),
+    pair='`python -m specviz run --method ddd --target qwen3-1.7b --draft AngelSlim/Qwen3-1.7B_eagle3 --prompt "Why?"` with the '
+    "paper's threshold, since ours is calibrated on the heads that ship; for heads of EAGLE-1/2, which the paper has, add "
+    "`--param drafter=eagle`",
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match

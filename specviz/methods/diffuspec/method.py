@@ -37,7 +37,6 @@ class Parameters:
     name="diffuspec",
     title="DiffuSpec",
     summary="A diffusion model as it comes off the shelf: its guesses form a lattice, through which a beam finds a path.",
-    modality=("text",),
     exactness="exact",
     token_exact=True,
     family="heads",
@@ -52,6 +51,10 @@ class Parameters:
     ),
     parameters=Parameters,
     weights=("masked_lm", "ngrams"),
+    pair="No reader. transformers 5.24.0, looked through model by model, has no class of Dream, LLaDA, SDAR or DiffuCoder: these "
+    "come with code of their own, which is never run here. Its one text-diffusion class, DiffusionGemma (26B-A4B), denoises "
+    "a canvas of random tokens behind an encoder, conditioned on its own last guess: it has no masks to fill in one pass. "
+    "An adapter for Dream would also want n-grams for its tokenizer",
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match

@@ -52,6 +52,10 @@ class Parameters:
     look_at="Arcs run from a drafted word to the patches it was guessed from; greyed patches never reached the drafter.",
     parameters=Parameters,
     weights=("vlm_dream",),
+    pair="`python -m specviz run --method dream --target llava-1.6-7b --draft DREAM-llava-v1.6-vicuna-7b-safetensors --param "
+    'keep=1 --image FILE --prompt "Describe the picture."` with HideonBed12138/DREAM-llava-v1.6-vicuna-7b, a torch zip: '
+    "`pairs` tells how to convert it. The release never prunes the picture, and lets siblings of a tree read each other; a "
+    "mask keeps them apart here, as in its training",
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match

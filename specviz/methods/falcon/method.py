@@ -45,7 +45,6 @@ class Parameters:
     name="falcon",
     title="Falcon",
     summary="One drafter pass gives two levels of the tree; the second level is guessed without knowing the first.",
-    modality=("text",),
     exactness="exact",
     token_exact=True,
     in_distribution=("tree", "drawn"),
@@ -68,6 +67,7 @@ class Parameters:
     look_at="Levels light up in pairs, a pair a pass: a pair's second level hangs from one list below each seed.",
     parameters=Parameters,
     weights=("falcon",),
+    pair="No reader for its layout",
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match

@@ -37,7 +37,6 @@ class Parameters:
     name="gto",
     title="GTO",
     summary="The drafter was fine-tuned on the reward of whole trees: how far the target may be expected to follow them.",
-    modality=("text",),
     exactness="exact",
     token_exact=True,
     family="features",
@@ -58,6 +57,8 @@ class Parameters:
     "Its training brought nothing that could be measured: do not look for a gain.",
     parameters=Parameters,
     weights=("eagle3", "gto"),
+    pair="No reader: `--draft` is refused. It changes EAGLE-3's weights and not its network, so heads in EAGLE-3's layout draft "
+    "under `eagle3`, without the reward panel; no checkpoint is known to us",
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match

@@ -37,9 +37,7 @@ class Parameters:
     name="not_a_bandit",
     title="Not-a-Bandit",
     summary="Drafters for code, maths, stories, translation and copying; the text so far says which one should draft.",
-    modality=("text",),
     exactness="exact",
-    token_exact=False,
     family="model",
     claim="τ 7.15 beside 5.69 of one EAGLE-3 head for everything, Llama 3.1 8B over seven domains.",
     differs=(
@@ -53,6 +51,11 @@ class Parameters:
     look_at="The river of weights, and the ghosts: what the arms that did not draft would have got right.",
     parameters=Parameters,
     weights=("small_draft", "arms"),
+    pair="`python -m specviz run --method not_a_bandit --target smollm2-1.7b-instruct --draft "
+    'smollm2-135m-hub,smollm2-360m-instruct --prompt "Why?"`: any language models with the '
+    "target's tokenizer, with commas between them; copying is the last arm. The paper's arms are "
+    "EAGLE-3 heads, which cannot be: what such a head says at a place depends on the chain it "
+    "stands in",
 )  # fmt: skip
 def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.errors import BadInput

@@ -53,6 +53,8 @@ class Parameters:
     look_at="Two strips: the drafter's has no cell for the picture, yet it drafts what is in it.",
     parameters=Parameters,
     weights=("vlm_hivis",),
+    pair="No reader for Irisssme/HiViS-Qwen2.5-VL-7B-Instruct: its trainer shows a parameter `residual` of one vector a step, "
+    "but the file that says where in the network it is added, and the checkpoint's config.json, could not be read",
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match

@@ -39,7 +39,6 @@ class Parameters(owl.Parameters):
     name="howl",
     title="HOWL",
     summary="Suffix trees draft where the text repeats itself, OWL's recurrence everywhere else, chosen by score.",
-    modality=("text",),
     exactness="exact",
     token_exact=True,
     family="features",

@@ -41,7 +41,6 @@ class Parameters:
     summary="A static tree drawn from the drafter, and a code that may count for λ times its own probability.",
     modality=("image",),
     exactness="relaxed",
-    token_exact=False,
     family="judge",
     claim="Up to 2.56× over autoregressive decoding.",
     differs=(
@@ -59,6 +58,10 @@ class Parameters:
     "(at λ = 5 four fifths), and never more than p and q differ. Above temperature 0, with the exact residual.",
     parameters=Parameters,
     weights=("image_drafter",),
+    pair='`python -m specviz run --method lantern_pp --target anole-7b --draft jadohu/anole_drafter --prompt "A red fox in the '
+    'snow."`, whose codes are shown as colours: no pixel decoder is read. Or `python -m specviz run --method lantern_pp '
+    '--target ./LlamaGen-T2I --draft llamagen_drafter-safetensors --prompt "A red fox in the snow."` with LlamaGen and '
+    "jadohu/llamagen_drafter, whose parts are put together as `pairs` tells (below). For Janus, no drafter is known to us",
 )  # fmt: skip
 def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     from specviz.acceptance.relaxed import Limit, Relaxed

@@ -51,9 +51,7 @@ class Parameters:
     name="medusa",
     title="Medusa",
     summary="Heads on the target's last hidden state each guess a token further ahead; the target judges their product.",
-    modality=("text",),
     exactness="relaxed",
-    token_exact=False,
     family="heads",
     claim="2.2 to 3.6× on Vicuna.",
     differs=(

@@ -39,7 +39,6 @@ class Parameters:
     summary="A low-resolution model drafts whole rows; the target checks them at once and redraws only islands of failures.",
     modality=("image",),
     exactness="relaxed",
-    token_exact=False,
     family="model",
     claim="Up to 1.7× (first version), up to 5× at 1024 px (second).",
     differs=(
@@ -56,6 +55,7 @@ class Parameters:
     parameters=Parameters,
     needs="a low-resolution model of the same pictures and samplers up to the full grid; those for emoji-64 are included",
     weights=("image_ar_small", "image_samplers"),
+    pair="No published partner of half the grid is known to us: only `emoji-64` has one",
 )
 def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     from specviz.engine.controller import SingleDrafter

@@ -36,7 +36,6 @@ class Parameters:
     name="owl",
     title="OWL",
     summary="An LSTM reads the target's last state and nothing else, so a long text drafts as well as a short one.",
-    modality=("text",),
     exactness="exact",
     token_exact=True,
     family="features",
@@ -51,6 +50,7 @@ class Parameters:
     look_at="Accepted tokens against the length of the text stay level: there is no window to run out of.",
     parameters=Parameters,
     weights=("owl",),
+    pair="No reader for its LSTM, nor for Arctic's LSTM speculators",
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match

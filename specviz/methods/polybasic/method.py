@@ -44,9 +44,7 @@ class Parameters:
     name="polybasic",
     title="Polybasic",
     summary="A cheaper copy of the target filters the drafter's tokens; the target judges what gathers, once in a while.",
-    modality=("text",),
     exactness="exact",
-    token_exact=False,
     family="model",
     claim="3.3 to 4.4× on LLaMA2-Chat, LLaMA3, Vicuna and Qwen2 of 7 and 8B, with a 4-bit copy as the intermediate model.",
     differs=(
@@ -63,6 +61,10 @@ class Parameters:
     parameters=Parameters,
     weights=("eagle3",),
     needs_draft=True,
+    pair='`python -m specviz run --method polybasic --target qwen2.5-coder-1.5b --draft qwen2.5-coder-0.5b --prompt "Why?"` with '
+    "the second model in the middle and copied text below it; or, on the 4-bit copy of the paper, `python -m specviz run "
+    "--method polybasic --target qwen3-1.7b --draft AngelSlim/Qwen3-1.7B_eagle3 --param middle=int4 --param drafter=eagle3 "
+    '--prompt "Why?"`',
 )
 def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.acceptance.match import Match

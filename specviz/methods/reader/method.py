@@ -41,7 +41,6 @@ class Parameters:
     name="reader",
     title="READER",
     summary="Grafts long branches found in the text and in earlier outputs on a short bushy draft, and keeps what pays.",
-    modality=("text",),
     exactness="exact",
     token_exact=True,
     family="memory",
@@ -51,6 +50,8 @@ class Parameters:
     look_at="Two colours in one tree: the drafter's nodes are short and bushy, retrieved ones long and thin.",
     parameters=Parameters,
     needs="nothing but the target; grafted on the small draft model or on EAGLE-3, that drafter too; both are included",
+    pair="`python -m specviz run --method reader --target qwen3-1.7b --draft AngelSlim/Qwen3-1.7B_eagle3 --param drafter=eagle3 "
+    '--prompt "Why?"`; without the last two options any target',
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match

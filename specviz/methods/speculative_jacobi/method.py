@@ -27,7 +27,6 @@ class Parameters:
     summary="No drafter at all: a window of guesses is drawn again from what the last pass thought there, and tested.",
     modality=("image",),
     exactness="exact",
-    token_exact=False,
     family="memory",
     claim="About 2× on Lumina-mGPT and Anole.",
     differs=(

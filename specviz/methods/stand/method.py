@@ -43,7 +43,6 @@ class Parameters:
     summary="Remembers the target's probabilities per n-gram and samples a tree from them, across tries at one prompt.",
     modality=("text", "vision_language"),
     exactness="exact",
-    token_exact=False,
     token_exact_with=("rule", "match"),
     family="memory",
     claim="60 to 65 % less time than autoregressive decoding on reasoning tasks.",
@@ -54,6 +53,8 @@ class Parameters:
     paper=Paper("Accelerated Test-Time Scaling with Model-Free Speculative Sampling", "Song et al.", 2025, "2506.04708", "EMNLP"),
     look_at="Run the same prompt again with another seed: the store has grown and the tree goes deeper each time.",
     parameters=Parameters,
+    pair='`python -m specviz run --method stand --target qwen3-1.7b --temperature 0.6 --prompt "Why?"`: a memory, no drafter to '
+    "publish; any target",
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match

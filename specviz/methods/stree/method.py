@@ -42,7 +42,6 @@ class Parameters:
     name="stree",
     title="STree",
     summary="A state-space target verifies a tree in one pass: decays add up along each path, no state per node is kept.",
-    modality=("text",),
     exactness="exact",
     token_exact=True,
     in_distribution=("rule", "ratio"),
@@ -60,6 +59,12 @@ class Parameters:
     weights=("hybrid", "hybrid_draft"),
     targets=("hybrid-small", "bamba-9b", "mamba-codestral-7b", "qwen3.5-0.8b", "qwen3.5-2b"),
     needs_draft=True,
+    pair="`python -m specviz run --method stree --target AntonV/mamba2-2.7b-hf --draft AntonV/mamba2-130m-hf --raw --prompt "
+    '"Why?"`, both `Mamba2ForCausalLM`; `python -m specviz run --method stree --target ibm-granite/granite-4.0-h-micro '
+    '--draft ibm-granite/granite-4.0-h-350m --prompt "Why?"`, both `GraniteMoeHybridForCausalLM`; `python -m specviz run '
+    '--method stree --target qwen3.5-2b --draft qwen3.5-0.8b --prompt "Why?"`, whose recurrence is the gated delta rule. '
+    "The paper's own pair, JunxiongWang/Llama3.2-Mamba2-3B-distill with the two-layer ycwu97/mamba2-distilled-small, is a "
+    "class of its own and is not read; Bamba and Codestral are, and no drafter is listed for them",
 )
 def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.acceptance.match import Match

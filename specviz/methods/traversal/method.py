@@ -33,9 +33,7 @@ class Parameters:
     name="traversal",
     title="Traversal Verification",
     summary="A sampled tree is judged from its leaves upwards, so that a likely continuation can rescue an unlikely token.",
-    modality=("text",),
     exactness="exact",
-    token_exact=False,
     family="judge",
     claim="2 to 6 % more accepted tokens than judging from the root, on the same trees.",
     differs=(
@@ -48,6 +46,8 @@ class Parameters:
     look_at="At T = 1: the weights fill from the leaves, and rescued nodes stand below ones the usual rule would have refused.",
     parameters=Parameters,
     weights=("eagle3",),
+    pair="`python -m specviz run --method traversal --target qwen3-1.7b --draft AngelSlim/Qwen3-1.7B_eagle3 --temperature 1 "
+    '--prompt "Why?"`',
 )
 def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.engine.controller import SingleDrafter
