@@ -20,7 +20,7 @@ from specviz.models.hub.cache_dir import silent
 from specviz.models.hub.modality import modality_of
 from specviz.models.room import second_models
 from specviz.request import Memory, Request
-from specviz.requests import image, text, vision_language
+from specviz.requests import image, text, trajectories, vision_language
 from specviz.requests.prepared import KINDS, Prepared, Progress, check_modality, no_draft
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import End, Run, Step, Trace
@@ -93,7 +93,7 @@ def _events(
     prepared: Prepared, composition: Composition, cancel: threading.Event, progress: Progress | None, threads: ThreadLimit
 ) -> Iterator[Event]:  # fmt: skip
     request = prepared.request
-    missing = prepared.earlier_trajectories(cancel, progress)
+    missing = trajectories.decode(prepared, cancel, progress or silent)
     record = prepared.run_record(composition)
     yield replace(record, warnings=(*record.warnings, missing)) if missing else record
     decoding = prepared.decoding(composition, request.seed, request.record, cancel, progress=progress or silent)

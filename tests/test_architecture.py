@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 from specviz.methods.registry import all_methods
@@ -191,6 +192,18 @@ def test_imports_run_one_way() -> None:
             if parts[1] != room and parts[1] not in MAY_IMPORT[room] | BASE - {"errors"} and (room, name) not in DOORS:
                 wrong.append(f"{_name(file)} imports {name}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_two_modules_import_each_other_not_even_round_a_corner() -> None:
+    """Imports in functions and under TYPE_CHECKING count: who needs a module to be understood needs it wherever it is named."""
+    modules = {_name(file).removesuffix(".py").replace("/", "."): file for file in HOUSE.rglob("*.py")}
+    graph = nx.DiGraph()
+    for module, file in modules.items():
+        names = [name for name in _imported(file) if (_room(file), name) not in DOORS]
+        names += [name.rpartition(".")[0] for name in names]
+        graph.add_edges_from((module, name) for name in names if name in modules and name != module)
+    circles = [sorted(group) for group in nx.strongly_connected_components(graph) if len(group) > 1]
+    assert not circles, f"these import each other: {circles}"
 
 
 @pytest.mark.parametrize("library", FENCES)

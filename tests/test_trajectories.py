@@ -33,7 +33,7 @@ def texts(one: Prepared, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[
         return run
 
     monkeypatch.setattr(one, "decoding", noted)
-    warning = one.earlier_trajectories(more.get("cancel", threading.Event()), lambda message, share: heard.append(message))
+    warning = trajectories.decode(one, more.get("cancel", threading.Event()), lambda message, share: heard.append(message))
     return [tuple(outcome.output_ids) for outcome in outcomes], heard, warning
 
 

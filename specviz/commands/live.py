@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
-from specviz.commands.console import colours, printable, say, table, tell
+from specviz.commands.console import colours, emit, printable, say, table, tell
 from specviz.figures.explain import explain
 from specviz.figures.theme import number, percent
 from specviz.trace.metrics import parting
@@ -15,7 +16,7 @@ _STYLES = {"accepted": "\x1b[4;34m", "relaxed": "\x1b[4;33m", "own": "\x1b[32m"}
 
 
 class Live:
-    """Shows events as they come. ``quiet`` leaves the output alone and only passes on warnings."""
+    """Shows events as they come. ``quiet`` passes on warnings alone, and prints one JSON object at the end."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -55,8 +56,35 @@ class Live:
         return "\n".join(f"{_STYLES[kind]}{line}{_PLAIN}" if line else "" for line in piece.split("\n"))
 
     def finish(self, trace: Trace, out: str | None) -> None:
-        """The numbers under the text."""
+        """The numbers under the text, or all of the run as JSON."""
+        if self._quiet:
+            return emit(_outcome(trace))
         say(table(_rows(trace) + ([("trace", out)] if out else [])))
+
+
+def _outcome(trace: Trace) -> dict[str, Any]:
+    """The object that ``--json`` prints."""
+    run, end = trace.run, trace.end
+    assert end is not None
+    sampling = run.sampling
+    return {
+        "output_ids": list(end.output_ids),
+        "text": end.text,
+        "method": run.method,
+        "exactness": run.exactness,
+        "metrics": dict(end.metrics),
+        "reason": end.reason,
+        "message": end.message,
+        "busy": end.busy,
+        "target": run.target,
+        "draft": run.draft,
+        "parameters": dict(run.parameters),
+        "sampling": {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p", "seed")},
+        "device": run.device,
+        "dtype": run.dtype,
+        "tier": run.tier,
+        "warnings": list(run.warnings),
+    }
 
 
 def _rows(trace: Trace) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specviz.commands.console import ProgressLine, emit, say, tell
+from specviz.commands.console import ProgressLine, say, tell
 from specviz.commands.live import Live
 from specviz.commands.stopping import Stopping
 from specviz.engines.vllm_methods import Serving, expressed
@@ -127,12 +127,7 @@ def _asked(
             # The plugin has the prompt as the chat template made it: what was asked is what both runs share.
             trace = replace(trace, run=replace(trace.run, prompt=request.prompt, chat_template=not request.raw))
     trace = replace(trace, run=_named(trace.run, request, match))
-    if options.json:
-        from specviz.commands.run import outcome
-
-        emit(outcome(trace))
-    else:
-        live.finish(trace, options.out)
+    live.finish(trace, options.out)
     return trace, answer.prompt_ids, tuple(words)
 
 

@@ -6,10 +6,10 @@ import argparse
 import base64
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from specviz.commands import on_vllm
-from specviz.commands.console import ProgressLine, emit, tell
+from specviz.commands.console import ProgressLine, tell
 from specviz.commands.stopping import Stopping
 from specviz.commands.text_file import read_text
 from specviz.errors import BadInput, shown
@@ -96,10 +96,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _finish(options: argparse.Namespace, trace: Trace, live: Live, stopped: bool) -> int:
-    if options.json:
-        emit(outcome(trace))
-    else:
-        live.finish(trace, options.out)
+    live.finish(trace, options.out)
     assert trace.end is not None
     if stopped:
         tell("Stopped; what there is so far is kept.")
@@ -110,31 +107,6 @@ def _finish(options: argparse.Namespace, trace: Trace, live: Live, stopped: bool
     if trace.end.busy:
         tell(trace.end.busy)
     return 0
-
-
-def outcome(trace: Trace) -> dict[str, Any]:
-    """The object that ``--json`` prints."""
-    run, end = trace.run, trace.end
-    assert end is not None
-    sampling = run.sampling
-    return {
-        "output_ids": list(end.output_ids),
-        "text": end.text,
-        "method": run.method,
-        "exactness": run.exactness,
-        "metrics": dict(end.metrics),
-        "reason": end.reason,
-        "message": end.message,
-        "busy": end.busy,
-        "target": run.target,
-        "draft": run.draft,
-        "parameters": dict(run.parameters),
-        "sampling": {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p", "seed")},
-        "device": run.device,
-        "dtype": run.dtype,
-        "tier": run.tier,
-        "warnings": list(run.warnings),
-    }
 
 
 class _Recording:

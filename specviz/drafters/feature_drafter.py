@@ -9,6 +9,7 @@ own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
@@ -97,11 +98,6 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._fixed: FixedLevels | None = None
         self._calls = 0
         self._restart()
-
-    @property
-    def stepper(self) -> Stepper[Cache]:
-        """The network as it is asked while drafting."""
-        return self._stepper
 
     def _restart(self) -> None:
         self._committed = 0
@@ -240,7 +236,8 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         deepest = 1 + self._context_length - context.position
         if self._fixed is None:
             if self._after_root(context) is not None:
-                self._levels = EagerLevels(self, context, self._outputs[0], self._committed, deepest)
+                extend = partial(self.extend, context)
+                self._levels = EagerLevels(extend, self._stepper.logits, self._outputs[0], self._committed, deepest)
             return self._levels
         known = self._committed + sum(map(len, self._waiting))
         if not 0 < context.position <= min(self._context_length, known) or context.position <= self._committed:

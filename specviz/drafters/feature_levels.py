@@ -12,20 +12,18 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from specviz.engine.captured import Captured
-from specviz.engine.interfaces import Context
 from specviz.engine.tiers import bucket, padded_width
 from specviz.engine.to_device import kept, to_device
 
-if TYPE_CHECKING:
-    from specviz.drafters.feature_drafter import FeatureDrafter
-
 Result = TypeVar("Result")
+Extend = Callable[[Tensor, Tensor, int, int, Tensor], Tensor]
+"""One forward of the network over drafted rows (:meth:`.feature_drafter.FeatureDrafter.extend`, with its context)."""
 ROOM = 256
 """Columns of a fixed cache behind the committed ones, for drafted rows and padding."""
 _LEAST = 8
@@ -40,11 +38,14 @@ def _own(rows: int, device: torch.device) -> Tensor:
 
 
 class EagerLevels:
-    """One round of ``drafter`` at the width it happens to have; the root is taken in already. ``deepest`` is how many levels
-    its context has room for."""
+    """One round at the width it happens to have; ``root`` [1, hidden] is the output after the root, behind ``committed`` columns.
 
-    def __init__(self, drafter: FeatureDrafter[Any], context: Context, root: Tensor, committed: int, deepest: int) -> None:
-        self._drafter, self._context, self._committed, self.deepest = drafter, context, committed, deepest
+    ``extend`` runs the network over a level's rows, ``logits`` is its head. ``deepest`` is how many levels the context has room
+    for.
+    """
+
+    def __init__(self, extend: Extend, logits: Callable[[Tensor], Tensor], root: Tensor, committed: int, deepest: int) -> None:
+        self._extend, self._logits, self._committed, self.deepest = extend, logits, committed, deepest
         self._seen = [torch.ones(1, 0, dtype=torch.bool, device=root.device)]
         """Which drafted columns each level's rows see [row, drafted], as many as there were then."""
         self._known = torch.ones(1, committed, dtype=torch.bool, device=root.device)
@@ -79,11 +80,11 @@ class EagerLevels:
         mask[:, self._committed : self._committed + above.shape[1]] = above
         mask[:, -1] = True
         words = to_device([token], above.device)
-        return self._drafter.extend(self._context, words, self.output(level, row), level + 1, self._committed + drafted, mask)
+        return self._extend(words, self.output(level, row), level + 1, self._committed + drafted, mask)
 
     def first(self) -> Tensor:
         """Raw logits [1, support] after the root."""
-        return self._drafter.stepper.logits(self._outputs[0])
+        return self._logits(self._outputs[0])
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
@@ -93,8 +94,8 @@ class EagerLevels:
         mask = torch.cat((self._known.expand(rows, -1), self._seen[-1]), dim=1)
         start = self._committed + above.shape[1]
         features = self._outputs[-1].index_select(0, parents)
-        self._outputs.append(self._drafter.extend(self._context, tokens, features, depth, start, mask))
-        return self._drafter.stepper.logits(self._outputs[-1])
+        self._outputs.append(self._extend(tokens, features, depth, start, mask))
+        return self._logits(self._outputs[-1])
 
 
 @dataclass(frozen=True)

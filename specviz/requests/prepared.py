@@ -31,7 +31,6 @@ from specviz.models.hub.cache_dir import silent
 from specviz.models.hub.hub import revisions
 from specviz.models.room import second_models
 from specviz.request import Memory, Recollection, Request
-from specviz.requests import trajectories
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import Baseline, Divergence, End, Run, Sampling, Step
 from specviz.version import __version__
@@ -144,16 +143,6 @@ class Prepared:
                 yield step
                 return
             yield annotated
-
-    def earlier_trajectories(self, cancel: threading.Event, progress: Progress | None = None) -> str:
-        """Decode other trajectories of the prompt first, for methods that learn from them. No run has their noise, whatever
-        its seed: a run must neither be judged by numbers that its drafter has seen, nor find its own text learned by heart.
-
-        They may take half of a time limit, so that it leaves something to see. Answers with a warning when that cut them
-        short.
-        """
-        count = getattr(self.request.parameters, "earlier_trajectories", 0)
-        return trajectories.decode(self, count, cancel, progress or silent) if count else ""
 
     def run_record(self, composition: Composition) -> Run:
         """What was asked for and where it runs, for its trace."""

@@ -8,18 +8,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from specviz.engine.batch_cache import MOST_ROWS, shared
 from specviz.engine.batch_loop import BatchDecoding, BatchRow
 from specviz.engine.loop import Decoding
 from specviz.engine.run_state import Outcome
 from specviz.engine.stop import Stop, why
+from specviz.models.hub.cache_dir import silent
+from specviz.requests.prepared import Prepared, Progress
 from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows
-
-if TYPE_CHECKING:
-    from specviz.requests.prepared import Prepared, Progress
 
 LONGEST_PROMPT = 512
 """Tokens of a prompt that rows may read, each in one piece: a longer one is read in pieces, between which a run can end."""
@@ -27,8 +25,13 @@ Rounds = Generator[object, None, None]
 _CUT = frozenset({"cancelled", "time_limit"})
 
 
-def decode(prepared: Prepared, count: int, cancel: threading.Event, progress: Progress) -> str:
-    """Decode trajectories 1 to ``count``. Answers with a warning when half of a time limit was not enough for all."""
+def decode(prepared: Prepared, cancel: threading.Event, progress: Progress = silent) -> str:
+    """Decode the trajectories that the request's method learns from, if it does.
+
+    No run has their noise, whatever its seed: a run must neither be judged by numbers that its drafter has seen, nor find its
+    own text learned by heart. They may take half of a time limit. Returns a warning if that cut them short, or "".
+    """
+    count = getattr(prepared.request.parameters, "earlier_trajectories", 0)
     outcomes: list[Outcome] = []
     rows = MOST_ROWS if _can_share(prepared) else 1
     for first in range(1, count + 1, rows):

@@ -34,6 +34,7 @@ from specviz.methods.parameters import NoParameters
 from specviz.methods.registry import Method, get
 from specviz.methods.resources import MethodResources
 from specviz.request import Memory, Recollection, Request
+from specviz.requests import trajectories
 from specviz.requests.prepared import Prepared
 from specviz.trees.sampled import Sampled
 from tests.support.tiny.text import Letters, TinyResources
@@ -267,7 +268,7 @@ def test_trajectories_that_teach_share_no_numbers_with_any_run(rule: str, monkey
         monkeypatch.setattr(one, "decoding", noted)
         for _ in range(2):
             composition = one.compose()
-            one.earlier_trajectories(threading.Event())
+            trajectories.decode(one, threading.Event())
             written(one, composition)
     assert len(noises) == 18
     # What teaches and what is taught never meet, in whatever order a user asks for seeds; nor does one trajectory another.
@@ -282,7 +283,7 @@ def test_trajectories_that_teach_share_no_numbers_with_any_run(rule: str, monkey
 def test_whoever_waits_hears_which_trajectory_is_decoded() -> None:
     heard: list[tuple[str, float | None]] = []
     one = ready(matching(), 3, rule="match", earlier_trajectories=2)
-    one.earlier_trajectories(threading.Event(), lambda message, fraction: heard.append((message, fraction)))
+    trajectories.decode(one, threading.Event(), lambda message, fraction: heard.append((message, fraction)))
     shares = [fraction for _, fraction in heard if fraction is not None]
     assert heard[0] == ("Earlier try 1 of 2", 0.0) and ("Earlier try 2 of 2", 0.5) in heard
     assert shares == sorted(shares) and heard[-1][0].startswith(f"Earlier try 2 of 2: {one.budget} of at most {one.budget}")
