@@ -11,7 +11,9 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from datetime import UTC, datetime
+from itertools import chain, repeat, takewhile
+from typing import Any, Protocol
 
 from specviz.errors import BadInput, shown
 from specviz.trace.meaning import MAX_DEPTH
@@ -31,9 +33,11 @@ from specviz.trace.schema import (
     Node,
     Note,
     Run,
+    Sampling,
     Step,
     TargetRow,
 )
+from specviz.version import __version__
 
 MOST_TOKENS = 40_000
 """Most tokens of one run, so that its end fits on a line."""
@@ -43,6 +47,8 @@ MOST_PROMPT = 50_000_000
 LARGEST_TOKEN = 2**31 - 1
 _LINE_PART = 400_000
 """Most bytes of JSON that one text of a run or an end may take."""
+_LONGEST = {"target": 1024, "method": 128, "title": 256, "draft": 1024, "device": 256, "dtype": 64, "machine": 1024}
+"""Most characters of a run's names."""
 
 
 class TokenTexts(Protocol):
@@ -89,7 +95,6 @@ class ChainRound:
     untold: int = 0
     """Rejected tokens of the draft that the engine counts and does not name."""
     certain: bool = False
-    passes: int = 1
     padded: int = 0
     """Rows of the pass, those of other requests included; 0 where only this one's are known."""
     draft_calls: int = 1
@@ -123,82 +128,65 @@ class ChainSteps:
 
     def add(self, told: ChainRound) -> Step:
         """The round as a step. Raises BadInput where a trace cannot hold it."""
-        if not told.emitted or not self.room(len(told.emitted)) or len(told.drafted) > MAX_DEPTH:
+        drafted, emitted, number = told.drafted, told.emitted, len(self.steps) + 1
+        if not emitted or not self.room(len(emitted)) or len(drafted) > MAX_DEPTH:
             raise BadInput(
-                f"Round {len(self.steps) + 1} drafts {len(told.drafted)} and emits {len(told.emitted)} tokens; a trace holds "
-                f"{MOST_TOKENS} tokens in {MAX_STEPS} rounds, with drafts of {MAX_DEPTH}."
+                f"Round {number} drafts {len(drafted)} and emits {len(emitted)} tokens; a trace holds {MOST_TOKENS} tokens in "
+                f"{MAX_STEPS} rounds, with drafts of {MAX_DEPTH}."
             )
-        for token in (*told.drafted, *told.emitted, *(token for best in told.top for token, _ in best)):
+        for token in (*drafted, *emitted, *(token for best in told.top for token, _ in best)):
             if not 0 <= token <= LARGEST_TOKEN:
                 raise BadInput(f"A token id is {shown(token)}; it should be a whole number from 0 to {LARGEST_TOKEN}.")
         # A token drawn in place of a rejected one may be the same token: what the engine says of acceptance counts.
-        accepted = _common(told.drafted, told.emitted) if told.accepted is None else told.accepted
-        with_bonus = len(told.emitted) > accepted
-        overruled = with_bonus and accepted < len(told.drafted)
-        untold = max(0, min(told.untold, MAX_NODES - 1 - len(told.drafted)))
+        accepted = agreement(drafted, emitted) if told.accepted is None else told.accepted
+        with_bonus, overruled = len(emitted) > accepted, accepted < len(drafted)
+        untold = max(0, min(told.untold, MAX_NODES - 1 - len(drafted)))
         nodes = [Node(-1, self._last, self._of(self._last), status=ROOT)]
-        for depth, token in enumerate(told.drafted):
+        known = (chain(told.q, repeat(None)), chain(told.p[: accepted + 1], repeat(None)))
+        for depth, (token, q, p) in enumerate(zip(drafted, *known, strict=False)):
             status = ACCEPTED if depth < accepted else REJECTED if with_bonus and depth == accepted else SKIPPED
-            q, p = _at(told.q, depth), _at(told.p, depth) if depth <= accepted else None
-            nodes.append(Node(depth, token, self._of(token), q, p, status))
+            nodes.append(Node(depth, token, self._of(token), _share(q), _share(p), status))
+        bonus = None
+        if with_bonus:
+            source = "residual" if overruled and told.rule == "ratio" else "target"
+            bonus = Bonus(accepted, emitted[accepted], self._of(emitted[accepted]), _share(told.bonus_p), source)
+        pieces = self._text.pieces(self.output, emitted) if told.pieces is None else told.pieces
         step = Step(
-            index=len(self.steps),
+            index=number - 1,
             position=self._prompt_length + len(self.output) - 1,
             nodes=tuple(nodes),
             path=tuple(range(1, accepted + 1)),
-            bonus=self._bonus(told, accepted, overruled) if with_bonus else None,
-            emitted=tuple(told.emitted),
-            pieces=self._pieces(told),
-            rule=told.rule if told.drafted or untold else "none",
+            bonus=bonus,
+            emitted=tuple(emitted),
+            pieces=tuple("" if token in self._ends else piece[:MAX_TEXT] for token, piece in zip(emitted, pieces, strict=True)),
+            rule=told.rule if drafted or untold else "none",
             time=told.time,
-            cut=told.cut if not with_bonus else None,
+            cut=None if with_bonus else told.cut,
             draft_calls=told.draft_calls,
-            verified=len(told.drafted) + untold,
-            padded=max(min(told.padded, 1_000_000), len(told.drafted) + untold + 1),
-            rows=self._rows(told.top, accepted),
+            verified=len(drafted) + untold,
+            padded=max(min(told.padded, 1_000_000), len(drafted) + untold + 1),
+            rows=tuple(
+                TargetRow(node, tuple(Candidate(token, self._of(token), min(1.0, p)) for token, p in best[:64] if p > 0))
+                for node, best in enumerate(told.top[: accepted + 1])
+            ),
             notes=told.notes,
-            passes=told.passes,
-            certain=told.certain and bool(told.drafted),
+            certain=told.certain and bool(drafted),
         )
         texts = [*step.pieces, *(node.text for node in nodes), *(one.text for row in step.rows for one in row.top)]
         if sum(map(len, texts)) > MOST_LETTERS:
-            raise BadInput(f"The texts of round {len(self.steps) + 1} have more than {MOST_LETTERS} characters.")
+            raise BadInput(f"The texts of round {number} have more than {MOST_LETTERS} characters.")
         self.steps.append(step)
-        self.output.extend(told.emitted)
-        self._last = self.output[-1]
+        self.output.extend(emitted)
+        self._last = emitted[-1]
         return step
-
-    def _bonus(self, told: ChainRound, accepted: int, overruled: bool) -> Bonus:
-        token = told.emitted[accepted]
-        source = "residual" if overruled and told.rule == "ratio" else "target"
-        return Bonus(accepted, token, self._of(token), _share(told.bonus_p), source)
 
     def _of(self, token: int) -> str:
         return self._text.of(token)[:MAX_TEXT]
 
-    def _pieces(self, told: ChainRound) -> tuple[str, ...]:
-        pieces = self._text.pieces(self.output, told.emitted) if told.pieces is None else told.pieces
-        return tuple("" if token in self._ends else piece[:MAX_TEXT] for token, piece in zip(told.emitted, pieces, strict=True))
 
-    def _rows(self, top: Sequence[Sequence[tuple[int, float]]], accepted: int) -> tuple[TargetRow, ...]:
-        return tuple(
-            TargetRow(node, tuple(Candidate(token, self._of(token), min(1.0, p)) for token, p in best[:64] if p > 0))
-            for node, best in enumerate(top[: accepted + 1])
-        )
-
-
-def _common(drafted: Sequence[int], emitted: Sequence[int]) -> int:
-    """How many tokens of the draft were emitted as they stand."""
-    count = 0
-    for own, written in zip(drafted, emitted, strict=False):
-        if own != written:
-            break
-        count += 1
-    return count
-
-
-def _at(values: Sequence[float | None], place: int) -> float | None:
-    return _share(values[place]) if place < len(values) else None
+def agreement(own: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two texts begin with alike."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own, other, strict=False)))
 
 
 def _share(value: float | None) -> float | None:
@@ -218,34 +206,29 @@ def _size(text: str) -> int:
     return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
-def fitted_run(run: Run) -> Run:
-    """The run with names and prompt as long as a trace may hold them."""
-    prompt, rest, pieces = fitted(run.prompt), _LINE_PART, []
-    for piece in run.prompt_pieces:
+def run_of(target: str, method: str, title: str, sampling: Sampling, max_new_tokens: int = 0, **fields: Any) -> Run:
+    """What another engine was asked: text, exact, recorded now unless ``fields`` say otherwise, as long as a trace may hold."""
+    prompt, rest, pieces = fitted(fields.pop("prompt", "")), _LINE_PART, []
+    for piece in fields.pop("prompt_pieces", ()):
         rest -= _size(piece) + 1
         if rest < 0:
             break
         pieces.append(piece[:MAX_TEXT])
-    return replace(
-        run,
-        target=run.target[:1024],
-        draft=run.draft[:1024],
-        method=run.method[:128],
-        title=run.title[:256],
-        device=run.device[:256],
-        dtype=run.dtype[:64],
-        machine=run.machine[:1024],
+    names = {"target": target, "method": method, "title": title, "draft": "", "device": "", "dtype": "", "machine": ""}
+    libraries = {"specviz": __version__, **fields.pop("libraries", {})}
+    usual = {"modality": "text", "exactness": "exact", "parameters": {}, "tier": "served"}
+    usual["recorded_at"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return Run(
+        **usual | fields | {name: fields.get(name, value)[: _LONGEST[name]] for name, value in names.items()},
+        sampling=replace(sampling, temperature=min(100.0, sampling.temperature)),
         prompt=prompt,
         prompt_pieces=tuple(pieces),
-        sampling=replace(run.sampling, temperature=min(100.0, run.sampling.temperature)),
-        max_new_tokens=min(1_000_000, run.max_new_tokens),
+        libraries=libraries,
+        max_new_tokens=min(1_000_000, max_new_tokens),
     )
 
 
 def by_name(parameters: Mapping[str, object]) -> dict[str, str | bool | float | None]:
     """An engine's settings as a trace holds them: plain values as they are, others as text, None left out."""
-    plain: dict[str, str | bool | float | None] = {}
-    for name, value in parameters.items():
-        if value is not None:
-            plain[name[:128]] = value if isinstance(value, bool | int | float) else str(value)[:1024]
-    return dict(list(plain.items())[:64])
+    known = [(name[:128], value) for name, value in parameters.items() if value is not None][:64]
+    return {name: value if isinstance(value, bool | int | float) else str(value)[:1024] for name, value in known}

@@ -38,26 +38,28 @@ class Fields:
 
     def whole(self, name: str, most: int = EXACT, least: int = 0) -> int | None:
         """A whole number from ``least`` to ``most``."""
-        return None if self.found.get(name) is None else self._whole(self.found[name], name, least, most)
-
-    def number(self, name: str) -> float | None:
-        """A finite number."""
         value = self.found.get(name)
-        return None if value is None else self._number(value, name)
+        return None if value is None else self._whole(name, value, least, most)
+
+    def number(self, name: str, least: float = -math.inf, most: float = math.inf, what: str = "a number") -> float | None:
+        """A finite number between these bounds, give or take a rounding."""
+        value = self.found.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(name, value, "a number")
+        if not least - _ROUNDING <= value <= most + _ROUNDING:
+            raise self._wrong(name, value, what)
+        return min(most, max(least, float(value)))
 
     def probability(self, name: str) -> float | None:
         """A probability from 0 to 1."""
-        value = self.number(name)
-        if value is not None and not -_ROUNDING <= value <= 1 + _ROUNDING:
-            raise self._wrong(name, value, "a probability from 0 to 1")
-        return None if value is None else min(1.0, max(0.0, value))
+        return self.number(name, 0.0, 1.0, "a probability from 0 to 1")
 
     def from_log(self, name: str) -> float | None:
         """A probability that is told by its logarithm."""
-        value = self.number(name)
-        if value is not None and value > _ROUNDING:
-            raise self._wrong(name, value, "a log probability, 0 at most")
-        return None if value is None else math.exp(min(0.0, value))
+        value = self.number(name, most=0.0, what="a log probability, 0 at most")
+        return None if value is None else math.exp(value)
 
     def text(self, name: str, most: int = MAX_TEXT) -> str | None:
         """A text of at most ``most`` characters."""
@@ -91,18 +93,14 @@ class Fields:
 
     def wholes(self, name: str, most: int, largest: int) -> list[int]:
         """A list of whole numbers from 0 to ``largest``."""
-        return [self._whole(entry, f"{name}[{place}]", 0, largest) for place, entry in enumerate(self.items(name, most))]
+        return [self._whole(f"{name}[{place}]", entry, 0, largest) for place, entry in enumerate(self.items(name, most))]
 
-    def _whole(self, value: Any, name: str, least: int, most: int) -> int:
-        number = self._number(value, name)
-        if number != math.floor(number) or not least <= value <= most:
-            raise self._wrong(name, value, f"a whole number from {least} to {most}")
-        return int(value)
-
-    def _number(self, value: Any, name: str) -> float:
+    def _whole(self, name: str, value: Any, least: int, most: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong(name, value, "a number")
-        return float(value)
+        if value != math.floor(value) or not least <= value <= most:
+            raise self._wrong(name, value, f"a whole number from {least} to {most}")
+        return int(value)
 
     def _wrong(self, name: str, value: Any, what: str) -> BadInput:
         return BadInput(f"{self._path}{name} is {shown(value)}; it should be {what}.")

@@ -21,14 +21,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from specviz.engines.chain import LARGEST_TOKEN, MOST_PROMPT, MOST_TOKENS, ChainRound, ChainSteps, NumberedTokens, fitted_run
+from specviz.engines.chain import LARGEST_TOKEN, MOST_PROMPT, MOST_TOKENS, ChainRound, ChainSteps, NumberedTokens, run_of
 from specviz.engines.fields import Fields
 from specviz.engines.responses import (
     ALWAYS_ONE,
     REASONS,
     Arrival,
     TokenReader,
-    chain_round,
+    add_rounds,
+    counts_of,
+    prompt_of,
     rounds_by_counts,
 )
 from specviz.errors import BadInput, BadTrace, shown
@@ -129,21 +131,17 @@ def _response(response: Fields) -> tuple[Trace, list[str]]:
     tokens = reader.read(choice)
     if not tokens or (len(tokens) == 1 and "logprobs" not in choice):
         raise BadInput("The response names no tokens; ask for logprobs (and token ids, return_token_ids in vLLM).")
-    counts, words = response.inner("metrics").inner("speculative_decoding"), []
-    if "per_step_accepted" in counts:
-        of_step = [counts.wholes(f"per_step_{name}", MOST_TOKENS, MAX_NODES) for name in ("accepted", "drafted")]
-        rounds, warning = rounds_by_counts(tokens, *of_step)
+    counts, words = counts_of(response), []
+    if counts is not None:
+        rounds, warning = rounds_by_counts(tokens, *counts)
         words += [warning] if warning else []
     else:
         rounds, words = [Arrival([token]) for token in tokens], [NO_ROUNDS]
     words += [ALWAYS_ONE] if reader.always_one else []
     reason = REASONS.get(choice.text("finish_reason") or "", "cancelled")
-    ids = [place.wholes("prompt_token_ids", MOST_BYTES, LARGEST_TOKEN) for place in (response, choice)]
-    prompt = ids[0] or ids[1]
-    length = response.inner("usage").whole("prompt_tokens", MOST_PROMPT) or 1
+    prompt, length = prompt_of(response), response.inner("usage").whole("prompt_tokens", MOST_PROMPT) or 1
     steps = ChainSteps(reader, prompt[-1] if prompt else 0, len(prompt) or length)
-    for place, arrival in enumerate(rounds):
-        steps.add(chain_round(arrival, reason if place == len(rounds) - 1 and reason != "cancelled" else None))
+    add_rounds(steps, rounds, reason)
     run = _run(response.text("model", 1024) or "unknown", "Imported response", words)
     return Trace(run, tuple(steps.steps), steps.end(reason)), words
 
@@ -201,9 +199,5 @@ def _table(objects: Sequence[Fields]) -> Imported:
 
 
 def _run(target: str, title: str, words: Sequence[str]) -> Run:
-    run = Run(
-        modality="text", target=target, method="imported", title=title, exactness="exact", parameters={},
-        sampling=Sampling(), device="unknown", dtype="", tier="served", prompt="", prompt_pieces=(), max_new_tokens=0,
-        warnings=("No times are in this file: every step shows 0.", *words),
-    )  # fmt: skip
-    return fitted_run(run)
+    warnings = ("No times are in this file: every step shows 0.", *words)
+    return run_of(target, "imported", title, Sampling(), 0, device="unknown", recorded_at="", warnings=warnings)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from specviz.engines.chain import LARGEST_TOKEN, MOST_LETTERS, MOST_TOKENS, ChainRound
+from specviz.engines.chain import LARGEST_TOKEN, MOST_LETTERS, MOST_PROMPT, MOST_TOKENS, ChainRound, ChainSteps, NumberedTokens
 from specviz.engines.fields import Fields
 from specviz.errors import BadInput
 from specviz.trace.meaning import MAX_DEPTH
 from specviz.trace.notes.models import ServedNote
-from specviz.trace.schema import MAX_NODES, MAX_TEXT, Nanoseconds
+from specviz.trace.schema import CUTS, MAX_NODES, MAX_TEXT, Nanoseconds
 
 MOST_ANSWER_TEXT = 4_000_000
 MOST_TOP = 64
@@ -41,21 +41,18 @@ class ServedToken:
     piece: str
     p: float | None = None
     top: Sequence[tuple[int, float]] = ()
-    letters: int = 0
-    """Characters that it brings into a step."""
 
 
 @dataclass(frozen=True)
-class _Entry:
-    """A token as it stands in the log probabilities. ``text`` is empty where it is not known on its own."""
+class Arrival:
+    """Tokens that came together, in nanoseconds after those before. ``drafted`` is None where the server does not say."""
 
-    token: int
-    label: str
-    text: str
-    p: float | None
+    tokens: Sequence[ServedToken]
+    gap_ns: int = 0
+    drafted: int | None = None
 
 
-class TokenReader:
+class TokenReader(NumberedTokens):
     """Tokens of one answer, piece by piece (``chain.TokenTexts``). Those without an id are numbered as they appear.
 
     The text is the answer's content: each token adds what its bytes or its name say, as far as the content agrees, and what no
@@ -73,11 +70,7 @@ class TokenReader:
 
     def of(self, token: int) -> str:
         """The token's name, or its id in angle brackets."""
-        return self._labels.get(token) or f"<{token}>"
-
-    def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
-        """The names one by one."""
-        return tuple(map(self.of, more))
+        return self._labels.get(token) or super().of(token)
 
     def number(self, label: str) -> int:
         """The number that a token without an id has here."""
@@ -89,79 +82,69 @@ class TokenReader:
         """Tokens of one choice, or of one streamed piece of it, by its log probabilities and token ids (OpenAI's fields, with
         vLLM's ``token_ids`` and llama.cpp's ``id``). Without either, its text is one token."""
         part = choice.inner("delta") or choice.inner("message")
-        thought = part.text("reasoning_content", MOST_ANSWER_TEXT) or part.text("reasoning", MOST_ANSWER_TEXT) or ""
-        said = choice.text("text", MOST_ANSWER_TEXT) or part.text("content", MOST_ANSWER_TEXT) or ""
+        fields = ((part, "reasoning_content"), (part, "reasoning"), (choice, "text"), (part, "content"))
+        texts = [place.text(name, MOST_ANSWER_TEXT) for place, name in fields]
+        content = (texts[0] or texts[1] or "") + (texts[2] or texts[3] or "")
         rows = _rows(choice.inner("logprobs"))
         ids = choice.wholes("token_ids", MOST_TOKENS, LARGEST_TOKEN) or part.wholes("token_ids", MOST_TOKENS, LARGEST_TOKEN)
         if not rows and not ids:
-            return self._plain(thought + said)
+            return self._unnamed(content)
         rows += [Fields({})] * (len(ids) - len(rows))
-        if self._doubtful and any(row.number("logprob") not in (None, 0.0) for row in rows):
+        if any(row.number("logprob") not in (None, 0.0) for row in rows):
             self._doubtful = self.always_one = False
-        entries = [self._entry(row, ids[place] if place < len(ids) else None) for place, row in enumerate(rows)]
-        tops = [self._top(row, entry) for row, entry in zip(rows, entries, strict=True)]
-        is_text = "text" in choice or any(name in part for name in ("content", "reasoning_content", "reasoning"))
-        if is_text:
-            before, pieces, rest = self._aligned([entry.text for entry in entries], thought + said)
-        else:  # no text at all: names are all there is, and that of an end is no text
-            before, rest = [""] * len(entries), ""
-            pieces = [entry.text for entry in entries]
-            if choice.text("finish_reason") == "stop":
-                pieces[-1] = ""
+        entries = [self._entry(row, *ids[place : place + 1]) for place, row in enumerate(rows)]
+        gaps, pieces, rest = [""] * len(rows), [entry.piece for entry in entries], ""
+        if any(text is not None for text in texts):
+            gaps, pieces, rest = self._aligned(pieces, content)
+        elif choice.text("finish_reason") == "stop":
+            pieces[-1] = ""  # without any text names are all there is, and that of an end is no text
         tokens: list[ServedToken] = []
-        for entry, top, unnamed, piece in zip(entries, tops, before, pieces, strict=True):
+        for entry, gap, piece in zip(entries, gaps, pieces, strict=True):
             if piece and entry.token < NUMBERED:
                 self._labels.setdefault(entry.token, piece[:MAX_TEXT])
-            letters = len(piece) + sum(len(self.of(token)) for token in (entry.token, entry.token, *(token for token, _ in top)))
-            tokens += [*self._plain(unnamed), ServedToken(entry.token, piece[:MAX_TEXT], entry.p, top, letters)]
-            tokens += self._plain(piece[MAX_TEXT:])
-        return [*tokens, *self._plain(rest)]
+            tokens += [*self._unnamed(gap), replace(entry, piece=piece[:MAX_TEXT]), *self._unnamed(piece[MAX_TEXT:])]
+        return [*tokens, *self._unnamed(rest)]
 
-    def _plain(self, text: str) -> list[ServedToken]:
+    def _unnamed(self, text: str) -> list[ServedToken]:
         """Text of which no token is known."""
         parts = [text[start : start + MAX_TEXT] for start in range(0, len(text), MAX_TEXT)]
-        return [ServedToken(self.number(part), part, letters=3 * len(part)) for part in parts]
+        return [ServedToken(self.number(part), part) for part in parts]
 
-    def _entry(self, row: Fields, token: int | None) -> _Entry:
-        """The token of a row, its name kept, and its text as far as that can be known without its neighbours."""
-        name, raw = row.text("token") or "", bytes(row.wholes("bytes", 4 * MAX_TEXT, 255))
-        by_id = _NAMED_BY_ID.fullmatch(name)
-        token = row.whole("id", LARGEST_TOKEN) if token is None else token
-        token = int(by_id[1]) if token is None and by_id else token
-        text = "" if by_id else name
+    def _entry(self, row: Fields, token: int | None = None) -> ServedToken:
+        """The token of a row, its name kept, and its text as far as that can be known without its neighbours, else empty."""
+        told, label, name, raw = _named(row)
         if raw and raw != name.encode():
-            text = self._utf8.decode(raw)
+            name = self._utf8.decode(raw)
         else:
             self._utf8.reset()
-        label = "" if by_id else name if name and _BROKEN not in name else raw.decode("utf-8", "backslashreplace") or name
-        number = self.number(label[:MAX_TEXT]) if token is None else token
-        if label:
-            self._labels[number] = label[:MAX_TEXT]
+        token = told if token is None else token
+        if token is None:
+            token = self.number(label)
+        elif label:
+            self._labels[token] = label
         p = row.from_log("logprob")
         if self._doubtful and p == 1.0:
             p, self.always_one = None, True
-        return _Entry(number, label, "" if _BROKEN in text else text, p)
+        top = self._top(row, token, label) if p is not None else ()
+        return ServedToken(token, "" if _BROKEN in name else name, p, top)
 
-    def _top(self, row: Fields, emitted: _Entry) -> list[tuple[int, float]]:
+    def _top(self, row: Fields, emitted: int, its_label: str) -> list[tuple[int, float]]:
         """The target's likeliest tokens there. Only the emitted one has its id in every engine; others may be numbered."""
         found = []
-        for other in row.objects("top_logprobs", MOST_TOP) if emitted.p is not None else ():
-            p, name = other.from_log("logprob"), other.text("token") or ""
-            by_id = _NAMED_BY_ID.fullmatch(name)
-            label = name or bytes(other.wholes("bytes", 4 * MAX_TEXT, 255)).decode("utf-8", "backslashreplace")[:MAX_TEXT]
-            token = int(by_id[1]) if by_id else other.whole("id", LARGEST_TOKEN)
-            if label == emitted.label and not by_id:
-                token = emitted.token
+        for other in row.objects("top_logprobs", MOST_TOP):
+            token, label, *_ = _named(other)
+            if label and label == its_label:
+                token = emitted
             elif token is None:
                 token = self.number(label)
-            elif not by_id:
+            elif label:
                 self._labels.setdefault(token, label)
-            if p is not None:
+            if (p := other.from_log("logprob")) is not None:
                 found.append((token, p))
         return found
 
     def _aligned(self, texts: Sequence[str], whole: str) -> tuple[list[str], list[str], str]:
-        """What of ``whole`` each token adds: text before it that none accounts for, its own, and text behind the last.
+        """What of ``whole`` each token adds: text before it that none accounts for, its own; and text behind the last.
 
         A token whose text is not in ``whole`` (a part of a character, an end) adds what stands before the next one that is.
         """
@@ -186,6 +169,33 @@ class TokenReader:
         self._late = silent >= 0 and not pieces[silent] and bool(texts[silent])
         return before, pieces, rest
 
+    def bounded(self, arrival: Arrival) -> list[Arrival]:
+        """The arrival in parts that a step can hold: one, but for a whole text at once."""
+        parts: list[list[ServedToken]] = [[]]
+        room = 0
+        for one in arrival.tokens:
+            letters = len(one.piece) + sum(
+                len(self.of(token)) for token in (one.token, one.token, *(token for token, _ in one.top))
+            )
+            room -= letters
+            if len(parts[-1]) == MAX_DEPTH or room < 0:
+                parts.append([])
+                room = MOST_LETTERS // 2 - letters
+            parts[-1].append(one)
+        if len(parts) < 3:
+            return [arrival]
+        return [Arrival(part, 0 if place else arrival.gap_ns) for place, part in enumerate(parts[1:])]
+
+
+def _named(row: Fields) -> tuple[int | None, str, str, bytes]:
+    """Id, label, name and bytes of a row's token, as far as they are told. The name may be an id, as vLLM can be asked for."""
+    name, raw = row.text("token") or "", bytes(row.wholes("bytes", 4 * MAX_TEXT, 255))
+    token = row.whole("id", LARGEST_TOKEN)
+    if by_id := _NAMED_BY_ID.fullmatch(name):
+        token, name = int(by_id[1]), ""
+    label = name if name and _BROKEN not in name else raw.decode("utf-8", "backslashreplace") or name
+    return token, label[:MAX_TEXT], name, raw
+
 
 def _rows(told: Fields) -> list[Fields]:
     """Log probabilities a token, of a chat or of a plain completion."""
@@ -195,57 +205,27 @@ def _rows(told: Fields) -> list[Fields]:
     return [Fields({"token": name, "logprob": value}, "logprobs.") for name, value in zip(names, values, strict=False)]
 
 
-@dataclass(frozen=True)
-class Arrival:
-    """Tokens that came together, in nanoseconds after those before. ``drafted`` is None where the server does not say."""
-
-    tokens: Sequence[ServedToken]
-    gap_ns: int = 0
-    drafted: int | None = None
+Counted = tuple[Sequence[ServedToken], int | None, int]
+"""Tokens, and how many were drafted and accepted up to them; None where the server does not say."""
 
 
-class CountedRounds:
+def counted_rounds(heard: Iterable[Counted]) -> Iterator[Arrival]:
     """Rounds by counts beside each token, as llama.cpp sends them with ``timings_per_token``: all tokens of a round carry
     the numbers of drafted and accepted tokens after it. Tokens without such counts are a round as they came."""
-
-    def __init__(self) -> None:
-        self._waiting: list[ServedToken] = []
-        self._counts = (0, 0)
-        self._drafted = 0
-        self._expected = 0
-
-    def take(self, tokens: Sequence[ServedToken], timings: Fields) -> list[Arrival]:
-        """Rounds that are known to be whole now that these tokens have come."""
-        drafted, accepted = timings.whole("draft_n"), timings.whole("draft_n_accepted") or 0
-        if drafted is None:
-            return [*self.rest(), Arrival(tokens)]
-        counts = (drafted, accepted)
-        whole = self.rest() if counts != self._counts or len(self._waiting) > self._expected else []
-        if not self._waiting:
-            self._drafted, self._expected = max(0, drafted - self._counts[0]), min(MAX_DEPTH, accepted - self._counts[1])
-            self._counts = counts
-        self._waiting = [*self._waiting, *tokens]
-        return whole
-
-    def rest(self) -> list[Arrival]:
-        """The round that waits for more, if there is one."""
-        waiting, self._waiting = self._waiting, []
-        return [Arrival(waiting, drafted=self._drafted)] if waiting else []
-
-
-def bounded(arrival: Arrival) -> list[Arrival]:
-    """The arrival in parts that a step can hold: one, but for a whole text at once."""
-    parts: list[list[ServedToken]] = [[]]
-    letters = 0
-    for token in arrival.tokens:
-        letters += token.letters
-        if len(parts[-1]) == MAX_DEPTH or (letters > MOST_LETTERS // 2 and parts[-1]):
-            parts.append([])
-            letters = token.letters
-        parts[-1].append(token)
-    if len(parts) == 1:
-        return [arrival]
-    return [Arrival(part, 0 if place else arrival.gap_ns) for place, part in enumerate(parts)]
+    waiting: list[ServedToken] = []
+    before, drafted, expected = (0, 0), 0, 0
+    for tokens, made, kept in heard:
+        if waiting and (made is None or (made, kept) != before or len(waiting) > expected):
+            yield Arrival(waiting, drafted=drafted)
+            waiting = []
+        if made is None:
+            yield Arrival(tokens)
+            continue
+        if not waiting:
+            drafted, expected, before = max(0, made - before[0]), min(MAX_DEPTH, kept - before[1]), (made, kept)
+        waiting = [*waiting, *tokens]
+    if waiting:
+        yield Arrival(waiting, drafted=drafted)
 
 
 def rounds_by_counts(tokens: Sequence[ServedToken], accepted: Sequence[int], drafted: Sequence[int]) -> tuple[list[Arrival], str]:
@@ -272,6 +252,27 @@ def rounds_by_counts(tokens: Sequence[ServedToken], accepted: Sequence[int], dra
             rounds.append(Arrival(part, drafted=made))
         place += kept + 1
     return rounds, UNPLACED.format(count=plain) if plain > 0 and accepted else ""
+
+
+def counts_of(response: Fields) -> tuple[list[int], list[int]] | None:
+    """Accepted and drafted tokens of each verified draft, where vLLM tells them."""
+    counts = response.inner("metrics").inner("speculative_decoding")
+    if "per_step_accepted" not in counts:
+        return None
+    accepted, drafted = (counts.wholes(f"per_step_{name}", MOST_TOKENS, MAX_NODES) for name in ("accepted", "drafted"))
+    return accepted, drafted
+
+
+def prompt_of(response: Fields) -> tuple[int, ...]:
+    """Token ids of the prompt, empty where the server does not say."""
+    places = (response, *response.objects("choices", MOST_TOKENS))
+    return next(filter(None, (tuple(place.wholes("prompt_token_ids", MOST_PROMPT, LARGEST_TOKEN)) for place in places)), ())
+
+
+def add_rounds(steps: ChainSteps, rounds: Sequence[Arrival], reason: str, greedy: bool = True) -> None:
+    """Let these rounds of a text that ended for this reason be its steps."""
+    for number, arrival in enumerate(rounds, start=1):
+        steps.add(chain_round(arrival, reason if number == len(rounds) and reason in CUTS else None, greedy))
 
 
 def chain_round(arrival: Arrival, cut: str | None = None, greedy: bool = True) -> ChainRound:

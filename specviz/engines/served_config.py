@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from specviz.engines.client import BrokenOff, Client
+from specviz.engines.client import Client
 from specviz.engines.fields import Fields
 from specviz.engines.server import Server
 from specviz.engines.server_counters import prometheus, read_counters
@@ -47,16 +47,8 @@ class Match:
 def known(server: Server) -> Known:
     """Ask the server. What does not answer tells nothing."""
     with Client(server.url, server.key) as client:
-        metrics, dev = _text(client, "/metrics"), _text(client, "/server_info?config_format=json")
+        metrics, dev = client.found("/metrics"), client.found("/server_info?config_format=json")
     return _by_plugin(metrics) or _by_server_info(dev) or _by_counters(metrics)
-
-
-def _text(client: Client, path: str) -> str:
-    try:
-        status, text = client.page(path)
-    except BrokenOff:
-        return ""
-    return text if status == 200 else ""
 
 
 def _by_plugin(metrics: str) -> Known | None:

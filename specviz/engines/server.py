@@ -11,11 +11,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from itertools import accumulate, chain
 from typing import Any
 
 from specviz.engine.stop import why
-from specviz.engines.chain import LARGEST_TOKEN, MOST_PROMPT, MOST_TOKENS, ChainSteps, fitted_run
+from specviz.engines.chain import ChainSteps, run_of
 from specviz.engines.client import BrokenOff, Cancelled, Client, Refused, address, message
 from specviz.engines.fields import Fields
 from specviz.engines.responses import (
@@ -23,22 +23,26 @@ from specviz.engines.responses import (
     REASONS,
     TIMES,
     Arrival,
-    CountedRounds,
+    Counted,
     TokenReader,
-    bounded,
+    add_rounds,
     chain_round,
+    counted_rounds,
+    counts_of,
+    prompt_of,
     rounds_by_counts,
 )
 from specviz.engines.server_counters import Sampler, with_samples
-from specviz.errors import BadInput, shown
-from specviz.trace.schema import MAX_NODES, MAX_TEXT, End, Run, Sampling, Step, Trace
-from specviz.version import __version__
+from specviz.errors import BadInput, SpecvizError, shown
+from specviz.trace.schema import MAX_TEXT, End, Run, Sampling, Step, Trace
 
 TOP = 3
 MOST_MODELS = 10_000
 KINDS = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp", "openai": "an OpenAI-compatible server"}
 ARRIVALS = "Rounds are what arrived together: this server does not tell them apart."
 UNWEIGHED = "The server gives no log probabilities: p is not known."
+_DETAILS = {"vllm": "return_token_ids", "llama.cpp": "timings_per_token", "sglang": "return_spec_tokens_details"}
+"""What to ask each engine for, so that it tells of its rounds."""
 REFUSING = frozenset({400, 422, 501})
 """Status of a server that may refuse nothing but ``logprobs``."""
 
@@ -77,12 +81,9 @@ class Ask:
             raise BadInput("The prompt is empty; give some text.")
         if len(self.prompt) > 1_000_000:
             raise BadInput(f"The prompt has {len(self.prompt)} characters; give 1000000 at most.")
-        if not -(2**63) <= self.seed < 2**63:
-            raise BadInput(f"The seed is {self.seed}; choose a number from -2^63 to 2^63 - 1.")
-        if not 1 <= self.max_new_tokens <= 4096:
-            raise BadInput(f"max_new_tokens is {self.max_new_tokens}; choose a number from 1 to 4096.")
-        if not 0.0 <= self.temperature <= 5.0:
-            raise BadInput(f"temperature is {self.temperature}; choose a number from 0 (greedy) to 5.")
+        for name, least, most in (("seed", -(2**63), 2**63 - 1), ("max_new_tokens", 1, 4096), ("temperature", 0, 5)):
+            if not least <= (value := getattr(self, name)) <= most:
+                raise BadInput(f"{name} is {value}; choose a number from {least} to {most}.")
 
 
 def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Server:
@@ -100,13 +101,14 @@ def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Serv
     if status != 200:
         raise BadInput(f"{place} answers with status {status}; is this a server of OpenAI's kind?")
     try:
-        models = Fields.parsed(text).objects("data", MOST_MODELS)
-        found = [(model.text("id", 1024), model.text("owned_by", 1024)) for model in models]
+        models = [
+            (model.text("id", 1024), model.text("owned_by", 1024)) for model in Fields.parsed(text).objects("data", MOST_MODELS)
+        ]
     except BadInput as problem:
         raise BadInput(f"{place} is no list of models ({problem}) Is this a server of OpenAI's kind?") from None
-    if not found or not found[0][0]:
+    name, owner = models[0] if models else (None, None)
+    if not name:
         raise BadInput(f"{place} names no model; is it a server of language models?")
-    name, owner = found[0]
     return Server(base, {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}.get(owner or "", "openai"), name, key)
 
 
@@ -126,87 +128,77 @@ class Answer:
     _counts: tuple[list[int], list[int]] | None = None
     _summary: str = ""
     _reason: str = ""
-    _unweighed: bool = False
+    _broken: SpecvizError | None = None
 
     def __post_init__(self) -> None:
         self._reader = TokenReader(doubtful=self.server.kind == "llama.cpp")
+        self._unweighed = not self.ask.logprobs
 
     def events(self) -> Iterator[Run | Step | End]:
         """The run, a step an arrival, the end. A server that breaks off ends it with what there is, and says why.
 
         Once ``cancel`` is set the end comes within a turn of the client.
         """
-        sampler = Sampler(self.server.url, self.server.key, self.cancel)
-        try:
-            yield from self._sampled(sampler)
-        finally:
+        with Sampler(self.server.url, self.server.key, self.cancel) as sampler:
+            arrivals = self._received(sampler.began)
+            first = next(arrivals, None)
+            if first is None and not isinstance(self._broken, Cancelled):
+                why_not = "answered without a token; ask for more, or look at the server's log."
+                raise BadInput(f"{self.server.url} {f'did not answer: {self._broken}' if self._broken else why_not}")
+            run, steps = self._run(), self._steps()
+            yield run
+            try:
+                for arrival in arrivals if first is None else chain([first], arrivals):
+                    if not steps.room(len(arrival.tokens)):
+                        raise BrokenOff(f"it wrote on past {len(steps.output)} tokens.")
+                    self._arrivals.append(arrival)
+                    step = steps.add(chain_round(arrival, greedy=not self.ask.temperature))
+                    yield replace(step, notes=(*step.notes, *sampler.news()))
+            except (BrokenOff, BadInput) as problem:
+                self._broken = problem
             sampler.stop()
-
-    def _sampled(self, sampler: Sampler) -> Iterator[Run | Step | End]:
-        run: Run | None = None
-        steps: ChainSteps | None = None
         broken = ""
-        started = sampler.start()
-        try:
-            for arrival in self._received(started):
-                if run is None or steps is None:
-                    run, steps = self._run(), self._steps()
-                    yield run
-                if not steps.room(len(arrival.tokens)):
-                    raise BrokenOff(f"it wrote on past {len(steps.output)} tokens.")
-                self._arrivals.append(arrival)
-                step = steps.add(chain_round(arrival, greedy=not self.ask.temperature))
-                yield replace(step, notes=(*step.notes, *sampler.news()))
-        except Cancelled:
+        if isinstance(self._broken, Cancelled):
             broken = why(self.cancel)
             self._reason = "time_limit" if broken else "cancelled"
-            if run is None or steps is None:
-                run, steps = self._run(), self._steps()
-                yield run
-        except (BrokenOff, BadInput) as problem:
-            if run is None:
-                raise BadInput(f"{self.server.url} did not answer: {problem}") from None
-            self._reason, broken = "error", f"The server broke off: {problem} The steps so far are kept."
-        if run is None or steps is None:
-            raise BadInput(f"{self.server.url} answered without a token; ask for more, or look at the server's log.")
-        sampler.stop()
+        elif self._broken is not None:
+            self._reason, broken = "error", f"The server broke off: {self._broken} The steps so far are kept."
         words = (broken, self._summary, ALWAYS_ONE if self._reader.always_one else "")
-        end = steps.end(self._reason or "cancelled", " ".join(part for part in words if part))
+        end = steps.end(self._reason or "cancelled", " ".join(filter(None, words)))
         yield end
         self.trace = with_samples(self._whole(Trace(run, tuple(steps.steps), end)), sampler.samples)
 
-    def _received(self, started: int) -> Iterator[Arrival]:
-        """Arrivals of tokens; what else the server says is kept aside."""
-        groups, before, ended = CountedRounds(), started, None
+    def _received(self, before: int) -> Iterator[Arrival]:
+        """Arrivals of tokens, each with the time since the one before."""
+        for arrival in counted_rounds(self._heard()):
+            now = time.perf_counter_ns()
+            yield from self._reader.bounded(replace(arrival, gap_ns=now - before))
+            before = now
+
+    def _heard(self) -> Iterator[Counted]:
+        """Tokens and the counts beside them; what else the server says is kept aside. Why it ended early is kept as well."""
         try:
             with Client(self.server.url, self.server.key, self.cancel) as client:
                 for event in self._answered(client):
                     if event is None:
-                        break
+                        return
                     self._keep(event)
+                    timings = event.inner("timings")
+                    counts = timings.whole("draft_n"), timings.whole("draft_n_accepted") or 0
                     for choice in event.objects("choices", 1):
                         self._reason = REASONS.get(choice.text("finish_reason") or "", self._reason)
-                        tokens = self._reader.read(choice)
-                        for arrival in groups.take(tokens, event.inner("timings")) if tokens else ():
-                            now = time.perf_counter_ns()
-                            yield from bounded(replace(arrival, gap_ns=now - before))
-                            before = now
+                        if tokens := self._reader.read(choice):
+                            yield tokens, *counts
                     if self.cancel.is_set():
                         raise Cancelled("Stopped.")
-                else:
-                    if not self._reason:
-                        raise BrokenOff("the connection closed before the end.")
+            if not self._reason:
+                raise BrokenOff("the connection closed before the end.")
         except (BrokenOff, BadInput, Cancelled) as problem:
-            ended = problem
-        for arrival in groups.rest():
-            yield from bounded(replace(arrival, gap_ns=time.perf_counter_ns() - before))
-        if ended is not None:
-            raise ended
+            self._broken = problem
 
     def _answered(self, client: Client) -> Iterator[Fields | None]:
         """Events of the answer, asked for once more without log probabilities where a server may refuse them."""
         path = f"/v1/{'completions' if self.ask.raw else 'chat/completions'}"
-        self._unweighed = not self.ask.logprobs
         try:
             yield from client.events(path, self._body())
         except Refused as refusal:
@@ -219,21 +211,17 @@ class Answer:
         if "error" in event:
             raise BrokenOff(message(event.found))
         self.name = self.name or event.text("id", 1024) or ""
-        if "metrics" in event and (counts := event.inner("metrics").inner("speculative_decoding")):
-            if "per_step_accepted" in counts and "per_step_drafted" in counts:
-                of_step = (counts.wholes(f"per_step_{name}", MOST_TOKENS, MAX_NODES) for name in ("accepted", "drafted"))
-                self._counts = (next(of_step), next(of_step))
+        if counts := event.inner("metrics").inner("speculative_decoding"):
+            self._counts = counts_of(event) or self._counts
             kept, made = counts.whole("num_accepted_draft_tokens"), counts.whole("num_draft_tokens")
-            self._summary = f"The server counts {kept} of {made} drafted tokens accepted in "
-            self._summary += f"{counts.whole('num_spec_steps')} rounds with a draft."
-        elif (timings := event.inner("timings")).whole("draft_n"):
-            kept, made = timings.whole("draft_n_accepted"), timings.whole("draft_n")
+            rounds = counts.whole("num_spec_steps")
+            self._summary = f"The server counts {kept} of {made} drafted tokens accepted in {rounds} rounds with a draft."
+        elif made := (timings := event.inner("timings")).whole("draft_n"):
+            kept = timings.whole("draft_n_accepted")
             self._summary = f"The server counts {kept} of {made} drafted tokens accepted."
         elif told := event.found.get("sglext_spec") or event.inner("sglext").found.get("spec"):
             self._summary = f"The server says: {shown(told, 300)}"
-        for place in (event, *event.objects("choices", 1)):
-            if "prompt_token_ids" in place:
-                self.prompt_ids = tuple(place.wholes("prompt_token_ids", MOST_PROMPT, LARGEST_TOKEN))
+        self.prompt_ids = prompt_of(event) or self.prompt_ids
 
     def _body(self) -> dict[str, Any]:
         ask, kind = self.ask, self.server.kind
@@ -241,22 +229,15 @@ class Answer:
             "model": self.server.model, "max_tokens": ask.max_new_tokens, "temperature": ask.temperature, "seed": ask.seed,
             "stream": True, "stream_options": {"include_usage": True},
         }  # fmt: skip
-        if ask.raw:
-            body |= {"prompt": ask.prompt}
-        else:
-            body |= {"messages": [{"role": "user", "content": ask.prompt}]}
+        body |= {"prompt": ask.prompt} if ask.raw else {"messages": [{"role": "user", "content": ask.prompt}]}
         if not self._unweighed:
             body |= {"logprobs": TOP} if ask.raw else {"logprobs": True, "top_logprobs": TOP}
         if ask.top_p < 1:
             body["top_p"] = ask.top_p
         if ask.top_k:
             body["top_k"] = ask.top_k
-        if kind == "vllm":
-            body["return_token_ids"] = True
-        if kind == "llama.cpp":
-            body["timings_per_token"] = True
-        if kind == "sglang":
-            body["return_spec_tokens_details"] = True
+        if kind in _DETAILS:
+            body[_DETAILS[kind]] = True
         return body
 
     def _steps(self) -> ChainSteps:
@@ -267,60 +248,39 @@ class Answer:
     def _run(self) -> Run:
         ask, server = self.ask, self.server
         words = (ARRIVALS if server.kind in ("openai", "sglang") else "", UNWEIGHED if self._unweighed else "")
-        run = Run(
-            modality="text",
-            target=server.model.rstrip("/").rsplit("/", 1)[-1] if server.model.startswith("/") else server.model,
-            method=f"served_{server.kind.replace('.', '_')}",
-            title=f"Served by {server.title}",
-            exactness="exact",
-            parameters={},
-            sampling=Sampling(ask.temperature, ask.top_k, ask.top_p, ask.seed),
+        return run_of(
+            server.model.rstrip("/").rsplit("/", 1)[-1] if server.model.startswith("/") else server.model,
+            f"served_{server.kind.replace('.', '_')}",
+            f"Served by {server.title}",
+            Sampling(ask.temperature, ask.top_k, ask.top_p, ask.seed),
+            ask.max_new_tokens,
             device="server",
-            dtype="",
-            tier="served",
             prompt=ask.prompt,
             prompt_pieces=(ask.prompt[:MAX_TEXT],),
-            max_new_tokens=ask.max_new_tokens,
             chat_template=not ask.raw,
-            libraries={"specviz": __version__},
             machine=server.url,
-            recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            warnings=(TIMES, *(word for word in words if word)),
+            warnings=(TIMES, *filter(None, words)),
         )
-        return fitted_run(run)
 
     def _whole(self, seen: Trace) -> Trace:
         """The trace by the server's counts a draft, where it gave them; else what was seen."""
         if self._counts is None or self._reason == "error":
             return seen
         assert seen.end is not None
+        run, reason, steps = seen.run, seen.end.reason, self._steps()
         try:
-            tokens = [token for arrival in self._arrivals for token in arrival.tokens]
-            rounds, warning = rounds_by_counts(tokens, *self._counts)
-            steps, cut = self._steps(), seen.end.reason if seen.end.reason in ("eos", "budget") else None
-            for place, (arrival, gap) in enumerate(zip(rounds, _gaps(self._arrivals, rounds), strict=True)):
-                at_end = cut if place == len(rounds) - 1 else None
-                steps.add(chain_round(replace(arrival, gap_ns=gap), at_end, greedy=not self.ask.temperature))
+            rounds, warning = rounds_by_counts([token for one in self._arrivals for token in one.tokens], *self._counts)
+            add_rounds(steps, _timed(rounds, self._arrivals), reason, greedy=not self.ask.temperature)
         except BadInput as problem:
-            return replace(seen, run=_warned(seen.run, f"The server's counts were left aside. {problem}"))
-        run = _warned(seen.run, warning) if warning else seen.run
-        return Trace(run, tuple(steps.steps), steps.end(seen.end.reason, seen.end.message))
+            words = f"The server's counts were left aside. {problem}"
+            return replace(seen, run=replace(run, warnings=(*run.warnings, words)))
+        run = replace(run, warnings=(*run.warnings, *filter(None, [warning])))
+        return Trace(run, tuple(steps.steps), steps.end(reason, seen.end.message))
 
 
-def _warned(run: Run, warning: str) -> Run:
-    return replace(run, warnings=(*run.warnings, warning))
-
-
-def _gaps(arrivals: Sequence[Arrival], rounds: Sequence[Arrival]) -> list[int]:
-    """When each round's last token had come, as gaps: arrivals may hold several rounds, or a part of one."""
-    ends, clock = [], 0
-    for arrival in arrivals:
-        clock += arrival.gap_ns
-        ends += [clock] * len(arrival.tokens)
-    gaps, place, before = [], 0, 0
-    for round_ in rounds:
-        place += len(round_.tokens)
-        now = ends[min(place, len(ends)) - 1]
-        gaps.append(now - before)
-        before = now
-    return gaps
+def _timed(rounds: Sequence[Arrival], arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """The rounds, each as long after the one before as its last token was: arrivals may hold several rounds, or a part of one."""
+    clock = accumulate(arrival.gap_ns for arrival in arrivals)
+    moments = [moment for moment, arrival in zip(clock, arrivals, strict=True) for _ in arrival.tokens]
+    ends = [moments[end - 1] for end in accumulate(len(one.tokens) for one in rounds)]
+    return [replace(one, gap_ns=end - before) for one, end, before in zip(rounds, ends, [0, *ends], strict=False)]

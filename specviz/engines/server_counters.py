@@ -6,11 +6,12 @@ import re
 import threading
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from specviz.engines.client import CONNECT_SECONDS, BrokenOff, Cancelled, Client
+from specviz.engines.client import CONNECT_SECONDS, Cancelled, Client
 from specviz.trace.notes.models import CounterSample, CountersNote
 from specviz.trace.schema import EXACT, Note, Trace
 
@@ -72,49 +73,49 @@ def counters(url: str, key: str = "", cancel: threading.Event | None = None) -> 
 
 def _read(client: Client) -> Counters | None:
     try:
-        status, text = client.page("/metrics", CONNECT_SECONDS)
-    except (BrokenOff, Cancelled):
+        return read_counters(client.found("/metrics", CONNECT_SECONDS))
+    except Cancelled:
         return None
-    return read_counters(text) if status == 200 else None
 
 
 def read_counters(text: str) -> Counters | None:
     """Counts in Prometheus' text format, summed over engines; None where there are none."""
-    found: dict[str, int] = {}
-    places: dict[int, int] = {}
+    found, places = Counter[str](), Counter[int]()
     for name, labels, value in prometheus(text, _COUNTED):
         if name[1] != "accepted_tokens_per_pos":
-            found[name[1]] = found.get(name[1], 0) + value
+            found[name[1]] += value
         elif (place := whole(labels.get("position", ""))) is not None and place < MOST_PLACES:
-            places[place] = places.get(place, 0) + value
+            places[place] += value
     if not found and not places:
         return None
-    by_place = tuple(places.get(place, 0) for place in range(max(places, default=-1) + 1))
-    return Counters(*(found.get(name, 0) for name in ("drafts", "draft_tokens", "accepted_tokens")), by_place)
+    by_place = tuple(places[place] for place in range(max(places, default=-1) + 1))
+    return Counters(found["drafts"], found["draft_tokens"], found["accepted_tokens"], by_place)
 
 
 class Sampler:
-    """Counts since ``start``, sampled until ``stop`` by a thread of its own. A server without counters is looked at once.
+    """Counts since ``began``, sampled until ``stop`` by a thread of its own. A server without counters is looked at once.
 
     They are of all that the server does meanwhile, other requests included.
     """
 
     def __init__(self, url: str, key: str = "", cancel: threading.Event | None = None) -> None:
-        self._url, self._key, self._cancel = url, key, cancel
         self._over = threading.Event()
-        self._before: Counters | None = None
-        self._thread: threading.Thread | None = None
-        self._began = self._told = 0
+        self._told = 0
         self.samples: list[CounterSample] = []
-
-    def start(self) -> int:
-        """Look for the first time; the moment that samples count from, on the clock of ``time.perf_counter_ns``."""
-        self._before = counters(self._url, self._key, self._cancel)
-        self._began = time.perf_counter_ns()
-        if self._before is not None:
-            self._thread = threading.Thread(target=self._work, name="specviz counters", daemon=True)
+        before = counters(url, key, cancel)
+        self.began = time.perf_counter_ns()
+        """The moment that samples count from, on the clock of ``time.perf_counter_ns``."""
+        self._thread: threading.Thread | None = None
+        if before is not None:
+            given = (Client(url, key, cancel), before)
+            self._thread = threading.Thread(target=self._work, args=given, name="specviz counters", daemon=True)
             self._thread.start()
-        return self._began
+
+    def __enter__(self) -> Sampler:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.stop()
 
     def news(self) -> tuple[Note, ...]:
         """A note of the samples that came since the last call; none before the first sample."""
@@ -128,23 +129,18 @@ class Sampler:
         if self._thread is not None:
             self._thread.join(CONNECT_SECONDS)
 
-    def _work(self) -> None:
-        with Client(self._url, self._key, self._cancel) as client:
-            while not self._over.wait(SAMPLE_SECONDS):
-                if not self._sample(client):
+    def _work(self, client: Client, before: Counters) -> None:
+        """Keep what has changed, until the server answers no more, and once more behind the end."""
+        over = False
+        with client:
+            while not over and len(self.samples) < MOST_SAMPLES:
+                over = self._over.wait(SAMPLE_SECONDS)
+                if (now := _read(client)) is None:
                     return
-            self._sample(client)
-
-    def _sample(self, client: Client) -> bool:
-        """Keep what has changed; whether there is a server to ask again."""
-        now = _read(client)
-        if now is None or self._before is None or len(self.samples) >= MOST_SAMPLES:
-            return False
-        counts = now.since(self._before)
-        if counts.drafts > (self.samples[-1].drafts if self.samples else 0):
-            spent = (time.perf_counter_ns() - self._began) / 1e6
-            self.samples.append(CounterSample(round(spent, 1), counts.drafts, counts.by_place))
-        return True
+                counts = now.since(before)
+                if counts.drafts > (self.samples[-1].drafts if self.samples else 0):
+                    spent = (time.perf_counter_ns() - self.began) / 1e6
+                    self.samples.append(CounterSample(round(spent, 1), counts.drafts, counts.by_place))
 
 
 def _note(samples: Sequence[CounterSample]) -> Note:

@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,11 @@ import torch
 import transformers
 from torch import Tensor
 
-from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, TokenTexts, by_name, fitted_run
+from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, TokenTexts, agreement, by_name, run_of
 from specviz.errors import BadInput, SpecvizError, shown
 from specviz.models.text.text import TokenizerText
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import CUTS, Baseline, Divergence, Nanoseconds, Run, Sampling, Trace
-from specviz.version import __version__
 
 TOP = 3
 METHODS = {
@@ -89,23 +87,30 @@ def record(model: Any, tokenizer: Any = None) -> Iterator[Recording]:
         # A model that drafts for itself calls its own generate, and another thread's run would be heard in this one.
         if not busy.acquire(blocking=False):
             return plain(*given, **asked)
-        noted = _Noted(model)
+        call = _Call(model)
         try:
-            with noted.listening():
+            with call.listening():
                 output = plain(*given, **asked)
         finally:
             busy.release()
         try:
-            recording.add(noted.trace(output, text), noted.gap)
+            recording.add(call.trace(output, text), call.gap)
         except SpecvizError as problem:
             warnings.warn(f"This call of generate was not recorded: {problem}", stacklevel=2)
         return output
 
-    model.generate = generate
-    try:
+    with _instead(model, "generate", generate):
         yield recording
+
+
+@contextmanager
+def _instead(model: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Let the model have a method of its own inside; the class's is behind it."""
+    setattr(model, name, function)
+    try:
+        yield
     finally:
-        del model.generate  # the class's own is behind it
+        delattr(model, name)
 
 
 def _texts(model: Any, tokenizer: Any) -> TokenTexts:
@@ -114,30 +119,24 @@ def _texts(model: Any, tokenizer: Any) -> TokenTexts:
     return TokenizerText(tokenizer, str(getattr(model, "name_or_path", "") or type(model).__name__), 1 << 20)
 
 
-@dataclass
-class _Pass:
-    """One call of the target. Host times in nanoseconds."""
-
-    begun: int
-    ended: int = 0
-
-
-class _Noted:
-    """What one ``generate`` shows of itself to hooks."""
+class _Call:
+    """One call of ``generate``, as hooks on the model see it. Times are the host's, in nanoseconds."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self._config: Any = None
         self._generator: Any = None
         self._began = time.perf_counter_ns()
-        self._prompt: list[int] | None = None
-        self._passes: list[_Pass] = []
+        self._prompt: list[int] = []
+        self._passes: list[tuple[int, int]] = []
+        """When each call of the target began and ended."""
         self._rounds: list[ChainRound] = []
+        self._length = 0
+        """Tokens of the text before this round's draft."""
         self._drafted: list[int] = []
         self._q: list[float | None] = []
-        self._length = 0
-        self._marks: dict[str, int] = {}
-        self._aside = 0
+        self._drafting = (0, 0)
+        self._aside = self._entered = 0
         self._problem = ""
 
     @contextmanager
@@ -156,15 +155,13 @@ class _Noted:
             self._generator = self._heard(choose(*given, **asked))
             return self._generator
 
-        before = model.register_forward_pre_hook(self._enter, with_kwargs=True)
-        after = model.register_forward_hook(self._leave)
-        model._prepare_generation_config, model._get_candidate_generator = prepared, chosen
-        try:
+        with (
+            model.register_forward_pre_hook(self._enter, with_kwargs=True),
+            model.register_forward_hook(self._leave),
+            _instead(model, "_prepare_generation_config", prepared),
+            _instead(model, "_get_candidate_generator", chosen),
+        ):
             yield
-        finally:
-            del model._prepare_generation_config, model._get_candidate_generator
-            before.remove()
-            after.remove()
 
     def _now(self) -> int:
         if self._model.device.type == "cuda":
@@ -172,105 +169,98 @@ class _Noted:
         return time.perf_counter_ns()
 
     def _enter(self, module: Any, given: tuple[Any, ...], asked: dict[str, Any]) -> None:
-        ids = asked.get("input_ids", given[0] if given else None)
-        if self._prompt is None:
-            if not isinstance(ids, Tensor) or ids.dim() != 2 or ids.shape[0] != 1:
+        if not self._prompt:
+            ids = asked.get("input_ids", given[0] if given else None)
+            if isinstance(ids, Tensor) and ids.dim() == 2 and ids.shape[0] == 1:
+                self._prompt = ids[0].tolist()
+            else:
                 self._problem = "it is about one prompt of token ids at a time"
-            self._prompt = [] if self._problem else ids[0].tolist()
-        self._passes.append(_Pass(self._now()))
+        self._entered = self._now()
 
     def _leave(self, module: Any, given: tuple[Any, ...], output: Any) -> None:
-        self._passes[-1].ended = self._now()
+        self._passes.append((self._entered, self._now()))
 
     def _heard(self, generator: Any) -> Any:
         """The generator itself, its two methods overheard: transformers asks what class it is of."""
         propose, learn = generator.get_candidates, generator.update_candidate_strategy
 
         def proposed(input_ids: Tensor, *given: Any, **asked: Any) -> Any:
-            self._marks["draft"] = self._now()
+            began = self._now()
             ids, logits = propose(input_ids, *given, **asked)
-            self._marks["drafted"] = self._now()
-            if self._prompt is None:  # the assistant comes before the target's first pass
-                self._prompt = input_ids[0].tolist()
-            self._length = input_ids.shape[1]
+            self._drafting = began, self._now()
+            text = input_ids[0].tolist()
+            self._prompt = self._prompt or text  # the assistant comes before the target's first pass
+            self._length = len(text)
             self._drafted = ids[0, self._length :].tolist()
-            self._q = _of(logits, self._drafted)
-            self._aside = self._now() - self._marks["drafted"]
+            self._q = _probabilities(logits, self._drafted)
+            self._aside = self._now() - self._drafting[1]
             return ids, logits
 
-        def learned(input_ids: Tensor, scores: Tensor, num_matches: int, *given: Any, **asked: Any) -> Any:
+        def learned(input_ids: Tensor, scores: Tensor, *given: Any, **asked: Any) -> Any:
             judged = self._now()
-            self._rounds.append(self._round(input_ids[0, self._length :].tolist(), scores[0], judged))
+            told = self._round(input_ids[0, self._length :].tolist(), scores, judged)
             began = self._now()
-            answer = learn(input_ids, scores, num_matches, *given, **asked)
-            last = self._rounds[-1]
-            spent = self._now() - began
-            self._rounds[-1] = replace(last, time=replace(last.time, draft=last.time.draft + spent))
+            answer = learn(input_ids, scores, *given, **asked)
+            draft = told.time.draft + self._now() - began
+            self._rounds.append(replace(told, time=replace(told.time, draft=draft)))
             return answer
 
         generator.get_candidates, generator.update_candidate_strategy = proposed, learned
         return generator
 
     def _round(self, emitted: list[int], scores: Tensor, judged: int) -> ChainRound:
-        """``scores`` [depth, vocab] are the target's, after the processors. The pass is the last one heard."""
-        started = time.perf_counter_ns()
-        # With a device of its own the pass is the model's last call; an assistant that is the model itself calls it too.
-        passed = self._passes[-1]
-        log_p = torch.log_softmax(scores.float(), -1)
-        best = log_p.topk(min(TOP, log_p.shape[-1]), -1)
+        """``scores`` [1, depth, vocab] are the target's, after the processors. The pass is the last one heard: an assistant that
+        is the model itself calls it too, before."""
+        started, (began, ended), (draft, drafted) = time.perf_counter_ns(), self._passes[-1], self._drafting
+        p = scores[0].float().softmax(-1)
+        best = p.topk(min(TOP, p.shape[-1]), -1)
         top = [
-            list(zip(ids, [min(1.0, p) for p in values], strict=True))
-            for ids, values in zip(best.indices.tolist(), best.values.exp().tolist(), strict=True)
+            [(token, min(1.0, value)) for token, value in zip(*row, strict=True)]
+            for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
-        after = len(emitted) - 1
-        time_spent = Nanoseconds(
-            draft=self._marks["drafted"] - self._marks["draft"],
-            verify=passed.ended - passed.begun,
-            judge=max(0, judged - passed.ended),
-            host=max(0, passed.begun - self._marks["drafted"] - self._aside),
-            aside=self._aside + time.perf_counter_ns() - started,
-        )
         known = any(q is not None for q in self._q)
-        sampled = bool(self._config is not None and self._config.do_sample)
+        sampled = self._config is not None and self._config.do_sample
         return ChainRound(
-            self._drafted, emitted, time_spent,
-            rule="ratio" if sampled and known else "match" if sampled else "greedy",
-            q=self._q, p=_of(scores[None], self._drafted), bonus_p=float(log_p[after, emitted[-1]].exp().clamp(0, 1)),
-            top=top,
+            self._drafted, emitted,
+            Nanoseconds(
+                draft=drafted - draft, verify=ended - began, judge=max(0, judged - ended),
+                host=max(0, began - drafted - self._aside), aside=self._aside + time.perf_counter_ns() - started,
+            ),
+            rule=("ratio" if known else "match") if sampled else "greedy",
+            q=self._q, p=_probabilities(scores, self._drafted), bonus_p=float(p[len(emitted) - 1, emitted[-1]]), top=top,
             draft_calls=max(1, len(self._drafted)) if known else 1,
         )  # fmt: skip
 
     def trace(self, output: Any, text: TokenTexts) -> Trace:
         """The run as a trace. Raises BadInput where it was none that a trace can hold."""
         spent = (self._now() - self._began) / 1e9
-        sequences = output if isinstance(output, Tensor) else getattr(output, "sequences", None)
-        problem = self._problem or self._unfit(sequences)
-        if problem:
+        sequences: Any = output if isinstance(output, Tensor) else getattr(output, "sequences", None)
+        if problem := self._problem or self._unfit(sequences):
             raise BadInput(f"{problem}.")
-        assert self._prompt is not None and sequences is not None
         ids = sequences[0].tolist()[len(self._prompt) :]
-        ends = _ends(self._config)
-        reason, message = self._ending(ids, ends, spent)
+        found = self._config.eos_token_id
+        ends = frozenset([] if found is None else [found] if isinstance(found, int) else found)
+        reason, message = ("eos", "") if ids[-1] in ends else self._ending(len(ids), spent)
         steps = ChainSteps(text, self._prompt[-1], len(self._prompt), ends)
         for told in self._rounds or self._plain(ids):
             at_end = len(steps.output) + len(told.emitted) == len(ids)
             steps.add(replace(told, cut=reason if at_end and reason in CUTS else None))
-        return Trace(fitted_run(self._run(text)), tuple(steps.steps), steps.end(reason, message))
+        return Trace(self._run(text), tuple(steps.steps), steps.end(reason, message))
 
     def gap(self, output: Sequence[int]) -> float:
         """How far apart the target's two best logits are after ``output``, as one pass over the text computes them."""
-        assert self._prompt is not None
         with torch.inference_mode():
             ids = torch.tensor([[*self._prompt, *output]], device=self._model.device)
             best = self._model(input_ids=ids, use_cache=False).logits[0, -1].float().topk(2).values
         return float(best[0] - best[1])
 
-    def _ending(self, ids: Sequence[int], ends: frozenset[int], spent: float) -> tuple[str, str]:
-        """Why the run was over after these tokens and seconds, and a sentence where a stopping criterion ended it."""
-        if ids[-1] in ends:
-            return "eos", ""
-        assert self._prompt is not None
-        if len(ids) >= _budget(self._config, len(self._prompt)):
+    def _budget(self) -> int:
+        config = self._config
+        return int(config.max_new_tokens or max(0, (config.max_length or 0) - len(self._prompt)))
+
+    def _ending(self, written: int, spent: float) -> tuple[str, str]:
+        """Why the run was over after so many tokens and seconds, and a sentence where a stopping criterion ended it."""
+        if written >= self._budget():
             return "budget", ""
         most = getattr(self._config, "max_time", None)
         if most is not None and spent >= most:
@@ -281,117 +271,91 @@ class _Noted:
 
     def _unfit(self, sequences: Any) -> str:
         """Why a trace cannot hold this run, or nothing."""
-        config = self._config
-        if self._prompt is None or config is None or not isinstance(sequences, Tensor):
+        if not self._prompt or self._config is None or not isinstance(sequences, Tensor):
             return "the model was never called"
-        if len(sequences) != 1 or config.num_beams > 1:
+        if len(sequences) != 1 or self._config.num_beams > 1:
             return "a trace holds one text, and this call wrote several"
         if getattr(self._model.config, "is_encoder_decoder", False):
             return "the model has an encoder"
-        written = sequences.shape[1] - len(self._prompt)
-        if sequences[0, : len(self._prompt)].tolist() != self._prompt or written < 1:
+        ids, start = sequences[0].tolist(), len(self._prompt)
+        written = ids[start:]
+        if ids[:start] != self._prompt or not written:
             return "its prompt was not read as token ids in one pass"
-        emitted = [token for told in self._rounds for token in told.emitted]
-        if self._rounds and emitted != sequences[0, len(self._prompt) :].tolist():
+        if self._rounds and [token for told in self._rounds for token in told.emitted] != written:
             return "the rounds do not add up to the text"
-        if not self._rounds and len(self._passes) != written:
-            return f"it called the model {len(self._passes)} times for {written} tokens"
+        if not self._rounds and len(self._passes) != len(written):
+            return f"it called the model {len(self._passes)} times for {len(written)} tokens"
         return ""
 
     def _plain(self, ids: Sequence[int]) -> Iterator[ChainRound]:
         """A run without a draft: a pass a token. What lies between two passes is the host's."""
-        ends = [one.begun for one in self._passes[1:]] + [self._passes[-1].ended]
-        for token, one, end in zip(ids, self._passes, ends, strict=True):
-            spent = Nanoseconds(verify=one.ended - one.begun, host=max(0, end - one.ended))
+        nexts = [began for began, _ in self._passes[1:]] + [self._passes[-1][1]]
+        for token, (began, ended), later in zip(ids, self._passes, nexts, strict=True):
+            spent = Nanoseconds(verify=ended - began, host=max(0, later - ended))
             yield ChainRound((), (token,), spent, rule="none", draft_calls=0)
 
     def _run(self, text: TokenTexts) -> Run:
-        model, config = self._model, self._config
-        kind = type(self._generator).__name__
-        title, setting = METHODS.get(kind, ("Assisted generation in transformers", "num_assistant_tokens"))
-        assistant = getattr(self._generator, "assistant_model", None)
-        sampled = bool(config.do_sample)
-        assert self._prompt is not None
+        model, config, generator = self._model, self._config, self._generator
+        title, setting = METHODS.get(type(generator).__name__, ("Assisted generation in transformers", "num_assistant_tokens"))
+        assistant = getattr(generator, "assistant_model", None)
+        chosen = config if assistant is None or setting != "num_assistant_tokens" else generator
         loose = getattr(config, "assistant_ensemble_weight", None)
-        settings = {setting: getattr(config, setting, None), "assistant_ensemble_weight": loose}
-        if self._generator is None:
-            title, settings = "generate in transformers", {}
-        elif setting == "num_assistant_tokens" and assistant is not None:
-            settings[setting] = getattr(self._generator, "num_assistant_tokens", None)
-        untold = isinstance(text, NumberedTokens)
-        return Run(
-            modality="text",
-            target=_name(model),
-            method=PLAIN if self._generator is None else "transformers_assisted",
-            title=title,
+        settings = {setting: getattr(chosen, setting, None), "assistant_ensemble_weight": loose}
+        pieces = text.pieces([], self._prompt)
+        return run_of(
+            _name(model),
+            "transformers_assisted" if generator else PLAIN,
+            title if generator else "generate in transformers",
+            Sampling(float(config.temperature or 1.0), int(config.top_k or 0), float(config.top_p or 1.0))
+            if config.do_sample
+            else Sampling(),
+            self._budget(),
             exactness="exact" if loose is None else "relaxed",
             bound="" if loose is None else f"Drafts are judged by a mixture of target and drafter, weight {loose}.",
-            parameters=by_name(settings),
-            sampling=Sampling(
-                float(config.temperature or 1.0) if sampled else 0.0,
-                int(config.top_k or 0) if sampled else 0,
-                float(config.top_p or 1.0) if sampled else 1.0,
-            ),
+            parameters=by_name(settings) if generator else {},
             device=str(model.device),
             dtype=str(model.dtype).removeprefix("torch."),
             tier="eager",
-            prompt="".join(text.pieces([], self._prompt)),
-            prompt_pieces=text.pieces([], self._prompt),
-            max_new_tokens=_budget(config, len(self._prompt)),
+            prompt="".join(pieces),
+            prompt_pieces=pieces,
             draft="" if assistant is None or assistant is model else _name(assistant),
-            libraries={"specviz": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
-            recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            warnings=tuple(word for word in (FIRST_PASS, UNTOLD if untold else "") if word),
+            libraries={"torch": torch.__version__, "transformers": transformers.__version__},
+            warnings=(FIRST_PASS, UNTOLD) if isinstance(text, NumberedTokens) else (FIRST_PASS,),
         )
 
 
 def _name(model: Any) -> str:
     """What it was loaded by: a hub's name, the last part of a folder's path, or else its class."""
     name = str(getattr(model, "name_or_path", "") or "")
-    return (Path(name).name if Path(name).is_absolute() else name)[:1024] or type(model).__name__
+    return (Path(name).name if Path(name).is_absolute() else name) or type(model).__name__
 
 
-def _of(logits: Tensor | None, tokens: Sequence[int]) -> list[float | None]:
+def _probabilities(logits: Tensor | None, tokens: Sequence[int]) -> list[float | None]:
     """Probabilities of ``tokens`` under rows of ``logits`` [1, depth, vocab]; None where the drafter has none.
 
     Rows may be fewer than tokens, or of another vocabulary.
     """
+    unknown: list[float | None] = [None] * len(tokens)
     if logits is None or logits.dim() != 3 or not tokens:
-        return [None] * len(tokens)
-    rows = logits[0, : len(tokens)].float()
-    known = [token for token in tokens[: len(rows)] if token < rows.shape[-1]]
-    if len(known) < min(len(rows), len(tokens)):
-        return [None] * len(tokens)
-    log_p = torch.log_softmax(rows[: len(known)], -1).gather(-1, torch.tensor(known, device=rows.device)[:, None])[:, 0]
-    values = [min(1.0, value) for value in log_p.exp().tolist()]
-    return [*values, *([None] * (len(tokens) - len(values)))]
-
-
-def _ends(config: Any) -> frozenset[int]:
-    ids = getattr(config, "eos_token_id", None)
-    return frozenset([] if ids is None else [ids] if isinstance(ids, int) else ids)
-
-
-def _budget(config: Any, prompt: int) -> int:
-    if config.max_new_tokens is not None:
-        return int(config.max_new_tokens)
-    return max(0, int(config.max_length or 0) - prompt)
+        return unknown
+    p = logits[0, : len(tokens)].float().softmax(-1)
+    if max(tokens[: len(p)], default=0) >= p.shape[-1]:
+        return unknown
+    known = p.gather(-1, torch.tensor(tokens[: len(p)], device=p.device)[:, None])[:, 0].tolist()
+    return [*known, *unknown[len(known) :]]
 
 
 def _beside(trace: Trace, plain: Sequence[Trace], gap: Gap) -> Trace:
     """The trace with the plain run of its prompt as baseline, where there is one and it has none yet."""
     end = trace.end
-    if end is None or end.baseline is not None:
-        return trace
     for one in plain:
-        if one.end is None or one.run.prompt_pieces != trace.run.prompt_pieces or one.run.sampling != trace.run.sampling:
+        if end is None or end.baseline is not None or one.end is None:
+            break
+        if one.run.prompt_pieces != trace.run.prompt_pieces or one.run.sampling != trace.run.sampling:
             continue
         own, other = end.output_ids, one.end.output_ids
-        place = next((at for at, pair in enumerate(zip(own, other, strict=False)) if pair[0] != pair[1]), None)
-        if place is None and len(own) != len(other):
-            place = min(len(own), len(other))
-        divergence = None if place is None else Divergence(place, gap(other[:place]))
-        baseline = Baseline(tuple(step.time.total for step in one.steps), 0, place is None, divergence)
+        place, times = agreement(own, other), tuple(step.time.total for step in one.steps)
+        baseline = Baseline(times, 0, own == other, None if own == other else Divergence(place, gap(other[:place])))
         metrics = summarise(trace.steps, end.reason, end.prefill_ns, baseline)
         return replace(trace, end=replace(end, baseline=baseline, metrics=metrics))
     return trace

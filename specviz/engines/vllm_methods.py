@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specviz.engines.vllm_plugin.labels import DRAFTER
@@ -31,6 +31,7 @@ _TREE = "it drafts a tree, and vLLM 0.32 verifies one chain"
 _STATES = "its drafter reads the target's hidden states, which vLLM shows to networks that it knows and to no class of one's own"
 _LOGITS = "it remembers the target's probabilities, and vLLM shows a class of one's own the tokens alone"
 _CHOOSES = "it chooses among several drafters every round, and a vLLM server has one"
+_DRAWN = "Tokens are drawn: both engines draw from the same distribution with other random numbers, so the texts differ."
 _PICTURES = "it is for pictures, and only text is sent to a server"
 REASONS: Mapping[str, str] = {
     "not_a_bandit": _CHOOSES,
@@ -93,46 +94,41 @@ def expressed(request: Request) -> Serving:
         raise BadInput(f"{title} does not run on vLLM: {REASONS[request.method]}.")
     if request.image is not None:
         raise BadInput("A picture is not sent to a server; leave --image out.")
-    return _WAYS[request.method](request, _served_name(request.target, "target"))
-
-
-def _plain(request: Request, target: str) -> Serving:
-    return Serving(target, None)
+    serving = _WAYS[request.method](request, _served_name(request.target, "target"))
+    return replace(serving, differs=(_DRAWN, *serving.differs)) if serving.speculative and request.temperature else serving
 
 
 def _lookup(request: Request, target: str) -> Serving:
     own = request.parameters
-    differs = _drawn(request)
-    if own.occurrence == "earliest" and own.partial:
-        config = {
-            "method": "ngram", "num_speculative_tokens": own.copied,
-            "prompt_lookup_max": own.longest, "prompt_lookup_min": min(own.shortest, own.longest),
-        }  # fmt: skip
-        return Serving(target, config, differs=differs)
-    return _custom(request, target, own.copied, differs)
+    if own.occurrence != "earliest" or not own.partial:
+        return _custom(request, target, own.copied)
+    config = {
+        "method": "ngram", "num_speculative_tokens": own.copied,
+        "prompt_lookup_max": own.longest, "prompt_lookup_min": min(own.shortest, own.longest),
+    }  # fmt: skip
+    return Serving(target, config)
 
 
 def _suffix(request: Request, target: str) -> Serving:
     own = request.parameters
     if own.shape != "path":
         raise BadInput(f"SuffixDecoding does not run on vLLM as a tree: {_TREE}. Add --param shape=path.")
-    differs = _drawn(request)
-    if own.offset == 0 and own.threshold == 0:
-        config = {
-            "method": "suffix", "num_speculative_tokens": own.most, "suffix_decoding_max_tree_depth": SUFFIX_DEPTH,
-            "suffix_decoding_max_cached_requests": own.remembered, "suffix_decoding_max_spec_factor": own.factor,
-            "suffix_decoding_min_token_prob": own.floor,
-        }  # fmt: skip
-        cached = ("vLLM remembers the outputs of all its clients, ours those of this process.",) if own.remembered else ()
-        return Serving(target, config, differs=(*differs, *cached))
-    return _custom(request, target, own.most, differs)
+    if own.offset or own.threshold:
+        return _custom(request, target, own.most)
+    config = {
+        "method": "suffix", "num_speculative_tokens": own.most, "suffix_decoding_max_tree_depth": SUFFIX_DEPTH,
+        "suffix_decoding_max_cached_requests": own.remembered, "suffix_decoding_max_spec_factor": own.factor,
+        "suffix_decoding_min_token_prob": own.floor,
+    }  # fmt: skip
+    cached = ("vLLM remembers the outputs of all its clients, ours those of this process.",) if own.remembered else ()
+    return Serving(target, config, differs=cached)
 
 
-def _custom(request: Request, target: str, most: int, differs: tuple[str, ...]) -> Serving:
+def _custom(request: Request, target: str, most: int) -> Serving:
     """Our own drafter in vLLM's slot for a class."""
     own = {"method": request.method, "parameters": vars(request.parameters)}
     config = {"method": "custom_class", "model": CLASS, "num_speculative_tokens": most}
-    return Serving(target, config, {DRAFTER: json.dumps(own, sort_keys=True)}, differs=differs)
+    return Serving(target, config, {DRAFTER: json.dumps(own, sort_keys=True)})
 
 
 def _draft_model(request: Request, target: str) -> Serving:
@@ -148,7 +144,7 @@ def _draft_model(request: Request, target: str) -> Serving:
     }  # fmt: skip
     if request.temperature:
         config["draft_sample_method"] = "probabilistic"
-    return Serving(target, config, differs=_drawn(request))
+    return Serving(target, config)
 
 
 def _eagle3(request: Request, target: str) -> Serving:
@@ -164,23 +160,16 @@ def _eagle3(request: Request, target: str) -> Serving:
     if request.target not in _HEADED:
         raise BadInput(f"The EAGLE-3 head that is exported learned from {_HEADED[0]}, not from {request.target}.")
     before = f"python -m specviz export-drafter eagle3 --to speculators --out {HEAD}"
-    return Serving(target, config, before=before, differs=_drawn(request))
+    return Serving(target, config, before=before)
 
 
 _WAYS: dict[str, Callable[[Request, str], Serving]] = {
-    "autoregressive": _plain,
+    "autoregressive": lambda request, target: Serving(target, None),
     "prompt_lookup": _lookup,
     "suffix_decoding": _suffix,
     "speculative_sampling": _draft_model,
     "eagle3": _eagle3,
 }
-
-
-def _drawn(request: Request) -> tuple[str, ...]:
-    """What temperature changes: engines have random numbers of their own."""
-    if not request.temperature:
-        return ()
-    return ("Tokens are drawn: both engines draw from the same distribution with other random numbers, so the texts differ.",)
 
 
 def _served_name(name: str, what: str) -> str:

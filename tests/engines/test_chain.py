@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from specviz.engines import chain
-from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, fitted_run
+from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, run_of
 from specviz.errors import BadInput
 from specviz.trace import store
 from specviz.trace.meaning import MAX_DEPTH
-from specviz.trace.schema import MAX_STEPS, Trace
+from specviz.trace.schema import MAX_STEPS, Sampling, Trace
 from tests.support.traces.samples import sample_trace
+
+NAMES: dict[str, Any] = {"target": "m", "method": "vllm_ngram", "title": "N-gram in vLLM", "sampling": Sampling(1e9)}
 
 
 class Long(NumberedTokens):
@@ -25,7 +26,7 @@ class Long(NumberedTokens):
 
 def written(steps: ChainSteps, **run: Any) -> Trace:
     """The trace as a reader finds it in its file."""
-    trace = Trace(fitted_run(replace(sample_trace(1).run, **run)), tuple(steps.steps), steps.end("budget", "x" * 9999))
+    trace = Trace(run_of(**{**NAMES, **run}), tuple(steps.steps), steps.end("budget", "x" * 9999))
     return store.read(store.text(trace).encode())
 
 

@@ -95,7 +95,7 @@ def test_a_stop_ends_every_other_exchange_too(path: bytes) -> None:
     [
         ("ANSWER_SECONDS", 0.3, "pings", "longer than 0.3 s"), ("SILENT_SECONDS", 0.3, "nothing", "said nothing for 0.3 s"),
         ("MOST_ANSWER", 1 << 20, "a body without end", "more than an answer holds"),
-        ("MOST_ANSWER", 100, "slow headers", "more than an answer holds"),
+        ("ANSWER_SECONDS", 0.3, "slow headers", "longer than 0.3 s"),
     ],
 )  # fmt: skip
 def test_time_and_bytes_are_bounded(limit: str, value: float, manner: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:

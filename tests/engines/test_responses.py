@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specviz.engines.fields import Fields
-from specviz.engines.responses import Arrival, CountedRounds, ServedToken, TokenReader, bounded
+from specviz.engines.responses import Arrival, ServedToken, TokenReader, counted_rounds
 from specviz.errors import BadInput
 from specviz.trace.meaning import MAX_DEPTH
 
@@ -98,17 +98,16 @@ def test_probability_one_for_every_token_is_left_out_until_another_is_seen() -> 
 
 
 def test_tokens_without_counts_come_behind_the_round_that_waits() -> None:
-    rounds = CountedRounds()
     first, second, last = (ServedToken(number, str(number)) for number in range(3))
-    counted = Fields({"draft_n": 3, "draft_n_accepted": 2})
-    found = [*rounds.take([first], counted), *rounds.take([second], counted), *rounds.take([last], Fields({})), *rounds.rest()]
+    found = list(counted_rounds([([first], 3, 2), ([second], 3, 2), ([last], None, 0)]))
     assert [[token.token for token in one.tokens] for one in found] == [[0, 1], [2]] and found[0].drafted == 3
 
 
 def test_a_whole_text_at_once_is_several_rounds() -> None:
-    parts = bounded(Arrival([ServedToken(number, "x") for number in range(2 * MAX_DEPTH + 1)], gap_ns=7, drafted=9))
+    reader = TokenReader()
+    parts = reader.bounded(Arrival([ServedToken(number, "x") for number in range(2 * MAX_DEPTH + 1)], gap_ns=7, drafted=9))
     assert [len(part.tokens) for part in parts] == [MAX_DEPTH, MAX_DEPTH, 1] and [part.gap_ns for part in parts] == [7, 0, 0]
-    assert len(bounded(Arrival([ServedToken(0, "x" * 4096, letters=12288)] * 40))) > 5
+    assert len(reader.bounded(Arrival(reader.read(Fields({"text": "x" * 4096})) * 40))) > 5
 
 
 @pytest.mark.parametrize(

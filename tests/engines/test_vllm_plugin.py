@@ -146,7 +146,7 @@ def played(folder: Path, script: Any, monkeypatch: pytest.MonkeyPatch, temperatu
         runner.execute_model(SimpleNamespace(finished_req_ids=set(), total_num_scheduled_tokens=9))
         runner.sample_tokens(None)
     runner.execute_model(SimpleNamespace(finished_req_ids=set(Runner.names), total_num_scheduled_tokens=0))
-    if runner._specviz_listener._sender is not None:
+    if hasattr(runner._specviz_listener, "_sender"):
         runner._specviz_listener._sender.close()
     return runner, [store.read(path) for path in sorted(folder.glob("*.spectrace.jsonl"))]
 

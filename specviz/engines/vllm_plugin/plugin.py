@@ -36,7 +36,8 @@ def register() -> None:
     runner = gpu_model_runner.GPUModelRunner
     if not hasattr(runner, _OURS):
         setattr(runner, _OURS, None)
-        _around(runner, folder)
+        for name in _WRAPPED:
+            _wrap(runner, name, folder)
 
 
 def _tell_configuration(logger: Any) -> None:
@@ -67,61 +68,32 @@ def _label(value: object) -> str:
     return os.path.basename(text.rstrip("/")) if text.startswith("/") else text
 
 
-def _around(runner: Any, folder: str) -> None:
-    """Wrap the methods that a round goes through. Whatever fails in ours is told once and leaves vLLM's answer alone."""
-    plain_execute, plain_sample, plain_draft, plain_finish, plain_q = (
-        getattr(runner, name)
-        for name in ("execute_model", "_sample", "propose_draft_token_ids", "sample_tokens", "_get_spec_decode_draft_probs")
-    )
-    plain_initialize = runner.initialize_kv_cache
+_WRAPPED: dict[str, tuple[str, str]] = {
+    "initialize_kv_cache": ("", ""),  # what writes the traces loads a tokenizer, while the server still warms up
+    "execute_model": ("begin", ""),
+    "_sample": ("scored", "sampled"),
+    "_get_spec_decode_draft_probs": ("", "drafted"),
+    "propose_draft_token_ids": ("draft_begins", "draft_ends"),
+    "sample_tokens": ("", "end"),
+}
+"""Methods of vLLM's model runner that a round goes through: what the listener hears of the arguments, and of the answer."""
 
-    def initialize_kv_cache(self: Any, *given: Any, **named: Any) -> Any:
-        answer = plain_initialize(self, *given, **named)
-        _listener(self, folder)  # what writes the traces loads a tokenizer, while the server still warms up
+
+def _wrap(runner: Any, name: str, folder: str) -> None:
+    """Let the listener hear of a method. vLLM's answer stays what it was."""
+    plain, (before, after) = getattr(runner, name), _WRAPPED[name]
+
+    def wrapped(self: Any, *given: Any, **named: Any) -> Any:
+        listener = getattr(self, _OURS)
+        if listener is None:
+            listener = Listener(self, folder)
+            setattr(self, _OURS, listener)
+        listener.hear(before, *given, **named)
+        answer = plain(self, *given, **named)
+        listener.hear(after, answer)
         return answer
 
-    def execute_model(self: Any, scheduler_output: Any, *more: Any, **named: Any) -> Any:
-        listener = _listener(self, folder)
-        listener.guarded(listener.begin, scheduler_output)
-        return plain_execute(self, scheduler_output, *more, **named)
-
-    def sample(self: Any, logits: Any, metadata: Any) -> Any:
-        listener = _listener(self, folder)
-        listener.guarded(listener.scored, logits, metadata)
-        output = plain_sample(self, logits, metadata)
-        listener.guarded(listener.sampled, output)
-        return output
-
-    def draft_probs(self: Any, metadata: Any) -> Any:
-        probs = plain_q(self, metadata)
-        listener = _listener(self, folder)
-        listener.guarded(listener.drafted, probs)
-        return probs
-
-    def propose(self: Any, *given: Any, **named: Any) -> Any:
-        listener = _listener(self, folder)
-        listener.guarded(listener.drafting, True)
-        answer = plain_draft(self, *given, **named)
-        listener.guarded(listener.drafting, False)
-        return answer
-
-    def sample_tokens(self: Any, *given: Any, **named: Any) -> Any:
-        answer = plain_finish(self, *given, **named)
-        listener = _listener(self, folder)
-        listener.guarded(listener.end)
-        return answer
-
-    runner.execute_model, runner._sample, runner.propose_draft_token_ids = execute_model, sample, propose
-    runner.initialize_kv_cache = initialize_kv_cache
-    runner.sample_tokens, runner._get_spec_decode_draft_probs = sample_tokens, draft_probs
-
-
-def _listener(runner: Any, folder: str) -> Listener:
-    listener = getattr(runner, _OURS)
-    if listener is None:
-        listener = Listener(runner, folder)
-        setattr(runner, _OURS, listener)
-    return listener
+    setattr(runner, name, wrapped)
 
 
 class Listener:
@@ -132,20 +104,21 @@ class Listener:
 
         self.runner = runner
         self.active = get_pp_group().is_last_rank and get_tp_group().is_first_rank
-        self._sender: Sender | None = None
-        self.guarded(self._open, folder)
+        self._sender: Sender
+        self._scaled: torch.Tensor
+        self.hear("_open", folder)
         self._round: Round | None = None
         self._draft: tuple[Mark, Mark] | None = None
         self._drafting: Mark | None = None
         self._ended: Mark | None = None
         self._known: set[str] = set()
 
-    def guarded(self, what: Any, *given: Any) -> None:
-        """Call it, if this worker tells anything. Its first fault is logged, and ends the recording, never the server."""
-        if not self.active:
+    def hear(self, what: str, *told: Any, **named: Any) -> None:
+        """Call this method of ours. The first fault is logged, and ends the recording, never the server."""
+        if not self.active or not what:
             return
         try:
-            what(*given)
+            getattr(self, what)(*told, **named)
         except Exception:  # a viewer must not stop a server
             self.active = False
             _LOG.exception("specviz stopped recording; the server goes on.")
@@ -160,17 +133,15 @@ class Listener:
             return event
         return time.perf_counter_ns()
 
-    def begin(self, scheduler_output: Any) -> None:
+    def begin(self, scheduler_output: Any, *given: Any, **named: Any) -> None:
         """A round starts; requests that ended since the last one are over."""
-        assert self._sender is not None
-        for name in scheduler_output.finished_req_ids:
-            if name in self._known:
-                self._known.discard(name)
-                self._sender.finish(name)
+        for name in self._known.intersection(scheduler_output.finished_req_ids):
+            self._known.remove(name)
+            self._sender.put("finish", name)
         self._round = None
         if scheduler_output.total_num_scheduled_tokens:
-            self._round = Round(begun=self._mark(), draft=self._draft, idle_since=self._ended)
-            self._round.scheduled = int(scheduler_output.total_num_scheduled_tokens)
+            scheduled = int(scheduler_output.total_num_scheduled_tokens)
+            self._round = Round(scheduled, begun=self._mark(), draft=self._draft, idle_since=self._ended)
 
     def scored(self, logits: torch.Tensor | None, metadata: Any) -> None:
         """The target's pass is over. ``logits`` [row, vocab]: for each request a row a drafted token, and one more."""
@@ -182,14 +153,15 @@ class Listener:
         told.names = list(batch.req_ids)
         told.counts = [0] * len(told.names) if metadata is None else [int(count) for count in metadata.num_draft_tokens]
         told.discarded = self.runner.discard_request_mask.np[: len(told.names)].tolist()
-        for name in told.names:
-            self._meet(name)
-        scale = self._temperatures(told, logits.device)
-        scaled = logits.float() / scale if scale is not None else logits.float()
+        for name in [name for name in told.names if name not in self._known]:
+            self._known.add(name)
+            request = self.runner.requests[name]
+            self._sender.start(name, list(request.prompt_token_ids or ()), request.sampling_params)
+        scaled = self._scaled = logits.float() / self._temperatures(told, logits.device)
         told.keep("log_norm", torch.logsumexp(scaled, -1))
         best = scaled.topk(TOP, -1)
-        told.keep("top", best.values), told.keep("top_ids", best.indices)
-        self._scaled = scaled
+        told.keep("top", best.values)
+        told.keep("top_ids", best.indices)
         if metadata is not None:
             told.keep("drafted", metadata.draft_token_ids)
             told.keep("draft_scores", _at_drafts(scaled, metadata.draft_token_ids, told.counts))
@@ -208,16 +180,18 @@ class Listener:
         told.judged = self._mark()
         told.keep("sampled", output.sampled_token_ids)
         told.keep("sampled_scores", _at_samples(self._scaled, output.sampled_token_ids, told.counts))
-        self._scaled = None
+        del self._scaled
 
-    def drafting(self, begins: bool) -> None:
-        """The drafter starts or ends, for the next round."""
-        if begins:
-            self._drafting = self._mark()
-        elif self._drafting is not None and self._round is not None:
+    def draft_begins(self, *given: Any, **named: Any) -> None:
+        """The drafter starts, for the next round."""
+        self._drafting = self._mark()
+
+    def draft_ends(self, answer: Any) -> None:
+        """The drafter is done."""
+        if self._drafting is not None and self._round is not None:
             self._round.next_draft = (self._drafting, self._mark())
 
-    def end(self) -> None:
+    def end(self, answer: Any) -> None:
         """The round is over: let the writer have it."""
         told, self._round = self._round, None
         if told is None or not told.names or "sampled" not in told.kept:
@@ -225,30 +199,20 @@ class Listener:
         self._draft = told.next_draft
         told.ended = self._ended = self._mark()
         told.to_host(self.runner.device)
-        assert self._sender is not None
-        self._sender.take(told)
+        self._sender.put("round", told)
 
-    def _meet(self, name: str) -> None:
-        """A request seen for the first time."""
-        if name in self._known:
-            return
-        self._known.add(name)
-        request = self.runner.requests[name]
-        assert self._sender is not None
-        self._sender.start(name, list(request.prompt_token_ids or ()), request.sampling_params)
-
-    def _temperatures(self, told: Round, device: torch.device) -> torch.Tensor | None:
-        """Each row's temperature [row, 1], or None where all are greedy or 1: p is that of the warped distribution."""
-        found = [float(self.runner.requests[name].sampling_params.temperature or 0.0) for name in told.names]
-        if all(value in (0.0, 1.0) for value in found):
-            return None
-        each = [value or 1.0 for value, count in zip(found, told.counts, strict=True) for _ in range(count + 1)]
+    def _temperatures(self, told: Round, device: torch.device) -> torch.Tensor | float:
+        """Each row's temperature [row, 1], or 1 for all where they are greedy or 1: p is that of the warped distribution."""
+        found = [float(self.runner.requests[name].sampling_params.temperature or 1.0) for name in told.names]
+        if set(found) <= {1.0}:
+            return 1.0
+        each = [value for value, count in zip(found, told.counts, strict=True) for _ in range(count + 1)]
         return torch.tensor(each, device=device)[:, None]
 
 
 def _at_drafts(scores: torch.Tensor, drafted: torch.Tensor, counts: list[int]) -> torch.Tensor:
     """Scores [drafted token] of the drafted tokens in the rows that judge them."""
-    rows, first = [], 0
+    rows, first = list[int](), 0
     for count in counts:
         rows.extend(range(first, first + count))
         first += count + 1

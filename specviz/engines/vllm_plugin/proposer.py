@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,41 +19,30 @@ from specviz.drafters.memory.output_store import OutputStore
 from specviz.drafters.memory.prompt_copy import PromptCopy
 from specviz.drafters.memory.retrieval import Retrieval
 from specviz.drafters.memory.suffix_guess import LengthRule
+from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Round
 from specviz.engines.vllm_plugin.labels import DRAFTER
 from specviz.errors import BadInput
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
 
-
-class Continues(Protocol):
-    """A drafter of one text, and the chain that it drafts now."""
-
-    def begin(self, context: Context, prefill: None) -> None: ...
-
-    def observe(self, finished: Round) -> None: ...
-
-    def close(self) -> None: ...
+Chain = Callable[[Context], Sequence[int]]
+_NOTHING: Any = None
+"""What drafters that read tokens alone are not shown."""
 
 
 class _Text:
-    """One request's tokens and its drafter."""
+    """One request's tokens, the drafter that has read them, and what the chain is that it drafts now."""
 
-    def __init__(self, drafter: Continues, ids: np.ndarray, prompt: int) -> None:
-        self.drafter, self.ids = drafter, ids[:prompt].copy()
-        drafter.begin(context(self.ids.tolist(), 0), None)
-        self.reads(ids)
-
-    def goes_on_as(self, ids: np.ndarray) -> bool:
-        """Whether ``ids`` begins with what was read."""
-        return len(ids) >= len(self.ids) and bool(np.array_equal(ids[: len(self.ids)], self.ids))
+    def __init__(self, drafter: NullDrafter, chain: Chain, ids: np.ndarray) -> None:
+        self.drafter, self.chain, self.ids = drafter, chain, ids
+        drafter.begin(context(ids), None)
 
     def reads(self, ids: np.ndarray) -> None:
         """The text as it is now."""
         emitted = ids[len(self.ids) :].tolist()
         if emitted:
-            told = Round(context(self.ids.tolist(), 0), *cast(Any, (None, None, None)), emitted)
-            self.drafter.observe(told)
+            self.drafter.observe(Round(context(self.ids), _NOTHING, _NOTHING, _NOTHING, emitted))
             self.ids = ids.copy()
 
 
@@ -64,7 +53,7 @@ class Drafter:
         self._method, self._own = _wanted()
         self._most = int(vllm_config.speculative_config.num_speculative_tokens)
         self._window = int(vllm_config.model_config.max_model_len)
-        self._store = OutputStore(self._own.remembered) if self._method == "suffix_decoding" else None
+        self._store = OutputStore(self._own.remembered) if self._method == "suffix_decoding" and self._own.remembered else None
         self._texts: list[_Text] = []
 
     def load_model(self, *given: Any, **named: Any) -> None:
@@ -73,45 +62,44 @@ class Drafter:
     def propose(self, sampled: Sequence[Sequence[int]], lengths: Any, tokens: Any, **more: Any) -> list[list[int]]:
         """A chain for each row [row][token], empty where nothing is drafted. ``sampled`` [row][token] are the tokens of this
         round, which ``tokens`` [row, position] holds already, up to ``lengths`` [row]."""
-        rows = [(np.asarray(tokens[row, : int(lengths[row])]), len(new)) for row, new in enumerate(sampled)]
-        texts = [self._text_of(ids, new) for ids, new in rows]
+        rows = [np.asarray(tokens[row, : int(lengths[row])]) for row in range(len(sampled))]
+        texts = [self._text_of(ids, len(new)) for ids, new in zip(rows, sampled, strict=True)]
         for ended in self._texts:
             ended.drafter.close()
         self._texts = [text for text in texts if text is not None]
-        # A row that still reads its prompt drafts nothing.
-        return [self._chain(text, ids) if text is not None and new else [] for text, (ids, new) in zip(texts, rows, strict=True)]
+        chains = []
+        for text, ids, new in zip(texts, rows, sampled, strict=True):
+            room = min(self._most, self._window - len(ids) - 1)
+            drafts = text is not None and len(new) and room > 0  # a row that still reads its prompt drafts nothing
+            chains.append(list(text.chain(context(ids, self._window - len(ids))))[:room] if text and drafts else [])
+        return chains
 
     def _text_of(self, ids: np.ndarray, new: int) -> _Text | None:
-        """The row's text, taken from those known or begun with its first token; None while it reads its prompt."""
-        text = max((one for one in self._texts if one.goes_on_as(ids)), key=lambda one: len(one.ids), default=None)
-        if text is not None:
+        """The row's text, the longest known one that it goes on from, or begun with its first token; None while it reads its
+        prompt."""
+        known = [one for one in self._texts if np.array_equal(ids[: len(one.ids)], one.ids)]
+        if known:
+            text = max(known, key=lambda one: len(one.ids))
             self._texts.remove(text)
-            text.reads(ids)
         elif new:
-            text = _Text(self._fresh(), ids, len(ids) - new)
+            text = _Text(*self._fresh(), ids[:-new].copy())
+        else:
+            return None
+        text.reads(ids)
         return text
 
-    def _fresh(self) -> Continues:
+    def _fresh(self) -> tuple[NullDrafter, Chain]:
         own = self._own
         if self._method == "prompt_lookup":
-            return PromptCopy(own.longest, own.shortest, own.copied, own.occurrence == "latest", own.partial)
-        rule = LengthRule(own.most, own.factor, own.offset, own.floor, tree=False)
-        return Retrieval(self._store if own.remembered else None, rule, own.threshold)
-
-    def _chain(self, text: _Text, ids: np.ndarray) -> list[int]:
-        room = min(self._most, self._window - len(ids) - 1)
-        if room <= 0:
-            return []
-        asked = context(ids.tolist(), self._window - len(ids))
-        if isinstance(text.drafter, PromptCopy):
-            return list(text.drafter.continuation(asked)[0])[:room]
-        assert isinstance(text.drafter, Retrieval)
-        return list(text.drafter.guess(asked)[0].tokens)[:room]
+            copy = PromptCopy(own.longest, own.shortest, own.copied, own.occurrence == "latest", own.partial)
+            return copy, lambda asked: copy.continuation(asked)[0]
+        retrieval = Retrieval(self._store, LengthRule(own.most, own.factor, own.offset, own.floor, tree=False), own.threshold)
+        return retrieval, lambda asked: retrieval.guess(asked)[0].tokens
 
 
-def context(ids: Sequence[int], room: int) -> Context:
+def context(ids: np.ndarray, room: int = 0) -> Context:
     """The tokens so far as our drafters are shown them; the rest of a context is for drafters that these are not."""
-    return Context(ids, len(ids), 0, *cast(Any, (None, None)), torch.device("cpu"), room, record_notes=False)
+    return Context(ids.tolist(), len(ids), 0, _NOTHING, _NOTHING, torch.device("cpu"), room, record_notes=False)
 
 
 def _wanted() -> tuple[str, Any]:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 import torch
@@ -42,13 +42,13 @@ def between(start: Mark, end: Mark) -> int:
 class Round:
     """One pass of the target over a batch of requests. Rows of tensors follow ``names``, ``counts`` drafted tokens each."""
 
+    scheduled: int
     begun: Mark
     draft: tuple[Mark, Mark] | None
     idle_since: Mark | None
     scored: Mark = 0
     judged: Mark = 0
     ended: Mark = 0
-    scheduled: int = 0
     next_draft: tuple[Mark, Mark] | None = None
     names: list[str] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Sender:
         command = [sys.executable, "-m", "specviz.engines.vllm_plugin.scribe", folder]
         # A session of its own: who ends vLLM, by Ctrl-C or by its process group, leaves it the time to write what it has.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-        self._queue.put(("server", settings_of(config)))
+        self.put("server", settings_of(config))
         self._thread = threading.Thread(target=self._work, name="specviz", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -100,18 +100,14 @@ class Sender:
         """A request came."""
         if self._queue.qsize() > MOST_WAITING:
             if not self._full:
+                self._full = True
                 _LOG.warning("specviz is behind by %d rounds; requests that come meanwhile are not recorded.", MOST_WAITING)
-            self._full = True
             return
-        self._queue.put(("start", (name, prompt, asked_of(params))))
+        self.put("start", (name, prompt, asked_of(params)))
 
-    def take(self, told: Round) -> None:
-        """A round is over."""
-        self._queue.put(("round", told))
-
-    def finish(self, name: str) -> None:
-        """A request is over."""
-        self._queue.put(("finish", name))
+    def put(self, kind: str, content: Any) -> None:
+        """Send a message of this kind (see :mod:`.scribe`); a round is made plain by the thread."""
+        self._queue.put((kind, content))
 
     def close(self) -> None:
         """Send what waits, and wait until it is written."""
@@ -123,8 +119,7 @@ class Sender:
             _LOG.warning("specviz still writes traces; it ends by itself.")
 
     def _work(self) -> None:
-        out = self._process.stdin
-        assert out is not None
+        out = cast(IO[bytes], self._process.stdin)
         try:
             while (told := self._queue.get()) is not None:
                 kind, content = told
@@ -156,13 +151,9 @@ def settings_of(config: Any) -> dict[str, Any]:
     import vllm
 
     speculative, model = config.speculative_config, config.model_config
-    parameters: dict[str, object] = {
-        "tensor_parallel": config.parallel_config.tensor_parallel_size,
-        "pipeline_parallel": config.parallel_config.pipeline_parallel_size,
-    }
-    for name in ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max"):
-        if speculative is not None:
-            parameters[name] = getattr(speculative, name, None)
+    parallel, lengths = config.parallel_config, ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max")
+    parameters = {"tensor_parallel": parallel.tensor_parallel_size, "pipeline_parallel": parallel.pipeline_parallel_size}
+    parameters |= {name: getattr(speculative, name, None) for name in lengths}
     tokenizer = None
     if not model.skip_tokenizer_init:
         names = ("tokenizer", "runner_type", "tokenizer_mode", "trust_remote_code")

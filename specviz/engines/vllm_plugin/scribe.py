@@ -6,17 +6,17 @@ plugin starts it, and it lowers its own priority, so that it takes what time vLL
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import re
 import sys
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, TokenTexts, fitted_run
+from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, TokenTexts, run_of
 from specviz.engines.vllm_plugin.framing import received
 from specviz.errors import BadInput
 from specviz.trace.notes.models import ServedNote
@@ -24,7 +24,6 @@ from specviz.trace.schema import Nanoseconds, Run, Sampling
 from specviz.trace.store import SUFFIX
 from specviz.trace.validate import MAX_FILE, Intake
 from specviz.trace.wire import MAX_LINE, Record, TraceWriter
-from specviz.version import __version__
 
 MOST_FILES = 1000
 """Files that one process writes; requests after them are served and not recorded."""
@@ -40,6 +39,10 @@ TITLES = {
 }  # fmt: skip
 
 
+_OF_ROWS, _OF_DRAFTS = ("log_norm", "top", "top_ids"), ("drafted", "draft_scores", "q")
+"""Arrays of a round with an entry a row of the pass, and an entry a drafted token, of all requests one after the other."""
+
+
 class Scribe:
     """Makes files in ``folder`` of the messages it takes."""
 
@@ -51,62 +54,57 @@ class Scribe:
         self._text: TokenTexts = NumberedTokens()
 
     def take(self, kind: str, told: Any, arrays: dict[str, list[Any]]) -> None:
-        """One message."""
-        if kind == "round":
-            self._round(told, arrays)
-        else:
-            {"server": self._begin, "start": self._start, "finish": self._finish}[kind](told)
+        """One message: the server's settings, a request that starts or finishes, or a round of several."""
+        if kind == "server":
+            self._begin(told)
+        elif kind == "start":
+            self._start(*told)
+        elif kind == "round":
+            self._round(arrays, *told)
+        elif told in self._open:
+            self._open.pop(told).close()
 
     def _begin(self, server: dict[str, Any]) -> None:
         """The server's settings, and its tokenizer as vLLM loads it."""
         self._server = server
         if server["tokenizer"] is not None:
-            from vllm.tokenizers import get_tokenizer
-
             from specviz.models.text.text import TokenizerText
 
             found = dict(server["tokenizer"])
-            self._text = TokenizerText(get_tokenizer(found.pop("tokenizer"), **found), server["model"], server["max_model_len"])
+            tokenizer = importlib.import_module("vllm.tokenizers").get_tokenizer(found.pop("tokenizer"), **found)
+            self._text = TokenizerText(tokenizer, server["model"], server["max_model_len"])
 
-    def _start(self, told: list[Any]) -> None:
-        name, prompt, asked = told
-        if self._files >= MOST_FILES or not prompt:
-            if self._files == MOST_FILES:
+    def _start(self, name: str, prompt: list[int], asked: dict[str, Any]) -> None:
+        self._files += bool(prompt)
+        if not prompt or self._files > MOST_FILES:
+            if self._files == MOST_FILES + 1:
                 print(f"specviz has written {MOST_FILES} traces and records no further requests.", file=sys.stderr)
-                self._files += 1
             return
-        self._files += 1
-        self._finish(name)
+        if name in self._open:
+            self._open.pop(name).close()
         file = new_file(self._folder, _UNSAFE.sub("_", name)[:120])
         self._open[name] = _File(file, self._text, prompt, asked, run_line(self._server, self._text, prompt, asked))
 
-    def _round(self, told: list[Any], found: dict[str, list[Any]]) -> None:
-        names, counts, discarded, (draft, verify, judge, host), scheduled = told
+    def _round(
+        self,
+        arrays: dict[str, list[Any]],
+        names: list[str],
+        counts: list[int],
+        discarded: list[bool],
+        times: list[int],
+        rows: int,
+    ) -> None:
+        draft, verify, judge, host = times
         spent = Nanoseconds(draft=draft, verify=verify, judge=judge, host=host)
         row = flat = 0
         for place, (name, count) in enumerate(zip(names, counts, strict=True)):
-            file = self._open.get(name)
-            if file is not None and not discarded[place]:
-                file.add(_of_request(found, place, row, flat, count), spent, len(names), scheduled)
+            if name in self._open and not discarded[place]:
+                own = {key: arrays[key][row : row + count + 1] for key in _OF_ROWS}
+                own |= {key: arrays.get(key, [])[flat : flat + count] for key in _OF_DRAFTS}
+                own["sampled"] = [token for token in arrays["sampled"][place][: count + 1] if token >= 0]
+                own["sampled_scores"] = arrays["sampled_scores"][place]
+                self._open[name].add(own, spent, len(names), rows, "q" in arrays)
             row, flat = row + count + 1, flat + count
-
-    def _finish(self, name: str) -> None:
-        file = self._open.pop(name, None)
-        if file is not None:
-            file.close()
-
-
-def _of_request(host: dict[str, Any], place: int, row: int, flat: int, count: int) -> dict[str, Any]:
-    """A round's numbers for one request: its drafted tokens, what was sampled, and their scores."""
-    return {
-        "drafted": host.get("drafted", [])[flat : flat + count],
-        "draft_scores": host.get("draft_scores", [])[flat : flat + count],
-        "q": host["q"][flat : flat + count] if "q" in host else None,
-        "sampled": [token for token in host["sampled"][place][: count + 1] if token >= 0],
-        "sampled_scores": host["sampled_scores"][place],
-        "log_norm": host["log_norm"][row : row + count + 1],
-        "top": list(zip(host["top_ids"][row : row + count + 1], host["top"][row : row + count + 1], strict=True)),
-    }
 
 
 def new_file(folder: Path, name: str) -> TextIO:
@@ -124,18 +122,13 @@ class _File:
     """One request's trace as it grows."""
 
     def __init__(self, out: TextIO, text: TokenTexts, prompt: list[int], asked: Mapping[str, Any], run: Run) -> None:
-        self._out = out
-        self._writer = TraceWriter()
-        self._intake = Intake()
-        self._size = 0
+        self._out, self._size = out, 0
+        self._writer, self._intake = TraceWriter(), Intake()
         self._ends = frozenset(asked["ends"])
         self._steps = ChainSteps(text, prompt[-1], len(prompt), self._ends)
         self._most, self._least = asked["max_tokens"] or 1 << 30, asked["min_tokens"]
-        self._greedy = not asked["temperature"]
-        self._over = ""
-        self._began = time.perf_counter_ns()
-        self._prefill = 0
-        self._batch = 1
+        self._greedy, self._over, self._batch = not asked["temperature"], "", 1
+        self._began, self._prefill = time.perf_counter_ns(), 0
         self._write(run)
 
     def _write(self, record: Record) -> None:
@@ -145,44 +138,42 @@ class _File:
         self._size += self._out.write(line + "\n")
         self._out.flush()
 
-    def add(self, told: dict[str, Any], spent: Nanoseconds, batch: int, scheduled: int) -> None:
-        """What a round did for this request."""
-        if self._over or not told["sampled"] or not self._steps.room(len(told["sampled"])) or self._size > MOST_SIZE:
+    def add(self, own: dict[str, Any], spent: Nanoseconds, batch: int, rows: int, with_q: bool) -> None:
+        """What a round of ``batch`` requests, ``rows`` rows in all, did for this one."""
+        sampled, drafted, norms = own["sampled"], own["drafted"], own["log_norm"]
+        if self._over or not sampled or not self._steps.room(len(sampled)) or self._size > MOST_SIZE:
             return
         if not self._steps.steps:
             spent = Nanoseconds(verify=spent.verify, judge=spent.judge)
             self._prefill = max(0, time.perf_counter_ns() - self._began - spent.total)
-        sampled, drafted = told["sampled"], told["drafted"]
-        accepted = max(0, len(sampled) - 1) if drafted else 0
+        self._batch = max(self._batch, batch)
         emitted, self._over = self._whole(sampled)
-        norms = told["log_norm"]
-        p = [_probability(score, norm) for score, norm in zip(told["draft_scores"], norms, strict=False)]
         last = len(emitted) - 1
-        told_round = ChainRound(
+        step = self._steps.add(ChainRound(
             drafted, emitted, spent,
             rule="greedy" if self._greedy else "ratio",
-            q=[min(1.0, max(0.0, value)) for value in told["q"]] if told["q"] is not None else (),
-            p=p,
-            bonus_p=_probability(told["sampled_scores"][last], norms[last]),
+            q=own["q"],
+            p=list(map(_probability, own["draft_scores"], norms)),
+            bonus_p=_probability(own["sampled_scores"][last], norms[last]),
             top=[
                 [(token, _probability(score, norm)) for token, score in zip(ids, scores, strict=True)]
-                for (ids, scores), norm in zip(told["top"], norms, strict=True)
+                for ids, scores, norm in zip(own["top_ids"], own["top"], norms, strict=True)
             ],
             cut=self._over or None,
-            accepted=accepted,
-            certain=not self._greedy and told["q"] is None,
-            padded=scheduled,
+            accepted=max(0, len(sampled) - 1) if drafted else 0,
+            certain=not self._greedy and not with_q,
+            padded=rows,
             notes=(ServedNote(batch, 0, len(drafted)).to_note(),) if batch > 1 else (),
-        )  # fmt: skip
-        self._batch = max(self._batch, batch)
-        self._write(self._steps.add(told_round))
+        ))  # fmt: skip
+        self._write(step)
 
     def _whole(self, sampled: list[int]) -> tuple[list[int], str]:
         """What of the round's tokens counts, and why the text is over: as vLLM's scheduler decides it."""
-        left = self._most - len(self._steps.output)
-        for place, token in enumerate(sampled[:left]):
-            if token in self._ends and len(self._steps.output) + place + 1 >= self._least:
-                return sampled[: place + 1], "eos"
+        written = len(self._steps.output)
+        left = self._most - written
+        for place, token in enumerate(sampled[:left], start=1):
+            if token in self._ends and written + place >= self._least:
+                return sampled[:place], "eos"
         return sampled[:left], "budget" if len(sampled) >= left else ""
 
     def close(self) -> None:
@@ -201,26 +192,19 @@ def run_line(server: Mapping[str, Any], text: TokenTexts, prompt: list[int], ask
     method, drafter = server["method"], server["drafter"]
     pieces = text.pieces([], prompt)
     warped = asked["top_p"] < 1 or asked["top_k"] > 0 or asked["min_p"] > 0
-    run = Run(
-        modality="text",
-        target=_short(server["model"]),
-        method=f"vllm_{method or 'autoregressive'}",
-        title=f"{TITLES.get(method, method or 'Autoregressive')} in vLLM",
-        exactness="exact",
-        parameters=server["parameters"],
-        sampling=Sampling(asked["temperature"], asked["top_k"], asked["top_p"], asked["seed"]),
-        device=server["device"],
-        dtype=server["dtype"],
-        tier=server["tier"],
+    return run_of(
+        _short(server["model"]),
+        f"vllm_{method or 'autoregressive'}",
+        f"{TITLES.get(method, method or 'Autoregressive')} in vLLM",
+        Sampling(asked["temperature"], asked["top_k"], asked["top_p"], asked["seed"]),
+        asked["max_tokens"] or 1_000_000,
+        **{name: server[name] for name in ("parameters", "device", "dtype", "tier")},
         prompt="".join(pieces),
         prompt_pieces=pieces,
-        max_new_tokens=asked["max_tokens"] or 1_000_000,
         draft="" if drafter in ("", "ngram", "suffix", method) else _short(drafter),
-        libraries={"specviz": __version__, "vllm": server["vllm"], "torch": server["torch"]},
-        recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        libraries={"vllm": server["vllm"], "torch": server["torch"]},
         warnings=(FIRST, *(("p is shown before top-k, top-p and min-p.",) if warped else ())),
     )
-    return fitted_run(run)
 
 
 def _short(name: str) -> str:
@@ -228,16 +212,11 @@ def _short(name: str) -> str:
     return Path(name).name if Path(name).is_absolute() else name
 
 
-def out_of_the_way() -> None:
-    """Low priority, and every core: vLLM binds the thread that started this process to one that it computes on."""
+def main(folder: str, source: IO[bytes]) -> None:
+    """Write until the input ends, at low priority and on every core: vLLM binds the thread that started this to a core of its."""
     os.nice(NICE)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
-
-
-def main(folder: str, source: IO[bytes]) -> None:
-    """Write until the input ends."""
-    out_of_the_way()
     scribe = Scribe(Path(folder))
     for message in received(source):
         scribe.take(*message)
