@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.traces.samples import lines, sample_trace
+from specviz.trace import store
+from tests.support.traces.samples import sample_trace
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +24,15 @@ def browser(chromium: str) -> Iterator[Any]:
 
 
 @pytest.fixture
+def visitor(browser: Any, url: str) -> Iterator[Any]:
+    """A visitor of the app that the test file serves at its ``url``."""
+    from tests.support.pages.app import AppPage
+
+    with closing(AppPage(browser, url)) as found:
+        yield found
+
+
+@pytest.fixture
 def show(browser: Any, tmp_path: Path) -> Iterator[Any]:
     """``show(text, ...)`` opens a trace, or the plain sample, in a tab of its own; each must end without complaints."""
     from tests.support.pages.stage import StagePage
@@ -29,7 +40,7 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Any]:
     tabs: list[StagePage] = []
 
     def opened(text: str | None = None, *, size: Any = None, context: Any = None, **how: Any) -> StagePage:
-        given = "".join(line + "\n" for line in lines(sample_trace(14))) if text is None else text
+        given = store.text(sample_trace(14)) if text is None else text
         tabs.append(StagePage(browser, size, **(context or {})).open(tmp_path, given, **how))
         return tabs[-1]
 

@@ -40,31 +40,13 @@ def drawn(visitor: AppPage, tab: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def opened(chromium: str) -> Iterator[Browser]:
-    with stage_page.browser(chromium) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with served(app(tmp_path_factory.mktemp("app"), FakeEngine())) as found:
         yield found
 
 
-@pytest.fixture
-def visitor(opened: Browser, url: str) -> Iterator[AppPage]:
-    with closing(AppPage(opened, url)) as found:
-        yield found
-
-
-def test_a_recorded_run_plays_by_itself_and_says_that_it_is_recorded(visitor: AppPage) -> None:
-    visitor.until(f"{visitor.stage()}.cursor >= 2")
-    expect(visitor.page.locator("#sp-stage .sv-badge", has_text="recorded")).to_be_visible()
-    assert visitor.run("trace.mode") == "recorded" and visitor.run("player.playing")
-
-
-def test_the_address_names_the_run_and_the_step_and_opens_them_again(opened: Browser, url: str) -> None:
-    with closing(AppPage(opened, url, "?trace=stand&step=9")) as linked:
+def test_the_address_names_the_run_and_the_step_and_opens_them_again(browser: Browser, url: str) -> None:
+    with closing(AppPage(browser, url, "?trace=stand&step=9")) as linked:
         linked.until(f"{linked.stage()}.feed.name === 'stand' && {linked.stage()}.cursor === 8")
         expect(linked.page.locator("#sp-stage")).to_contain_text("Step 9 of 16")
         linked.page.locator("#sp-stage .specviz").focus()
@@ -73,8 +55,8 @@ def test_the_address_names_the_run_and_the_step_and_opens_them_again(opened: Bro
         expect(linked.page.locator("#sp-method select")).to_have_value("stand")
 
 
-def test_a_link_to_a_run_that_is_not_here_is_explained(opened: Browser, url: str) -> None:
-    with closing(AppPage(opened, url, "?trace=nowhere")) as linked:
+def test_a_link_to_a_run_that_is_not_here_is_explained(browser: Browser, url: str) -> None:
+    with closing(AppPage(browser, url, "?trace=nowhere")) as linked:
         expect(linked.page.locator(".sp-say-error")).to_contain_text("There is no recorded run 'nowhere'")
 
 
@@ -97,8 +79,8 @@ def test_the_stage_fills_a_projector_without_scrolling(visitor: AppPage) -> None
     assert run is not None and run["y"] + run["height"] <= 720
 
 
-def test_nothing_overflows_on_a_phone_and_no_text_is_tiny(opened: Browser, url: str) -> None:
-    with closing(AppPage(opened, url, viewport={"width": 390, "height": 844}, has_touch=True)) as phone:
+def test_nothing_overflows_on_a_phone_and_no_text_is_tiny(browser: Browser, url: str) -> None:
+    with closing(AppPage(browser, url, viewport={"width": 390, "height": 844}, has_touch=True)) as phone:
         for name in TABS:
             phone.tab(name)
             expect(phone.page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
@@ -107,8 +89,8 @@ def test_nothing_overflows_on_a_phone_and_no_text_is_tiny(opened: Browser, url: 
             assert phone.page.evaluate(SMALLEST) == [], name
 
 
-def test_on_a_phone_playing_and_explaining_stay_in_reach_while_one_scrolls(opened: Browser, url: str) -> None:
-    with closing(AppPage(opened, url, viewport=stage_page.PHONE, has_touch=True, is_mobile=True)) as phone:
+def test_on_a_phone_playing_and_explaining_stay_in_reach_while_one_scrolls(browser: Browser, url: str) -> None:
+    with closing(AppPage(browser, url, viewport=stage_page.PHONE, has_touch=True, is_mobile=True)) as phone:
         play, sheet = phone.page.locator("#sp-stage .sv-play"), phone.page.locator("#sp-stage .sv-inspector")
         play.click()
         for _ in range(4):
@@ -129,8 +111,8 @@ def test_on_a_phone_playing_and_explaining_stay_in_reach_while_one_scrolls(opene
         expect(sheet.locator(".sv-pane:visible")).to_have_count(0)
 
 
-def test_the_page_follows_the_system_s_colours_and_can_be_told_otherwise(opened: Browser, url: str) -> None:
-    with closing(AppPage(opened, url, color_scheme="dark")) as night:
+def test_the_page_follows_the_system_s_colours_and_can_be_told_otherwise(browser: Browser, url: str) -> None:
+    with closing(AppPage(browser, url, color_scheme="dark")) as night:
         night.until("document.body.classList.contains('dark')")
         night.page.get_by_role("button", name="Use light colours").click()
         night.until("!document.body.classList.contains('dark')")
@@ -294,8 +276,8 @@ def test_a_pair_is_on_one_clock_and_both_sides_are_chosen_and_run_here(visitor: 
     expect(prompt).to_have_value("My own prompt.")
 
 
-def test_every_tab_can_be_linked_to(opened: Browser, url: str) -> None:
-    with closing(AppPage(opened, url, "?tab=about")) as linked:
+def test_every_tab_can_be_linked_to(browser: Browser, url: str) -> None:
+    with closing(AppPage(browser, url, "?tab=about")) as linked:
         expect(linked.page.get_by_role("tab", name="About")).to_have_attribute("aria-selected", "true")
         linked.tab("Traces")
         linked.until("location.search.includes('tab=traces')")
@@ -344,11 +326,11 @@ def test_a_drafter_is_inspected_and_its_advice_stands_first(visitor: AppPage, mo
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_serious_accessibility_violation_of_ours(opened: Browser, url: str, scheme: str) -> None:
+def test_no_serious_accessibility_violation_of_ours(browser: Browser, url: str, scheme: str) -> None:
     axe = os.environ.get("AXE_JS", "")
     if not axe:
         pytest.skip("AXE_JS names no axe.min.js")
-    with closing(AppPage(opened, url, color_scheme=scheme)) as page:
+    with closing(AppPage(browser, url, color_scheme=scheme)) as page:
         page.page.add_script_tag(path=axe)
         for name in TABS:
             page.tab(name)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from specviz.ui.settings import Settings
 from specviz.ui.shared import make
 from specviz.ui.widgets import example_scenes as scene_shelf
 from tests.support.fakes.ui import FakeEngine, gallery
-from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served
 
 pytestmark = pytest.mark.browser
@@ -25,34 +23,10 @@ NAMES = ("token_recycling", "lantern_pp", "mulo_sd", "dream", "hivis")
 
 
 @pytest.fixture(scope="module")
-def opened(chromium: str) -> Iterator[Browser]:
-    with stage_page.browser(chromium) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = gallery(tmp_path_factory.mktemp("app") / "traces", NAMES)
     with served(make(Settings(traces=folder), FakeEngine())) as found:
         yield found
-
-
-@pytest.fixture
-def visitor(opened: Browser, url: str) -> Iterator[AppPage]:
-    with closing(AppPage(opened, url)) as found:
-        yield found
-
-
-def test_the_image_tab_plays_a_recorded_picture_and_another_one_sets_the_controls(visitor: AppPage) -> None:
-    visitor.tab("Image")
-    stage = "#sp-image-stage"
-    visitor.until(f"{visitor.stage(stage)}.cursor >= 1 && {visitor.stage(stage)}.width > 0")
-    assert visitor.run("feed.name", stage) == "lantern_pp"
-    expect(visitor.page.locator(f"{stage} .sv-picture")).to_be_visible()
-    assert visitor.page.locator(f"{stage} .sv-picture-marks .sv-cell-mark").count() > 0
-    visitor.pick("#sp-image-recording", "A run of mulo_sd")
-    visitor.until(f"{visitor.stage(stage)}.feed.name === 'mulo_sd'")
-    expect(visitor.page.locator("#sp-image-method select")).to_have_value("mulo_sd")
 
 
 def test_the_image_tab_fits_a_projector_and_a_cell_leads_to_its_step(visitor: AppPage) -> None:
@@ -65,17 +39,6 @@ def test_the_image_tab_fits_a_projector_and_a_cell_leads_to_its_step(visitor: Ap
     assert box and box["width"] > 200 and box["y"] + box["height"] < 720
     visitor.page.mouse.click(box["x"] + 4, box["y"] + 4)
     visitor.until(f"{visitor.stage(stage)}.cursor === 0")
-
-
-def test_the_vision_tab_plays_a_recorded_run_about_a_picture(visitor: AppPage) -> None:
-    visitor.tab("Vision-language")
-    stage = "#sp-see-stage"
-    visitor.until(f"{visitor.stage(stage)}.cursor >= 1 && {visitor.stage(stage)}.width > 0")
-    visitor.page.locator(stage).get_by_role("tab").nth(1).click()
-    expect(visitor.page.locator(f"{stage} .sv-note image.sv-prompt-image").first).to_be_visible()
-    visitor.pick("#sp-see-recording", "A run of hivis")
-    visitor.until(f"{visitor.stage(stage)}.feed.name === 'hivis'")
-    expect(visitor.page.locator("#sp-see-method select")).to_have_value("hivis")
 
 
 def test_a_scene_is_chosen_by_keyboard_with_its_question(visitor: AppPage) -> None:

@@ -40,12 +40,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield found
 
 
-@pytest.fixture
-def visitor(browser: Browser, url: str) -> Iterator[AppPage]:
-    with closing(AppPage(browser, url)) as found:
-        yield found
-
-
 def race(visitor: AppPage) -> Locator:
     """The race of the tab that is open."""
     return visitor.page.locator(".sv-race:visible")

@@ -15,7 +15,6 @@ from playwright.sync_api import Browser, expect
 
 from specviz.ui.shared import AppState
 from tests.support.fakes.ui import FakeEngine, Refused, app
-from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served
 
 pytestmark = pytest.mark.browser
@@ -30,12 +29,6 @@ class Running:
     url: str
     shared: AppState
     engine: FakeEngine
-
-
-@pytest.fixture(scope="module")
-def opened(chromium: str) -> Iterator[Browser]:
-    with stage_page.browser(chromium) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +59,9 @@ def begin(visitor: AppPage, at_least: int = 2) -> None:
     visitor.until(f"{LIVE.format(stage=visitor.stage())} && {visitor.stage()}.trace.steps.length >= {at_least}")
 
 
-def test_a_run_streams_into_the_same_stage_and_is_explained(opened: Browser, running: Running) -> None:
+def test_a_run_streams_into_the_same_stage_and_is_explained(browser: Browser, running: Running) -> None:
     running.engine.pace = 0.1
-    with closing(AppPage(opened, running.url)) as visitor:
+    with closing(AppPage(browser, running.url)) as visitor:
         visitor.page.evaluate(
             "window.seen = new Set(); window.host = document.querySelector('#sp-stage .specviz');"
             "window.watch = setInterval(() => window.seen.add(" + visitor.stage() + ".trace.steps.length), 20)"
@@ -82,22 +75,22 @@ def test_a_run_streams_into_the_same_stage_and_is_explained(opened: Browser, run
         expect(visitor.button("Run live")).to_be_visible()
 
 
-def test_lines_come_the_short_way_and_where_that_is_blocked_by_the_queue(opened: Browser, running: Running) -> None:
-    with closing(AppPage(opened, running.url)) as visitor:
+def test_lines_come_the_short_way_and_where_that_is_blocked_by_the_queue(browser: Browser, running: Running) -> None:
+    with closing(AppPage(browser, running.url)) as visitor:
         begin(visitor)
         assert any("/specviz/tail/" in one for one in visitor.requests)
         visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline")
         assert steps(visitor) == 40 and visitor.run("trace.problems") == []
-    with closing(AppPage(opened, running.url)) as visitor:
+    with closing(AppPage(browser, running.url)) as visitor:
         visitor.page.route("**/specviz/tail/**", lambda one: one.fulfill(status=204))
         begin(visitor, 5)
         visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline")
         assert steps(visitor) == 40 and visitor.run("trace.problems") == []
 
 
-def test_stop_ends_the_run_and_keeps_its_steps(opened: Browser, running: Running) -> None:
+def test_stop_ends_the_run_and_keeps_its_steps(browser: Browser, running: Running) -> None:
     running.engine.steps = 300
-    with closing(AppPage(opened, running.url)) as visitor:
+    with closing(AppPage(browser, running.url)) as visitor:
         begin(visitor)
         visitor.button("Stop").click()
         visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.reason === 'cancelled'")
@@ -106,8 +99,8 @@ def test_stop_ends_the_run_and_keeps_its_steps(opened: Browser, running: Running
         expect(visitor.button("Run live")).to_be_visible()
 
 
-def test_bad_input_is_said_above_a_stage_that_stays(opened: Browser, running: Running) -> None:
-    with closing(AppPage(opened, running.url)) as visitor:
+def test_bad_input_is_said_above_a_stage_that_stays(browser: Browser, running: Running) -> None:
+    with closing(AppPage(browser, running.url)) as visitor:
         visitor.page.locator("#sp-prompt textarea").fill("   ")
         visitor.button("Run live").click()
         expect(visitor.page.locator(".sp-say-error")).to_contain_text("The prompt is empty")
@@ -121,24 +114,16 @@ def test_bad_input_is_said_above_a_stage_that_stays(opened: Browser, running: Ru
         expect(visitor.page.locator(".sp-say-error")).to_have_count(0)
 
 
-def test_a_model_that_cannot_be_had_is_said_and_the_earlier_run_comes_back(opened: Browser, running: Running) -> None:
-    running.engine.breaks = Refused("The model cannot be fetched; check the network.")
-    with closing(AppPage(opened, running.url)) as visitor:
-        visitor.button("Run live").click()
-        expect(visitor.page.locator(".sp-say-error")).to_contain_text("The model cannot be fetched")
-        visitor.until(f"{visitor.stage()}.trace.mode === 'recorded' && {visitor.stage()}.trace.steps.length === 16")
-
-
-def test_a_run_that_breaks_off_stays_on_the_stage(opened: Browser, running: Running) -> None:
+def test_a_run_that_breaks_off_stays_on_the_stage(browser: Browser, running: Running) -> None:
     running.engine.breaks, running.engine.breaks_at = Refused("The disk is full; make room."), 5
-    with closing(AppPage(opened, running.url)) as visitor:
+    with closing(AppPage(browser, running.url)) as visitor:
         begin(visitor)
         expect(visitor.page.locator(".sp-say-error")).to_contain_text("The disk is full")
         visitor.until(f"{visitor.stage()}.trace.steps.length === 5")
 
 
-def test_two_visitors_never_see_each_other_s_runs(opened: Browser, running: Running) -> None:
-    with closing(AppPage(opened, running.url)) as one, closing(AppPage(opened, running.url)) as two:
+def test_two_visitors_never_see_each_other_s_runs(browser: Browser, running: Running) -> None:
+    with closing(AppPage(browser, running.url)) as one, closing(AppPage(browser, running.url)) as two:
         begin(one)
         one.until(f"{one.stage()}.trace.end && {one.stage()}.trace.end.baseline")
         assert two.run("trace.mode") == "recorded"
@@ -149,12 +134,12 @@ def test_two_visitors_never_see_each_other_s_runs(opened: Browser, running: Runn
         assert one.run("feed.name") != two.run("feed.name")
 
 
-def test_a_second_visitor_waits_and_a_third_is_told_to_come_back(opened: Browser, running: Running) -> None:
+def test_a_second_visitor_waits_and_a_third_is_told_to_come_back(browser: Browser, running: Running) -> None:
     running.engine.steps = 400
     with (
-        closing(AppPage(opened, running.url)) as one,
-        closing(AppPage(opened, running.url)) as two,
-        closing(AppPage(opened, running.url)) as three,
+        closing(AppPage(browser, running.url)) as one,
+        closing(AppPage(browser, running.url)) as two,
+        closing(AppPage(browser, running.url)) as three,
     ):
         begin(one)
         two.button("Run live").click()
@@ -167,10 +152,10 @@ def test_a_second_visitor_waits_and_a_third_is_told_to_come_back(opened: Browser
         two.until(f"{two.stage()}.trace.end && {two.stage()}.trace.steps.length === 5")
 
 
-def test_closing_the_page_ends_its_run(opened: Browser, running: Running) -> None:
+def test_closing_the_page_ends_its_run(browser: Browser, running: Running) -> None:
     running.engine.steps = 400
-    with closing(AppPage(opened, running.url)) as stays:
-        leaves = AppPage(opened, running.url)
+    with closing(AppPage(browser, running.url)) as stays:
+        leaves = AppPage(browser, running.url)
         begin(leaves)
         leaves.close()
         running.engine.steps = 5
@@ -179,20 +164,9 @@ def test_closing_the_page_ends_its_run(opened: Browser, running: Running) -> Non
         assert running.engine.cancelled == 1 and running.engine.most_running == 1
 
 
-def test_a_recording_chosen_during_a_run_stays(opened: Browser, running: Running) -> None:
-    running.engine.steps = 400
-    with closing(AppPage(opened, running.url)) as visitor:
-        begin(visitor)
-        visitor.pick("#sp-recording", "A run of stand")
-        visitor.until(f"{visitor.stage()}.feed.name === 'stand'")
-        expect(visitor.button("Run live")).to_be_visible()
-        visitor.page.wait_for_timeout(600)
-        assert visitor.run("feed.name") == "stand" and running.engine.cancelled == 1
-
-
-def test_hostile_text_in_a_prompt_stays_text(opened: Browser, running: Running) -> None:
+def test_hostile_text_in_a_prompt_stays_text(browser: Browser, running: Running) -> None:
     hostile = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
-    with closing(AppPage(opened, running.url)) as visitor:
+    with closing(AppPage(browser, running.url)) as visitor:
         visitor.page.locator("#sp-prompt textarea").fill(hostile)
         begin(visitor)
         visitor.until(f"{visitor.stage()}.trace.end && {visitor.stage()}.trace.end.baseline")

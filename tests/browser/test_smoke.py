@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 
 import pytest
 
 pytest.importorskip("playwright")
 pytest.importorskip("gradio")
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from tests.support.fakes.ui import FakeEngine, app
-from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served
 
 DRAWN = "document.querySelectorAll('#sp-stage .sv-tree [data-id]').length"
 
 
 @pytest.fixture(scope="module")
-def opened(chromium: str) -> Iterator[Browser]:
-    with stage_page.browser(chromium) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with served(app(tmp_path_factory.mktemp("app"), FakeEngine(steps=12, pace=0.05))) as found:
-        yield found
-
-
-@pytest.fixture
-def visitor(opened: Browser, url: str) -> Iterator[AppPage]:
-    with closing(AppPage(opened, url)) as found:
         yield found
 
 

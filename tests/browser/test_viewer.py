@@ -8,13 +8,14 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import expect
 
+from specviz.trace import store
 from tests.support.pages.stage import Open
 from tests.support.traces.samples import lines, sample_trace
 from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 
-SAMPLE = "".join(line + "\n" for line in lines(sample_trace(14)))
+SAMPLE = store.text(sample_trace(14))
 
 
 def test_a_recorded_run_plays_by_itself_and_says_that_it_is_recorded(show: Open) -> None:
@@ -51,7 +52,7 @@ def test_scrubbing_moves_text_tree_and_inspector_together(show: Open) -> None:
 
 def test_every_step_can_be_drawn(show: Open) -> None:
     for method in ("token_recycling", "stand", "prompt_lookup", "speculative_sampling", "relaxed", "autoregressive"):
-        tab = show("".join(line + "\n" for line in lines(sample_trace(10, method=method))))
+        tab = show(store.text(sample_trace(10, method=method)))
         for tabs in ("verdict", "method"):
             tab.run("(tab) => stage.stage.set({ tab })", tabs)
             for step in range(10):
@@ -155,15 +156,6 @@ def test_whatever_a_token_says_stays_text(show: Open) -> None:
     expect(tab.page.locator(".sv-table-box")).to_contain_text("\\u202egnp.exe")
 
 
-def test_an_unknown_note_is_listed_and_a_broken_one_does_no_harm(show: Open) -> None:
-    notes = [{"type": "quantum_foam", "depth": 3, "words": ["a", "b"]}, {"type": "successors", "rows": "many"}]
-    tab = show(cases.trace({**cases.bushy(0), "notes": notes}))
-    tab.page.get_by_role("tab", name="Method").click()
-    pane = tab.page.locator(".sv-inspector")
-    expect(pane).to_contain_text("Note “quantum_foam”")
-    expect(pane).to_contain_text('["a","b"]')
-
-
 @pytest.mark.parametrize(
     ("reason", "told"),
     [
@@ -232,7 +224,7 @@ def test_the_lanes_of_a_long_run_show_a_part_of_it_and_a_map_shows_the_whole(sho
     lanes = "stage.stage.panels.find((panel) => panel.drawVeil)"
     assert short.run(f"[{lanes}.zoom.on, {lanes}.at.from, {lanes}.at.to >= {lanes}.stage.total]") == [False, 0, True]
     expect(short.page.get_by_role("button", name="Whole run")).to_be_hidden()
-    tab = show("".join(line + "\n" for line in lines(sample_trace(420))))
+    tab = show(store.text(sample_trace(420)))
     seen = f"(() => {{ const {{ at }} = {lanes}; return [{lanes}.stepAt(at.from), {lanes}.stepAt(at.to)]; }})()"
     for step in (0, 1, 150, 419, 7):
         tab.go(step)

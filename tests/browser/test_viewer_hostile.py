@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import gzip
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,11 +17,11 @@ from specviz.trace import store
 from specviz.trace.notes.verdicts import LocalVerificationNote
 from specviz.viewer import bundle
 from tests.support.pages.stage import PATIENCE, PROJECTOR
+from tests.support.traces.recordings import noted
 from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 
-TRACES = Path(__file__).resolve().parents[2] / "assets" / "traces"
 VISIT = """([text]) => {
   window.handle = SpecvizViewer.mount(document.getElementById("stage"), { text: "", autoplay: false });
   window.faults = [];
@@ -155,18 +153,7 @@ def worse(note: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {**note, name: [None, {}, [], "x", *value]}
 
 
-def recorded_notes() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """Of every type that a recorded run has: the run line, and the first step with it."""
-    found: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
-    for file in sorted(TRACES.glob("*.jsonl.gz")):
-        run, *rest = map(json.loads, gzip.decompress(file.read_bytes()).decode("utf-8").splitlines())
-        for step in rest:
-            for note in step.get("notes", ()):
-                found.setdefault(note["type"], (run, step))
-    return found
-
-
-NOTES = recorded_notes()
+NOTES = noted()
 
 
 @pytest.mark.parametrize("kind", sorted(NOTES))

@@ -13,6 +13,7 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import Browser, expect
 
+from specviz.trace import store
 from tests.support.pages import stage as stage_page
 from tests.support.pages.stage import PHONE, StagePage
 from tests.support.traces.samples import lines, sample_trace
@@ -59,11 +60,6 @@ def test_sixty_updates_arrive_and_nothing_is_mounted_anew(tab: StagePage) -> Non
     assert tab.run("stage.stage.trace.problems") == []
 
 
-def test_a_burst_in_one_text_is_the_same_as_many_updates(tab: StagePage) -> None:
-    tab.run("(text) => { stage.update(text); stage.flush(); }", CONTROL + "".join(line + "\n" for line in LINES))
-    assert tab.steps() == 60
-
-
 def test_while_the_prompt_is_read_the_stage_waits_visibly(tab: StagePage) -> None:
     grow(tab, 0, 1)
     expect(tab.page.locator(".sv-empty")).to_contain_text("reading the prompt")
@@ -74,7 +70,7 @@ def test_while_the_prompt_is_read_the_stage_waits_visibly(tab: StagePage) -> Non
 
 
 def test_the_run_on_the_stage_stays_until_the_next_one_has_a_step(browser: Browser, tmp_path: Path) -> None:
-    recorded = "".join(line + "\n" for line in lines(sample_trace(14)))
+    recorded = store.text(sample_trace(14))
     tab = StagePage(browser).open(tmp_path, recorded)
     word = json.dumps({"kind": "stage", "mode": "live", "run": "key", "message": "Earlier try 2 of 3", "fraction": 0.4}) + "\n"
     update = "(text) => { stage.update(text); stage.flush(); }"
@@ -147,14 +143,6 @@ def test_an_error_after_some_steps_keeps_them_on_the_stage(tab: StagePage) -> No
     tab.run("(text) => { stage.update(text); stage.flush(); }", text)
     expect(tab.page.locator(".sv-banner.sv-error")).to_have_text("The engine broke.")
     assert tab.steps() == 1
-
-
-def test_a_compressed_replay_plays_from_disk(browser: Browser, tmp_path: Path) -> None:
-    text = cases.trace(*[cases.bushy(at) for at in range(120)])
-    tab = StagePage(browser).open(tmp_path, text)
-    assert (tmp_path / "replay.html").stat().st_size < 1_000_000
-    assert tab.steps() == 120
-    tab.close()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -1,4 +1,4 @@
-"""Every note of every recording: at a projector's size it is read without scrolling, on a phone nothing is cut at the side."""
+"""Every note of every recording is drawn, read without scrolling at a projector's size, and not cut off on a phone."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ CHECK = """([steps, smallest, down]) => {
   const look = (pane, ...where) => {
     const say = (what) => wrong.push([...where, what]);
     const frame = pane.getBoundingClientRect();
+    if (pane.querySelector(".sv-raw-note")) say("is listed and not drawn");
+    if (pane.innerHTML.includes("NaN")) say("a number that is none");
     if (down && pane.scrollHeight > pane.clientHeight) say(`${pane.scrollHeight - pane.clientHeight} pixels below the edge`);
     for (const part of pane.querySelectorAll("*")) {
       if (part.closest("details:not([open]) > :not(summary)")) continue;

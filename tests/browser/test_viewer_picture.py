@@ -51,7 +51,7 @@ PIXELS = "document.querySelector('.sv-pixels').toDataURL()"
 
 
 def text(method: str = "lantern_pp") -> str:
-    return "".join(line + "\n" for line in store.lines(image_trace(method)))
+    return store.text(image_trace(method))
 
 
 def places(trace: Trace) -> dict[int, tuple[int, Any]]:
@@ -263,20 +263,12 @@ def test_a_picture_drawn_in_two_sizes_marks_its_islands(show: Open) -> None:
     assert signs(tab, "resampled") == again
 
 
-def test_on_a_projector_tree_and_look_alikes_are_seen_whole(show: Open) -> None:
-    tab, trace = show(text()), image_trace()
-    step = next(step for step in trace.steps if step.path and step.bonus)
-    tab.go(step.index)
-    pane, slider = tab.page.locator(".sv-inspector").bounding_box(), tab.page.get_by_label("another λ").bounding_box()
-    assert pane and slider and slider["y"] + slider["height"] < pane["y"] + pane["height"]
-
-
 def test_without_patches_a_code_is_a_colour_and_a_number(show: Open) -> None:
     trace = image_trace()
     step = next(step for step in trace.steps if step.path and step.bonus)
     assert trace.run.codebook is not None and step.bonus is not None
     run = replace(trace.run, codebook=replace(trace.run.codebook, patches=""))
-    tab = show("".join(line + "\n" for line in store.lines(replace(trace, run=run))))
+    tab = show(store.text(replace(trace, run=run)))
     tab.go(step.index)
     expect(tab.page.locator('.sv-tree [data-id="bonus"] text')).to_have_text(f"#{step.bonus.token}")
     diamond = tab.page.locator('.sv-tree [data-id="bonus"] .sv-diamond')

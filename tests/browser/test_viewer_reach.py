@@ -8,13 +8,14 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import expect
 
+from specviz.trace import store
 from tests.support.pages.stage import PHONE, PROJECTOR, Open
-from tests.support.traces.samples import lines, sample_trace
+from tests.support.traces.samples import sample_trace
 from tests.support.viewer import cases
 
 pytestmark = pytest.mark.browser
 
-SAMPLE = "".join(line + "\n" for line in lines(sample_trace(14)))
+SAMPLE = store.text(sample_trace(14))
 
 
 def test_the_keyboard_works_inside_the_stage_and_only_there(show: Open) -> None:

@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 
 from specviz.trace import store
 from specviz.trace.schema import Note, Trace
-from tests.support.pages.stage import PHONE, Open, StagePage
+from tests.support.pages.stage import Open, StagePage
 from tests.support.traces.recordings import RECORDINGS, name, run_line
 from tests.support.viewer import cases
 from tests.support.viewer.vision_notes import FIRST, GRID, KEPT, vision_trace
@@ -45,7 +45,7 @@ LOST = """(lines) => {
 
 
 def opened(show: Open, trace: Trace, note: str, size: dict[str, int] | None = None) -> StagePage:
-    tab = show("".join(line + "\n" for line in store.lines(trace)), size=size)
+    tab = show(store.text(trace), size=size)
     tab.run("(selectedNote) => { stage.stage.set({ tab: 'method', selectedNote }); stage.flush(); }", note)
     return tab
 
@@ -60,14 +60,10 @@ def without_words(trace: Trace, unseen: list[list[int]]) -> Trace:
     return replace(trace, steps=steps)
 
 
-def test_there_are_recordings_to_look_at() -> None:
-    assert len(WRITTEN) > 20
-
-
 @pytest.mark.parametrize("path", WRITTEN, ids=name)
 def test_the_words_of_the_shown_step_are_whole_in_sight_whichever_way_one_goes(path: Path, show: Open) -> None:
     """Also where a race leaves the strip two lines."""
-    tab = show("".join(line + "\n" for line in store.lines(store.read(path))))
+    tab = show(store.text(store.read(path)))
     assert tab.run("stage.stage.trace.steps.length") > 1
     assert [tab.run(LOST, lines) for lines in (3, 2)] == [[], []]
 
@@ -92,12 +88,6 @@ def test_the_picture_is_shown_with_its_patches_at_every_step(show: Open, step: i
     assert last["x"] + last["width"] == pytest.approx(frame["x"] + frame["width"], abs=2)
     assert last["width"] == pytest.approx(frame["width"] / GRID, abs=2)
     expect(tab.page.locator(".sv-note .sv-patch.sv-greyed")).to_have_count(PATCHES - len(KEPT))
-
-
-def test_the_picture_s_own_story_counts_its_patches(show: Open) -> None:
-    tab = opened(show, vision_trace(), "picture")
-    expect(tab.page.locator(".sv-note")).to_contain_text(f"4 × 4 patches. They are {PATCHES} of the prompt's 40 tokens")
-    expect(tab.page.locator(".sv-note .sv-patch")).to_have_count(PATCHES)
 
 
 def test_two_strips_show_what_the_drafter_is_not_shown(show: Open) -> None:
@@ -154,12 +144,3 @@ def test_arcs_follow_the_word_that_is_chosen_in_the_tree(show: Open) -> None:
         said.append(note.locator(".sv-explanation").first.inner_text())
     assert "40 %" in said[0] and "50 %" in said[1]
     expect(note.locator(".sv-arc")).to_have_count(3)
-
-
-@pytest.mark.parametrize("note", ["picture", "visual_tokens", "entropy_map"])
-def test_on_a_phone_a_story_about_a_picture_is_not_cut_off(show: Open, note: str) -> None:
-    tab = opened(show, vision_trace(), note, size=PHONE)
-    assert tab.run("document.documentElement.scrollWidth") <= PHONE["width"]
-    outside = """[...document.querySelectorAll('.sv-note svg, .sv-note .sv-cells > *')].map((one) =>
-      one.getBoundingClientRect()).filter((box) => box.left < 0 || box.right > innerWidth).length"""
-    assert tab.run(outside) == 0

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import specviz
-from specviz.figures.draft_tree import centres, columns, draft_tree
+from specviz.figures.draft_tree import centres, draft_tree
 from specviz.figures.verdicts import ORDER, look
 from specviz.palette import LABELS, THEMES
 from specviz.trace.schema import Bonus
@@ -23,24 +23,6 @@ from tests.support.traces.samples import sample_trace
 def test_every_token_stands_in_the_tree_once_with_its_blanks_made_visible() -> None:
     drawn = [label for label in labels(draft_tree(TREE)) if not label.startswith("q ")]
     assert sorted(drawn) == sorted(["·the", "·sky", "·sea", "·is", "·was", "·foam", "⏎", "·blue"])
-
-
-def test_judged_nodes_print_q_and_p_and_the_hover_has_them_finer() -> None:
-    figure = draft_tree(TREE)
-    assert {label for label in labels(figure) if label.startswith("q ")} == {
-        "q 0.80  p 0.90", "q 0.15  p 0.05", "q 0.60  p 0.70", "q 0.30  p 4e-3",
-    }  # fmt: skip
-    sky = next(hover for hover in hovers(figure) if "·sky" in hover)
-    assert "drafter q 0.8000 · target p 0.9000" in sky
-    assert "<br>accepted<br>" in sky
-    assert "node 1 · depth 1 · token 2" in sky
-
-
-def test_the_key_names_what_is_there_and_nothing_else() -> None:
-    names = [trace.name for trace in draft_tree(TREE).data if trace.name]
-    assert names == [
-        "last committed token", "accepted", "rejected", "not verified", "pruned", "bonus", "q drafter", "p target",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -62,21 +44,8 @@ def test_depth_runs_left_to_right_and_the_accepted_path_is_the_thickest_line() -
     assert thickest.path.count("M") == len(TREE.path)
 
 
-def test_the_bonus_hangs_where_the_walk_ended() -> None:
-    figure = draft_tree(replace(TREE, path=(), bonus=Bonus(0, 8, " blue", 0.5)))
-    places = positions(figure)
-    # One column to the right of the root, beside its other children.
-    assert places["·the"] < places["·blue"] < places["·is"]
-
-
 def test_a_step_without_a_draft_says_so_loudly() -> None:
     assert "the drafter proposed nothing" in draft_tree(SILENT).layout.title.text
-
-
-def test_a_cut_step_says_how_many_of_the_accepted_entered_the_output() -> None:
-    figure = draft_tree(replace(TREE, emitted=(2,), pieces=(" sky",), cut="budget"))
-    assert figure.layout.title.text == "Step 4 · 6 drafted tokens, 2 accepted, 1 of them before the end"
-    assert figure.layout.title.subtitle.text.endswith("cut short by budget")
 
 
 def test_a_big_tree_folds_only_what_nobody_judged_and_says_how_much() -> None:
@@ -144,36 +113,5 @@ def test_nodes_of_one_depth_never_overlap_and_subtrees_never_cross(tree: tuple[l
                 assert found[parents[one]] <= found[parents[other]] + 1e-6
 
 
-@given(trees())
-def test_a_parent_stands_in_the_middle_of_its_children_who_keep_their_order(
-    tree: tuple[list[int], list[float]],
-) -> None:
-    parents, heights = tree
-    found = centres(parents, heights)
-    for node in range(len(parents)):
-        children = [found[child] for child, parent in enumerate(parents) if parent == node]
-        assert children == sorted(children)
-        if children:
-            assert found[node] == pytest.approx((children[0] + children[-1]) / 2)
-
-
-@given(trees())
-def test_the_drawing_starts_at_its_upper_edge(tree: tuple[list[int], list[float]]) -> None:
-    parents, heights = tree
-    top = min(centre - height / 2 for centre, height in zip(centres(parents, heights), heights, strict=True))
-    assert top == pytest.approx(0, abs=1e-6)
-
-
-def test_a_shallow_branch_does_not_push_deep_ones_apart() -> None:
-    # Root with a deep chain, a leaf, a deep chain: the leaf fits between, the chains stay one row from it.
-    parents = [-1, 0, 0, 0, 1, 3]
-    found = centres(parents, [10.0] * 6)
-    assert found[5] - found[4] == pytest.approx(20)
-
-
 def test_a_chain_of_two_thousand_is_no_trouble() -> None:
     assert centres(range(-1, 1999), [10.0] * 2000) == [5.0] * 2000
-
-
-def test_columns_are_as_wide_as_their_widest_node() -> None:
-    assert columns([0, 1, 1, 2], [30, 50, 80, 10], 20) == [(0, 30), (50, 130), (150, 160)]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from specviz.figures.drafter_readings import MOST, Lens, acceptance_of_readings, logit_lens
+from specviz.figures.drafter_readings import acceptance_of_readings
 from specviz.figures.reliability import binned, calibration_error, of_bins
 from specviz.palette import THEMES
 
 RATES = {"as loaded": [0.12, 0.05, None], "with taps one lower": [0.71, 0.6, 0.5]}
-LENSES = [Lens(layer, layer / 10, 11 - layer, layer in (2, 7)) for layer in range(11)]
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -19,19 +18,6 @@ def test_readings_differ_in_shape_and_dash_and_are_named(theme: str) -> None:
     assert len({(line.marker.symbol, line.line.dash) for line in figure.data}) == 2
     assert list(figure.data[0].y) == [0.12, 0.05, None] and "236 places" in figure.layout.title.subtitle.text
     assert THEMES[theme].ink in figure.to_json()
-
-
-def test_no_more_readings_than_can_be_told_apart() -> None:
-    many = {f"reading {number}": [0.5] for number in range(9)}
-    assert len(acceptance_of_readings(many, 10).data) == MOST
-
-
-def test_the_lens_marks_what_the_drafter_reads() -> None:
-    figure = logit_lens(LENSES)
-    (bars,) = figure.data
-    assert [text for text in bars.text if text] == ["20 %", "70 %"]
-    assert len(set(bars.marker.color)) == 2
-    assert "state 2: 20 %, state 7: 70 %" in figure.layout.title.subtitle.text
 
 
 def test_a_name_cannot_draw_markup() -> None:

@@ -15,13 +15,12 @@ import plotly.graph_objects as go
 import pytest
 
 from specviz import figures
-from specviz.errors import BadInput
 from specviz.figures.theme import cells, duration, escape, escape_controls, markup, number, percent, show_whitespace
 from specviz.palette import THEMES
 from specviz.trace.schema import Trace
 from tests.support.traces.made import hostile
-from tests.support.traces.samples import sample_trace
-from tests.support.traces.stories import TELLERS, story_trace
+from tests.support.traces.recordings import beginning
+from tests.support.traces.samples import METHODS, sample_trace
 
 Picture = go.Figure | str
 DRAWN: dict[str, tuple[str, Callable[[Trace, str], Picture]]] = {
@@ -43,7 +42,7 @@ def drawn(name: str, theme: str = "light", change: Callable[[Trace], Trace] = la
 
 @cache
 def _sample(method: str) -> Trace:
-    return story_trace(method) if method in TELLERS else sample_trace(14, method=method)
+    return sample_trace(14, method=method) if method in METHODS else beginning(method)
 
 
 def text_of(made: Picture) -> str:
@@ -79,13 +78,6 @@ def _font_sizes(value: Any) -> Iterator[float]:
     elif isinstance(value, list):
         for inner in value:
             yield from _font_sizes(inner)
-
-
-@pytest.mark.spread(2)
-@pytest.mark.parametrize("name", FIGURES)
-def test_no_figure_asks_for_anything_newer_than_its_page_can_draw(name: str) -> None:
-    kinds = {trace["type"] for trace in json.loads(text_of(drawn(name)))["data"]}
-    assert kinds <= {"scatter", "bar"}
 
 
 @pytest.mark.spread(2)
@@ -141,11 +133,6 @@ def test_importing_the_figures_brings_neither_torch_nor_gradio() -> None:
     root = Path(__file__).resolve().parents[2]
     answer = subprocess.run([sys.executable, "-c", asked], cwd=root, capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "set()"
-
-
-def test_an_unknown_theme_is_refused_by_name() -> None:
-    with pytest.raises(BadInput, match="no theme 'sepia'; choose light or dark"):
-        figures.accepted_length(sample_trace(2), "sepia")
 
 
 def test_text_helpers_say_what_people_can_read() -> None:

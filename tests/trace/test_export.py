@@ -11,7 +11,6 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
-from specviz.errors import BadInput
 from specviz.trace import export
 from specviz.trace.schema import PHASES, Nanoseconds, Node, Trace
 from tests.support.traces.samples import METHODS, sample_trace
@@ -117,15 +116,6 @@ def test_the_summary_has_vllms_names_and_definitions() -> None:
         assert sum(counts) == found["per_step_drafted"].count(int(length))  # a chain's depth is its length
 
 
-def test_the_summary_has_the_tree_fields_beside_them() -> None:
-    trace = sample_trace()
-    found = export.summary(trace)
-    assert {name: found[name] for name in trace.end.metrics} == trace.end.metrics
-    assert found["per_step_nodes"] == [step.verified + step.pruned for step in trace.steps]
-    assert found["run"]["method"] == "token_recycling" and "prompt" not in found["run"]
-    json.dumps(found, allow_nan=False)
-
-
 def test_the_summary_of_a_run_that_drafted_nothing_has_no_rates() -> None:
     for trace in (sample_trace(method="autoregressive"), sample_trace(0), sample_trace(0, ended=False)):
         found = export.summary(trace)
@@ -138,21 +128,3 @@ def test_every_kind_is_written_to_a_file(kind: str, tmp_path: Path) -> None:
     trace = sample_trace(4)
     out = export.write(trace, kind, tmp_path / "made", 1, page=lambda shown: export.html(shown, "", ""))
     assert out.read_text("utf-8") == export.content(trace, kind, 1, lambda shown: export.html(shown, "", ""))
-
-
-def test_a_wrong_kind_or_step_is_refused_with_what_there_is() -> None:
-    trace = sample_trace(4)
-    with pytest.raises(BadInput, match="'pdf'; choose one of perfetto, graphml"):
-        export.content(trace, "pdf")
-    for step in (-1, 4, 99):
-        with pytest.raises(BadInput, match=f"no step {step}; this run's steps go from 0 to 3"):
-            export.content(trace, "graphml", step)
-    with pytest.raises(BadInput, match="choose it with --step, from 0 to 3"):
-        export.content(trace, "nodelink")
-    with pytest.raises(BadInput, match="has no step"):
-        export.content(sample_trace(0), "graphml", 0)
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="cannot be written"):
-        export.write(sample_trace(1), "summary", tmp_path / "no" / "such" / "folder.json")

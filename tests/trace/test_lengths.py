@@ -23,16 +23,6 @@ def test_curves_come_back_from_their_target_s_file(tmp_path: Path) -> None:
     assert [curve.method for curve in MADE_UP.of("answers")] == ["owl", "eagle3"]
 
 
-def test_a_method_measured_again_takes_its_place_among_the_others() -> None:
-    again = Curve("owl", "answers", (1.1, 1.2, 1.3, 1.4))
-    joined = replace(MADE_UP, date="later", curves=(again,)).after(MADE_UP)
-    assert joined.date == "later" and joined.curves[-1] == again
-    assert set(joined.curves) - {again} == {one for one in MADE_UP.curves if (one.method, one.kind) != ("owl", "answers")}
-    for other in (None, replace(MADE_UP, source="other questions"), replace(MADE_UP, target="another")):
-        alone = replace(MADE_UP, curves=(again,))
-        assert alone.after(other) == alone, "what was decoded differently is not drawn beside it"
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [

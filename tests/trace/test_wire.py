@@ -7,19 +7,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 from specviz.errors import BadTrace
 from specviz.trace import store, wire
-from specviz.trace.schema import Note, Trace
+from specviz.trace.schema import Note
 from tests.support.traces.samples import METHODS, lines, sample_trace
-from tests.support.traces.strategies import traces
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(traces())
-def test_any_trace_comes_back_as_it_was(trace: Trace) -> None:
-    assert store.read(store.text(trace)) == trace
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -42,13 +34,6 @@ def test_numbers_keep_five_digits_and_trailing_nulls_are_cut() -> None:
     step = replace(trace.steps[0], nodes=(trace.steps[0].nodes[0], node, *trace.steps[0].nodes[2:]))
     written = json.loads(wire.line(step, 1))
     assert written["nodes"][1] == [0, node.token, node.text, 1.2346e-07, 0.12346, node.status]
-
-
-def test_a_run_whose_drafter_was_taught_by_others_says_by_how_many() -> None:
-    trace = sample_trace(2)
-    taught = replace(trace, run=replace(trace.run, sampling=replace(trace.run.sampling, generation=3)))
-    assert store.read(store.text(taught)) == taught
-    assert "generation" not in wire.line(trace.run, 0)
 
 
 def test_fields_that_say_nothing_are_left_out() -> None:

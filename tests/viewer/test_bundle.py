@@ -85,9 +85,3 @@ def test_stage_and_figures_call_a_verdict_the_same(node: Evaluate) -> None:
     assert dict(zip(palette.LABELS, long, strict=True)) == palette.LABELS
     for status in ORDER:
         assert look(status, palette.LIGHT).label == short.get(status, palette.LABELS[status])
-
-
-def test_a_style_sheet_keeps_its_rules_when_line_ends_and_blanks_go() -> None:
-    sheets = "".join(bundle._slim((bundle.HERE / "css" / f"{name}.css").read_text(encoding="utf-8")) for name in bundle.STYLES)
-    kept = bundle.style().split("}\n", 3)[3]
-    assert kept.split() != sheets.split() and "".join(kept.split()) == "".join(sheets.split())

@@ -160,20 +160,6 @@ def test_a_limit_is_only_called_proven_where_it_is(node: Evaluate) -> None:
     assert none is None and greedy is None and "no bound is proven" in unsaid
 
 
-def test_local_verification_says_how_much_mass_kept_codes_have(node: Evaluate) -> None:
-    trace = image_trace("mulo_sd")
-    mass = [
-        note.data["mass"][place - 1]
-        for step in trace.steps
-        for note in step.notes
-        if note.type == "islands"
-        for place in step.path
-        if step.nodes[place].status != "resampled"
-    ]
-    found = node(READ + "return distortion.until(trace, trace.steps.length - 1);", told("mulo_sd"))
-    assert found["pooled"] == pytest.approx(sum(mass) / len(mass), rel=1e-3)
-
-
 @pytest.mark.parametrize("method", ["lantern", "lantern_pp"])
 def test_the_proof_of_a_relaxed_code_says_that_the_strict_rule_rejects_it(node: Evaluate, method: str) -> None:
     body = (
@@ -191,39 +177,6 @@ def test_the_proof_of_a_relaxed_code_says_that_the_strict_rule_rejects_it(node: 
     for status, said in found:
         assert ("would have been rejected" if status == "relaxed" else "would have been kept too") in said
         assert ("chosen, not drawn" in said) == (method == "lantern")
-
-
-def test_cells_drawn_again_are_not_counted_as_accepted(node: Evaluate) -> None:
-    trace = image_trace("mulo_sd")
-    counts = node(READ + "return trace.steps.map((step) => step.counts.kept);", told("mulo_sd"))
-    assert counts == [step.accepted for step in trace.steps]
-
-
-@pytest.mark.parametrize("method", ["lantern", "lantern_pp"])
-def test_the_map_shades_as_many_look_alikes_as_the_bar_counts_and_knows_all_that_were_considered(
-    node: Evaluate, method: str
-) -> None:
-    body = (
-        READ
-        + """
-    const book = codes.of(trace.run);
-    return trace.steps.flatMap((step) => step.notes.filter((one) => one.type === "relaxed").flatMap((note) =>
-      relaxed.read(note, step).map((row) => {
-        const { inside, beyond } = relaxed.region(row, book);
-        return [row.count, inside.size, inside.size + beyond.size, relaxed.shading(row, inside.size)];
-      })));
-    """
-    )
-    found = node(body, told(method))
-    considered = {"lantern": 59, "lantern_pp": 10}[method]  # of 60 codes, all others where k is more
-    assert all(count == shaded and known == considered for count, shaded, known, _ in found)
-    assert max(count for count, *_ in found) > (10 if method == "lantern" else 3)
-    assert found[0][3] == f"{found[0][0]} nearest latent code{'' if found[0][0] == 1 else 's'} shaded"
-
-
-def test_an_older_note_with_ten_ids_says_how_many_of_the_region_it_can_shade(node: Evaluate) -> None:
-    body = "return modules['notes/relaxed'].shading({ count: 37 }, 10);"
-    assert node(body) == "10 of 37 nearest latent codes shaded"
 
 
 SIBLINGS = [cases.node(-1, "a", "root"), cases.node(0, "b", "accepted", None, 0.3), cases.node(0, "c", "skipped")]

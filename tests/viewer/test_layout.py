@@ -46,34 +46,10 @@ def test_the_accepted_path_is_one_straight_line(node: Evaluate) -> None:
     assert len({item["y"] for item in path}) == 1
 
 
-def test_depth_runs_from_left_to_right(node: Evaluate) -> None:
-    made = drawn(node, cases.bushy(0))
-    by_id = {item["id"]: item for item in made["items"]}
-    for item in made["items"]:
-        if item["parent"] != -1:
-            assert by_id[item["parent"]]["x"] + by_id[item["parent"]]["w"] <= item["x"]
-
-
 def test_a_small_tree_is_written_out_in_full(node: Evaluate) -> None:
     made = drawn(node, cases.step(0, SMALL, [1], [1, 9, " f", 0.5, "target"]))
     assert made["form"] == "full"
     assert {item["label"] for item in made["items"]} == {"·a", "·b", "·c", "·d", "·e", "·f"}
-
-
-def test_eighty_nodes_fit_a_projector_and_the_path_keeps_its_text(node: Evaluate) -> None:
-    made = drawn(node, cases.bushy(0), width=940, height=330)
-    assert len(made["items"]) == 82
-    assert made["height"] < 330.5 and made["width"] < 940.5
-    kept = [item for item in made["items"] if item["on"] or item["kind"] == "bonus" or item["id"] == 0]
-    assert all(item["form"] == "full" and item["label"] for item in kept)
-    quiet = [item for item in made["items"] if not item["label"]]
-    assert len(quiet) > 40
-
-
-def test_zooming_in_brings_the_text_back(node: Evaluate) -> None:
-    near = drawn(node, cases.bushy(0), width=940 * 4, height=330 * 4)
-    assert near["form"] in ("full", "small")
-    assert all(item["label"] for item in near["items"])
 
 
 def test_a_huge_tree_is_collapsed_with_counts_that_add_up(node: Evaluate) -> None:
@@ -138,12 +114,6 @@ def test_eighty_nodes_fit_a_small_projector(node: Evaluate, index: int) -> None:
     judged = [item for item in made["items"] if item["on"] or item["kind"] == "bonus"]
     assert judged and all(item["label"] and item["form"] == "full" for item in judged)
     assert overlaps(made["items"]) == []
-
-
-def test_a_chain_that_fits_stays_on_one_row(node: Evaluate) -> None:
-    made = drawn(node, cases.chain(0, length=4, kept=4), width=900)
-    assert made["form"] != "bands"
-    assert len({item["y"] for item in made["items"]}) == 1
 
 
 def test_every_drawn_node_hangs_from_a_drawn_parent(node: Evaluate) -> None:

@@ -94,30 +94,6 @@ def test_a_rule_that_judges_from_the_leaves_shows_its_own_order(node: Evaluate) 
     assert read != sorted(read)
 
 
-def test_a_scale_is_stated_and_the_recorded_clock_goes_with_the_motion(node: Evaluate) -> None:
-    body = (
-        READ
-        + """
-    const { scale } = modules["tree/phases"];
-    return given.map((raw) => {
-      const step = parseStep(raw);
-      const of = motion.of(step);
-      const clock = [0, 0.2, 0.4, 0.6, 0.8, 1].map((t) => motion.recorded(of, t));
-      const back = clock.map((ns) => motion.timeOf(of, ns));
-      return [of.teaching, scale(step), clock, back, step.total];
-    });
-    """
-    )
-    even = {**cases.chain(0), "time": [30_000_000, 40_000_000, 15_000_000, 15_000_000, 0]}
-    short, level = node(body, [cases.chain(0), even])
-    assert short[0] is True and level[0] is False
-    assert short[1].startswith("Teaching scale: draft 34 %, verify 18 %, judge 26 %, commit 22 %. Recorded: draft 4.00 ms")
-    assert level[1] == "Scale of the recorded times: draft 30.0 ms, verify 40.0 ms, judge 15.0 ms, commit 15.0 ms."
-    for _, _, clock, back, total in (short, level):
-        assert clock == sorted(clock) and clock[0] == 0 and clock[-1] == total
-        assert back == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
-
-
 def test_a_step_without_a_draft_and_one_that_keeps_its_verdict_back(node: Evaluate) -> None:
     alone = cases.step(0, [cases.node(-1, " a", "root")], [], [0, 9, " b", 0.5, "target"], rule="none")
     step = told(node, alone)
@@ -126,15 +102,6 @@ def test_a_step_without_a_draft_and_one_that_keeps_its_verdict_back(node: Evalua
     assert step["phases"][0]["start"] == 0, "time spent on a draft that came to nothing stays on the clock"
     veiled = cases.step(0, [cases.node(-1, " a", "root"), cases.node(0, " b", "skipped")], [], None)
     assert [one["name"] for one in told(node, veiled)["phases"]] == ["draft", "verify"]
-
-
-def test_what_is_pruned_is_marked_before_the_pass(node: Evaluate) -> None:
-    nodes = [cases.node(-1, " a", "root"), cases.node(0, " b", "accepted", 0.6, 0.7), cases.node(0, " c", "pruned", 0.01)]
-    step = told(node, cases.step(0, nodes, [1], [1, 9, " d", 0.5, "target"]))
-    pruning = next(one for one in step["moments"] if one["phase"] == "prune")
-    assert pruning["label"] == "Pruning: 1 of 2 are sent to the target"
-    assert pruning["statuses"] == ["root", "drafted", "pruned"]
-    assert step["moments"][0]["statuses"] == ["root", "drafted", "drafted"]
 
 
 def test_steps_move_where_they_stay_on_screen_for_a_second_and_always_in_slow_motion(node: Evaluate) -> None:

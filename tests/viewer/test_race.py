@@ -9,7 +9,7 @@ import pytest
 
 from specviz.trace.schema import Baseline, Divergence
 from tests.support.traces.image_runs import image_trace
-from tests.support.traces.samples import lines, sample_trace
+from tests.support.traces.samples import lines
 from tests.support.viewer import cases
 from tests.support.viewer.node import Evaluate
 
@@ -112,24 +112,9 @@ def test_runs_without_a_baseline_race_each_other_from_the_first_token_that_no_pr
     assert [name for name, _ in mixed[0]] == ["Ours", "Theirs", "Autoregressive"]
 
 
-@pytest.mark.spread(2)
-@pytest.mark.parametrize(
-    ("seconds", "pace"), [(0.04, 0.05), (0.25, 0.05), (0.54, 0.1), (2.25, 1), (7.9, 1), (15.7, 5), (300, 10)]
-)
-def test_the_pace_follows_the_length_of_the_race(node: Evaluate, seconds: float, pace: float) -> None:
-    assert node('return modules["run/race"].comfortable(given);', seconds * 1e9) == pace
-
-
 def test_nobody_is_first_where_the_prompts_differ(node: Evaluate) -> None:
     texts = [text(timed(*[25] * 8)), text(timed(*[25] * 8), prompt="Something else")]
     assert node(LANES + "return places(lanes);", {"texts": texts}) == [None] * 4
-
-
-def test_the_text_of_a_lane_is_the_output(node: Evaluate) -> None:
-    trace = sample_trace(6)
-    body = LANES + "return lanes.map((lane) => [lane.count, lane.tokens.map((token) => token.text).join('')]);"
-    found = node(body, {"texts": ["\n".join(lines(trace))]})
-    assert trace.end is not None and found == [[len(trace.end.output_ids), trace.end.text]] * 2
 
 
 def test_codes_of_a_picture_know_their_cells(node: Evaluate) -> None:

@@ -55,19 +55,6 @@ def test_the_page_forbids_itself_the_network() -> None:
     assert set(re.findall(r"https?://[^\s\"'`)\\]+", page)) == {"http://www.w3.org/2000/svg"}
 
 
-def test_options_reach_the_viewer() -> None:
-    page = replay.page(cases.trace(cases.chain(0)), autoplay=False, speed=1.0)
-    assert 'data-autoplay="false" data-speed="1"' in page
-
-
-@pytest.mark.slow
-def test_a_run_too_long_even_for_that_says_what_it_leaves_out() -> None:
-    page = replay.page(store.text(sample_trace(5000, seed=3)))
-    assert len(page.encode()) < 1_000_000
-    assert "To keep this page below 1 MB it leaves out" in page
-    assert "data-gzip" not in page
-
-
 def test_marks_inside_a_trace_are_not_filled() -> None:
     text = cases.trace(cases.chain(0), prompt="{{script}} {{policy}}")
     page = replay.page(text, title="{{trace}}")

@@ -33,12 +33,6 @@ def test_each_place_has_a_line_of_what_was_kept_so_far(node: Evaluate) -> None:
     assert all(path["d"].count("L") == 2 for path in curves)
 
 
-def test_an_earlier_step_shows_what_was_known_then(node: Evaluate) -> None:
-    samples = [[sample(250, 4, 4, 2)], [], [sample(500, 8, 6, 2)]]
-    assert "Of 4 drafts so far" in over_time(node, 1, *samples)[0]
-    assert "Of 8 drafts so far" in over_time(node, 2, *samples)[0]
-
-
 def test_damaged_samples_never_break_the_pane(node: Evaluate) -> None:
     for junk in JUNK:
         for damaged in (

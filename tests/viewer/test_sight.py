@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -114,9 +113,3 @@ def test_a_mark_or_its_edge_stands_out_from_any_picture(mark: str, picture: str,
     core, edge = darkened(getattr(palette.LIGHT, mark)), palette.LIGHT.paper
     assert max(contrast(core, picture, blind), contrast(edge, picture, blind)) >= 3
     assert contrast(core, edge, blind) >= 3
-
-
-def test_marks_have_the_same_colours_in_both_themes() -> None:
-    rule = next(line for line in bundle.style().splitlines() if line.startswith(bundle.ON_PICTURES))
-    light: dict[str, Any] = bundle._colours(palette.LIGHT)
-    assert all(f"--sv-{mark}:{light[mark]}" in rule for mark in bundle.MARKS)

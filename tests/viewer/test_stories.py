@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from specviz.trace import store
-from tests.support.traces.stories import story_trace
+from tests.support.traces.recordings import beginning
 from tests.support.viewer import cases
 from tests.support.viewer.layouts import EXPLAIN, drawn, overlaps
 from tests.support.viewer.node import Evaluate
@@ -46,7 +46,7 @@ def test_asking_for_the_pruned_shows_them_all(node: Evaluate) -> None:
 
 
 def test_a_real_tree_of_sixty_keeps_to_its_frame(node: Evaluate) -> None:
-    step = store.lines(story_trace("eagle2", steps=2))[2]
+    step = store.lines(beginning("eagle2", 2))[2]
     body = """
     const made = layout.tree(parseStep(JSON.parse(given)), room({ width: 940, height: 330 }));
     return [made.width, made.height, [...made.items.values()].filter((item) => item.kind === "chip").length];
@@ -87,17 +87,3 @@ def test_traversal_names_weight_coin_and_what_happens_next(node: Evaluate) -> No
     assert "needed no draw of its own" in passed
     assert "weighs 0.60" in kept and "kept at once" in kept
     assert never == "Not verified: the path down to “·d” had been kept before its turn came."
-
-
-def test_typical_tells_a_lost_branch_from_an_untypical_one(node: Evaluate) -> None:
-    nodes = [
-        cases.node(-1, " a", "root"), cases.node(0, " b", "relaxed", 0.5, 0.4, 0.09),
-        cases.node(0, " c", "rejected", 0.5, 0.2, 0.09), cases.node(0, " d", "rejected", 0.5, 0.01, 0.09),
-    ]  # fmt: skip
-    step = cases.step(0, nodes, [1], [1, 9, " f", 0.4, "target"], rule="typical")
-    _, relaxed, lost, untypical, *_ = node(EXPLAIN, {"step": step})
-    assert "The strict rule would have rejected it" in relaxed
-    assert "another branch went further" in lost
-    assert "so it is dropped" in untypical
-    ended = cases.step(0, nodes[:1] + nodes[3:], [], [0, 9, " f", 0.4, "target"], rule="typical")
-    assert "was not typical enough" in node(EXPLAIN, {"step": ended})[2]

@@ -83,8 +83,8 @@ def test_arcs_lead_from_the_chosen_word_to_its_patches(node: Evaluate) -> None:
     assert sum("sv-greyed" in one for one in classes) == 16 - len(KEPT)
     below, _, _ = drawn(node, "entropy_map", index=step.index, at=step.path[1]) if len(step.path) > 1 else (text, 0, 0)
     assert below != text or len(step.path) == 1
-    rejected = next(at for at, one in enumerate(step.nodes) if one.status == "skipped")
-    assert "At the first word of this step" in drawn(node, "entropy_map", index=step.index, at=rejected)[0]
+    far, unread = next((one.index, at) for one in trace.steps for at, kind in enumerate(one.nodes) if kind.status == "skipped")
+    assert "At the first word of this step" in drawn(node, "entropy_map", index=far, at=unread)[0]
 
 
 def test_levels_are_drawn_with_and_without(node: Evaluate) -> None:

@@ -22,8 +22,8 @@ from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
 from tests.support.traces.image_runs import image_trace
-from tests.support.traces.samples import sample_trace
-from tests.support.traces.stories import TELLERS, story_trace
+from tests.support.traces.recordings import beginning
+from tests.support.traces.samples import KINDS, sample_trace
 from tests.support.viewer.vision_notes import vision_trace
 
 HARDWARE = {"kind": "cpu", "name": "AMD EPYC 7763", "cores": 2, "dtype": "float32", "tier": "eager", "unused_gpu": False}
@@ -98,15 +98,6 @@ def stopped(steps: tuple[Step, ...], limit: str = "") -> End:
     return End(reason, output, text, 1, metrics.summarise(steps, reason, 1), limit)
 
 
-ALIKE = {
-    "polybasic": "speculative_sampling",
-    "easyspec": "speculative_sampling",
-    "reader": "token_recycling",
-    "eagle3": "token_recycling",
-}
-"""Methods whose rounds look like another's: a drawn chain judged by ratio, a bushy tree judged by match."""
-
-
 RUNS = {"eagle3_list": "eagle3", "vllm_eagle3": "speculative_sampling"}
 """Recordings that are not called by a method's name, and the method whose rounds theirs look like."""
 
@@ -124,9 +115,7 @@ def _recorded(method: str, steps: int, seed: int) -> Trace:
         return image_trace(method)
     if method in ("hivis", "dream"):
         return vision_trace(method, steps, seed)
-    if method in TELLERS:
-        return story_trace(method, steps, seed)
-    return sample_trace(steps, seed, method=ALIKE.get(method, method))
+    return sample_trace(steps, seed, method=method) if method in KINDS else beginning(method, steps)
 
 
 @cache

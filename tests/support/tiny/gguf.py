@@ -25,9 +25,11 @@ def write_gguf(
     tensors: Mapping[str, Tensor] | None = None,
     without: Sequence[str] = (),
     named: str = "",
+    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
+    splitter: str = "gpt-2",
 ) -> Path:
-    """``model`` in float32 as a GGUF of the architecture ``arch``, with more ``fields`` under its name and more ``tensors``,
-    ``without`` those of these names. ``named`` is the architecture that the file claims."""
+    """``model``, its matrices stored as ``kind``, as a GGUF of the architecture ``arch``, with more ``fields`` under its name
+    and more ``tensors``, ``without`` those of these names. ``named`` is the architecture that the file claims."""
     config, named = model.config, named or arch
     writer = gguf.GGUFWriter(str(file), named)
     heads = config.num_attention_heads
@@ -56,21 +58,23 @@ def write_gguf(
         }
         add = kinds[type(value)]
         add(f"{named}.{name}" if not name.startswith("split.") else name, value)
-    _add_tokenizer(writer, tokenizer, config.vocab_size)
+    _add_tokenizer(writer, tokenizer, config.vocab_size, splitter)
     names = gguf.get_tensor_name_map(
         next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == arch), config.num_hidden_layers
     )
     stored = {}
     for own, value in model.state_dict().items():
-        base, _, kind = own.rpartition(".")
+        base, _, part = own.rpartition(".")
         if own == "lm_head.weight" and config.tie_word_embeddings:
             continue
         if arch == "llama" and ("q_proj" in own or "k_proj" in own):
             value = value.unflatten(0, (-1, 2, size // 2)).transpose(1, 2).flatten(0, 2)
-        stored[f"{names.get_name(base)}.{kind}"] = value + 1 if arch in _NORM_PLUS_ONE and own.endswith("norm.weight") else value
+        stored[f"{names.get_name(base)}.{part}"] = value + 1 if arch in _NORM_PLUS_ONE and own.endswith("norm.weight") else value
     for name, value in {**stored, **(tensors or {})}.items():
         if name not in without:
-            writer.add_tensor(name, np.ascontiguousarray(value.detach().float().numpy()))
+            form = kind if value.ndim == 2 else gguf.GGMLQuantizationType.F32
+            whole = np.ascontiguousarray(value.detach().float().numpy())
+            writer.add_tensor(name, gguf.quants.quantize(whole, form), raw_dtype=form)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -78,17 +82,19 @@ def write_gguf(
     return file
 
 
-def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Any, rows: int) -> None:
+def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: Any, rows: int, splitter: str) -> None:
     words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().get)
     words += [f"[PAD{place}]" for place in range(len(words), rows)]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
+    writer.add_tokenizer_pre(splitter)
     writer.add_token_list(words)
     writer.add_token_types([3 if word.startswith(("<|", "[PAD")) else 1 for word in words])
     merges = json.loads(tokenizer.backend_tokenizer.to_str())["model"]["merges"]
     writer.add_token_merges([" ".join(pair) for pair in merges])
     writer.add_eos_token_id(2)
     writer.add_pad_token_id(0)
+    if tokenizer.chat_template:
+        writer.add_chat_template(tokenizer.chat_template)
 
 
 def llama3_divisors(settings: Mapping[str, Any], size: int) -> Tensor:

@@ -73,11 +73,6 @@ def trace(
     return Trace(run, steps, End("budget", output, text, 0, metrics.summarise(steps, "budget", 0, plain), "", plain))
 
 
-def with_note(step: Step, kind: str, data: dict[str, Any]) -> Step:
-    """The step with this note and no other."""
-    return replace(step, notes=(Note(kind, data),))
-
-
 def labels(figure: go.Figure) -> list[str]:
     """Every text drawn inside a figure, in drawing order."""
     return [text for trace in figure.data if trace.text is not None for text in _each(trace.text)]

@@ -1,11 +1,16 @@
-"""The shipped recordings, found without reading more of them than their first lines."""
+"""The shipped recordings: found by their first lines, and their beginnings as whole runs."""
 
 from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from specviz.trace import metrics, store, wire
+from specviz.trace.schema import Baseline, End, Trace
 
 TRACES = Path(__file__).resolve().parents[3] / "assets" / "traces"
 RECORDINGS = sorted(TRACES.glob("*.jsonl.gz"))
@@ -19,3 +24,29 @@ def run_line(path: Path) -> dict[str, Any]:
 
 def name(path: Path) -> str:
     return path.name.split(".")[0]
+
+
+@cache
+def noted() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """The run line and the first step with it, of every type of note that a recording has."""
+    found: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    for path in RECORDINGS:
+        run, *rest = map(json.loads, gzip.decompress(path.read_bytes()).decode("utf-8").splitlines())
+        for step in rest:
+            for note in step.get("notes", ()):
+                found.setdefault(note["type"], (run, step))
+    return found
+
+
+@cache
+def beginning(method: str, steps: int = 8) -> Trace:
+    """The first steps of the recording of this name, as a run of that length with its timed baseline."""
+    whole = store.read(TRACES / f"{method}.spectrace.jsonl.gz")
+    assert whole.end is not None and whole.end.baseline is not None
+    begun = whole.steps[:steps]
+    output = tuple(token for step in begun for token in step.emitted)
+    plain = Baseline(whole.end.baseline.token_ns[: len(output)], whole.end.baseline.prefill_ns, True)
+    counted = wire.rounded(metrics.summarise(begun, "budget", whole.end.prefill_ns, plain))
+    text = "".join(piece for step in begun for piece in step.pieces)
+    end = End("budget", output, text, whole.end.prefill_ns, counted, "", plain)
+    return Trace(replace(whole.run, max_new_tokens=len(output)), begun, end)

@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image
 
 from specviz.trace.schema import Note, Step, Trace
-from tests.support.traces.stories import story_trace
+from tests.support.traces.recordings import beginning
 
 GRID = 4
 FIRST = 2
@@ -92,7 +92,7 @@ def _told(step: Step, method: str, length: int) -> Step:
 
 def vision_trace(method: str = "dream", steps: int = 5, seed: int = 0) -> Trace:
     """A run of "dream", "hivis", or "compared" (HiViS that compares)."""
-    trace = story_trace("eagle2", steps, seed)
+    trace = beginning("eagle2", steps)
     pieces = ("<user>", ":", *["<image>"] * GRID * GRID, *trace.run.prompt_pieces)
     run = replace(trace.run, modality="vision_language", method=method, prompt_pieces=pieces)
     more = len(pieces) - len(trace.run.prompt_pieces)

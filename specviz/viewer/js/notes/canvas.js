@@ -1,16 +1,19 @@
 // The rows of the picture that a step changed, as the decoder draws them now.
+import * as coerce from "../kit/coerce.js";
 import * as dom from "../kit/dom.js";
 import * as noteRegistry from "../kit/noteRegistry.js";
 import * as svgKit from "../kit/svgKit.js";
 
 function draw(note, step, stage) {
+  const row = coerce.number(note.row);
+  const rows = `Rows ${row + 1} to ${row + coerce.number(note.rows)}`;
   const image = dom.h("img", {
     class: "sv-band",
-    alt: `Rows ${Number(note.row) + 1} to ${Number(note.row) + Number(note.rows)} of the picture`,
+    alt: `${rows} of the picture`,
     src: /^[A-Za-z0-9+/=]+$/.test(note.png) ? `data:image/png;base64,${note.png}` : "",
   });
   image.style.width = `${stage.column}px`;
-  const summary = `Rows ${Number(note.row) + 1} to ${Number(note.row) + Number(note.rows)} after this step, ${note.codes} codes drawn so far.`;
+  const summary = `${rows} after this step, ${note.codes} codes drawn so far.`;
   return dom.h("div", {}, image, svgKit.caption(summary));
 }
 

@@ -17,7 +17,7 @@ function read(note, step) {
   const beams = coerce.list(note.beams).map((beam) => new Set(coerce.list(beam)));
   const marks = step.nodes.slice(0, MOST).filter((node) => node.id === 0 || value[node.id] !== null);
   const sent = marks.filter((node) => node.id && node.status !== "pruned");
-  const cut = sent.length ? Math.min(...sent.map((node) => value[node.id])) : 0;
+  const cut = sent.length ? Math.min(...sent.map((node) => value[node.id] || 0)) : 0;
   const levels = Math.max(1, ...marks.map((node) => node.depth));
   const lowest = Math.min(-1, ...marks.map((node) => value[node.id] || 0));
   return { value, beams, marks, sent, cut, levels, lowest, chosen: chosen(note.depth) };

@@ -50,10 +50,10 @@ function draw(note, step, stage) {
       parts.push(tile);
     });
   });
-  const certain = note.codes.length - note.redrawn;
+  const many = coerce.list(note.codes).length, redrawn = coerce.number(note.redrawn);
   const summary =
-    `${step.path.length} of ${format.count(coerce.list(note.codes).length, "guess", "guesses")} kept; ${note.redrawn} were resampled from what ` +
-    `the last pass thought at their place, ${certain} were new to the window.`;
+    `${step.path.length} of ${format.count(many, "guess", "guesses")} kept; ${redrawn} were resampled from what ` +
+    `the last pass thought at their place, ${many - redrawn} were new to the window.`;
   const figure = svgKit.pickable(svgKit.frame(stage.column, rows.length * high + 4, summary, parts), stage, (id) => [`place ${id} of the window`]);
   return dom.h("div", {}, figure, dom.h("p", { class: "sv-mute" }, "Across: places of the picture. Down: rounds, the latest last. Framed: kept."), svgKit.caption(summary));
 }

@@ -1,0 +1,38 @@
+"""A tiny masked language model, and its training on tiny dialogues."""
+
+from __future__ import annotations
+
+import torch
+
+from specviz.drafters.networks.masked_lm import MaskedLM
+from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
+from specviz.training.families import masked
+from specviz.training.families.masked import MaskedTraining, Settings
+from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
+
+SETTINGS = Settings(minutes=60, batch=8, texts=4, peak=0.02)
+
+
+def fresh(seed: int = 0) -> MaskedLM:
+    return masked.from_autoregressive(small_lm(seed), window=48)
+
+
+def small_lm(seed: int = 0) -> SmallLM:
+    torch.manual_seed(seed)
+    config = SmallConfig(vocab_size=VOCAB, hidden=16, draft_vocab=36, width=32, layers=3, heads=2, inner=64, window=48)
+    start = SmallLM(config, embedding(), torch.arange(4, 40))
+    start.draft_ids[0] = END
+    start.draft_ids.copy_(start.draft_ids.sort().values)
+    for weight in start.parameters():
+        weight.data.normal_(std=0.15)
+    return start
+
+
+def state_of(model: MaskedLM | None = None, settings: Settings = SETTINGS) -> MaskedTraining:
+    return masked.prepare(model or fresh(), dialogues(120), MARKERS, settings)
+
+
+def taught(made: MaskedTraining, updates: int) -> None:
+    for number in range(updates):
+        made.update(0.0, 0.02 * (1 - number / updates))
+    made.use_average()
