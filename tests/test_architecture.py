@@ -268,16 +268,6 @@ def test_the_app_is_at_most_40_lines() -> None:
     assert not app.exists() or len(app.read_text("utf-8").splitlines()) <= 40
 
 
-def test_python_lines_are_at_most_130_columns() -> None:
-    wide = [
-        f"{_name(file)}:{number} has {len(line)}"
-        for file in PYTHON
-        for number, line in enumerate(_text(file).splitlines(), start=1)
-        if len(line) > 130
-    ]
-    assert not wide, "\n".join(wide)
-
-
 def test_functions_are_at_most_80_lines() -> None:
     long = [
         f"{_name(file)}:{line} {name} has {lines} lines"
@@ -319,6 +309,18 @@ def test_forbidden_words_never_appear() -> None:
 def _opens_weights_alone(file: Path, line: str) -> bool:
     """The one place that may open a torch zip: a command of the user's own, which builds tensors and nothing else."""
     return _name(file) == "specviz/commands/convert.py" and line.strip().endswith("weights_only=" + "True)")
+
+
+def test_no_test_module_imports_another() -> None:
+    """What two of them share lies in ``tests/support``."""
+    wrong = [
+        f"{_name(file)} imports {name}"
+        for file in PYTHON
+        if _name(file).startswith("tests/")
+        for name in _imported(file)
+        if re.match(r"tests\.(?!support\.)", name)
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_nothing_that_serves_requests_can_open_a_torch_zip() -> None:

@@ -45,16 +45,6 @@ def test_a_verdict_carries_the_proof_of_every_coin() -> None:
         assert verdict.source == ("target" if verdict.path else "residual")
 
 
-def test_the_second_siblings_threshold_is_that_of_what_is_left() -> None:
-    left = remaining(P, Proposal(Q), [0, 3])
-    left.reject(0)
-    # r = (p - q)+ = (0, 0, 0.1, 0.3) / 0.4 and q without token 0 = (0, 0.3, 0.2, 0.1) / 0.6
-    assert left.threshold(1) == 0.0
-    assert left.threshold(2) == pytest.approx(0.25 / (0.2 / 0.6))
-    assert left.threshold(3) == 1.0
-    assert (left.distribution() / left.distribution().sum()).tolist() == pytest.approx([0.0, 0.0, 0.25, 0.75])
-
-
 def test_the_rule_is_named_after_the_shape() -> None:
     chain = Draft(DraftTree.of([9, 1, 2], [-1, 0, 1]), {0: Proposal(Q), 1: Proposal(Q)})
     assert Rejection().judge(chain, scored(3), context()).rule == "ratio"
@@ -70,20 +60,6 @@ def test_the_overlap_note_is_the_probability_of_acceptance() -> None:
     assert dict(zip(first["tokens"], first["p"], strict=True)) == pytest.approx(dict(enumerate(P.tolist())))
     assert dict(zip(first["tokens"], first["q"], strict=True)) == pytest.approx(dict(enumerate(Q.tolist())))
     assert not Rejection().judge(siblings([1], Proposal(Q)), scored(2), context(story=False)).notes
-
-
-def test_an_equal_drafter_is_always_accepted() -> None:
-    for seed in range(50):
-        for distribution in (Proposal(P), Proposal(P, torch.arange(4))):
-            assert Rejection().judge(siblings([3], distribution), scored(2), context(seed)).path == (1,)
-
-
-def test_a_token_the_target_rules_out_is_never_accepted() -> None:
-    target = TargetPass(torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64).expand(3, -1))
-    for seed in range(50):
-        verdict = Rejection().judge(siblings([0, 1], Proposal(Q)), target, context(seed, Warp(1.0, top_k=2)))
-        assert verdict.path == ()
-        assert verdict.bonus in {2, 3}
 
 
 @pytest.mark.parametrize("distribution", [Proposal(P), Proposal(P, torch.arange(4)), None], ids=["dense", "listed", "certain"])

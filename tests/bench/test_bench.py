@@ -15,7 +15,7 @@ import torch
 
 from specviz import prompts
 from specviz.bench import kit, lengths, runner, suites
-from specviz.bench.calibrate.replay import FollowedRanks, Tally, Text, replay_recycling, replay_stand
+from specviz.bench.calibrate.replay import FollowedRanks, Text, replay_recycling, replay_stand
 from specviz.bench.kit import Arm, Bencher, Sample, Samples, held_bytes
 from specviz.bench.report import Ratios, Report, Row, paired
 from specviz.bench.runner import run_suite
@@ -35,15 +35,6 @@ def test_a_goal_is_reached_from_the_right_side_and_a_missed_one_is_said_in_every
     assert json.loads(report.as_json())["rows"][0]["reached"] is False
 
 
-def test_rows_in_columns_make_tables_of_their_own() -> None:
-    report = Report("all", {"target": "tiny"})
-    report.add(Row("a", 1.0, cells={"method": "a", "T = 0": "1.00×"}, table="text"))
-    report.add(Row("b", 2.0, cells={"method": "b"}, table="pictures"))
-    report.add(Row("c", 3.0, cells={"method": "c", "holds": "1 MB"}, table="text"))
-    lines = report.as_table().splitlines()
-    assert lines[2:8] == ["text", "", "| method | T = 0 | holds |", "|---|---:|---:|", "| a | 1.00× |  |", "| c |  | 1 MB |"]
-
-
 def test_pairs_are_interleaved_swapped_and_have_a_binomial_sign_test() -> None:
     calls: list[str] = []
 
@@ -60,12 +51,6 @@ def test_pairs_are_interleaved_swapped_and_have_a_binomial_sign_test() -> None:
 
 def sample(gain: float, lengths: tuple[int, ...] = (1, 2, 0), kind: str = "chat", **more: Any) -> Sample:
     return Sample(kind, gain, True, lengths, sum(lengths) + len(lengths), len(lengths), 9, 12, 0.0, (2,) * len(lengths), **more)
-
-
-def test_means_are_over_kinds_and_acceptance_by_depth_over_steps_that_came_so_far() -> None:
-    samples = Samples({"a": [sample(1.0), sample(1.0), sample(4.0, kind="code")]})
-    assert samples.mean("a", lambda one: one.gain) == 2.5
-    assert samples.by_depth("a") == [(2 / 3, 9), (0.5, 6)]
 
 
 def test_memory_is_counted_once_and_without_the_target() -> None:
@@ -123,16 +108,6 @@ def test_a_suite_reports_arms_comparisons_goals_and_what_could_not_run(monkeypat
     assert [row.name for row in only.rows if row.cells] == ["b, T = 0"]
 
 
-def test_a_system_that_did_not_run_is_missing_from_the_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ran(bench: Bencher, arms: Sequence[Arm], *_: Any) -> Samples:
-        return Samples({arm.label: [sample(1.5)] for arm in arms if arm.label != "gto"}, {"gto": "no network"})
-
-    monkeypatch.setattr(suites, "gather", ran)
-    report = Report("all", {})
-    suites.run_all(report, "smollm2-135m-instruct", (), True)
-    assert (report.rows[-1].value, report.rows[-1].reached) == (17, False) and "missing: gto" in report.rows[-1].detail
-
-
 @pytest.mark.slow
 def test_arms_run_beside_the_target_and_keep_their_memory_where_they_should() -> None:
     def tries(bench: Bencher, quick: bool) -> Mapping[str, Sequence[str]]:
@@ -144,15 +119,6 @@ def test_arms_run_beside_the_target_and_keep_their_memory_where_they_should() ->
     first, second = samples.by_kind("suffix_decoding", lambda one: one.tau).values()
     assert second > first and all(one.same for label in samples.by_arm for one in samples.of(label))
     assert samples.held_bytes["stree"] > 1e5
-
-
-def test_a_diary_fills_its_length_and_begins_again_each_week() -> None:
-    count = lambda text: len(text.split())  # noqa: E731
-    for length in lengths.LENGTHS:
-        whole = lengths.diary("And then?", length, count, 1 << 20)
-        assert length <= count(whole) < length + 60 + 20 and whole.endswith("And then?")
-    days = lengths.diary("?", 1024, count, lengths.WEEK).splitlines()
-    assert days[0] == days[lengths.WEEK] != days[1]
 
 
 def test_reported_prompts_are_many_different_and_kept_apart() -> None:
@@ -205,12 +171,3 @@ def test_replay_of_a_store_grows_with_the_trajectory() -> None:
     first, second = list(replay_stand([text])), list(replay_stand([text, text]))[2:]
     assert first == [None, None]
     assert second == [FollowedRanks((0,) * length, evidence=4) for length in (4, 3, 2, 1)]
-
-
-def test_places_are_counted_apart_by_how_long_a_context_was_known() -> None:
-    tally = Tally()
-    for path in ((0, 0), (0, 1), (), (1,)):
-        tally.add(path)
-    tree = tally.tree("a test")
-    assert dict(zip(tree.paths, tree.probability, strict=True)) == {(0,): 0.5, (0, 0): 0.25, (0, 1): 0.25, (1,): 0.25}
-    assert tree.source == "a test, 4 places"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from http.client import HTTPConnection
-from typing import Any
 
 import pytest
 
 from specviz.bench import load
-from specviz.bench.report import Report
-from specviz.bench.visitor import Form, Outcome, Visitor
+from specviz.bench.visitor import Form, Visitor
 from specviz.trace import store
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.served import served
@@ -53,33 +50,6 @@ def test_a_class_presses_as_often_as_it_is_told_and_half_of_it_leaves(address: s
     refused = [one for one in seen if one.refused]
     assert len(seen) == 16 and refused and all("Try again" in one.refused for one in refused)
     assert any(one.served for one in seen) and any(one.left for one in seen)
-
-
-def test_a_stream_that_breaks_off_is_a_run_without_an_end(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    form = Form(address)
-
-    def broken(connection: object) -> None:
-        raise ConnectionResetError("gone")
-
-    monkeypatch.setattr(Form, "join", lambda *given: None)
-    monkeypatch.setattr(HTTPConnection, "getresponse", broken)
-    seen = Visitor(form).press(load.SHORT)
-    assert not seen.served and not seen.left and not seen.refused
-
-
-def rows(seen: list[Outcome]) -> dict[str, Any]:
-    report = Report("load", {})
-    load.add_visits(report, seen, 60.0)
-    return {row.name: row for row in report.rows}
-
-
-def test_the_report_is_about_those_who_stayed() -> None:
-    whole = [Outcome(0.5, float(number), 20.0) for number in range(1, 20)]
-    found = rows([*whole, Outcome(0.5, left=True), Outcome(over=1.0, refused="Full."), Outcome()])
-    assert found["served, of those who stayed"].value == pytest.approx(100 * 19 / 21)
-    assert "19 to the end, 1 left midway, 1 refused, 1 neither; those read: Full." in found["served, of those who stayed"].detail
-    assert (found["first step, p50"].value, found["first step, p95"].value) == (10.0, 18.0)
-    assert found["first update, p95"].reached and rows([])["first step, p95"].value is None
 
 
 def test_a_long_trace_has_the_steps_asked_for() -> None:

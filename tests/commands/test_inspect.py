@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.__main__ import main
 from specviz.drafters.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
 from specviz.models.drafters.head_writer import write_head
-from tests.models.conftest import base_model  # noqa: F401
 from tests.support.referee.filled import weight
 from tests.support.tiny.published_heads import parallel_tensors, saved
+from tests.support.tiny.tokenizers import byte_level_tokenizer
 
 LAYERS, HIDDEN, VOCAB = 6, 32, 352
 TAPS = (2, 3, 4)
 
 
 @pytest.fixture
-def model(tmp_path: Path, base_model: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A random Llama in a folder, whose answers do not end."""
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
     torch.manual_seed(0)
@@ -30,7 +30,7 @@ def model(tmp_path: Path, base_model: PreTrainedTokenizerFast, monkeypatch: pyte
         num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=True, bos_token_id=1, eos_token_id=351,
     )  # fmt: skip
     LlamaForCausalLM(config).eval().save_pretrained(tmp_path / "model")
-    base_model.save_pretrained(tmp_path / "model")
+    byte_level_tokenizer(eos_token="<|endoftext|>").save_pretrained(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -73,16 +73,6 @@ def test_the_json_holds_every_reading(tmp_path: Path, model: Path, capsys: pytes
     assert {one["reading"] for one in found["readings"]} >= {"norm_before_residual false", "the whole text instead of a window"}
     assert len(found["loaded"]["rates"]) == 3 and found["better"] == []
     assert {one["layer"] for one in found["lens"]} == set(TAPS)
-
-
-def test_answers_too_short_are_no_verdict(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = written(tmp_path / "head", model)
-    (tmp_path / "prompts.txt").write_text("fox")
-    told = ["inspect", str(folder), "--target", str(model), "--prompts", str(tmp_path / "prompts.txt")]
-    assert main([*told, "--tokens", "16", "--depth", "12", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["loaded"]["places"] == 4 and found["better"] == []
-    assert all(one["error"] is None for one in found["readings"])
 
 
 def test_parallel_heads_are_measured_as_loaded(tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,20 +114,3 @@ def test_what_is_wrong_is_told_before_anything_runs(
     engine = FakeEngine()
     assert record(monkeypatch, engine, "--folder", str(index), *given) == 2
     assert said in capsys.readouterr().err and engine.asked == []
-
-
-def test_the_app_s_own_runs_can_be_recorded() -> None:
-    from specviz.commands.record import FOLDER, _requested_entries
-
-    assert set(_requested_entries(FOLDER, [])) >= {"autoregressive", "prompt_lookup", "stand"}
-
-
-def test_the_halves_are_recorded_behind_a_text_that_repeats_itself() -> None:
-    """No rehearsal: with its answer remembered from before, the memory would draft nearly everything."""
-    from specviz.commands.record import FOLDER, _requested_entries
-
-    entry = _requested_entries(FOLDER, ["howl"])["howl"]
-    diary, _, question = entry["request"]["prompt"].rpartition("\n\n")
-    days = diary.splitlines()
-    assert "rehearsals" not in entry and len(days) == 14 and days[:7] == days[7:] and len(set(days)) == 7
-    assert "in your own words" in question and "quote" in question

@@ -106,12 +106,6 @@ def test_the_prompt_may_come_from_a_file_or_the_input(tmp_path: Path, monkeypatc
     assert made.asked.prompt == "from the input"
 
 
-def test_the_trace_is_kept_and_valid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made, out = put_fake(monkeypatch), tmp_path / "run.spectrace.jsonl"
-    assert main([*RUN, "--json", "--out", str(out)]) == 0
-    assert len(store.read(out).steps) == len(made.trace.steps)
-
-
 def test_the_last_end_wins(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def events(trace: Trace, cancel: Any) -> Iterator[Event]:
         yield from (trace.run, *trace.steps, replace(trace.end, baseline=None, metrics={}), trace.end)

@@ -76,21 +76,3 @@ def test_calibrate_and_train_hand_over_their_choices(monkeypatch: pytest.MonkeyP
     assert asked[0] == ("stand", "T") and choices == ["small_draft", "cpu", 1.5, True, ()]
     reported = set(prompts.reserved())
     assert reported <= set(reserved), "what numbers are reported on must never be training data"
-
-
-def test_calibrating_a_chain_hands_over_the_model_in_the_middle(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from specviz.bench.calibrate import drafted as calibrate_drafted
-
-    asked: list[Any] = []
-    fake = lambda target, report, **more: asked.append((target, more)) or "trees/polybasic.json"  # noqa: E731
-    monkeypatch.setitem(calibrate_drafted.RUNS, "polybasic", fake)
-    assert main(["calibrate", "polybasic", "--target", "T", "--draft", "D"]) == 0
-    assert main(["calibrate", "polybasic", "--target", "T"]) == 0
-    assert asked == [("T", {"draft": "D"}), ("T", {})]
-    assert capsys.readouterr().out == "trees/polybasic.json\n" * 2
-    assert main(["calibrate", "medusa", "--target", "T"]) == 2
-    assert "smollm2-135m-instruct" in capsys.readouterr().err
-    assert main(["calibrate", "stand", "--draft", "D"]) == 2
-    assert "leave --draft out" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -106,16 +105,6 @@ def test_every_branch_is_drafted_as_if_it_were_the_text(length: int) -> None:
         torch.testing.assert_close(logits, network.logits(expected))
 
 
-def test_branches_of_three_levels_a_forward() -> None:
-    network = block_net(tiny_target(), 3)
-    tokens, features = random_text(8)
-    drafter = started(network, tokens, features)
-    root(drafter)
-    found = drafter.blocks(context([0]), [0, 1, 2, 3, 4, 5], [-1, 0, 1, 2, 2, 1], [3, 4])
-    for logits, chain in zip(found, ([1, 2, 3], [1, 2, 4]), strict=True):
-        torch.testing.assert_close(logits, network.logits(follow(network, tokens, features, chain, 3)[-1]))
-
-
 def test_a_block_is_seen_whole_and_what_follows_is_not() -> None:
     network = block_net(tiny_target())
     tokens, features = random_text(8)
@@ -177,27 +166,6 @@ def test_a_text_longer_than_was_planned_for_still_fits() -> None:
     drafter = started(network, tokens[:20], features[:20])
     committed(drafter, tokens[20:], features[20:])
     torch.testing.assert_close(root(drafter)[0], network.logits(whole(network, tokens, features)))
-
-
-def test_laid_out_for_a_machine_it_drafts_the_same_and_the_network_stays_as_it_was() -> None:
-    target = tiny_target(dtype=torch.float32)
-    network, kept = block_net(target), []
-
-    def layout(weight: Tensor) -> Callable[[Tensor], Tensor]:
-        kept.append(weight.shape)
-        turned = weight.T.contiguous()
-        return lambda x: x @ turned
-
-    laid = network.laid_out(layout)
-    assert len(kept) == 2 * 2 + 1 + 5, "two recurrent layers, the head, and every linear layer"
-    tokens, features = random_text(9)
-    plain, fast = (started(one, tokens, features.float()) for one in (network, laid))
-    said, parents = grown(plain)
-    grown(fast)
-    for seeds in ([0], [3, 5]):
-        expected = plain.blocks(context([0]), said, parents, seeds)
-        torch.testing.assert_close(fast.blocks(context([0]), said, parents, seeds), expected, rtol=1e-4, atol=1e-4)
-    assert isinstance(network.leave, torch.nn.Linear) and laid.embedding is network.embedding
 
 
 def test_it_comes_off_the_disk_as_it_was_and_only_for_its_target(tmp_path: Path) -> None:

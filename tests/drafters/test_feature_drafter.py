@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from specviz.acceptance.match import Match
-from specviz.acceptance.rejection import Rejection
 from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context, Draft, Round, TargetPass, Verdict
@@ -78,35 +77,6 @@ def test_logits_are_the_networks_own_after_every_kind_of_round(wide: bool, promp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize(("wide", "support"), [(False, None), (False, 20), (True, 20)])
-def test_trees_drawn_from_it_are_the_networks_distribution(temperature: float, wide: bool, support: int | None) -> None:
-    target, warp = tiny_target(), Warp(temperature)
-    drafter = audited(target, wide, support)
-    composition = Composition(
-        SingleDrafter(drafter, Sampled(TREE)), Rejection() if temperature else Match(), hidden_state_layers=drafter.taps
-    )
-    run = decode(target, composition, PROMPT, 80, warp)
-    assert drafter.worst < 1e-9 and drafter.checked > 100
-    drafted = {node.token for step in run.steps for node in step.nodes[1:]}
-    assert support is None or drafted <= set(drafter.support.tolist())
-    if not temperature:
-        assert run.ids == alone(target, PROMPT, 80).ids
-
-
-@pytest.mark.slow
-def test_a_tree_costs_one_forward_a_level() -> None:
-    target = tiny_target()
-    drafter = audited(target, True)
-    run = decode(
-        target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), hidden_state_layers=drafter.taps), PROMPT, 40
-    )
-    whole = [step for step in run.steps if len(step.nodes) == len(TREE)]
-    # The prompt was taken in at the beginning; four levels are asked for, the deepest nodes never.
-    assert whole and {step.draft_calls for step in whole} == {4}
-
-
-@pytest.mark.slow
 def test_a_long_prompt_is_taken_in_by_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specviz.drafters.feature_drafter.PIECE", 3)
     target = tiny_target()
@@ -128,18 +98,6 @@ def test_the_end_of_a_text_inside_a_path_and_a_second_run_leave_nothing_behind()
         )
         assert run.ids == truth[: truth.index(truth[17]) + 1] and run.outcome.reason == "eos"
     assert drafter.worst < 1e-9
-
-
-@pytest.mark.slow
-def test_it_falls_silent_where_its_context_ends() -> None:
-    target = tiny_target()
-    drafter = Audited(tiny_net(target.model, True), target.model, context_length=20)
-    run = decode(
-        target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), hidden_state_layers=drafter.taps), PROMPT, 40
-    )
-    assert run.ids == alone(target, PROMPT, 40).ids
-    assert drafter.silent > 5 and drafter.checked > 5 and drafter.worst < 1e-9
-    assert all(len(step.nodes) == 1 for step in run.steps[-5:])
 
 
 def test_a_full_target_context_ends_the_run_cleanly() -> None:

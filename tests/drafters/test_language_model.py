@@ -13,7 +13,7 @@ from specviz.acceptance.rejection import Rejection
 from specviz.drafters.language_model import LanguageModelDrafter, SessionModel
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
-from specviz.engine.sampling import Noise, Warp
+from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
 from specviz.targets.text import TextTarget
 from specviz.trees.sampled import Sampled
@@ -103,19 +103,6 @@ def test_a_session_answers_like_the_model_alone(tier: str, length: int) -> None:
     found = model.extend([9, 8])
     alone = target.model(torch.tensor([[*text[:-2], 9, 8]])).logits[0, -1]
     assert torch.allclose(found, alone, atol=1e-9)
-
-
-def test_distributions_are_warped_as_the_targets_are() -> None:
-    warp = Warp(0.6, 10, 0.8)
-    ledger = Ledger(100)
-    drafter = LanguageModelDrafter(lambda capacity: ledger, 100)
-    context = Context(PROMPT, len(PROMPT), 0, warp, Noise(0), torch.device("cpu"), 50)
-    drafter.begin(context, None)
-    (distribution,) = drafter.rows(context, [PROMPT[-1]], [-1], [0])
-    assert distribution is not None
-    again = Ledger(100)
-    assert torch.allclose(distribution.probability, warp.probabilities(again.extend(PROMPT)))
-    assert int((distribution.probability > 0).sum()) <= 10
 
 
 def test_a_shorter_draft_context_stops_drafting_and_not_the_run() -> None:

@@ -12,12 +12,9 @@ from specviz.drafters.memory.prompt_copy import PromptCopy
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
-from specviz.methods.parameters import build
-from specviz.methods.registry import all_methods
 from specviz.methods.stand.ngram_store import Entry, NgramStore, best_tokens, warped
 from specviz.methods.token_recycling.method import PUBLISHED
 from specviz.methods.token_recycling.successors import SuccessorMatrix, top_successors
-from tests.support.tiny.text import decode, parts_for, tiny_target
 
 
 def context(ids: Sequence[int], room: int = 10_000) -> Context:
@@ -108,13 +105,6 @@ def test_rows_of_the_store_are_running_means() -> None:
     assert entry.visits == 3
 
 
-def test_a_row_keeps_ten_tokens() -> None:
-    entry = Entry(1, dict.fromkeys(range(10), 0.1))
-    entry.add({99: 0.9})
-    assert len(entry.distribution) == 10
-    assert next(iter(entry.distribution)) == 99
-
-
 def test_the_longest_known_n_gram_answers() -> None:
     store = NgramStore()
     store.learn([1, 2, 3], {7: 1.0})
@@ -141,15 +131,3 @@ def test_learned_rows_are_the_targets_probabilities() -> None:
     p = logits.softmax(-1)
     assert all(rows[row][token] == pytest.approx(float(p[row, token])) for row in range(2) for token in rows[row])
     assert list(rows[0]) == p[0].topk(10).indices.tolist()
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize(("name", "values", "gain"), [("stand", {"nodes": 40}, 1.5), ("token_recycling", {}, 1.1)])
-def test_a_second_try_at_the_same_prompt_accepts_more(name: str, values: dict[str, object], gain: float) -> None:
-    target, warp, memory, taus = tiny_target(), Warp(), {}, []
-    for _ in range(2):
-        method = all_methods()[name]
-        composition = method.compose(build(method.parameters, values, name), parts_for(target, warp, memory=memory))
-        run = decode(target, composition, [3, 1, 4, 1, 5], 80, warp)
-        taus.append(80 / len(run.steps))
-    assert taus[1] > gain * taus[0]

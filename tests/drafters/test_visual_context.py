@@ -19,7 +19,7 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.methods.hivis.step_embedding import Comparing, StepwiseDrafter
 from specviz.trees.dynamic import Dynamic
 from tests.support.tiny.text import Decoded, decode
-from tests.support.worlds.vision import GREEDY, World, baseline, expected, feature_net, step_vectors, text_model, world
+from tests.support.worlds.vision import GREEDY, World, expected, feature_net, step_vectors, text_model, world
 from tests.support.worlds.witness import Witness, hidden_states
 
 KINDS = ["smolvlm", "qwen2_5vl"]
@@ -93,19 +93,6 @@ def test_the_drafters_prefill_is_as_long_as_the_text(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-def test_vectors_of_zero_change_nothing() -> None:
-    here = world()
-    net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model)
-    runs = [
-        drafting(here, Witness(drafter), net.config.taps, 60)
-        for drafter in (FeatureDrafter(net), StepwiseDrafter(net, 0 * steps), StepwiseDrafter(net, steps))
-    ]
-    trees = [[[node.token for node in step.nodes] for step in run.steps] for run in runs]
-    assert trees[0] == trees[1] != trees[2]
-    assert runs[0].ids == runs[2].ids
-
-
-@pytest.mark.slow
 def test_comparing_tells_more_and_drafts_the_same() -> None:
     here = world()
     net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model)
@@ -120,34 +107,6 @@ def test_comparing_tells_more_and_drafts_the_same() -> None:
     assert [norm > 0 for norm in last["norms"]] == [True] * 3
     assert last["kept"] == [sum(len(step.path) > depth for step in both.steps[:-1]) for depth in range(8)]
     assert "without" not in {note.type: note.data for note in plain.steps[-1].notes}["residuals"]
-
-
-@pytest.mark.slow
-def test_what_comparing_says_is_what_the_network_would_have_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = world()
-    net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model)
-    drafter, said = Comparing(net, steps), []
-    guess = StepwiseDrafter.guesses
-
-    def overheard(self: StepwiseDrafter, context: Context, emitted: Sequence[int]) -> list[int]:
-        further = [*emitted, 20, 30, 40]
-        said.append((self is drafter, list(context.ids), further, guess(self, context, further)))
-        return said[-1][3][: len(emitted)]
-
-    monkeypatch.setattr(StepwiseDrafter, "guesses", overheard)
-    drafting(here, TextAlone(drafter, here.layout), net.config.taps)
-    kept = [place for place in range(here.layout.length) if place not in here.layout.hidden]
-    assert len(said) > 8
-    hidden = len(here.layout.hidden)
-    for own, text, emitted, guesses in said:
-        ids = here.prompt + text[here.layout.length - hidden :]
-        words, features = hidden_states(here, ids)
-        places = kept + list(range(here.layout.length, len(ids)))
-        for depth, guessed in enumerate(guesses):
-            vectors = steps if own else 0 * steps
-            wanted = expected(net, words[places], features[places][:-1], emitted[:depth], vectors)
-            assert guessed == int(wanted.argmax())
-    assert [one[3] for one in said[::2]] != [one[3] for one in said[1::2]]
 
 
 def test_a_language_model_drafts_from_the_words_alone() -> None:
@@ -170,16 +129,6 @@ def test_a_language_model_drafts_from_the_words_alone() -> None:
     cache = small.open(64)
     wanted = small(torch.tensor(text), cache)[-1].softmax(-1)
     assert torch.allclose(distribution.probability, wanted.to(distribution.probability.dtype), atol=1e-6)
-
-
-@pytest.mark.slow
-def test_the_text_never_depends_on_the_drafter() -> None:
-    here = world()
-    net = feature_net(here.tiny.model)
-    drafter = AllRows(net, here.layout)
-    wanted = baseline("smolvlm", "eager", torch.float64, GREEDY)[:40]
-    assert drafting(here, drafter, drafter.reads, 40).ids == wanted
-    assert drafting(here, TextAlone(FeatureDrafter(net), here.layout), net.config.taps, 40).ids == wanted
 
 
 def test_places_are_told_as_unbroken_rows() -> None:

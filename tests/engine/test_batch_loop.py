@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from specviz.engine.batch_cache import shared
 from specviz.engine.batch_loop import BatchDecoding, BatchRow
-from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
@@ -87,16 +85,6 @@ def test_eight_rows_write_what_each_writes_alone(name: str, values: dict[str, ob
 def _layouts(rows: list[list[Step]]) -> list[dict[str, Any]]:
     notes = [note for steps in rows for step in steps for note in step.notes if note.type == "rows"]
     return [row for note in notes for row in note.data["rows"]]
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_any_number_of_rows(count: int) -> None:
-    target = tiny_target()
-    batch = batch_of(target, [compose("reader", READER, target, WARM) for _ in range(count)], WARM, [30] * count)
-    for number, steps in enumerate(steps_by_row(batch)):
-        alone = decode(target, compose("reader", READER, target, WARM), PROMPTS[number], 30, WARM, number)
-        assert written(steps) == alone.ids
 
 
 @pytest.mark.slow
@@ -226,10 +214,3 @@ def test_a_method_with_a_probe_runs_in_step_without_it_and_is_refused_with_it(na
 def test_a_target_that_carries_a_state_is_refused() -> None:
     with pytest.raises(BadInput, match="carries a state from token to token"):
         TextRows(tiny_hybrid.target(tiny_hybrid.pure()), [8, 8])
-
-
-def test_a_node_of_a_shared_pass_costs_as_many_nodes_as_there_are_rows() -> None:
-    curve = CostCurve((1, 8, 64), (10.0, 11.0, 30.0))
-    assert shared(curve, 1) == curve
-    assert shared(curve, 4).at(8) == pytest.approx(curve.at(32))
-    assert shared(curve, 8).milliseconds[0] == curve.at(8)

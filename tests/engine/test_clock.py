@@ -52,12 +52,3 @@ def test_a_fault_inside_still_ends_what_is_aside(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ValueError), aside:
         raise ValueError
     assert aside.spent == 12 * MS
-
-
-def test_aside_within_aside_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter((5 * MS, 17 * MS))
-    monkeypatch.setattr(time, "perf_counter_ns", lambda: next(now))
-    aside = Untimed(CPU)
-    with aside, aside:
-        pass
-    assert aside.spent == 12 * MS

@@ -10,7 +10,6 @@ import pytest
 from specviz.engine.cost import MOVED, SIZES, TIMED, PassTimes, RunCosts
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
-from specviz.trees.dynamic import CurrentCosts
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, resources
 
@@ -140,14 +139,3 @@ def test_every_step_of_a_run_teaches_and_none_sizes_itself(method: str) -> None:
     assert times._forwards.keys() == (set() if method == "autoregressive" else {f"{method} 6"})
     if method != "autoregressive":
         assert seen[-1] == len(told) - 1, "the last tree was sized by all steps but its own"
-
-
-def test_costs_that_stay_are_weighed_once() -> None:
-    times = timed()
-    policy = CurrentCosts(lambda: times.curve, lambda: 1.0)
-    first = policy.now()
-    assert policy.now() is first
-    for number in range(100):
-        times.learn(1, usual(1), now=number * 0.02)
-        times.learn(16, 3 * usual(16), now=number * 0.02)
-    assert policy.now() is not first and policy.now().cost[15] > 2 * first.cost[15]

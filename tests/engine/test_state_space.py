@@ -15,7 +15,6 @@ from specviz.engine.state_space import (
     Carried,
     Recurrence,
     convolution_sources,
-    convolved,
     decays,
     joined,
     path_sums,
@@ -135,63 +134,13 @@ def test_a_replay_in_two_parts_is_the_replay_in_one() -> None:
     assert torch.equal(joined([passed.part(0, 5), passed.part(5, 12)]).inputs, passed.inputs)
 
 
-class TestTraps:
-    """Each classic mistake, made on purpose, is far off: so the tests above would see it."""
-
-    one = case(32, 4, 8, 16, 1, 4, seed=3, branch=0.8)
-
-    @property
-    def wanted(self) -> Tensor:
-        return torch.stack([walked(self.one, self.one.shape.path(node))[0] for node in range(32)])
-
-    def mixed(self, x: Tensor, b: Tensor, c: Tensor, fade: Tensor, seen: Tensor) -> Tensor:
-        """The scan's formula with any sums of decay and any mask."""
-        one = self.one
-        b, c = b[:, 0], c[:, 0]
-        y = torch.einsum("hts,ts,sh,shp->thp", decays(fade, seen), c @ b.T, one.steps, x)
-        y = y + fade.exp()[..., None] * torch.einsum("hps,ts->thp", one.state, c)
-        return y + one.layer.skip[:, None] * x
-
-    def split(self, parents: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-        one = self.one
-        return one.layer.split(convolved(one.layer, one.inputs, one.window, TreeShape(tuple(parents))))
-
-    def test_the_formula_itself_is_right(self) -> None:
-        one, seen = self.one, self.one.shape.ancestors
-        y = self.mixed(*self.split(one.shape.parents), path_sums(one.steps, one.layer.rate, seen), seen)
-        assert off(y, self.wanted) < 1e-14 and off(one.scan(), self.wanted) < 1e-14
-
-    def test_the_convolution_reads_the_path_and_not_the_row_above(self) -> None:
-        one, seen = self.one, self.one.shape.ancestors
-        packed = self.split(tuple(range(-1, 31)))
-        assert off(self.mixed(*packed, path_sums(one.steps, one.layer.rate, seen), seen), self.wanted) > 0.1
-
-    def test_a_causal_mask_lets_branches_mix(self) -> None:
-        one, causal = self.one, torch.ones(32, 32, dtype=torch.bool).tril()
-        y = self.mixed(*self.split(one.shape.parents), path_sums(one.steps, one.layer.rate, causal), causal)
-        assert off(y, self.wanted) > 0.1
-
-    def test_the_right_mask_over_sums_in_packed_order_is_still_wrong(self) -> None:
-        one = self.one
-        y = self.mixed(*self.split(one.shape.parents), (one.steps * one.layer.rate).cumsum(0), one.shape.ancestors)
-        assert off(y, self.wanted) > 0.1
-
-    def test_a_state_that_is_not_rolled_back_is_wrong(self) -> None:
-        one = self.one
-        passed = Activations(one.inputs[None], one.steps[None])
-        carried = Carried(one.window[None], one.state[None])
-        path = one.shape.path(31)
-        right = walked(one, path)[1]
-        assert off(replayed(stacked([one.layer]), passed.of(torch.tensor(path)), carried).state[0], right) < 1e-13
-        assert off(replayed(stacked([one.layer]), passed, carried).state[0], right) > 0.1
-
-    def test_the_mask_comes_before_the_exponential(self) -> None:
-        fade = torch.tensor([[0.0], [-60.0], [-1.0], [-95.0]])
-        seen = TreeShape((-1, 0, 0, 2)).ancestors
-        late = (fade.T[:, :, None] - fade.T[:, None, :]).exp() * seen
-        assert not late.isfinite().all(), "the exponential overflows between branches, and 0 times infinity is no number"
-        right = decays(fade, seen)
-        assert right.isfinite().all() and bool((right[0][~seen] == 0).all())
+def test_the_mask_comes_before_the_exponential() -> None:
+    fade = torch.tensor([[0.0], [-60.0], [-1.0], [-95.0]])
+    seen = TreeShape((-1, 0, 0, 2)).ancestors
+    late = (fade.T[:, :, None] - fade.T[:, None, :]).exp() * seen
+    assert not late.isfinite().all(), "the exponential overflows between branches, and 0 times infinity is no number"
+    right = decays(fade, seen)
+    assert right.isfinite().all() and bool((right[0][~seen] == 0).all())
 
 
 def test_a_window_hops_over_other_branches() -> None:

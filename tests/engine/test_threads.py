@@ -43,13 +43,6 @@ def test_threads_are_halved_only_when_two_windows_running_had_to_wait(four: None
     assert torch.get_num_threads() == 4
 
 
-def test_a_quiet_machine_keeps_all_threads_and_says_nothing(four: None, waiting: list[int]) -> None:
-    with ThreadLimit() as limit:
-        for _ in range(20):
-            threads.look()
-        assert torch.get_num_threads() == 4 and limit.sentence == ""
-
-
 def test_how_long_threads_waited_is_known_even_of_one_thread(four: None, waiting: list[int]) -> None:
     assert threads.contention() == 0.0
     with ThreadLimit() as limit:
@@ -60,13 +53,6 @@ def test_how_long_threads_waited_is_known_even_of_one_thread(four: None, waiting
         waiting[0] = 0
         threads.look()
         assert threads.contention() == 0.0
-
-
-def test_looking_outside_a_request_changes_nothing(four: None, waiting: list[int]) -> None:
-    waiting[0] = 10**9
-    for _ in range(4):
-        threads.look()
-    assert torch.get_num_threads() == 4
 
 
 def test_a_run_on_a_busy_machine_says_so_and_leaves_the_threads_as_they_were(four: None, waiting: list[int]) -> None:

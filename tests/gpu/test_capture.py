@@ -64,36 +64,7 @@ def decoded(target: TextTarget, name: str, seed: int = 7, budget: int = 40) -> D
     return decode(target, composition, PROMPT, budget, warp, seed)
 
 
-@pytest.mark.slow
-def test_ten_runs_of_a_method_and_its_baseline_capture_no_more_than_the_first_two(device: str, captures: Captures) -> None:
-    target = target_on(device)
-    for name in ("eagle3", "autoregressive"):
-        decoded(target, name)
-    first = captures.count
-    for seed in range(5):
-        for name in ("eagle3", "autoregressive"):
-            decoded(target, name, seed)
-    assert captures.count == first and (first > 0) == (device == "cuda")
-
-
 PICTURES: dict[str, dict[str, Any]] = {"lantern": {"delta": 0.3, "nodes": 20}, "mulo_sd": {"tau": 0.3, "pool": 4}}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PICTURES)
-def test_ten_pictures_and_their_baselines_capture_on_no_runs_clock_and_no_more_than_the_first_five(
-    device: str, captures: Captures, name: str
-) -> None:
-    world, counts = World(device=device, tier="graph"), []
-    for seed in (*range(5), *range(5)):  # how many codes are repaired at once depends on the draws
-        for one, values in ((name, PICTURES[name]), ("autoregressive", {})):
-            before = captures.count
-            run = world.draw(one, values, seed=seed)
-            spent = run.outcome.prefill_ns + sum(step.time.total + step.time.aside for step in run.steps)
-            assert spent < HOUR
-            assert run.outcome.capture_ns // HOUR == run.outcome.captures == captures.count - before
-        counts.append(captures.count)
-    assert counts[4:] == [captures.count] * 6 and (counts[0] > 0) == (device == "cuda")
 
 
 @pytest.mark.spread(3)

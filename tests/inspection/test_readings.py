@@ -114,31 +114,6 @@ def test_an_engine_that_counts_an_mtp_layer_wrong_is_told_so(shift: int, lag: in
     assert [step.other.name for step in verdict.steps] == [better]
 
 
-@pytest.mark.slow
-def test_two_faults_at_once_are_both_named() -> None:
-    made = head()
-    texts = passages(made, 8)
-    verdict = judge(Reading(made.read_as(windows=(15,), theta=80.0)), texts, target(), DEPTH, 100.0)
-    names = [step.other.name for step in verdict.steps]
-    assert set(names) == {"rotary base 100", "the whole text instead of a window"}
-    assert f"with {names[0]} and {names[1]} " in advice(verdict)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("shift", "lag", "better"),
-    [
-        (1, 0, "drafted positions one lower"),
-        (-1, 0, "drafted positions one higher"),
-        (0, 1, "states of one token later"),
-    ],
-)
-def test_an_engine_that_counts_wrong_is_told_so(shift: int, lag: int, better: str) -> None:
-    made = head(theta=2.0)
-    verdict = judge(Reading(made, shift, lag), passages(made), target(), DEPTH, 2.0)
-    assert [step.other.name for step in verdict.steps] == [better]
-
-
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_good_head_is_left_alone(layers: int) -> None:

@@ -105,15 +105,6 @@ BREAKS: dict[str, tuple[Break, str]] = {
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("name", BREAKS)
-def test_the_head_that_ships_broken_in_one_way_is_told_which(world: World, tmp_path: Path, name: str) -> None:
-    broken, better = BREAKS[name]
-    verdict = world.judged(tmp_path / "head", broken)
-    assert [step.other.name for step in verdict.steps] == [better], advice(verdict)
-    assert f"with {better} " in advice(verdict)
-
-
-@pytest.mark.model
 def test_as_it_ships_it_is_left_alone(world: World, tmp_path: Path) -> None:
     verdict = world.judged(tmp_path / "head", set_to())
     assert not verdict.steps and "is read as it was trained" in advice(verdict)

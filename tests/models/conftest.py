@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specviz.models.hub.catalog import Entry, WheelFile
 from specviz.models.text import load
+from tests.support.tiny.tokenizers import byte_level_tokenizer
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-CORPUS = ["The quick brown fox jumps over the dog. ", "Grüße aus Köln, 東京 und 🎉! ", "def f(x):\n    return x  + 12\n"]
 CONTENT = bytes(range(256)) * 2048
 
 
@@ -34,21 +34,10 @@ def own_cache(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
     return tmp_path / "cache"
 
 
-def _byte_level() -> Tokenizer:
-    backend = Tokenizer(models.BPE())
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=340, special_tokens=special, initial_alphabet=alphabet, show_progress=False)
-    backend.train_from_iterator(CORPUS * 20, trainer)
-    return backend
-
-
 @pytest.fixture(scope="session")
 def byte_level() -> PreTrainedTokenizerFast:
     """An instruct model's byte-level tokenizer, as GPT-2, SmolLM2, Qwen and Llama 3 have it."""
-    made = PreTrainedTokenizerFast(tokenizer_object=_byte_level(), eos_token="<|im_end|>", bos_token="<|im_start|>")
+    made = byte_level_tokenizer(eos_token="<|im_end|>", bos_token="<|im_start|>")
     made.chat_template = TEMPLATE
     return made
 
@@ -56,7 +45,7 @@ def byte_level() -> PreTrainedTokenizerFast:
 @pytest.fixture(scope="session")
 def base_model() -> PreTrainedTokenizerFast:
     """The same without a chat template, as a base model has it."""
-    return PreTrainedTokenizerFast(tokenizer_object=_byte_level(), eos_token="<|endoftext|>")
+    return byte_level_tokenizer(eos_token="<|endoftext|>")
 
 
 @pytest.fixture(scope="session")

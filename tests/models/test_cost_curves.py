@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from specviz.engine import cost
-from specviz.engine.cost import ROUNDS, SIZES, TIMED, PassTimes
+from specviz.engine.cost import ROUNDS, TIMED, PassTimes
 from specviz.models import cost_curves
 from specviz.models.cost_curves import FILE, MOST, VERSION, ModelCosts, target_costs
 from tests.support.tiny.text import tiny_target
@@ -141,18 +141,6 @@ def test_what_runs_teach_outlives_the_process(passes: list[int], restarted: Any,
     assert later.run("eagle2").forward(6) == pytest.approx(0.3 * later.curve().at(1), rel=0.1)
 
 
-def test_a_model_beside_the_target_keeps_its_ratio_while_the_machine_is_busy(
-    passes: list[int], restarted: Any, heard: Any
-) -> None:
-    above = target_costs(target(), heard)
-    below = target_costs(target(name="draft"), heard, above)
-    assert below.curve().at(16) / above.curve().at(16) == pytest.approx(1.0, rel=0.05)
-    for _ in range(40):
-        for rows in (1, 16, 48):
-            above.times().learn(rows, 3 * (10.0 + rows))
-    assert below.curve().at(16) / above.curve().at(16) == pytest.approx(1.0, rel=0.1)
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "[]", '{"version": 0, "models": {}}', '{"version": 1}', '{"version": 1, "models": []}', "KEY: 3", 'KEY: {"logs": []}',
@@ -204,19 +192,3 @@ def test_a_folder_that_cannot_be_written_costs_the_next_start_alone(
 ) -> None:
     own_cache.write_text("a file where the folder should be", encoding="utf-8")
     assert ratio(target_costs(target(), heard), 16) == pytest.approx(26 / 11, rel=0.05)
-
-
-def test_a_short_context_times_what_it_has_room_for(passes: list[int], restarted: Any, heard: Any) -> None:
-    costs = target_costs(target(context_length=40), heard)
-    assert costs.curve().widths == SIZES and set(passes) == {1, 2, 16}
-
-
-def test_times_of_a_file_are_those_that_were_written() -> None:
-    times = PassTimes()
-    for rows in TIMED * 2:
-        times.learn(rows, 10.0 + rows, now=0.0)
-    times.learn_forward("eagle2 6", 2.0)
-    again = PassTimes.of(json.loads(json.dumps(times.state())))
-    assert again.state()["logs"] == times.state()["logs"]
-    assert again.forward("eagle2 6") == pytest.approx(times.forward("eagle2 6"), rel=1e-3)
-    assert again.sure and times.sure and not PassTimes.of(times.state(), age=30.0).sure

@@ -13,8 +13,7 @@ import torch
 from specviz.drafters.networks import latent_samplers
 from specviz.drafters.networks.weights import write_weights
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.models.image import image, image_parts, image_score
-from specviz.models.image.image_score import ScoreNet
+from specviz.models.image import image, image_parts
 from specviz.models.image.prompts import PICTURE, PROMPT_TOKENS
 from tests.support.tiny.images import tiny_image, tiny_image_drafter, tiny_pair, tiny_prompts, tiny_samplers
 
@@ -58,10 +57,6 @@ def test_a_half_drawn_picture_shows_what_is_there_and_grey() -> None:
         loaded.picture([loaded.codes])
     with pytest.raises(BadInput):
         loaded.picture([0] * 37)
-
-
-def test_the_codebook_has_rows_of_length_one() -> None:
-    torch.testing.assert_close(tiny_image().codebook.norm(dim=-1), torch.ones(24))
 
 
 def test_samplers_never_look_at_rows_below() -> None:
@@ -144,35 +139,6 @@ def test_samplers_are_read_as_they_were_written(tmp_path) -> None:
     assert (again.up(coarse) == net.up(coarse)).float().mean() > 0.9
     with pytest.raises(ModelUnavailable, match="codes of 8 numbers"):
         latent_samplers.load(tmp_path / "s.safetensors", torch.eye(4), torch.float32, torch.device("cpu"))
-
-
-def test_untrained_samplers_copy_up_and_average_down() -> None:
-    large, _ = tiny_pair()
-    net = tiny_samplers(large)
-    coarse = torch.arange(9).view(3, 3)
-    up = net.up(coarse)
-    assert torch.equal(up, coarse.repeat_interleave(2, 0).repeat_interleave(2, 1))
-    assert torch.equal(net.down(up), coarse)
-
-
-def test_the_score_tells_pictures_apart_once_it_was_taught(tmp_path) -> None:
-    torch.manual_seed(0)
-    prompts = tiny_prompts()
-    net = ScoreNet(prompts.size)
-    pictures = [np.full((20, 20, 3), colour, np.uint8) for colour in (0, 128, 255)]
-    said = ["ab", "cd", "ef"]
-    pixels = torch.cat([image_score.pixels_of(one) for one in pictures])
-    words = torch.tensor([prompts.rows(one).conditional for one in said])
-    optimizer = torch.optim.Adam(net.parameters(), 1e-2)
-    for _ in range(60):
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(net.logits(pixels, words), torch.arange(3)).backward()
-        optimizer.step()
-    write_weights(tmp_path / "s.safetensors", net.state_dict(), {"prompts": prompts.description, "metrics": "good"})
-    score = image_score.load(tmp_path / "s.safetensors")
-    assert score.of(pictures, said).shape == (3, 3) and score.accuracy == "good"
-    assert score.retrieval_rate(pictures, said) == 1.0
-    assert score.retrieval_rate(pictures, said[::-1]) < 0.5
 
 
 def test_patches_are_of_the_codebook_that_they_were_counted_on_and_no_other_has_any(tmp_path, monkeypatch) -> None:

@@ -77,18 +77,6 @@ def test_published_parallel_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) 
     assert any(step.path for step in found.steps)
 
 
-def test_asking_for_the_published_tree_is_no_warning(tmp_path: Path) -> None:
-    folder = saved(tmp_path, parallel_tensors(4), None)
-    assert not composed("medusa", {"tree": "published"}, tiny_target(), GREEDY, folder).warnings
-
-
-def test_the_same_heads_are_read_once(tmp_path: Path) -> None:
-    target, loaded = tiny_target(), SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
-    folder = str(saved(tmp_path, parallel_tensors(2), None))
-    first, second = (drafting_heads("medusa", folder, loaded, target) for _ in range(2))  # type: ignore[arg-type]
-    assert first is second
-
-
 def test_a_kind_without_a_known_layout_says_which_have_one(tmp_path: Path) -> None:
     folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
     with pytest.raises(

@@ -31,21 +31,6 @@ def stored(folder: Path, build: Callable[..., Any], tokenizer: PreTrainedTokeniz
     return folder
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PAIRS)
-def test_a_tree_of_a_smaller_model_is_verified_in_one_pass(
-    name: str, tmp_path: Path, base_model: PreTrainedTokenizerFast, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target, draft = (stored(tmp_path / str(at), build, base_model) for at, build in enumerate(PAIRS[name]))
-    told = ["--target", str(target), "--prompt", "the quick", "--raw", "--max-new-tokens", "30", "--json", "--dtype", "float32"]
-    outputs = []
-    for more in (["--method", "stree", "--draft", str(draft), "--param", "nodes=8"], ["--method", "autoregressive"]):
-        assert main(["run", *more, *told]) == 0
-        outputs.append(json.loads(capsys.readouterr().out))
-    assert outputs[0]["output_ids"] == outputs[1]["output_ids"]
-    assert outputs[0]["metrics"]["verified"] > 4 * outputs[0]["metrics"]["passes"]
-
-
 def told(target: Path, draft: str) -> list[str]:
     asked = ["--target", str(target), "--draft", draft, "--method", "not_a_bandit"]
     return ["run", *asked, "--prompt", "the quick", "--raw", "--max-new-tokens", "30", "--json", "--dtype", "float32"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specviz.errors import ModelUnavailable
-from specviz.targets.attention_maps import entropies, importance, looks_at, middle_layers, most_looked_at, text_part
+from specviz.targets.attention_maps import entropies, importance, looks_at, text_part
 from tests.support.tiny.vision import tiny_vision
 
 
@@ -41,9 +41,3 @@ def test_layers_of_another_kind_are_refused() -> None:
     tiny = tiny_vision("gemma3")
     with pytest.raises(ModelUnavailable, match="keeps its attention to itself"):
         looks_at(text_part(tiny.model), 0, torch.zeros(3, 48), torch.arange(3))
-
-
-def test_the_most_looked_at_are_kept_in_order() -> None:
-    assert most_looked_at(torch.tensor([0.1, 0.5, 0.2, 0.4]), 0.5) == [1, 3]
-    assert most_looked_at(torch.tensor([0.1, 0.5]), 0.01) == [1]
-    assert middle_layers(12) == (1, 2, 3, 4, 5, 6)

@@ -67,21 +67,6 @@ def test_every_node_equals_the_library_on_its_path(kind: str, dtype: torch.dtype
         ids += [tree.host_tokens[one] for one in deepest]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-11), (torch.float32, 2e-4)], ids=str)
-@pytest.mark.parametrize("kind", list(MODELS))
-def test_every_node_equals_its_path_walked_token_by_token(kind: str, dtype: torch.dtype, limit: float) -> None:
-    found = target(MODELS[kind](dtype=dtype))
-    session = found.open(64)
-    session.prefill(PROMPT)
-    tree = random_tree(20, 3)
-    logits = session.score(tree).logits
-    for node in range(20):
-        alone = found.open(64)
-        wanted = one_by_one(alone, [*PROMPT, *(tree.host_tokens[one] for one in tree.shape.path(node))])
-        assert float((logits[node] - wanted).abs().max()) < limit
-
-
 def audit(session: HybridSession, ids: list[int], limit: float = 1e-11) -> None:
     """Window, state, keys and values equal a fresh prefill of the same text."""
     fresh = session.target.open(256)
@@ -198,19 +183,6 @@ def test_the_pass_tells_of_its_decays_and_of_what_states_would_cost() -> None:
     assert (data["state_bytes"], data["per_node_bytes"]) == (state, 8 * state)
     assert data["replay_bytes"] == 2 * 8 * (64 + 2 * 2 * 8 + 4) * 8 < data["per_node_bytes"]
     assert session.score(DraftTree.of([12], [-1])).notes() == (), "a lone root has no branches to tell of"
-
-
-def test_a_delta_rule_tells_the_same_of_its_corrections() -> None:
-    session = target(delta()).open(64)
-    session.prefill(PROMPT)
-    (note,) = session.score(TREE).notes()
-    assert note.data["layers"] == ["state", "state", "state", "attention"] and note.data["taps"] == 4
-    state = 3 * 4 * 8 * 12 * 8  # layers, heads, key size, size, bytes of a float64
-    kept = 3 * 8 * (80 + 4 + 4 * 8 + 4 * 12) * 8  # layers, nodes, the convolution's channels, decays, keys, corrections
-    assert (note.data["state_bytes"], note.data["per_node_bytes"], note.data["replay_bytes"]) == (state, 8 * state, kept)
-    for head in note.data["heads"]:
-        fade = head["fade"]
-        assert all(fade[node] <= fade[parent] for node, parent in enumerate(TREE.shape.parents) if parent >= 0)
 
 
 def test_what_cannot_run_says_why() -> None:

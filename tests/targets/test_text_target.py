@@ -133,13 +133,6 @@ def test_a_prompt_read_in_pieces_is_the_prompt_read_at_once(kind: str, tier: str
         assert torch.allclose(mine[0], other[0], atol=1e-10) and torch.allclose(mine[1], other[1], atol=1e-10)
 
 
-def test_pieces_shrink_with_what_they_look_back_on() -> None:
-    target = TextTarget(model("llama"), "llama", ())
-    assert [target.piece_at(start) for start in (0, 1024, 3072, 100_000)] == [256, 128, 64, 64]
-    target.piece = 1
-    assert target.piece_at(100_000) == 1
-
-
 @pytest.mark.parametrize("tier", ["eager", "graph"])
 def test_models_are_called_by_no_name_that_they_are_about_to_drop(tier: str) -> None:
     with warnings.catch_warnings():
@@ -168,10 +161,3 @@ def test_sliding_windows_are_refused_in_the_graph_tier() -> None:
 def test_more_than_the_context_is_refused() -> None:
     with pytest.raises(ContextFull, match="256"):
         TextTarget(model("llama"), "llama", ()).open(257)
-
-
-def test_a_cache_grows_when_a_pass_needs_more_room() -> None:
-    made = model("llama", dtype=torch.float64)
-    session = TextTarget(made, "llama", ()).open(4)
-    session.prefill(PROMPT[:-1])
-    assert torch.allclose(session.score(TREE).logits[0], alone(made, PROMPT), atol=1e-9)

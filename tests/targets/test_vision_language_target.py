@@ -135,23 +135,6 @@ def test_positions_of_a_run_never_reach_the_shared_model() -> None:
     assert tiny.model.model.rope_deltas is None
 
 
-def test_a_picture_is_encoded_once_for_all_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny = tiny_vision("smolvlm")
-    calls, encode = [], tiny.model.model.get_image_features
-    takes = sights.inspect.signature(encode)
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        calls.append(1)
-        return encode(*args, **kwargs)
-
-    counted.__signature__ = takes  # type: ignore[attr-defined]
-    monkeypatch.setattr(tiny.model.model, "get_image_features", counted)
-    found = [target_of(tiny, seed=seed).sight for seed in (0, 1, 0, 0, 1)]
-    assert len(calls) == 2
-    assert found[0].features is found[2].features is not found[1].features
-    assert found[0].encoding_ns == found[3].encoding_ns > 0
-
-
 def test_only_the_last_few_pictures_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = tiny_vision("smolvlm")
     monkeypatch.setattr(sights, "KEPT", 2)

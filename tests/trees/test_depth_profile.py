@@ -10,10 +10,8 @@ import pytest
 from specviz.engine.cost import CostCurve
 from specviz.errors import BadInput
 from specviz.methods.resources import TREES
-from specviz.trace.notes.drafts import TreeDepth
 from specviz.trees.depth_profile import LEAST, DepthProfile, depth_that_pays
-from specviz.trees.dynamic import Dynamic, SpeedupMaximising
-from tests.support.worlds.fancy import Fancy, context
+from specviz.trees.dynamic import SpeedupMaximising
 
 SIZES = (1, 4, 16)
 COLD = ((1.4, 1.5, 1.5), (1.6, 1.9, 2.0), (1.65, 2.1, 2.4), (1.65, 2.2, 2.7))
@@ -51,12 +49,6 @@ def test_no_other_depth_and_size_has_more_tokens_for_the_time(curve: CostCurve, 
     assert found.tau == COLD[found.levels - 1][SIZES.index(found.nodes)]
 
 
-def test_the_nearest_temperature_counts() -> None:
-    pays = SpeedupMaximising.on(FLAT, forward=0.05)
-    cold, cool, hot = (depth_that_pays(PROFILE, pays, temperature).levels for temperature in (0.0, 0.5, 1.7))
-    assert cold == cool == 4 and hot == LEAST
-
-
 def test_a_stated_size_is_the_size_that_is_weighed() -> None:
     pays = SpeedupMaximising.on(FLAT, forward=0.05)
     one, between, beyond = (depth_that_pays(PROFILE, pays, 0.0, nodes) for nodes in (1, 10, 128))
@@ -64,16 +56,6 @@ def test_a_stated_size_is_the_size_that_is_weighed() -> None:
     assert LEAST == one.levels < between.levels
     assert between.tau == pytest.approx(2.2 + 0.5 * 0.5)
     assert beyond.tau == 2.7, "nothing is known of more nodes than were measured"
-
-
-def test_a_profile_of_one_level_is_taken_as_it_is() -> None:
-    flat = DepthProfile("eagle", "tiny", 6, SIZES, {0.0: COLD[:1]})
-    assert depth_that_pays(flat, SpeedupMaximising.on(FLAT, forward=0.4), 0.0).levels == 1
-
-
-def test_a_profile_can_be_read_again(tmp_path: Path) -> None:
-    PROFILE.save(tmp_path / "one.json")
-    assert DepthProfile.load(tmp_path / "one.json") == PROFILE
 
 
 @pytest.mark.parametrize(
@@ -102,10 +84,3 @@ def test_those_that_ship_grow_with_depth_and_size_and_fall_with_the_temperature(
         slack = -0.02 * rows
         assert (numpy.diff(rows, axis=0) > slack[1:]).all() and (numpy.diff(rows, axis=1) > slack[:, 1:]).all()
     assert found.tau[0.0][-1][-1] > found.tau[1.0][-1][-1]
-
-
-def test_a_chosen_depth_is_part_of_the_trees_story_and_a_stated_one_is_not() -> None:
-    stated = Dynamic(3, 2, 4)
-    chosen = Dynamic(3, 2, 4, chosen=TreeDepth(3, gain=1.2))
-    assert chosen.build(Fancy(), context()).notes[0].data["depth"] == {"levels": 3, "gain": 1.2}
-    assert "depth" not in stated.build(Fancy(), context()).notes[0].data

@@ -88,21 +88,8 @@ def test_never_past_the_end_of_the_context() -> None:
     assert max(draft.tree.shape.depths) == 2
 
 
-def test_the_growth_is_told() -> None:
-    draft = Drawn(3, 3, 9).build(Drafter(), context())
-    growth = draft.notes[0].data
-    assert growth["beams"][0] == [0] and growth["kept"] == len(draft.tree) == len(growth["value"])
-    assert growth["considered"] == len(draft.tree) - 1
-    assert all(growth["value"][node] <= growth["value"][parent] for node, parent in enumerate(draft.tree.shape.parents) if node)
-
-
 @pytest.mark.parametrize("likeliest", [0.0, 0.3, 0.7, 1.0])
 def test_later_children_are_worth_less_and_all_together_no_more_than_one(likeliest: float) -> None:
     shares = gains(likeliest, 12)
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
     assert 0 < gain_of(likeliest) <= 1 and gain_of(1.0) > gain_of(0.1)
-
-
-def test_a_size_is_needed() -> None:
-    with pytest.raises(ValueError, match="size"):
-        Drawn(3, 3)

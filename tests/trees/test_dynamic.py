@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
@@ -27,11 +26,6 @@ def test_the_best_of_all_that_the_beams_considered_stay(depth: int, width: int, 
     assert draft.calls == depth == len(drafter.asked)
 
 
-def test_as_many_candidates_as_the_paper_counts() -> None:
-    draft = Dynamic(6, 5, 20).build(Fancy(), context())
-    assert draft.notes[0].data["considered"] == 5 + 5 * 5**2
-
-
 def test_each_level_is_one_forward_over_the_beam() -> None:
     drafter = Fancy()
     Dynamic(3, 4, 10).build(drafter, context())
@@ -49,13 +43,6 @@ def test_a_kept_node_has_its_parent_and_no_twin(seed: int, depth: int, width: in
     assert all(path[:-1] in found for path in found[1:])
     assert len(found) - 1 == min(nodes, draft.notes[0].data["considered"])
     assert not draft.proposals, "a ranked child is certain: nothing may pass it off as drawn"
-
-
-def test_a_sure_drafter_keeps_a_chain_connected() -> None:
-    """Probabilities of 1 make every node of the chain worth the same: only the order tells parent from child."""
-    drafter = Fancy(temperature=5000.0)
-    draft = Dynamic(6, 3, 4).build(drafter, context())
-    assert draft.tree.shape.parents == (-1, 0, 1, 2, 3)
 
 
 def test_what_has_no_mass_is_no_candidate() -> None:
@@ -109,11 +96,6 @@ def test_confidences_are_sharper_where_a_trees_size_follows_from_them(nodes: int
         assert draft.confidence[node] == pytest.approx(float(distribution[path[-1]]))
 
 
-def test_a_cooler_distribution_makes_deeper_trees() -> None:
-    sharp, plain = (sum(Dynamic(6, 3, 12, cooled=at).build(Fancy(), context()).tree.shape.depths) for at in (0.3, 0.0))
-    assert sharp > plain
-
-
 @pytest.mark.parametrize(("room", "depth"), [(1, 0), (2, 1), (4, 3), (50, 5)])
 def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
     draft = Dynamic(5, 2, 40).build(Fancy(), context(room))
@@ -163,14 +145,6 @@ def test_no_more_is_shown_than_anybody_can_look_at() -> None:
     assert shown == 1 + 6 * 7, "the beams are what the story is about"
 
 
-def test_a_story_is_told_only_to_those_who_look() -> None:
-    watched, alone = (Dynamic(3, 3, 5).build(Fancy(), context(story=story)) for story in (True, False))
-    assert [note.type for note in watched.notes] == ["growth", "told"]
-    assert (alone.notes, list(alone.pruned)) == ((), [])
-    assert watched.tree.host_tokens == alone.tree.host_tokens
-    json.dumps([dict(note.data) for note in watched.notes])
-
-
 # How many nodes pay.
 
 CURVE = CostCurve((1, 8, 16, 32), (10.0, 12.0, 18.0, 40.0))
@@ -187,27 +161,9 @@ def test_a_fitted_tree_has_the_size_that_pays_most() -> None:
         assert paid == best_size(probabilities, CURVE, forwards * FORWARD * 10.0)
 
 
-def test_a_fixed_tree_pays_for_the_levels_it_needs() -> None:
-    """A deep node worth as much as a shallow one is not worth the forward that finds it."""
-    dear = SpeedupMaximising.on(CURVE, forward=0.1)
-    assert dear.fixed([1, 2], [0.5, 0.15]) == 1
-    assert dear.fixed([1, 1], [0.5, 0.15]) == 2
-
-
-def test_padding_that_is_paid_for_is_used() -> None:
-    probabilities = [0.5] + [0.001] * 30
-    assert SpeedupMaximising.on(CURVE)(probabilities, 2) == 1
-    assert SpeedupMaximising.on(CURVE, "graph")(probabilities, 2) == 7, "a pass of two rows is one of eight there"
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_sure_rounds_get_larger_trees_than_doubtful_ones(seed: int) -> None:
     sure, doubtful = (
         Dynamic(5, 4, pays=SpeedupMaximising.on(CURVE)).build(Fancy(seed, temperature), context()) for temperature in (4.0, 0.5)
     )
     assert max(sure.tree.shape.depths) > max(doubtful.tree.shape.depths)
-
-
-def test_a_tree_without_a_size_needs_a_size_policy() -> None:
-    with pytest.raises(ValueError, match="needs a size policy"):
-        Dynamic(3, 3)

@@ -195,16 +195,6 @@ def test_both_recorded(tmp_path: Path) -> None:
     assert "There is no recorded run" in (comparing.both(app(tmp_path), "stand", "nope").banner or "")
 
 
-def test_both_live_use_one_prompt_and_seed(tmp_path: Path) -> None:
-    shared = app(tmp_path)
-    changes = list(comparing.live(shared, Caller("a"), asked(shared, "eagle"), ("stand", "prompt_lookup"), ("", "")))
-    names = next(change.names for change in changes if change.names)
-    left, right = (shared.archive.trace(name) for name in names)
-    assert (left.run.method, right.run.method) == ("stand", "prompt_lookup")
-    assert left.run.prompt == right.run.prompt and left.run.sampling.seed == right.run.sampling.seed
-    assert changes[0].running is True and changes[-1].running is False
-
-
 def test_a_stop_ends_both(tmp_path: Path) -> None:
     shared = app(tmp_path, FakeEngine(steps=200, pace=0.02))
     changes: list[Change] = []
@@ -262,23 +252,3 @@ def test_a_picture_is_not_run_as_text(tmp_path: Path) -> None:
     names = ("stand", "lantern_pp")
     changes = list(comparing.live(shared, Caller("a"), asked(shared), names, names))
     assert any("writes no text" in (change.banner or "") for change in changes) and not any(change.left for change in changes)
-
-
-def test_the_first_pair_can_be_compared_where_there_is_such_a_pair(tmp_path: Path) -> None:
-    found = app(tmp_path).archive.gallery
-    assert comparing.first_pair(found) == ("prompt_lookup", "token_recycling")
-    odd = found.recordings["prompt_lookup"]
-    vars(odd)["run"] = replace(odd.run, prompt="Another.")
-    assert comparing.first_pair(found) == ("speculative_sampling", "stand")
-    found.recordings.clear()
-    assert comparing.first_pair(found) == ("", "")
-
-
-def test_a_session_s_runs_have_titles_that_a_drop_down_shows_whole_and_tells_apart() -> None:
-    long = "Speculative sampling, T = 0.7 · Why do leaves change their colour in autumn?"
-    runs = [(long, "mine:1"), (long + " Again.", "mine:2"), ("Short", "mine:3")]
-    short = comparing.shortened(runs)
-    assert [name for _, name in short] == ["mine:1", "mine:2", "mine:3"] and short[2][0] == "Short"
-    titles = [title for title, _ in short]
-    assert len(set(titles)) == 3 and max(map(len, titles)) <= comparing.TITLE_LETTERS + 4
-    assert titles[0].startswith("Speculative sampling, T = 0.7") and titles[1] == f"{titles[0]} (2)"

@@ -38,13 +38,6 @@ def test_a_gpu_that_pytorch_was_not_built_for_is_told() -> None:
     assert "A GPU is here that this PyTorch cannot use" in sentence({**HARDWARE, "unused_gpu": True})
 
 
-@pytest.mark.slow
-def test_what_is_looked_for_is_this_machine() -> None:
-    facts = hardware.looked("cpu")
-    assert facts["kind"] == "cpu" and facts["cores"] >= 1 and facts["name"] and facts["tier"] == "eager"
-    assert sentence(facts).startswith(f"Runs on {facts['name']}: ")
-
-
 @pytest.mark.parametrize(
     ("listed", "name"),
     [

@@ -36,12 +36,6 @@ def run(shared: AppState, method: str) -> list[Change]:
     return list(text_run.running(shared, Caller("a"), "token_recycling", lambda: request_form.request(given, shared.settings)))
 
 
-def test_it_can_be_chosen() -> None:
-    from specviz.models.hub.catalog import entries
-
-    assert any(one.name == TARGET and one.modality == "text" for one in entries())
-
-
 def test_a_method_that_runs_on_it_streams(shared: AppState) -> None:
     changes = run(shared, "stree")
     assert not any(change.banner for change in changes)

@@ -45,14 +45,6 @@ def test_shipped_pages_can_be_given_on_any_recording(name: str, number: int, see
         assert 1 < len(made.ask.choices) <= 8 and len(set(made.ask.choices)) == len(made.ask.choices)
 
 
-@pytest.mark.parametrize("at", lessons.PLACES)
-@pytest.mark.parametrize("method", ["autoregressive", "prompt_lookup", "token_recycling", "speculative_sampling"])
-def test_there_is_a_step_for_every_place_in_every_kind_of_run(at: str, method: str) -> None:
-    trace = sample_trace(9, method=method)
-    assert 0 <= lessons.find(trace, at) < 9
-    assert lessons.find(trace, {"step": 4}) == 4 and lessons.find(trace, {"step": 400}) == 8
-
-
 def test_places_mean_what_they_say() -> None:
     trace = sample_trace(40, method="token_recycling")
     accepted = [step.accepted for step in trace.steps if step.cut is None]
@@ -146,12 +138,6 @@ def test_a_page_hides_the_verdict_until_it_is_revealed(tmp_path: Path) -> None:
 
 def recording(folder: Path, name: str) -> Trace:
     return store.read(folder / "traces" / f"{name}.spectrace.jsonl")
-
-
-def test_a_page_may_open_one_of_several_stories(tmp_path: Path) -> None:
-    shared = app(tmp_path)
-    asked = [json.loads(learn_tab.view(shared, lesson(at="first", panel=panel), 0).at) for panel in (True, "rows", False)]
-    assert [(one["step"], one["panel"]) for one in asked] == [(0, True), (0, "rows"), (0, False)]
 
 
 def test_a_panel_that_tells_the_answer_is_kept_back(tmp_path: Path) -> None:
@@ -299,13 +285,6 @@ def test_a_tree_is_wider_and_shallower_where_its_drafter_is_unsure() -> None:
     assert confidence[0] > confidence[1]
 
 
-def test_rescued_tokens_are_there_to_be_seen() -> None:
-    """The stars that lesson 8 shows in its last panel."""
-    one, trace, _ = shipped("08-from-the-leaves")
-    notes = trace.steps[lessons.places(one, trace)[-1] or 0].notes
-    assert next(note.data for note in notes if note.type == "traversal")["rescued"]
-
-
 def told(name: str, number: int, kind: str) -> Any:
     """What a note says of the step on page ``number``, counted from 1, of a lesson's recording."""
     one, trace, _ = shipped(name)
@@ -350,25 +329,6 @@ def test_a_text_is_only_called_the_same_where_it_is(name: str) -> None:
     for raw in one.pages:
         told = " ".join([*raw["text"], raw.get("reveal", "")])
         assert not (EXACT.search(told) and parts) or "{same}" in told
-
-
-def test_the_run_about_rewards_hardly_gains_as_its_lesson_says() -> None:
-    """What the trees before and after the training got right, counted as the panel counts them."""
-    _, trace, _ = shipped("11-practising-on-trees")
-    written = [token for step in trace.steps for token in step.emitted]
-    before, after, at = 0, 0, 0
-    for step in trace.steps:
-        reference = next(note.data["reference"] for note in step.notes if note.type == "reward")
-        place, node = at, 0
-        while place < len(written):
-            children = [n for n, up in enumerate(reference["parents"]) if n and up == node]
-            node = next((n for n in children if reference["tokens"][n] == written[place]), -1)
-            if node < 0:
-                break
-            before, place = before + 1, place + 1
-        after += min(len(step.path), len(written) - at)
-        at += len(step.emitted)
-    assert abs(after - before) <= 0.03 * before
 
 
 def test_drafters_do_not_get_worse_with_length_as_the_lesson_about_the_last_token_says() -> None:

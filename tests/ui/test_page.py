@@ -18,26 +18,8 @@ from specviz.trace import store
 from specviz.ui import page, theme
 from specviz.ui.settings import Settings
 from specviz.ui.shared import make
-from specviz.ui.widgets import panels
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.served import served
-
-
-@pytest.mark.slow
-def test_every_stage_has_its_whole_account_and_what_opens_it(tmp_path: Path) -> None:
-    """The speed-up term by term and the figures of the run, in all three tabs; each opener names a fold that is there."""
-    built = page.build(app(tmp_path))
-    folds = {block.elem_id for block in built.blocks.values() if isinstance(block, gr.Accordion)}
-    stages = {block.elem_id for block in built.blocks.values() if str(block.elem_id).endswith("-stage")} - {None}
-    assert {f"{stage.removesuffix('-stage')}-figures" for stage in stages} <= folds and len(stages) == 3
-    for prefix in ("sp", "sp-see", "sp-image"):
-        assert f'data-sp-open="{prefix}-figures"' in panels.more(prefix)
-
-
-def test_headings_come_in_order_and_the_stage_is_one_key_away() -> None:
-    assert page.MASTHEAD.index("sp-skip") < page.MASTHEAD.index("<h1")
-    scripts = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "specviz" / "viewer" / "js").rglob("*.js"))
-    assert 'h("h2", { class: "sv-card-title"' in scripts and 'h("h3", { class: "sv-card-title"' not in scripts
 
 
 @pytest.fixture(scope="module")

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
-
 import pytest
 
 from specviz.acceptance.match import Match
-from specviz.bench.calibrate import depth as calibrate_depth
 from specviz.bench.calibrate.depth import Place, UnsentTrees, places_of, table, tau
 from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
-from specviz.trees.depth_profile import DepthProfile
 from specviz.trees.dynamic import SHARPER, Dynamic
 from tests.support.tiny.text import Decoded, decode, tiny_target
 from tests.support.worlds.feature import tiny_net
@@ -61,32 +55,3 @@ def test_rounds_begin_where_the_last_one_ended() -> None:
     assert tau([text], 2, 3) == pytest.approx((3 + 3) / 2)
     assert tau([[hard] * 4, [easy] * 4], 2, 9) == pytest.approx((4 + 6) / 6)
     assert tau([[]], 1, 1) == 0.0
-
-
-@pytest.mark.slow
-def test_a_calibration_writes_what_the_method_looks_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tiny_target()
-    drafter = FeatureDrafter(FeatureStepper(tiny_net(target.model, True, 40)))
-    asked = []
-
-    def prepare(request: object) -> SimpleNamespace:
-        asked.append(request)
-        made = Composition(SingleDrafter(drafter, Dynamic(1, 1, 1)), Match(), drafter.taps)
-        return SimpleNamespace(compose=lambda: made, decoding=lambda one, *rest: _decoding(target, one))
-
-    monkeypatch.setattr(calibrate_depth, "prepare", prepare)
-    monkeypatch.setattr(calibrate_depth, "CALIBRATION", ("one", "two"))
-    monkeypatch.setattr(calibrate_depth, "TREES", tmp_path)
-    said: list[str] = []
-    written = calibrate_depth.RUNS["eagle2"]("tiny", report=said.append)
-    found = DepthProfile.load(written)
-    assert written == tmp_path / "eagle2.json"
-    assert (found.drafter, found.target, found.width, set(found.tau)) == ("eagle", "tiny", 6, {0.0, 1.0})
-    assert {(one.method, one.temperature) for one in asked} == {("eagle2", 0.0), ("eagle2", 1.0)}  # type: ignore[attr-defined]
-    assert len(said) == 4 and "prompt 2 of 2, T = 1" in said[-1]
-    assert replace(found, source="") != found, "it says on what"
-
-
-def _decoding(target: object, composition: Composition) -> object:
-    found = decode(target, composition, PROMPT, 40, GREEDY, 7, "off")  # type: ignore[arg-type]
-    return SimpleNamespace(steps=lambda: iter(found.steps), outcome=found.outcome)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from specviz.drafters.memory.output_store import OutputStore
 from specviz.drafters.memory.suffix_guess import LengthRule, best_guess, matches
-from specviz.drafters.memory.suffix_tree import Branch, SuffixTree
+from specviz.drafters.memory.suffix_tree import SuffixTree
 
 # Few different tokens and runs that come again make the matches that random text lacks.
 RUNS = st.lists(st.sampled_from([[0], [1], [2], [0, 1, 2, 3], [3, 3], [1, 1, 0, 2, 1], [4, 0, 1, 2, 3, 4]]), max_size=14)
@@ -26,40 +26,6 @@ def counted(texts: Sequence[Sequence[int]], depth: int) -> Counter[tuple[int, ..
         for start in range(len(text)):
             found.update(tuple(text[start:end]) for end in range(start + 1, min(start + depth, len(text)) + 1))
     return found
-
-
-def listed(tree: SuffixTree) -> dict[tuple[int, ...], int]:
-    """Every run in the tree with its count. Edges agree with their keys, and no node is there for nothing."""
-    found = {}
-    open_nodes: list[tuple[Branch, tuple[int, ...]]] = [(tree.root, ())]
-    while open_nodes:
-        node, before = open_nodes.pop()
-        for token, child in (node.children or {}).items():
-            label = child.text[child.start : child.start + child.length]
-            assert label[0] == token
-            found.update({before + tuple(label[: size + 1]): child.count for size in range(len(label))})
-            assert len(child.children or ()) != 1 or next(iter(child.children.values())).count < child.count
-            open_nodes.append((child, before + tuple(label)))
-    return found
-
-
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None)
-@given(st.lists(TEXT, min_size=1, max_size=5), DEPTHS, st.integers(0, 4))
-def test_counts_are_those_of_every_substring_also_after_old_texts_left(texts: list[list[int]], depth: int, leaving: int) -> None:
-    tree, kept = SuffixTree(depth), []
-    for text in texts:
-        kept.append(tree.start())
-        for token in text:
-            tree.extend([token])
-            assert listed(tree) == counted(kept, depth), "true after every single token"
-    for _ in range(min(leaving, len(kept))):
-        tree.remove(kept.pop(0))
-        assert listed(tree) == counted(kept, depth)
-    kept.append(tree.start())
-    tree.extend(texts[0])
-    assert listed(tree) == counted(kept, depth)
-    assert tree.root.count == sum(map(len, kept))
 
 
 def test_an_emptied_tree_is_empty() -> None:
@@ -173,18 +139,6 @@ def test_drafts_equal_those_of_a_naive_substring_counter(texts: list[list[int]],
         assert runs[1:] == [run for run, _ in nodes]
         assert guess.probability == pytest.approx([probability for _, probability in nodes])
         assert guess.matched == length
-
-
-def test_random_text_is_drafted_from_at_all() -> None:
-    tree = SuffixTree()
-    tree.start()
-    text = [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4]
-    tree.extend(text)
-    guess, tried = best_guess(tree.present(), tree.depth, LengthRule())
-    assert (guess.matched, guess.tokens) == (4, [5, 6, 7, 8])
-    # Each continuation follows one of two occurrences, the present one being the other.
-    assert guess.probability == [0.5] * 4
-    assert tried == [(4, 4, 2.0), (3, 3, 1.5), (2, 2, 1.0)], "a match of one token cannot win any more, one of two could"
 
 
 def test_the_longer_the_match_the_longer_the_draft() -> None:

@@ -82,16 +82,6 @@ def test_drafting_is_reading_ones_own_outputs_in_place_of_the_targets_thoughts()
             own[start + step] = output
 
 
-def test_looking_weights_sum_to_one_and_respect_the_mask() -> None:
-    opened = net(0.7)
-    embedded, features, _ = inputs()
-    keys = torch.cat((opened.nothing()[0], opened.thoughts(features)[0]))
-    hidden_from = torch.zeros(2, len(keys), dtype=torch.bool)
-    hidden_from[1, 4:] = True
-    weights = opened.weights(opened.enter(embedded[:2]), keys, hidden_from)
-    assert torch.allclose(weights.sum(-1), torch.ones(2).double()) and float(weights[1, 4:].abs().max()) == 0
-
-
 def test_it_is_kept_in_a_file_and_refuses_another_target(tmp_path: Path) -> None:
     made = net(0.3).float()
     path = tmp_path / "cross.safetensors"

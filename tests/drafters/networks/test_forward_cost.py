@@ -7,7 +7,6 @@ import pytest
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks import forward_cost as measuring
 from specviz.drafters.networks.forward_cost import forward_cost
-from tests.support.tiny.blocks import block_net
 from tests.support.tiny.text import tiny_target
 from tests.support.worlds.feature import tiny_net
 
@@ -36,19 +35,3 @@ def test_the_clock_stands_around_the_forward_and_its_head(monkeypatch: pytest.Mo
     monkeypatch.setattr(network, "logits", slow)
     assert forward_cost(network, 4) == pytest.approx(5.0)
     assert set(rows) == {4}
-
-
-def test_a_network_of_blocks_is_timed_below_its_seeds_and_not_at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = block_net(tiny_target())
-    clock = [0.0]
-    monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock[0])
-    head, shapes = network.logits, []
-
-    def slow(features: object) -> object:
-        shapes.append(tuple(features.shape[:2]))  # type: ignore[attr-defined]
-        clock[0] += 0.001 * shapes[-1][0]
-        return head(features)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(network, "logits", slow)
-    assert forward_cost(network, 4) == pytest.approx(4.0)
-    assert set(shapes) == {(1, network.block), (4, network.block)}

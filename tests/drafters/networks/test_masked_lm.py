@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,26 +104,6 @@ def test_greedy_blocks_are_each_place_s_likeliest_token() -> None:
     (note,) = draft.notes
     assert [place["tokens"][0] for place in note.data["places"]] == list(draft.tree.host_tokens[1:])
     assert draft.confidence[1] == pytest.approx(note.data["places"][0]["probability"][0])
-
-
-@pytest.mark.slow
-def test_drawn_blocks_come_independently_from_the_distributions_that_are_handed_to_the_judge() -> None:
-    model, warp = masked_lm(TARGET, draft=6, scale=0.6), Warp(0.7)
-    distributions = warp.log_probabilities(model(TEXT, 2)).exp()
-    drawn: Counter[tuple[int, ...]] = Counter()
-    runs = 2500
-    drafter = MaskedBlock(model, 2)
-    logits = model(TEXT, 2)
-    drafter.block = lambda context, places: logits  # type: ignore[method-assign]
-    for seed in range(runs):
-        draft = Sampled(chain(2)).build(drafter, replace(context(TEXT.tolist(), warp, seed), record_notes=False))
-        drawn[draft.tree.host_tokens[1:]] += 1
-        assert all(torch.equal(draft.proposals[node].probability, distributions[node]) for node in (0, 1))
-    ids = model.draft_ids.tolist()
-    apart = sum(
-        abs(drawn[ids[a], ids[b]] / runs - float(distributions[0, a] * distributions[1, b])) for a in range(6) for b in range(6)
-    )
-    assert apart / 2 < 0.06, "the joint distribution is the product of the marginals"
 
 
 def test_no_room_no_block() -> None:

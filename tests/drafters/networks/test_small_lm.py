@@ -91,11 +91,6 @@ def test_text_longer_than_the_window_is_read_the_same_in_one_go_or_many() -> Non
     assert once.length == often.length == 40
 
 
-def test_only_the_last_logits_are_given_when_only_they_are_wanted() -> None:
-    model, ids = small(), some_ids(9)
-    torch.testing.assert_close(model(ids, model.open(9), last_only=True), whole(model, ids)[-1:], atol=1e-5, rtol=1e-4)
-
-
 def test_the_drafter_speaks_in_the_targets_ids() -> None:
     model = small()
     opened = SmallModel(model, 16)
@@ -112,14 +107,6 @@ def test_what_is_saved_is_small_and_comes_back_nearly_the_same(tmp_path: Path) -
     assert float(close.min()) > 0.99
     assert read_weights(tmp_path / "small.safetensors")[1]["recipe"] == "by hand"
     assert (tmp_path / "small.safetensors").stat().st_size < 2.5 * sum(weight.numel() for weight in model.parameters())
-
-
-def test_it_runs_in_bfloat16(tmp_path: Path) -> None:
-    save(small(), tmp_path / "small.safetensors", {})
-    model = load(tmp_path / "small.safetensors", embedding(), torch.bfloat16, torch.device("cpu"))
-    cache = model.open(200)
-    assert model(some_ids(100), cache).dtype == torch.bfloat16
-    assert model(some_ids(70), cache, last_only=True).isfinite().all(), "beyond the window the rotary tables grow"
 
 
 def test_another_targets_embedding_is_refused(tmp_path: Path) -> None:

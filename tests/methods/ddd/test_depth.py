@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from specviz.errors import BadInput
-from specviz.methods.ddd.depth import CANDIDATES, BeamMass, CalibratedDepth, CalibratedRound, log_mass
+from specviz.methods.ddd.depth import CANDIDATES, BeamMass, CalibratedDepth, CalibratedRound
 from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 from tests.support.worlds.fancy import Fancy, context, paths, searched
 
@@ -37,22 +37,6 @@ def test_it_stops_at_the_first_tested_level_with_too_little_mass(seed: int, leve
     assert story["stopped"] == (expected if light else None)
     assert story["tested"] == [level for level in range(1, 11) if rule.tests(level) and level <= expected]
     assert story["limit"] == 11
-
-
-def test_the_published_rule_tests_three_levels_of_eleven() -> None:
-    doubtful = Fancy(temperature=0.1)
-    assert Dynamic(11, 3, 20, BeamMass(-0.3)).build(doubtful, context()).calls == 5
-    sure = Fancy(temperature=60.0)
-    assert Dynamic(11, 3, 20, BeamMass(-0.3)).build(sure, context()).calls == 11
-
-
-def test_little_room_is_no_stop() -> None:
-    story = Dynamic(11, 3, 20, BeamMass(0.0, (5,))).build(Fancy(), context(room=6)).notes[-1].data
-    assert (story["stopped"], story["tested"], story["limit"]) == (None, [], 5)
-
-
-def test_log_mass_survives_tiny_values() -> None:
-    assert log_mass([-2000.0, -2000.0]) == pytest.approx(-2000.0 + math.log(2))
 
 
 def test_a_calibration_can_be_read_again(tmp_path: Path) -> None:
@@ -91,14 +75,6 @@ def test_a_calibration_that_does_not_say_whose_it_is_is_refused(tmp_path: Path) 
 
 def calibration(*rounds: tuple[tuple[float, ...], int], nodes: float = 9.6) -> CalibratedDepth:
     return CalibratedDepth(tuple(CalibratedRound(*one) for one in rounds), nodes, "eagle3", "tiny", "a test")
-
-
-def test_the_threshold_is_told_as_the_quantile_that_it_is() -> None:
-    made = calibration(*(((-0.1, -0.3 * place - 0.1), 0) for place in range(10)), ((-5.0,), 0))
-    assert made.below(-1.05) == (round(1 / 11, 3), 0.6), "of the rounds that came to a level"
-    story = Dynamic(6, 3, 8, BeamMass(-2.25, (), made.below(-1.05), 0.07)).build(Fancy(1), context()).notes[-1].data
-    assert (story["below"], story["forward"]) == ([0.091, 0.6], 0.07)
-    assert not {"below", "forward"} & set(Dynamic(6, 3, 8, BeamMass(-2.25)).build(Fancy(1), context()).notes[-1].data)
 
 
 SURE, DOUBTFUL = ((-0.1, -0.2, -0.4, -0.6), 4), ((-0.9, -0.6, -2.2, -3.0), 2)
@@ -146,17 +122,6 @@ def test_the_threshold_is_the_one_that_pays_where_it_runs(forward: float, asked:
     assert rate(found) == pytest.approx(best)
     assert all(rate(higher) < best for higher in CANDIDATES if higher > found), "the highest of equals"
     assert made.threshold_that_pays(SpeedupMaximising(3 * COST, 3 * forward), **asked) == found, "whatever the unit"
-
-
-def test_dear_forwards_bring_a_higher_threshold_and_a_dear_pass_a_lower_one() -> None:
-    made = calibration(*ROUNDS)
-    found = [made.threshold_that_pays(SpeedupMaximising(COST, forward), 4) for forward in (0.0, 0.1, 0.5, 2.0)]
-    assert found == sorted(found) and found[0] < found[-1]
-    dear = np.where(np.arange(30) > 2, 6.0, 1.0)
-    assert made.threshold_that_pays(SpeedupMaximising(dear, 0.5), 4) < made.threshold_that_pays(SpeedupMaximising(COST, 0.5), 4)
-    assert made.threshold_that_pays(SpeedupMaximising(dear, 0.5), 4, nodes=2) > made.threshold_that_pays(
-        SpeedupMaximising(dear, 0.5), 4
-    ), "a tree of two is no dear one"
 
 
 def test_stopping_early_keeps_what_was_found() -> None:

@@ -80,12 +80,6 @@ def test_a_path_may_take_the_end_where_no_column_was_cut() -> None:
     assert kept(made, 1) == (len(draft.tree) - 2, 1)
 
 
-def test_a_path_that_ends_at_the_fence_is_both() -> None:
-    made, draft, told = drafted([NONE, NONE, LIKELY, NONE], end=0.6)
-    assert draft.tree.host_tokens == (0, 0, 0, END) and (told["fence"], told["ended"]) == (3, True)
-    assert kept(made, 3) == (2, 3)
-
-
 @pytest.mark.parametrize("accepted", [0, 2, 4])
 def test_without_an_end_all_that_was_asked_counts(accepted: int) -> None:
     made, draft, told = drafted([NONE] * 4, end=0.01)

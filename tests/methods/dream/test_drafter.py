@@ -81,28 +81,6 @@ def test_the_patches_that_stay_are_those_the_target_looks_at_most() -> None:
     assert list(drafter._kept_places) == [here.layout.visual[one] for one in most_looked_at(weights, 0.25)]
 
 
-@pytest.mark.slow
-def test_shut_gates_give_exactly_the_drafter_without_cross_attention() -> None:
-    here = world()
-    shut, opened = cross_net(here.tiny.model, open_gates=False), cross_net(here.tiny.model)
-    words, thoughts = hidden_states(here, here.prompt)
-    places = torch.arange(len(words))
-    plain, _ = shut.whole(words, thoughts, places)
-    assert torch.equal(plain, shut.whole(words, 1e3 * thoughts.flip(0), places)[0])
-    x = shut.enter(words)
-    later = places[None] > places[:, None]
-    x = shut.within(shut.first, x, places, *shut.keys_values(shut.first, x, places), later)
-    x = shut.within(shut.last, x, places, *shut.keys_values(shut.last, x, places), later)
-    assert torch.equal(plain, shut.norm(x))
-    assert not torch.allclose(plain, opened.whole(words, thoughts, places)[0], atol=1e-3)
-    trees = []
-    for stepper in (CrossStepper(shut), CrossStepper(opened).without_cross_attention(), CrossStepper(opened)):
-        looking, taps = summarise_attention(here.target)
-        run = drafting(here, CrossDrafter(stepper, here.layout, looking, 0.5), taps, 20)
-        trees.append([[node.token for node in step.nodes] for step in run.steps])
-    assert trees[0] == trees[1] != trees[2]
-
-
 def test_siblings_never_leak_into_each_other_through_the_cross_attention() -> None:
     """What is said after a node is the same whoever its siblings are, and whatever they thought."""
     here = world()
@@ -151,12 +129,3 @@ def test_arcs_tell_what_a_row_looked_at() -> None:
     assert root["picture"] == pytest.approx(sum(float(looks[1 + kept.index(one)]) for one in drafter._kept_places), abs=2e-4)
     later_note = {note.type: note.data for note in run.steps[1].notes}["entropy_map"]
     assert "entropy" not in later_note and later_note["looks"]
-
-
-def test_nobody_watching_costs_no_story() -> None:
-    here = world()
-    drafter, taps = drafter_of(here, cross_net(here.tiny.model))
-    composition = Composition(SingleDrafter(drafter, Dynamic(3, 5, 12)), Match(), taps)
-    run = decode(here.target, composition, here.prompt, 6, GREEDY, level="off")
-    assert not any(step.notes for step in run.steps)
-    assert drafter._stepper is drafter._shared

@@ -126,13 +126,6 @@ def test_blocks_tell_of_dropped_candidates_too_under_the_numbers_of_the_trace() 
         assert {(depths[node] - 1) // 2 for node in block["nodes"]} == {(block["depths"][0] - 1) // 2}
 
 
-def test_no_story_is_told_when_nobody_looks_or_nothing_was_drafted() -> None:
-    assert not Blocks(Ranked(chain(3)), 2).build(Pairs(), context(story=False)).notes
-    silent = Blocks(Ranked(chain(3)), 2).build(Pairs(most=0), context())
-    assert len(silent.tree) == 1 and silent.calls == 0
-    assert all(note.type != "blocks" for note in silent.notes)
-
-
 def test_a_drafter_that_stops_ends_the_tree_at_its_last_block() -> None:
     assert max(Ranked(chain(7)).build(Pairs(most=2), context()).tree.shape.depths) == 4
 

@@ -39,19 +39,9 @@ def test_each_leaf_ends_a_branch_and_branches_share_their_beginning() -> None:
     assert tree_reward(found.values()) == pytest.approx(by_hand)
 
 
-def test_a_root_alone_is_worth_nothing() -> None:
-    assert branch_lengths([-1], [1.0]) == {0: 0.0}
-    assert tree_reward([0.0]) == 0.0
-
-
 def test_a_large_eta_asks_for_the_longest_branch_alone() -> None:
     assert tree_reward([0.3, 0.9, 0.72], eta=1000.0) == pytest.approx(0.9, abs=1e-6)
     assert tree_reward([3000.0, 10.0]) == pytest.approx(3000.0), "no overflow on the way"
-
-
-def test_two_equal_branches_are_worth_more_than_one() -> None:
-    assert tree_reward([1.0, 1.0]) == pytest.approx(1.0 + math.log(2))
-    assert tree_reward([1.0, 1.0], eta=2.0) == pytest.approx(1.0 + math.log(2) / 2)
 
 
 def test_probabilities_are_the_targets_own_at_the_parent() -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from specviz.acceptance.match import Match
 from specviz.drafters.memory.prompt_copy import PromptCopy
 from specviz.drafters.null import NullDrafter
 from specviz.engine.controller import SingleDrafter
-from specviz.engine.interfaces import Composition, Context, Round, TargetPass
+from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.methods.gto.expected_length import Rewarded
 from specviz.methods.gto.shadow_drafting import ShadowDrafting
@@ -18,7 +16,6 @@ from specviz.trees.copied import Copied
 from specviz.trees.root import RootOnly
 from tests.support.tiny.text import Decoded, decode, tiny_target
 
-HOUR = 3_600_000_000_000
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
 
 
@@ -70,31 +67,3 @@ def test_the_text_is_that_of_the_run_alone(warp: Warp) -> None:
     assert run.ids == alone.ids
     assert [step.path for step in run.steps] == [step.path for step in alone.steps]
     assert all(step.notes[-1].data["before"] == 0.0 for step in run.steps), "a root alone is worth nothing"
-
-
-@pytest.mark.slow
-def test_nobody_looking_means_no_second_session() -> None:
-    assert compared(copying(), Warp(), level="off")[1] == [1, 0]
-    assert compared(copying(), Warp())[1] == [2, 0], "and what was opened is closed again"
-
-
-class Slow(NullDrafter):
-    """Says nothing, and takes hours over it, by a clock that it moves on."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.late, real = 0, time.perf_counter_ns
-        monkeypatch.setattr(time, "perf_counter_ns", lambda: real() + self.late)
-
-    def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        self.late += 2 * HOUR
-
-    def observe(self, finished: Round) -> None:
-        self.late += HOUR
-
-
-def test_what_is_only_shown_is_told_apart_from_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, _ = compared(SingleDrafter(Slow(monkeypatch), RootOnly()), Warp())
-    assert all(HOUR <= step.time.aside < 2 * HOUR for step in run.steps)
-    assert sum(step.time.total for step in run.steps) < HOUR, "the second drafter's hours are in no phase"
-    alone = decode(tiny_target(), Composition(copying(), Match()), PROMPT, 60, Warp())
-    assert all(step.time.aside < HOUR for step in alone.steps)

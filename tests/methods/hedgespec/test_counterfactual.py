@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from specviz.methods.hedgespec.counterfactual import DelayQueue, acceptance_loss, expected_length, length_loss
+from specviz.methods.hedgespec.counterfactual import DelayQueue, expected_length
 
 Distributions = np.ndarray
 
@@ -68,35 +68,6 @@ def test_with_shared_masses_in_the_place_of_realised_ratios_it_is_not() -> None:
     assert abs(sum(probability_of(p, text) * published(text) for text in texts) - truth(p, q, 4)) > 1e-3
 
 
-def test_the_estimate_agrees_with_rounds_that_were_really_drafted() -> None:
-    """Monte Carlo of both sides: rounds of speculative sampling, and texts of the target judged in hindsight."""
-    p, q = distributions(5, 7)
-    generator, ahead, runs = np.random.default_rng(1), 3, 100_000
-    before, alive, emitted = np.zeros(runs, int), np.ones(runs, bool), np.ones(runs)
-    for _ in range(ahead):
-        drafted = (q[before].cumsum(1) < generator.random(runs)[:, None]).sum(1).clip(0, 4)
-        alive &= generator.random(runs) < p[before, drafted] / q[before, drafted]
-        emitted += alive
-        before = drafted
-    texts = np.zeros((runs, ahead), int)
-    last = np.zeros(runs, int)
-    for step in range(ahead):
-        last = texts[:, step] = (p[last].cumsum(1) < generator.random(runs)[:, None]).sum(1).clip(0, 4)
-    seen, counts = np.unique(texts, axis=0, return_counts=True)
-    hindsight = sum(
-        count * expected_length(shares(p, q, tuple(map(int, text)))) for text, count in zip(seen, counts, strict=True)
-    )
-    assert hindsight / runs == pytest.approx(emitted.mean(), abs=4 * emitted.std() / runs**0.5 * 1.5)
-    assert hindsight / runs == pytest.approx(truth(p, q, ahead), abs=0.02)
-
-
-def test_losses_lie_between_nothing_and_one() -> None:
-    perfect, hopeless = [(1.0, 1.0)] * 4, [(0.0, 0.0)] * 4
-    assert length_loss(perfect) == 0 and length_loss(hopeless) == pytest.approx(0.8)
-    assert acceptance_loss(perfect) == 0 and acceptance_loss(hopeless) == 1
-    assert expected_length([(0.5, 1.0), (0.5, 0.0), (1.0, 1.0)]) == pytest.approx(2.0)
-
-
 def test_a_start_waits_until_all_of_its_chain_is_known() -> None:
     queue, found = DelayQueue(2, 3), []
     for place in range(10, 15):
@@ -125,10 +96,3 @@ def test_losses_do_not_hang_on_how_rounds_cut_the_text() -> None:
         return found
 
     assert settled([1] * 12) == settled([6, 6]) == settled([1, 4, 2, 5]) and len(settled([12])) == 9
-
-
-def test_the_acceptance_loss_waits_for_nobody() -> None:
-    queue = DelayQueue(1, 5, "acceptance")
-    queue.open(3)
-    queue.add([[(0.25, 1.0)]])
-    assert queue.ready() == [[0.75]] and queue.waiting == []

@@ -74,16 +74,6 @@ def test_an_estimate_follows_the_text() -> None:
     assert weighing.bar() < high / 2
 
 
-def test_a_long_run_of_failures_leaves_a_bar_that_can_be_drawn() -> None:
-    weighing, sure = AdaptiveThreshold(), guess([1, 2, 3], [0, 1, 2], [1.0, 1.0, 1.0])
-    for _ in range(30_000):
-        weighing.learn(finished(7, 8), sure, False)
-    assert 5 < weighing.bar() < 60
-    for _ in range(30_000):
-        weighing.learn(finished(7), None, False)
-    assert 0 < weighing.bar() < 0.2
-
-
 @pytest.mark.parametrize(("room", "half", "score"), [(9, "suffix", 6.0), (1, "tree", 0.0)])
 def test_the_score_that_is_told_is_the_one_that_was_weighed(room: int, half: str, score: float) -> None:
     """Near the end only a part of a guess has room, and what was left out is not held against the network."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,20 +61,6 @@ def test_a_draft_vocabulary_takes_its_rows_of_the_targets_head() -> None:
     ids = torch.tensor([40, 3, 17])
     features = torch.randn(2, HIDDEN, dtype=torch.float64)
     assert torch.allclose(network(draft_ids=ids).logits(features), network().logits(features)[..., ids])
-
-
-def test_a_layout_for_the_machine_changes_nothing() -> None:
-    features, asked = torch.randn(3, HIDDEN, dtype=torch.float64), []
-
-    def layout(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-        asked.append(tuple(weight.shape))
-        return lambda rows: rows @ weight.T
-
-    net = network()
-    plain = net.logits(features)
-    net.lay_out(layout)
-    assert asked == [(48, HIDDEN)]
-    assert torch.allclose(net.logits(features), plain)
 
 
 def test_heads_may_have_outputs_of_their_own() -> None:
@@ -139,21 +124,6 @@ def test_a_prompt_of_one_token_leaves_nothing_to_read_at_first() -> None:
     steps = list(run.steps())
     assert [len(step.nodes) for step in steps[:2]] == [1, 3]
     assert [step.draft_calls for step in steps[:2]] == [0, 1]
-
-
-def test_the_note_tells_what_each_head_said() -> None:
-    drafter = ParallelDrafter(network())
-    target = tiny_target()
-    session = target.open(10, (TAP,))
-    context = Context([3, 1, 4], 3, 0, Warp(), Noise(0), torch.device("cpu"), 100)
-    drafter.begin(context, session.prefill([3, 1]))
-    found = drafter.depths(12)
-    note = drafter.draft_notes(found)[0]
-    assert note.type == "heads"
-    assert [row["head"] for row in note.data["heads"]] == [1, 2, 3]
-    assert all(len(row["tokens"]) == len(row["probability"]) == 10 for row in note.data["heads"])
-    assert all(sum(one.probability) <= 1 + 1e-9 and list(one.probability) == sorted(one.probability)[::-1] for one in found)
-    session.close()
 
 
 def test_saved_heads_come_back_without_the_targets_head(tmp_path: Path) -> None:

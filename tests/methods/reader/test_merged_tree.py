@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
-from specviz.methods.reader.estimates import WEIGHT, Estimates
+from specviz.methods.reader.estimates import Estimates
 from specviz.methods.reader.merged_tree import Merged
 from specviz.trees.dynamic import SpeedupMaximising
 
@@ -170,23 +169,10 @@ def test_likely_leaves_of_the_drafter_are_looked_up_and_deepened() -> None:
     assert draft.calls == 2
 
 
-def test_the_drafter_is_asked_as_at_temperature_zero() -> None:
-    drafted = Fixed([0, 5], [-1, 0])
-    Merged(drafted, Memories({}), Estimates(), nodes=4).draft(context([9, 0], warp=Warp(0.8)))
-    assert drafted.temperatures == [0.0]
-
-
 def test_a_branch_stops_where_the_context_ends() -> None:
     memories = Memories({(): [Held([1, 2, 3, 4], [0, 1, 2, 3])]})
     draft = Merged(Fixed([0, 5, 6, 7], [-1, 0, 1, 2]), memories, Estimates(), nodes=20).draft(context([9, 0], room=3))
     assert max(draft.tree.shape.depths) == 2, "the context's last place is the bonus token's"
-
-
-def test_what_is_not_kept_is_shown_as_pruned_below_its_parent() -> None:
-    memories = Memories({(): [Held([1, 2, 3, 4], [0, 1, 2, 3], 32)]})
-    draft = Merged(None, memories, Estimates(), nodes=2).draft(context([9, 0]))
-    assert [(parent, token) for parent, token, _ in draft.pruned] == [(2, 3), (3, 4)]
-    assert len(draft.notes[0].data["sources"]) == len(draft.notes[0].data["value"]) == 5
 
 
 def test_as_many_nodes_as_pay_and_none_where_none_does() -> None:
@@ -201,27 +187,3 @@ def test_as_many_nodes_as_pay_and_none_where_none_does() -> None:
 def test_a_tree_of_no_size_needs_a_size_policy() -> None:
     with pytest.raises(ValueError, match="needs a size policy"):
         Merged(None, Memories({}), Estimates())
-
-
-def test_kinds_that_fail_lose_their_probability_and_then_their_place() -> None:
-    memories = Memories({(): [Held([1], [0], 32), Held([2], [0], 32, "outputs", near=False)]})
-    merged = Merged(None, memories, Estimates(), nodes=1)
-    for _ in range(60):
-        draft = merged.draft(context([9, 0]))
-        wrong = [node for node in range(1, len(draft.tree)) if draft.tree.host_tokens[node] == 1]
-        verdict = SimpleNamespace(path=() if wrong else (1,), visited=(0,) if wrong else (0, 1))
-        merged.observe(SimpleNamespace(draft=draft, verdict=verdict, emitted=[2], context=context([9, 0])))
-    assert draft.tree.host_tokens[1] == 2
-    assert (draft.confidence[1] or 0) > 0.5
-
-
-def test_an_estimate_starts_at_its_prior_and_follows_what_is_seen() -> None:
-    estimates = Estimates()
-    assert estimates.probability("kind", 0.25) == 0.25
-    for _ in range(int(WEIGHT)):
-        estimates.learn("kind", True)
-    assert estimates.probability("kind", 0.25) == pytest.approx((0.25 + 1) / 2)
-    for kept in (False,) * 1000:
-        estimates.learn("kind", kept)
-    assert estimates.probability("kind", 0.25) < 0.02, "old observations fade"
-    assert estimates.probability("other", 0.25) == 0.25

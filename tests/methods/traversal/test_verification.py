@@ -100,81 +100,9 @@ def test_rescued_nodes_are_those_the_rule_from_above_does_not_reach() -> None:
     assert not Traversal().judge(tree(), scored(len(TOKENS)), context(story=False)).notes
 
 
-@pytest.mark.slow
-def test_it_accepts_more_than_the_rule_from_above_on_the_same_trees() -> None:
-    """Over trees drawn from q, of which each chain's first token alone decides little."""
-    ours, theirs = 0, 0
-    generator = torch.Generator().manual_seed(0)
-    for seed in range(1500):
-        drawn = torch.multinomial(Q, 4, replacement=True, generator=generator).tolist()
-        chain = Draft(DraftTree.of([9, *drawn], range(-1, 4)), dict.fromkeys(range(4), Proposal(Q)))
-        ours += len(Traversal().judge(chain, scored(5), context(seed, story=False)).path)
-        theirs += len(Rejection().judge(chain, scored(5), context(seed, story=False)).path)
-    assert ours > 1.05 * theirs
-
-
-def test_an_equal_drafter_is_always_accepted_whole() -> None:
-    for distribution in (Proposal(P), Proposal(P, torch.arange(4)), Proposal(P.float())):
-        for seed in range(50):
-            chain = Draft(DraftTree.of([9, 3, 1, 2], range(-1, 3)), dict.fromkeys(range(3), distribution))
-            assert Traversal().judge(chain, scored(4), context(seed)).path == (1, 2, 3)
-
-
-@pytest.mark.slow
-def test_children_nobody_drew_are_accepted_as_often_as_from_above() -> None:
-    found = Traversal().judge(tree(None), scored(len(TOKENS)), context(3))
-    assert found.thresholds[3] == pytest.approx(0.2 * 0.1)
-    plain = Draft(DraftTree.of([9, 3, 1], [-1, 0, 0]))
-    lengths = [
-        sum(len(rule.judge(plain, scored(3), context(seed, story=False)).path) for seed in range(2000))
-        for rule in (Traversal(), Rejection())
-    ]
-    assert abs(lengths[0] / 2000 - 0.55) < 0.05
-    assert abs(lengths[0] - lengths[1]) < 100
-
-
-def test_below_a_token_the_target_rules_out_nothing_is_looked_at() -> None:
-    target = TargetPass(torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=torch.float64).expand(len(TOKENS), -1))
-    for seed in range(50):
-        found = Traversal().judge(tree(), target, context(seed, Warp(1.0, top_k=2)))
-        assert found.statuses[1:5:2] == (REJECTED, SKIPPED) or found.statuses[1] == SKIPPED
-        assert 0 not in [TOKENS[node] for node in found.path]
-        assert found.bonus in {2, 3}
-
-
-def test_the_bonus_comes_from_what_the_end_of_the_path_still_owes() -> None:
-    for seed, found in enumerate(verdicts(100)):
-        end = found.path[-1] if found.path else 0
-        leaf = end in (3, 4, 6)
-        assert found.source == ("target" if leaf else "residual")
-        place = 2 + 1 + len(found.path)
-        if leaf:
-            assert found.bonus == int(Warp(1.0).choose(P.log()[None], [place], Noise(seed)))
-        else:  # (p - q)+ leaves tokens 2 and 3, whichever failed first
-            assert found.bonus in {2, 3}
-
-
-def test_a_failed_child_of_the_root_is_replaced_from_the_surplus() -> None:
-    lone = Draft(DraftTree.of([9, 0], [-1, 0]), {0: Proposal(Q)})
-    found = [Traversal().judge(lone, scored(2), context(seed)) for seed in range(400)]
-    failed = [one for one in found if not one.path]
-    assert all(one.thresholds[1] == pytest.approx(0.25) for one in found)
-    assert {one.bonus for one in failed} == {2, 3}
-    assert all(one.statuses == (ROOT, REJECTED) for one in failed)
-    assert all(visits(one)[-1] == {**visits(one)[-1], "node": 0, "weight": 1.0, "draw": None} for one in failed)
-    assert abs(len(failed) / 400 - 0.75) < 0.1
-
-
 def test_at_temperature_zero_it_is_greedy_matching() -> None:
     found = Traversal().judge(tree(), scored(len(TOKENS)), context(warp=Warp()))
     assert (found.rule, found.path, found.bonus) == ("greedy", (), 2)
-
-
-def test_a_root_without_children_is_an_ordinary_draw() -> None:
-    alone = Draft(DraftTree.of([9], [-1]))
-    found = Traversal().judge(alone, scored(1), context(4))
-    assert (found.path, found.source, found.visited, found.notes) == ((), "target", (0,), ())
-    assert found.bonus == int(Warp(1.0).choose(P.log()[None], [3], Noise(4)))
 
 
 def test_a_wide_support_gives_the_numbers_of_the_whole_vocabulary() -> None:

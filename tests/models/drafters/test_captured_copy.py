@@ -11,24 +11,20 @@ import torch
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
-from specviz.drafters.layer_groups import GroupedDrafter
 from specviz.drafters.memory.prompt_copy import PromptCopy
 from specviz.drafters.networks.fused_session import LeanSession
-from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
 from specviz.engine.tiers import Inputs
-from specviz.engine.tree import DraftTree, chain
+from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
 from specviz.methods.polybasic.cascade import Cascade
 from specviz.models.drafters import intermediate_models
 from specviz.models.drafters.captured_copy import FewBitLinear, ShorterSession, captured_copy
-from specviz.models.drafters.grouped import grouped_model
 from specviz.models.drafters.quantisation import as_stored, integer_product, layouts_of
-from specviz.models.drafters.quantised_copy import computed_in, lean_copy
+from specviz.models.drafters.quantised_copy import lean_copy
 from specviz.models.hub.cache_dir import silent
 from specviz.targets.text import TextTarget
 from specviz.trees.copied import Copied
-from specviz.trees.sampled import Sampled
 from tests.support.devices import EMULATED, device_named
 from tests.support.tiny import hybrid as tiny_hybrid
 from tests.support.tiny.text import decode, tiny_llama
@@ -49,11 +45,6 @@ def test_whole_numbers_are_near_and_treat_every_row_by_itself(rows: int, columns
     for row in (0, 3, 36):
         assert torch.equal(integer_product(weight)(x[row : row + 1])[0], whole[row])
     assert integer_product(weight)(x.bfloat16()).dtype == torch.bfloat16
-
-
-def test_no_sum_of_whole_numbers_is_cut_off() -> None:
-    ones = torch.ones(32, 64)
-    assert torch.allclose(integer_product(ones)(ones[:3]), torch.full((3, 32), 64.0), rtol=1e-5)
 
 
 @pytest.mark.parametrize("tier", ["eager", "graph"])
@@ -124,19 +115,6 @@ def test_a_gpu_has_the_copy_in_the_middle_of_a_cascade(kind: str, monkeypatch: p
     assert run.ids == own and expected != own
 
 
-@pytest.mark.slow
-def test_layers_of_a_copy_attend_side_by_side_on_a_gpu() -> None:
-    with device_named(EMULATED) as device:
-        target = TextTarget(deep_target().model.to(device), "deep", (), "graph")
-        loaded: Any = None
-        model = grouped_model("copy", 2, None, loaded, target, silent)
-        drafter = Composition(SingleDrafter(GroupedDrafter(model), Sampled(chain(3))), Match())
-        run = decode(target, drafter, PROMPT, 40, WARPS["greedy"], 4)
-    alone = deep_target()
-    assert run.ids == decode(alone, compose("autoregressive", {}, alone, WARPS["greedy"]), PROMPT, 40, WARPS["greedy"], 4).ids
-    assert sum(len(step.path) for step in run.steps) > 10, "most of what it drafts is right"
-
-
 def test_a_copy_goes_with_its_target() -> None:
     def made() -> tuple[TextTarget, TextTarget]:
         target = deep_target()
@@ -162,13 +140,6 @@ def test_a_target_over_several_devices_is_not_copied() -> None:
 def test_a_target_with_recurrent_layers_is_not_copied() -> None:
     with pytest.raises(ModelUnavailable, match="has recurrent layers"):
         captured_copy(tiny_hybrid.target(tiny_hybrid.pure()), INT8)
-
-
-def test_half_precision_stays_so_but_on_a_cpu() -> None:
-    for half in (torch.bfloat16, torch.float16):
-        assert computed_in(half, torch.device("cuda", 1)) == half
-        assert computed_in(half, torch.device("cpu")) == torch.float32
-    assert computed_in(torch.float64, torch.device("cpu")) == torch.float64
 
 
 def test_a_lean_copy_computes_in_half_precision_on_a_gpu() -> None:

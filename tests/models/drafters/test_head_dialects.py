@@ -14,10 +14,9 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2Rot
 
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.head_stepper import HeadStepper
-from specviz.drafters.networks.feature_head import FeatureHead, HeadConventions, axis_of_rates
+from specviz.drafters.networks.feature_head import FeatureHead
 from specviz.errors import ModelUnavailable
 from specviz.models.drafters.dialects import EAGLE, EAGLE3, EMPTY_MTP, MEDUSA, MODEL, MTP, UNKNOWN, dialect_of, read
-from specviz.models.drafters.heads import packed
 from specviz.models.drafters.own_heads import as_head
 from specviz.models.hub.published import Fit, Repository
 from tests.support.referee.speculators_heads import DEPTH, filled
@@ -28,7 +27,6 @@ from tests.support.tiny.published_heads import (
     HIDDEN,
     INNER,
     NARROW,
-    expected_logits,
     feature_tensors,
     logits_of,
     narrow_tensors,
@@ -130,11 +128,6 @@ def test_a_head_narrower_than_its_target_is_read_with_what_it_brings(tmp_path: P
         head_of("eagle3", opened(tmp_path / "bare", tensors, flat), wide)
 
 
-def test_a_rotary_base_that_a_trainer_never_read_is_told(tmp_path: Path) -> None:
-    slim = {**CONFIG, "architectures": ["Eagle3LlamaForCausalLM"], "rope_theta": 1000000}
-    assert any("turns at base 10000" in note for note in head_of("eagle3", opened(tmp_path, feature_tensors(), slim)).notes)
-
-
 def test_layer_numbers_that_engines_count_in_two_ways_are_told(tmp_path: Path) -> None:
     nested = {**CONFIG, "eagle_aux_hidden_state_layer_ids": None, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 1]}}
     head = head_of("eagle3", opened(tmp_path, feature_tensors(), nested))
@@ -165,13 +158,6 @@ def test_three_positions_turn_the_rates_of_their_own_axis(tmp_path: Path) -> Non
             assert float(sine[row, 0, rate]) == pytest.approx(math.sin(angle))
     words = torch.arange(6)
     assert torch.equal(stepper._turns(words)[0], stepper._turns(words.expand(3, 6))[0]), "words have one position three times"
-
-
-def test_rates_are_dealt_out_in_blocks_or_in_turn() -> None:
-    blocks = HeadConventions((1,), sections=(4, 3, 2))
-    assert axis_of_rates(blocks, 9).tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2]
-    woven = HeadConventions((1,), sections=(4, 3, 2), sections_woven=True)
-    assert axis_of_rates(woven, 9).tolist() == [0, 1, 2, 0, 1, 2, 0, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -245,24 +231,3 @@ def test_the_referee_has_a_case_for_every_flag() -> None:
             for case in HEADS.values()}  # fmt: skip
     assert len(seen) == 2 * 2 * 3 * 2
     assert len(LOGITS) == DEPTH * len(HEADS)
-
-
-def test_logits_of_the_paper_still_hold(tmp_path: Path) -> None:
-    tokens, features = text()
-    head = head_of("eagle3", opened(tmp_path, feature_tensors(), CONFIG))
-    expected = expected_logits(feature_tensors(), target().embedding, tokens, features)
-    assert (logits_of(head, tokens, features) - expected).abs().max() < 1e-9
-
-
-def test_matrices_laid_out_for_the_processor_give_the_same(tmp_path: Path) -> None:
-    fit = FIT.__class__("tiny", 8, FIT.embedding.float(), FIT.head.float())
-    case = HEADS["three layers"]
-    stored = opened(tmp_path, {part: filled(part, shape) for part, shape in case["tensors"].items()}, case["config"])
-    head = head_of("eagle3", stored, fit)
-    tokens, states = torch.arange(6), torch.randn(6, 48, generator=torch.Generator().manual_seed(2))
-    rows, mask = torch.arange(6), torch.ones(6, 6).tril().bool()
-    logits = []
-    for stepper in (HeadStepper(head), HeadStepper(head, packed)):
-        outputs = stepper(tokens, stepper.fuse(states), rows, stepper.open(6), 0, mask)
-        logits.append(stepper.logits(outputs))
-    assert torch.allclose(*logits, atol=1e-4)

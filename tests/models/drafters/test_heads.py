@@ -75,10 +75,6 @@ def test_a_packed_matrix_gives_the_same_product(rows: int) -> None:
     assert torch.allclose(heads.packed(weight)(x), plain(weight)(x), atol=1e-4)
 
 
-def test_other_precisions_keep_their_own_layout(target: TextTarget) -> None:
-    assert heads.layout_for(tiny_net(tiny_llama(dtype=torch.float64), True)) is plain
-
-
 def test_heads_are_ours_unless_others_are_named(tmp_path: Path) -> None:
     assert all(heads.ours(draft) for draft in (None, "", "eagle3", "medusa", "gto", "arms"))
     assert not heads.ours(str(tmp_path)) and not heads.ours("someone/medusa-heads")

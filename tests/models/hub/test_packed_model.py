@@ -83,17 +83,6 @@ def test_a_pure_state_space_model_loads_without_attention_s_facts(shelf: Path) -
     assert loaded.warnings == (), "there is no attention that could be slow"
 
 
-@pytest.mark.slow
-def test_trees_run_on_it_by_name_with_its_own_drafter(loaded: None) -> None:
-    asked: dict[str, Any] = {"prompt": PROMPT, "target": "hybrid-small", "max_new_tokens": 24, "baseline": True}
-    trace = specviz.run(method="stree", **asked)
-    assert trace.run.draft == "hybrid-small-draft" and trace.run.dtype == "float32"
-    assert trace.end is not None and trace.end.baseline is not None and trace.end.baseline.equal
-    assert {note.type for step in trace.steps for note in step.notes} >= {"ssm_mask", "growth"}
-    chain = specviz.run(method="speculative_sampling", **asked)
-    assert chain.run.draft == "hybrid-small-draft"
-
-
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("name", TEXT)
 def test_every_text_method_runs_on_it_or_says_why_not(loaded: None, name: str) -> None:

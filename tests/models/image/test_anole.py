@@ -15,17 +15,14 @@ from transformers import ChameleonConfig, ChameleonForConditionalGeneration, Pre
 from transformers.models.chameleon.configuration_chameleon import ChameleonVQVAEConfig
 from transformers.models.chameleon.modeling_chameleon import ChameleonDecoderLayer, ChameleonRotaryEmbedding
 
-from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.image.anole import LoadedAnole
 from specviz.models.image.image_hub import load_hub_image
 from specviz.requests.image import image_target
 from specviz.runner import run
-from tests.support.fakes.graphs import Graphs
 from tests.support.worlds.witness import Witness
 
 CODES, HIDDEN, HEADS, INNER, GRID = 24, 32, 4, 48, 4
-SIZE = HIDDEN // HEADS
 
 
 def code_name(code: int) -> str:
@@ -153,33 +150,6 @@ def test_every_exact_method_draws_the_same(tmp_path: Path, method: str, values: 
     assert any(step.path for step in drafted.steps)
     captured = run(method=method, parameters=values, **draft, **asked, tier="graph")
     assert captured.run.tier == "graph" and captured.end.output_ids == drafted.end.output_ids
-
-
-def test_prompts_of_any_length_replay_the_same_graphs(loaded: LoadedAnole, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How far the empty prompt is padded is read anew by every pass."""
-    graphs, captures = Graphs(monkeypatch), list[int]()
-    for prompt in ("a red fox", "a fox", "a very red fox indeed"):
-        logits = []
-        for tier in ("eager", "graph"):
-            target, ids, _ = image_target(loaded, prompt, 3.0, tier)
-            session = target.open(target.context_length)
-            session.prefill(ids[:-1])
-            session.score(DraftTree.of([ids[-1], 3, 5, 7], [-1, 0, 0, 1]))
-            session.keep([0, 2])
-            logits.append(session.score(DraftTree.of([7, 2], [-1, 0])).logits)
-            session.close()
-        assert torch.allclose(*logits, atol=1e-9)
-        captures.append(graphs.captures)
-    assert captures == [1, 1, 1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["lantern", "lantern_pp"])
-def test_the_relaxed_rules_take_the_codebooks_neighbours(tmp_path: Path, method: str) -> None:
-    target, draft = str(folder(tmp_path / "anole")), str(drafter(tmp_path / "drafter"))
-    trace = run(method=method, target=target, draft=draft, **{**ASKED, "temperature": 1.0})
-    assert trace.end is not None and trace.end.reason == "budget", trace.end
-    assert len(trace.end.output_ids) == GRID * GRID and any(step.path for step in trace.steps)
 
 
 def test_the_drafter_is_chameleons_layer_on_both_rows(loaded: LoadedAnole, tmp_path: Path) -> None:

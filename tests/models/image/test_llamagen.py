@@ -137,19 +137,6 @@ def test_prompts_of_any_length_replay_the_same_graphs(tmp_path: Path, monkeypatc
     assert captures[0] > 0 and captures == captures[:1] * 3
 
 
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("method", ["eagle", "eagle2", "lantern", "lantern_pp"])
-@pytest.mark.parametrize("guidance", [None, 1.0])
-def test_classes_are_drafted_for_as_captions_are(tmp_path: Path, method: str, guidance: float | None) -> None:
-    target, draft = tiny.folder(tmp_path / "target", GRID), tiny.drafter(tmp_path / "drafter", "c2i", block_size=GRID**2)
-    asked = {"prompt": CLASS, "dtype": "float64", "target": str(target), "guidance": guidance, "temperature": 0.0}
-    trace = run(method=method, draft=str(draft), **asked)
-    assert trace.end is not None and trace.end.reason == "budget", trace.end
-    assert len(trace.end.output_ids) == GRID**2 and any(step.path for step in trace.steps)
-    if method.startswith("eagle"):
-        assert trace.end.output_ids == run(method="autoregressive", **asked).end.output_ids
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["lantern", "lantern_pp"])
 def test_the_relaxed_rules_take_the_codebooks_neighbours(tmp_path: Path, method: str) -> None:

@@ -142,11 +142,6 @@ def test_odd_kinds_of_pixels_become_plain_ones(mode: str) -> None:
         assert open_picture(written(halves().convert(mode))).image.mode == "RGB"
 
 
-def test_one_pixel_is_a_picture() -> None:
-    found = open_picture(written(Image.new("RGB", (1, 1), RED)))
-    assert (found.image.size, found.image.getpixel((0, 0))) == ((1, 1), RED)
-
-
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_four_hundred_million_pixels_are_refused_before_they_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(self: Any) -> None:
@@ -225,10 +220,6 @@ def test_large_pictures_are_opened_in_silence_and_made_smaller() -> None:
         warnings.simplefilter("error")
         found = open_picture(written(Image.new("1", (6000, 2000))))
     assert found.image.size == (1536, 512)
-
-
-def test_a_line_of_pixels_stays_one() -> None:
-    assert open_picture(written(Image.new("L", (9000, 1)))).image.size == (1536, 1)
 
 
 def test_a_heavy_file_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

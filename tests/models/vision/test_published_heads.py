@@ -94,13 +94,6 @@ def test_heads_of_every_dialect_keep_the_targets_text(tmp_path: Path, dialect: s
     assert seen["kept"] == seen["visual"] and seen["drafter"] == seen["target"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["llava", "smolvlm", "gemma3"])
-def test_heads_without_three_positions_work_on_other_families(tmp_path: Path, kind: str) -> None:
-    run = ran(folder_of(tmp_path, "specforge", rope_scaling=None), world(kind), WARM, 60)
-    assert run.ids == baseline(kind, "eager", float64, WARM, 60)
-
-
 def test_every_row_stands_at_the_targets_three_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, rows, call = world(KIND), [], HeadStepper.__call__
 

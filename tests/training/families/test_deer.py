@@ -15,8 +15,8 @@ from specviz.models.drafters.lora_heads import load_changed
 from specviz.training import data, driver, features
 from specviz.training.families import deer, masked
 from specviz.training.registry import Job, recipes
+from tests.support.training.tiny_masked import fresh
 from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues, embedding
-from tests.training.families.test_masked import fresh
 
 
 class Target:

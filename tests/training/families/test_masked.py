@@ -11,45 +11,20 @@ import torch
 
 from specviz.drafters.networks.lora import TALL, merge_lora
 from specviz.drafters.networks.masked_lm import MaskedLM
-from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
+from specviz.drafters.networks.small_lm import SmallLM
 from specviz.training import data
 from specviz.training.driver import train
 from specviz.training.families import deer, masked
 from specviz.training.families.deer import SECOND
 from specviz.training.families.masked import MaskedTraining, Settings, block_agreement, first_overlap
-from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
+from tests.support.training.tiny_masked import SETTINGS, fresh, small_lm, state_of, taught
+from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues, embedding
 
-SETTINGS = Settings(minutes=60, batch=8, texts=4, peak=0.02)
 STAGES = deer.Settings(minutes=60, batch=8, texts=4, peak=0.02, rank=8, reach=6, refined=8)
 
 
 def probability(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
-
-
-def fresh(seed: int = 0) -> MaskedLM:
-    return masked.from_autoregressive(small_lm(seed), window=48)
-
-
-def small_lm(seed: int = 0) -> SmallLM:
-    torch.manual_seed(seed)
-    config = SmallConfig(vocab_size=VOCAB, hidden=16, draft_vocab=36, width=32, layers=3, heads=2, inner=64, window=48)
-    start = SmallLM(config, embedding(), torch.arange(4, 40))
-    start.draft_ids[0] = END
-    start.draft_ids.copy_(start.draft_ids.sort().values)
-    for weight in start.parameters():
-        weight.data.normal_(std=0.15)
-    return start
-
-
-def state_of(model: MaskedLM | None = None, settings: Settings = SETTINGS) -> MaskedTraining:
-    return masked.prepare(model or fresh(), dialogues(120), MARKERS, settings)
-
-
-def taught(made: MaskedTraining, updates: int) -> None:
-    for number in range(updates):
-        made.update(0.0, 0.02 * (1 - number / updates))
-    made.use_average()
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import torch
 from specviz.drafters.memory.ngram_model import NgramModel
 from specviz.methods.diffuspec.lattice import columns, distribution, search
 from specviz.training.families.ngrams import SEARCH_WEIGHTS, counted, searched_agreement, texts
+from tests.support.training.tiny_masked import state_of, taught
 from tests.support.training.tiny_training import END, MARKERS, dialogues
-from tests.training.families.test_masked import state_of, taught
 
 
 @pytest.mark.slow

@@ -123,13 +123,6 @@ def test_a_time_limit_lets_the_gpu_go_and_is_the_reason(monkeypatch: pytest.Monk
     assert (end.reason, end.message, len(found)) == ("time_limit", "A run has 60 s here.", 5)
 
 
-def test_a_stopped_text_has_no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    cancel = threading.Event()
-    cancel.set()
-    end = list(events(lent(monkeypatch, Lender(), replay), cancel))[-1]
-    assert (end.reason, end.picture, end.message) == ("cancelled", "", "")
-
-
 def test_a_refusal_keeps_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(request: Request, cancel: threading.Event) -> Iterator[Any]:
         raise BadInput("The prompt is too long; shorten it.")

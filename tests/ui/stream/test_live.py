@@ -97,11 +97,6 @@ def test_the_stage_knows_while_the_one_by_one_run_is_timed_and_when_that_was_sto
     assert (stopped[-1].feed or "").splitlines()[-1].endswith('"baseline":""}')
 
 
-def test_loading_is_told_before_the_first_step() -> None:
-    first = next(Room(FakeEngine()).live.run(PageSession(), REQUEST))
-    assert first.feed is not None and '"message":"Loading","fraction":0.5' in first.feed
-
-
 def test_the_page_gets_no_line_before_there_is_a_step_to_show() -> None:
     """The stage keeps the run that is on it until this one's first line comes, so that has to bring a step along."""
     frames = list(Room(FakeEngine(steps=3, pace=0.1)).live.run(PageSession(), REQUEST))
@@ -214,18 +209,6 @@ def test_while_many_wait_a_run_is_short_and_says_so(monkeypatch: pytest.MonkeyPa
     trace = list(frames)[-1].trace
     assert room.engine.asked[0].max_new_tokens == 32
     assert trace is not None and "32 tokens at most instead of 96" in trace.run.warnings[-1]
-
-
-def test_a_run_that_asks_for_little_is_given_it_however_many_wait() -> None:
-    room = Room(FakeEngine(steps=3), waiting=live.CROWD + 1)
-    first = room.queue.join()
-    frames = room.live.run(PageSession(), replace(REQUEST, max_new_tokens=20))
-    next(frames)
-    for _ in range(live.CROWD):
-        room.queue.join()
-    first.leave()
-    trace = list(frames)[-1].trace
-    assert room.engine.asked[0].max_new_tokens == 20 and trace is not None and not trace.run.warnings
 
 
 def test_the_limit_follows_how_many_wait() -> None:

@@ -223,13 +223,6 @@ def test_streams_are_known_by_their_address(path: str, query: bytes, found: tupl
     assert stream({"method": "POST", "path": path, "query_string": query}) == ("", False)
 
 
-def test_an_address_that_the_visitor_wrote_counts_for_nothing() -> None:
-    headers = [("x-forwarded-for", "1.2.3.4, 5.6.7.8")]
-    assert Presence(proxied=True).address(headers, "10.0.0.1") == "5.6.7.8"
-    assert Presence(proxied=False).address(headers, "10.0.0.1") == "10.0.0.1"
-    assert Presence(proxied=True).address([], "10.0.0.1") == "10.0.0.1"
-
-
 @pytest.mark.slow
 def test_unread_events_of_an_open_page_are_not_the_first_to_go(site: Site) -> None:
     unread = site.built._queue.pending_messages_per_session

@@ -77,29 +77,8 @@ def test_the_wait_is_told_by_how_long_recent_runs_took() -> None:
     assert third.seconds is None, "none took as long, so nobody can know"
 
 
-def test_the_wait_behind_an_inspection_is_told_by_inspections() -> None:
-    clock = Clock()
-    line = RunQueue(waiting=4, clock=clock)
-    for kind, took in (("run", 5.0), ("aside", 30.0)):
-        done = line.join(kind)
-        done.start()
-        clock.now += took
-        done.leave()
-    line.join("aside"), line.join("run")
-    assert line.join().seconds == 35.0
-
-
 def test_a_place_that_was_given_up_while_waiting_says_nothing_about_durations() -> None:
     line = RunQueue(waiting=4)
     line.join().leave()
     line.join()
     assert line.join().seconds is None
-
-
-def test_how_many_wait_behind_the_one_whose_turn_it_is() -> None:
-    line = RunQueue(waiting=4)
-    assert line.behind == 0
-    tickets = [line.join() for _ in range(3)]
-    assert line.behind == 2
-    tickets[0].leave()
-    assert line.behind == 1

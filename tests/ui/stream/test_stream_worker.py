@@ -110,10 +110,3 @@ def test_a_long_download_ends_when_the_run_is_stopped() -> None:
     cancel.set()
     with pytest.raises(Interrupted):
         outlet.status("Fetching", 0.5)
-
-
-def test_progress_is_a_sentence_with_a_share() -> None:
-    def work(outlet: StreamSink) -> None:
-        outlet.status("Fetching", 0.25)
-
-    assert next(pump(work, threading.Event())).status == ("Fetching", 0.25)

@@ -13,7 +13,6 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from specviz.methods.registry import families
 from specviz.trace import store
 from specviz.ui.settings import Settings
 from specviz.ui.shared import make
@@ -177,16 +176,6 @@ def test_a_form_that_is_no_form_is_refused_in_words(enter: Enter) -> None:
     visitor.basics = "{"
     visitor.choose("eagle2")
     assert "Reload the page" in visitor.updates[visitor.tab.banner].value and visitor.shown is None
-
-
-def test_recordings_are_listed_as_methods_are(enter: Enter) -> None:
-    groups = json.loads(enter("text").tab.recording.value)["groups"]
-    assert [name for _, entries in groups for _, name in entries] == ["token_recycling", "stand", "eagle2"]
-    assert [heading for heading, _ in groups] == [
-        heading
-        for heading, methods in families("text").items()
-        if {"token_recycling", "stand", "eagle2"} & {m.name for m in methods}
-    ]
 
 
 def test_a_run_of_this_session_stands_under_its_own_heading(enter: Enter) -> None:

@@ -15,7 +15,6 @@ from specviz.engine.interfaces import TargetPass
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
-from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.image import image_vocabulary as image_words
 from specviz.models.image.image import LoadedImage
 from specviz.requests import image
@@ -202,23 +201,6 @@ def test_the_examples_are_what_they_are_said_to_be(title: str, held_out: bool) -
         assert style.removesuffix(" style") in emoji.STYLES
         assert all(one.removeprefix("on ") in emoji.GROUNDS for one in ground)
         assert bool(image_words.warning("emoji-64", ", ".join((label, style, *ground)))) == (held_out and label != "tiger")
-
-
-def test_the_concepts_of_the_examples_are_those_that_training_reads() -> None:
-    if not (cache_folder() / "emoji" / emoji.digest() / "concepts.json").exists():
-        pytest.skip("the emoji packages are not on this machine")
-    known = {one.label: one for one in emoji.load().concepts}
-    assert {label: (known[label].code, known[label].group) for label in CONCEPTS} == CONCEPTS
-    assert image_words.WORDS.read_text("utf-8").splitlines() == image_codes.learned_names()
-    label, style, ground = offered("Seen in training")[-1]
-    assert image_codes.ground_of(known[label].rows[style.removesuffix(" style")]) == ground.removeprefix("on ")
-
-
-def test_a_seed_is_said_to_give_the_plain_runs_picture_only_where_it_does() -> None:
-    said = {one["name"]: one["help"] for one in controls.fields(image_form.Basics)}["seed"]
-    assert "token-exact" in said and "whatever exact method" not in said
-    drawing = {name: one for name, one in all_methods().items() if "image" in one.modality and one.exactness == "exact"}
-    assert {one.token_exact for one in drawing.values()} == {True, False}, "the sentence names both kinds"
 
 
 @pytest.mark.spread(2)

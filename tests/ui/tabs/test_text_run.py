@@ -10,7 +10,6 @@ from pathlib import Path
 import gradio as gr
 import pytest
 
-from specviz.trace import store
 from specviz.ui.shared import AppState
 from specviz.ui.shown import MINE
 from specviz.ui.stream.cumulative import gathered
@@ -55,12 +54,6 @@ def test_a_live_run_streams_is_kept_and_explained(shared: AppState) -> None:
     assert shared.archive.trace(name) == traces[-1]
 
 
-def test_while_the_one_by_one_run_is_still_to_come_that_is_said(shared: AppState) -> None:
-    shared.live.stream.before_baseline = 0.4  # type: ignore[attr-defined]
-    ended = [change for change in run(shared) if change.trace is not None and change.trace.end is not None]
-    assert ended[0].timing and not ended[-1].timing
-
-
 def test_bad_input_leaves_the_stage_alone(shared: AppState) -> None:
     changes = run(shared, prompt="")
     assert "The prompt is empty" in "".join(change.banner or "" for change in changes)
@@ -88,35 +81,6 @@ def test_a_run_stopped_before_its_first_step_leaves_the_explanation_of_the_one_t
     assert explained == [shared.archive.trace("token_recycling")] and changes[-1].running is False
 
 
-def test_a_run_that_breaks_off_stays_on_the_stage_with_its_steps(tmp_path: Path) -> None:
-    shared = app(tmp_path, FakeEngine(breaks=Refused("The disk is full; make room."), breaks_at=4))
-    changes = run(shared)
-    assert "The disk is full; make room." in [change.banner for change in changes]
-    name = next(change.run_name for change in changes if change.joins_session)
-    assert len(shared.archive.trace(name or "").steps) == 4
-
-
-def test_a_full_line_is_told_and_the_stage_stays(tmp_path: Path) -> None:
-    shared = app(tmp_path, max_waiting=1)
-    tickets = [shared.live.queue.join() for _ in range(2)]
-    changes = run(shared)
-    assert any("Try again in a minute" in (change.banner or "") for change in changes)
-    assert all(change.feed is None for change in changes)
-    for ticket in tickets:
-        ticket.leave()
-
-
-def test_stop_keeps_what_was_written(tmp_path: Path) -> None:
-    shared = app(tmp_path, FakeEngine(steps=300, pace=0.02))
-    last = None
-    for change in live(shared):
-        last = change.trace or last
-        if change.run_name:
-            text_run.stop(shared, "a")
-    assert last is not None and last.end is not None and last.end.reason == "cancelled"
-    assert store.text(last)
-
-
 def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path: Path) -> None:
     shared, seen, begun = app(tmp_path, FakeEngine(steps=300, pace=0.02)), [], threading.Event()
 
@@ -137,15 +101,6 @@ def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path: Path
     assert seen[chosen - 1].run_name == "stand"
     # Gradio sends a handler's last answer once more when it is over, which may be after that of the recording.
     assert seen[-2] == Change() and list(gathered(iter([{"stage": "live"}, {}]))) == [{"stage": "live"}, {}]
-
-
-def test_two_visitors_have_their_own_runs_and_stops(tmp_path: Path) -> None:
-    shared = app(tmp_path, FakeEngine(steps=30, pace=0.01))
-    text_run.stop(shared, "b")
-    mine = {change.run_name for change in run(shared, "a") if change.run_name}
-    theirs = {change.run_name for change in run(shared, "b") if change.run_name}
-    assert len(mine) == len(theirs) == 1 and mine != theirs
-    assert shared.pages.enter("a").memory is not shared.pages.enter("b").memory
 
 
 def test_a_run_of_another_modality_or_an_unknown_method_leaves_the_controls(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,14 +13,12 @@ import pytest
 from PIL import Image
 
 from specviz.errors import BadInput
-from specviz.methods.registry import get
 from specviz.models.vision.pictures import open_picture
-from specviz.ui import page
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import request_form, vision_tab
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.vision_tab import VisionTab
-from specviz.ui.widgets import controls, panels
+from specviz.ui.widgets import controls
 from specviz.ui.widgets import example_scenes as scene_shelf
 from tests.support.fakes.ui import app
 from tests.support.viewer.vision_notes import vision_trace
@@ -43,11 +40,6 @@ def tab(tmp_path: Path) -> VisionTab:
     shared = app(tmp_path)
     with gr.Blocks(), gr.Tab() as opened:
         return vision_tab.build(shared, opened)
-
-
-def test_the_page_has_the_tab(tmp_path: Path) -> None:
-    built = page.build(app(tmp_path))
-    assert "Vision-language" in [one.label for one in built.blocks.values() if isinstance(one, gr.Tab)]
 
 
 def test_the_examples_are_small_pictures_with_questions() -> None:
@@ -125,28 +117,7 @@ def test_a_recording_brings_its_picture_and_a_method_only_where_the_visitor_chos
         assert (tab.picture in tab.respected(updates, "dream", by_hand)) != by_hand
 
 
-def test_a_choice_of_method_brings_its_own_controls(tab: VisionTab) -> None:
-    made = tab.of_method("dream")
-    assert json.loads(made[tab.own])["values"]["keep"] == 0.75
-    assert "exact" in made[tab.summary]
-
-
 def test_a_folder_without_scenes_is_told(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="get them with the project"):
         scene_shelf.examples(tmp_path)
     assert "No picture yet" in scene_shelf.preview(None)
-
-
-def test_a_card_names_the_target_that_its_drafter_is_for() -> None:
-    assert "scenes-vlm" in panels.needs(get("hivis")) and "scenes-vlm" in panels.needs(get("dream"))
-    assert (
-        "SmolLM2" in panels.needs(get("eagle2"))
-        and "emoji-64" in panels.needs(get("mulo_sd"))
-        and "nothing but the target" in panels.needs(get("stand"))
-    )
-
-
-def test_beside_the_upload_it_says_what_the_model_does_not_know(tmp_path: Path) -> None:
-    built = page.build(app(tmp_path))
-    said = [str(one.value) for one in built.blocks.values() if isinstance(one, gr.HTML)]
-    assert sum(vision_tab.LIMITS in text for text in said) == 1

@@ -8,12 +8,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from specviz.trace import store
 from specviz.ui.shared import AppState
-from specviz.ui.shown import MINE
 from specviz.ui.widgets import downloads
 from tests.support.fakes.ui import app
-from tests.support.traces.samples import sample_trace
 
 
 @pytest.fixture
@@ -45,12 +42,6 @@ def test_the_replay_page_plays_offline(shared: AppState) -> None:
     made = downloads.make(shared.archive, ["stand", "html", 1])
     assert made["text"].startswith("<!doctype html>") and "default-src 'none'" in made["text"]
     assert made["type"] == "text/html" and len(made["text"]) < 1_000_000
-
-
-def test_a_run_of_this_session_can_be_saved_too(shared: AppState) -> None:
-    trace = sample_trace(5, method="prompt_lookup")
-    made = downloads.make(shared.archive, [MINE + shared.archive.store.add(trace), "trace", 1])
-    assert store.read(made["text"].encode()) == trace
 
 
 @pytest.mark.parametrize(
