@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from specviz.errors import BadInput, ContextFull, ModelUnavailable, TokenizerMismatch
-from specviz.models.text import load
+from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.models.vision import vision_language as loading
 from specviz.request import Request
 from specviz.requests import vision_language as preparing
@@ -157,13 +155,6 @@ def test_a_picture_for_a_target_that_reads_none_is_refused() -> None:
         prepare(Request("prompt_lookup", "what is it", image=scene()))
 
 
-def test_one_pixel_is_enough(tiny: Any) -> None:
-    out = io.BytesIO()
-    Image.new("RGB", (1, 1), (9, 200, 9)).save(out, "PNG")
-    trace = ran(image=out.getvalue(), max_new_tokens=5)
-    assert trace.end is not None and trace.end.reason in ("budget", "eos")
-
-
 def test_a_missing_network_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny: Any) -> None:
     from specviz.models.vision import vision_drafts
 
@@ -192,13 +183,6 @@ def test_a_network_of_another_training_of_the_target_is_refused(
                 ran(method=name)
 
 
-def test_bfloat16_works_as_well(tiny: Any) -> None:
-    loaded = loading.from_parts("scenes-vlm", tiny_scenes().to(torch.bfloat16), tiny_tokenizer())
-    question = loaded.read(Image.new("RGB", (20, 20)), "what is it")
-    assert preparing.picture_note(question, 5).to_note().data["grid"] == [4, 4]
-    assert question.inputs["pixel_values"].dtype == torch.bfloat16
-
-
 def test_the_token_that_ends_an_answer_is_emitted_and_not_shown(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     free = ran(temperature=1.0)
     ids = free.end.output_ids
@@ -211,42 +195,3 @@ def test_the_token_that_ends_an_answer_is_emitted_and_not_shown(tiny: Any, monke
         assert trace.steps[-1].emitted[-1] == ending and trace.steps[-1].pieces[-1] == ""
         assert trace.end.text == "".join(piece for step in trace.steps for piece in step.pieces)
         assert trace.end.text == "".join(tiny.text.pieces([], ids[: ids.index(ending)]))
-
-
-def text_model(folder: Path, tokenizer: Any = None, seed: int = 5) -> str:
-    """A tiny language model in a folder, of the target's words unless a tokenizer is given."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=260, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=128, eos_token_id=0, bos_token_id=None, pad_token_id=0,
-    )  # fmt: skip
-    LlamaForCausalLM(config).eval().save_pretrained(folder)
-    (tokenizer or tiny_tokenizer()).save_pretrained(folder)
-    return str(folder)
-
-
-@pytest.fixture
-def own_shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(load, "_SHELF", load.ModelCache())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_language_model_that_the_user_names_drafts_without_the_picture(
-    tiny: Any, own_shelf: None, tmp_path: Path, temperature: float
-) -> None:
-    folder = text_model(tmp_path / "words")
-    plain = ran(method="autoregressive", temperature=temperature)
-    trace = ran(method="language_only", draft=folder, temperature=temperature)
-    assert trace.end is not None and plain.end is not None
-    assert trace.end.output_ids == plain.end.output_ids, "who drafts changes nothing of what is said"
-    assert trace.run.draft == folder
-    assert all(len(step.nodes) > 1 for step in trace.steps[:-1])
-
-
-def test_a_draft_model_of_other_words_is_refused(tiny: Any, own_shelf: None, tmp_path: Path) -> None:
-    other = tiny_tokenizer()
-    other.add_tokens(["<more>"])
-    with pytest.raises(TokenizerMismatch, match="do not share a tokenizer"):
-        ran(method="language_only", draft=text_model(tmp_path / "other", other))

@@ -56,17 +56,6 @@ def test_the_clock_runs_on_a_model_of_random_weights(part: Any, name: str) -> No
     assert any(row.goal is not None for row in found.rows)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [CPU, EMULATED])
-@pytest.mark.parametrize("suite", ["vision", "image"])
-def test_a_suite_pairs_each_method_with_the_targets_own_run(suite: str, name: str) -> None:
-    found = report()
-    with device_named(name) as device:
-        suites.suite(found, suite, replace(DRY, device=device, methods=("hivis", "speculative_jacobi")))
-    (row,) = found.rows
-    assert row.value and row.cells["tier"] == "graph" and "2 pairs" in row.detail
-
-
 def test_libraries_that_are_too_old_are_refused_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

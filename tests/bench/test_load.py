@@ -42,15 +42,5 @@ def test_a_visitor_who_leaves_is_counted_apart_and_frees_the_engine(address: str
     assert Visitor(form).press(load.SHORT).served and engine.cancelled == before + 1
 
 
-@pytest.mark.slow
-def test_a_class_presses_as_often_as_it_is_told_and_half_of_it_leaves(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "VISITORS", 8)
-    monkeypatch.setattr(load, "BACK_SECONDS", 0.0)
-    seen = load.classroom(Form(address), 16)
-    refused = [one for one in seen if one.refused]
-    assert len(seen) == 16 and refused and all("Try again" in one.refused for one in refused)
-    assert any(one.served for one in seen) and any(one.left for one in seen)
-
-
 def test_a_long_trace_has_the_steps_asked_for() -> None:
     assert len(store.read(load.long_trace(120)).steps) == 120

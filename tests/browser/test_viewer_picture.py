@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,16 +26,6 @@ PAINTED = """(() => { const canvas = document.querySelector('.sv-pixels');
   return found / (data.length / 4); })()"""
 SIGNS = """(kind) => [...document.querySelectorAll('.sv-picture-marks .sv-cell-mark' + kind)]
   .reduce((sum, one) => sum + one.getAttribute('d').split('M').length - 1, 0)"""
-MAP = """() => {
-  const codes = SpecvizViewer.modules["kit/codes"], canvas = document.querySelector('.sv-codemap canvas');
-  const book = codes.of(stage.stage.trace.run), scale = devicePixelRatio || 1, last = book.size - 1;
-  const drawn = document.querySelector('.sv-codemap svg'), own = drawn.querySelector('.sv-drafted-code');
-  const [x, y] = codes.places(book, Number(drawn.getAttribute('width')), Number(drawn.getAttribute('height')));
-  const pixel = canvas.getContext('2d').getImageData(Math.floor(x(last) * scale), Math.floor(y(last) * scale), 1, 1).data;
-  const token = stage.stage.step.nodes.find((one) => codes.colour(book, one.token) === own.getAttribute('fill')).token;
-  const tied = ['x', 'y'].map((name) => Number(own.getAttribute(name)) + 4.5);
-  return [[...pixel], book.rgb(last), tied, [x(token), y(token)]];
-}"""
 PAUSED = f"""() => new Promise((resolve) => {{
   const look = () => {{
     const painted = {PAINTED};
@@ -240,16 +229,6 @@ def test_judging_again_changes_the_verdicts_and_says_that_it_is_approximate(show
     assert strict < recorded < kept()
 
 
-def test_the_map_paints_every_code_where_its_look_alikes_are_tied(show: Open) -> None:
-    tab, trace = show(text()), image_trace()
-    tab.go(next(step.index for step in trace.steps if len(step.nodes) > 1))
-    ground, drawn = (tab.page.locator(f".sv-codemap {one}").bounding_box() for one in ("canvas", "svg"))
-    assert ground == drawn and ground and ground["width"] > 100
-    painted, colour, tied, place = tab.run(MAP)
-    assert painted == [*colour, 255]
-    assert tied == pytest.approx(place, abs=0.1)
-
-
 def test_a_picture_drawn_in_two_sizes_marks_its_islands(show: Open) -> None:
     tab, trace = show(text("mulo_sd")), image_trace("mulo_sd")
     head = tab.page.locator(".sv-picture .sv-card-title")
@@ -261,19 +240,6 @@ def test_a_picture_drawn_in_two_sizes_marks_its_islands(show: Open) -> None:
     assert again
     tab.run("stage.pick(stage.stage.node); stage.flush()")
     assert signs(tab, "resampled") == again
-
-
-def test_without_patches_a_code_is_a_colour_and_a_number(show: Open) -> None:
-    trace = image_trace()
-    step = next(step for step in trace.steps if step.path and step.bonus)
-    assert trace.run.codebook is not None and step.bonus is not None
-    run = replace(trace.run, codebook=replace(trace.run.codebook, patches=""))
-    tab = show(store.text(replace(trace, run=run)))
-    tab.go(step.index)
-    expect(tab.page.locator('.sv-tree [data-id="bonus"] text')).to_have_text(f"#{step.bonus.token}")
-    diamond = tab.page.locator('.sv-tree [data-id="bonus"] .sv-diamond')
-    line, fill = (diamond.evaluate(f"(one) => getComputedStyle(one).{name}") for name in ("stroke", "fill"))
-    assert line not in ("none", fill), "a bonus as pale as its card keeps its outline"
 
 
 def test_another_limit_marks_what_would_be_lost_in_the_tree_and_is_forgotten_with_the_run(show: Open) -> None:

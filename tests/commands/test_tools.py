@@ -29,37 +29,6 @@ def test_fetch_prints_the_folder_and_tells_progress_apart(
     assert said.err == "Fetching a-model\n", "one line a message outside a terminal"
 
 
-@pytest.mark.parametrize("as_json", [False, True])
-def test_bench_hands_over_its_choices(as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    asked: list[Any] = []
-
-    def run_suite(
-        name: str, methods: tuple[str, ...], target: str, report: Callable[[str], None], short: bool, save: bool, dtype: str
-    ) -> SimpleNamespace:
-        asked.extend([name, tuple(methods), target, short, save, dtype])
-        report("a row")
-        return SimpleNamespace(as_json=lambda: '{"rows": []}', as_table=lambda: "| a table |")
-
-    monkeypatch.setitem(sys.modules, "specviz.bench.runner", SimpleNamespace(run_suite=run_suite))
-    given = [
-        "bench",
-        "--suite",
-        "quick",
-        "--methods",
-        "stand, prompt_lookup",
-        "--target",
-        "T",
-        "--quick",
-        "--save",
-        "--dtype",
-        "float32",
-    ]
-    assert main([*given, "--json"] if as_json else given) == 0
-    assert asked == ["quick", ("stand", "prompt_lookup"), "T", True, True, "float32"]
-    said = capsys.readouterr()
-    assert said.out == ('{"rows": []}\n' if as_json else "| a table |\n") and said.err == "a row\n"
-
-
 def test_calibrate_and_train_hand_over_their_choices(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import specviz.bench.calibrate
 

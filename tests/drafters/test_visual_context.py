@@ -16,7 +16,7 @@ from specviz.drafters.visual_context import AllRows, Layout, TextAlone, spans
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
-from specviz.methods.hivis.step_embedding import Comparing, StepwiseDrafter
+from specviz.methods.hivis.step_embedding import StepwiseDrafter
 from specviz.trees.dynamic import Dynamic
 from tests.support.tiny.text import Decoded, decode
 from tests.support.worlds.vision import GREEDY, World, expected, feature_net, step_vectors, text_model, world
@@ -90,23 +90,6 @@ def test_the_drafters_prefill_is_as_long_as_the_text(monkeypatch: pytest.MonkeyP
     seen = {note.type: note.data for note in found.steps[0].notes}["visual_tokens"]
     assert rows[0] + 2 == seen["drafter"] == seen["target"] == here.layout.length
     assert seen["kept"] == seen["visual"] == [[4, 4]]
-
-
-@pytest.mark.slow
-def test_comparing_tells_more_and_drafts_the_same() -> None:
-    here = world()
-    net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model)
-    plain, both = (
-        drafting(here, TextAlone(kind(net, steps), here.layout), net.config.taps, 60) for kind in (StepwiseDrafter, Comparing)
-    )
-    assert [step.nodes for step in plain.steps] == [step.nodes for step in both.steps]
-    told = [{note.type: note.data for note in step.notes}["residuals"] for step in both.steps]
-    last = told[-1]
-    assert last["asked"][0] == len(both.steps) - 1
-    assert all(right <= asked for name in ("with", "without") for right, asked in zip(last[name], last["asked"], strict=True))
-    assert [norm > 0 for norm in last["norms"]] == [True] * 3
-    assert last["kept"] == [sum(len(step.path) > depth for step in both.steps[:-1]) for depth in range(8)]
-    assert "without" not in {note.type: note.data for note in plain.steps[-1].notes}["residuals"]
 
 
 def test_a_language_model_drafts_from_the_words_alone() -> None:

@@ -165,22 +165,6 @@ def test_leaving_the_rounds_early_closes_every_row() -> None:
     assert batch.running == []
 
 
-@pytest.mark.slow
-def test_layout_notes_tell_holes_and_sweeps() -> None:
-    target, memory = tiny_target(), {}
-    decode(target, compose("reader", READER, target, WARM, memory), PROMPT, 60, WARM, 0)
-    batch = batch_of(target, [compose("reader", READER, target, WARM, memory) for _ in range(3)], WARM, [60] * 3, 3)
-    rows = steps_by_row(batch)
-    first = [step.notes[-1].data for step in rows[0]]
-    assert [note["swept"] for note in first[:6]] == [False, False, True, False, False, True]
-    assert all(sum(one["runs"][1::2]) == one["holes"] for note in first for one in note["rows"])
-    assert any(one["holes"] for one in _layouts(rows))
-    for number, step in enumerate(rows[0]):
-        mine = next(one for one in first[number]["rows"] if one["row"] == 0)
-        assert sum(mine["runs"][::2]) == step.position + len(step.path) + 1
-    assert batch.compactions and batch.moved
-
-
 def test_what_a_batch_cannot_be_is_said() -> None:
     target = tiny_target(context=64)
     with pytest.raises(BadInput, match="batch of 9 rows"):

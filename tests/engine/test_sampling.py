@@ -61,14 +61,6 @@ def test_noise_never_reaches_its_ends() -> None:
     assert torch.isfinite(Noise(0).gumbel(100_000, TARGET, 1)).all()
 
 
-def test_noise_made_in_inference_mode_is_usable_outside() -> None:
-    with torch.inference_mode():
-        inside = Noise(4).uniforms(333, TARGET, 8)
-    outside = Noise(4).uniforms(333, TARGET, 8)
-    assert torch.equal(inside, outside)
-    outside.mul_(2.0)
-
-
 def test_a_choice_is_the_largest_log_probability_plus_gumbel_noise() -> None:
     logits = 2 * torch.randn(6, 90, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     warp, noise, positions = Warp(0.7, 40, 0.95), Noise(5), [9, 9, 10, 11, 12, 9]

@@ -139,19 +139,9 @@ def imported(count: int, seed: int, folder: Path, capsys: pytest.CaptureFixture[
     return statuses
 
 
-def test_mutated_answers_break_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert served(25, 1, tmp_path, capsys) == {0, BAD_REQUEST}
-
-
-def test_mutated_files_break_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert imported(40, 1, tmp_path, capsys) == {0, BAD_REQUEST}
-
-
-@pytest.mark.slow
-def test_a_thousand_mutated_answers_break_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert served(1000, 2, tmp_path, capsys) == {0, BAD_REQUEST}
-
-
-@pytest.mark.slow
-def test_six_hundred_mutated_files_break_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert imported(600, 2, tmp_path, capsys) == {0, BAD_REQUEST}
+@pytest.mark.parametrize(
+    ("made", "count"),
+    [(served, 25), (imported, 40), *(pytest.param(*many, marks=pytest.mark.slow) for many in ((served, 1000), (imported, 600)))],
+)
+def test_what_is_mutated_breaks_nothing(made: Any, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert made(count, count, tmp_path, capsys) == {0, BAD_REQUEST}

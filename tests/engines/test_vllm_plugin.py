@@ -245,21 +245,19 @@ def test_another_rank_tells_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert not (tmp_path / "none").exists()
 
 
-def test_a_fault_of_ours_leaves_the_server_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("wrong", ["a fault of ours", "a folder that cannot be written", "a reader who is behind"])
+def test_what_goes_wrong_leaves_the_server_alone(
+    wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(plugin.Listener, "scored", lambda *given: 1 / 0)
-    runner, traces = played(tmp_path, SCRIPT, monkeypatch)
+    if wrong == "a fault of ours":
+        monkeypatch.setattr(plugin.Listener, "scored", lambda *given: 1 / 0)
+    elif wrong == "a reader who is behind":
+        monkeypatch.setattr(rounds, "MOST_WAITING", -1)
+    else:
+        (tmp_path / "file").write_text("")
+    runner, traces = played(tmp_path / ("file" if "folder" in wrong else ""), SCRIPT, monkeypatch)
     assert runner.round == len(SCRIPT) and not traces
-    assert caplog.text.count("the server goes on") == 1
-
-
-def test_a_folder_that_cannot_be_written_leaves_the_server_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "file").write_text("")
-    runner, traces = played(tmp_path / "file", SCRIPT, monkeypatch)
-    assert runner.round == len(SCRIPT) and not traces and caplog.text.count("the server goes on") == 1
+    assert caplog.text.count("the server goes on") == ("behind" not in wrong)
 
 
 def test_files_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -280,12 +278,6 @@ def test_a_request_id_overwrites_no_file_and_files_are_their_users_alone(tmp_pat
     assert [file.name.partition(".spectrace")[0] for file in files] == [".._a", ".._a-2", ".._a-3"]
     assert [store.read(file).run.prompt for file in files] == ["<1><2>", "<3><4>", "<5><6>"]
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
-
-
-def test_who_is_behind_records_no_further_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(rounds, "MOST_WAITING", -1)
-    runner, traces = played(tmp_path, SCRIPT, monkeypatch)
-    assert runner.round == len(SCRIPT) and not traces
 
 
 def test_what_was_sent_is_written_where_the_server_is_gone(tmp_path: Path) -> None:

@@ -80,25 +80,12 @@ def test_a_drafter_that_was_often_silent_is_said_before_the_verdict() -> None:
     assert not terms(trace(TREE, SILENT, *[TREE] * 6))["silence"].loud
 
 
-def test_plain_decoding_is_not_accused_of_silence() -> None:
-    found = explain(trace(SILENT, SILENT, method="autoregressive"))
-    assert found[0].sentence == "One token a pass: this is the autoregressive run itself, nothing is drafted."
-    assert not any(term.loud for term in found)
-
-
 def test_without_a_baseline_it_says_what_is_missing_and_still_blames_the_costs() -> None:
     found = terms(trace(timed(draft=50, verify=50), plain_ms=None))
     assert found["verdict"].value is None
     assert "no autoregressive run was recorded" in found["verdict"].sentence
     assert "drafting costs most: 50 % of each step." in found["verdict"].sentence
     assert found["measured"].value is None and "predicted" not in found
-
-
-def test_a_run_that_has_only_begun_is_no_error() -> None:
-    begun = trace(ended=False)
-    assert explain(begun) == []
-    assert "No finished steps yet" in figures.speed_table(begun)
-    assert explain(trace(TREE, ended=False))[0].value is None
 
 
 @pytest.mark.parametrize("method", METHODS)

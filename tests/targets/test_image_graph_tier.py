@@ -19,7 +19,7 @@ from specviz.errors import BadInput
 from specviz.requests.image import image_target
 from specviz.targets.image import ImageSession, ImageTarget
 from tests.support.emulated_cuda import emulated_cuda
-from tests.support.fakes.graphs import SECONDS, Graphs
+from tests.support.fakes.graphs import Graphs
 from tests.support.worlds.image import PROMPT, WARM, World, plain_rows
 
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -67,22 +67,6 @@ def test_nobody_reads_what_a_graph_gave_after_the_next_replay(
     monkeypatch.setattr(RunState, "deferred_steps", lambda run, deferred: plain(run, True))
     assert World(guidance, tier="graph").draw(*METHODS[which]).ids == eager(which, "warm", guidance)
     assert graphs.replays > 5
-
-
-@pytest.mark.slow
-def test_ten_runs_and_their_baselines_capture_each_shape_once(graphs: Graphs) -> None:
-    world, counts = World(tier="graph"), []
-    for seed in range(10):
-        for which in ("lantern", "alone"):
-            run = world.draw(*METHODS[which], WARM, seed)
-            counts.append(run.outcome.captures)
-            spent = run.outcome.prefill_ns + sum(step.time.total + step.time.aside for step in run.steps)
-            assert spent < SECONDS * 1e9, "capturing is on no run's clock"
-    (lease,) = tiers.LEASES._idle[world.loaded.model]
-    assert graphs.captures == sum(counts) == len({(columns, width) for _, _, columns, width in lease.graphs})
-    assert not any(counts[1::2]), "the last code of a picture leaves no tree, so a method's run has a baseline's pass"
-    assert counts[0] > 1 and not any(counts[6:]), "only a tree that is cut short by the end may come later"
-    assert graphs.pools == 1
 
 
 def test_a_block_is_repaired_from_graphs_that_the_next_picture_replays(graphs: Graphs) -> None:

@@ -12,7 +12,7 @@ import networkx as nx
 import pytest
 
 from specviz.trace import export
-from specviz.trace.schema import PHASES, Nanoseconds, Node, Trace
+from specviz.trace.schema import Nanoseconds, Node, Trace
 from tests.support.traces.samples import METHODS, sample_trace
 
 
@@ -33,18 +33,6 @@ def test_perfetto_events_never_overlap_on_a_track(method: str) -> None:
     for spans in lanes.values():
         spans.sort()
         assert all(one[1] <= other[0] for one, other in zip(spans, spans[1:], strict=False))
-
-
-def test_every_perfetto_track_has_a_name_and_belongs_to_one_process() -> None:
-    found = perfetto(sample_trace())
-    named = {event["tid"]: event["args"]["name"] for event in found if event["name"] == "thread_name"}
-    assert set(named.values()) == {"steps", *PHASES, "tokens"}
-    owners = defaultdict(set)
-    for event in found:
-        if event["ph"] == "X":
-            assert event["tid"] in named
-            owners[event["tid"]].add(event["pid"])
-    assert all(len(pids) == 1 for pids in owners.values())
 
 
 def test_both_runs_start_on_one_clock_and_end_with_their_times() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from specviz.engine.cost import CostCurve, best_size
 from specviz.engine.sampling import Warp
 from specviz.trees.dynamic import FORWARD, SHARPER, Dynamic, SpeedupMaximising
-from tests.support.worlds.fancy import Fancy, Path, context, path_to, paths, searched
+from tests.support.worlds.fancy import Fancy, Path, context, paths, searched
 
 
 @pytest.mark.parametrize(("depth", "width", "nodes"), [(1, 3, 2), (3, 2, 6), (4, 3, 12), (5, 4, 30), (3, 9, 25)])
@@ -123,17 +123,6 @@ def test_dropped_candidates_are_shown_below_their_parents() -> None:
     q = [1.0, *draft.confidence[1:], *(share for _, _, share in draft.pruned)]
     for node, parent in enumerate(parents[1:], start=1):
         assert story["value"][node] == pytest.approx(story["value"][parent] + math.log(q[node]))
-
-
-def test_beams_are_told_in_the_traces_numbers() -> None:
-    drafter = Fancy()
-    draft = Dynamic(4, 3, 7).build(drafter, context())
-    tokens = [*draft.tree.host_tokens, *(token for _, token, _ in draft.pruned)]
-    parents = [*draft.tree.shape.parents, *(up for up, _, _ in draft.pruned)]
-    beams = draft.notes[0].data["beams"]
-    assert beams[0] == [0]
-    for beam, asked in zip(beams, drafter.asked, strict=False):
-        assert [path_to(tokens, parents, node) for node in beam] == asked
 
 
 def test_no_more_is_shown_than_anybody_can_look_at() -> None:

@@ -21,7 +21,6 @@ from specviz.ui.shared import make
 from specviz.ui.tabs import learn_tab
 from specviz.ui.widgets import lesson_path
 from specviz.ui.widgets.gallery import Gallery
-from specviz.viewer import bundle
 from tests.support.fakes.ui import FakeEngine, app, gallery, recorded
 from tests.support.traces.samples import sample_trace
 
@@ -273,18 +272,6 @@ def test_what_is_said_of_a_run_depends_on_how_its_text_differs() -> None:
     assert lessons.facts(replace(greedy, end=None), None)["same"] == "Plain decoding was not recorded beside this run."
 
 
-def test_a_tree_is_wider_and_shallower_where_its_drafter_is_unsure() -> None:
-    """What lesson 6 says about two steps, in the recording that ships."""
-    one, trace, _ = shipped("06-confident-trees")
-    places = lessons.places(one, trace)
-    sure, unsure = (lessons.step_facts(trace.steps[place or 0]) for place in (places[1], places[-1]))
-    assert float(unsure["mean_depth"]) < float(sure["mean_depth"]) and int(unsure["ends"]) > int(sure["ends"])
-    confidence = [
-        max(node.q or 0 for node in trace.steps[place or 0].nodes if node.parent == 0) for place in (places[1], places[-1])
-    ]
-    assert confidence[0] > confidence[1]
-
-
 def told(name: str, number: int, kind: str) -> Any:
     """What a note says of the step on page ``number``, counted from 1, of a lesson's recording."""
     one, trace, _ = shipped(name)
@@ -329,14 +316,6 @@ def test_a_text_is_only_called_the_same_where_it_is(name: str) -> None:
     for raw in one.pages:
         told = " ".join([*raw["text"], raw.get("reveal", "")])
         assert not (EXACT.search(told) and parts) or "{same}" in told
-
-
-def test_drafters_do_not_get_worse_with_length_as_the_lesson_about_the_last_token_says() -> None:
-    (curves,) = [one for one in bundle.measured() if one.target == "smollm2-135m-instruct"]
-    assert (curves.lengths[0], curves.lengths[-1]) == (64, 4096)
-    for curve in curves.of("answers"):
-        if curve.method in ("owl", "eagle2", "eagle3"):
-            assert max(curve.tau) < 1.1 * min(curve.tau), curve.method
 
 
 def test_the_picture_model_is_surer_than_the_large_ones_as_the_lesson_on_look_alikes_says() -> None:

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks import feature_file
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.errors import ModelUnavailable
@@ -131,25 +130,6 @@ def test_a_file_of_something_else_and_another_target_are_refused(tmp_path: Path)
         bigger = tiny_llama(dtype=torch.float32, vocab=60)
         rows = bigger.get_input_embeddings().weight, bigger.lm_head.weight
         feature_file.load(tmp_path / "net.safetensors", *rows, torch.float32, torch.device("cpu"))
-
-
-@pytest.mark.parametrize("wide", [False, True])
-def test_another_layout_of_its_matrices_changes_nothing(wide: bool) -> None:
-    net = tiny_net(tiny_llama(), wide)
-    asked = []
-
-    def spelled_out(weight: Tensor):
-        asked.append(weight.shape)
-        return lambda x: (x[:, None] * weight).sum(-1)
-
-    features = torch.randn(5, net.config.hidden, dtype=torch.float64)
-    results = []
-    for stepper in (FeatureStepper(net), FeatureStepper(net, spelled_out)):
-        cache = stepper.open(4)
-        cache.reserve(5)
-        seen = torch.ones(5, 5, dtype=torch.bool).tril()
-        results.append(stepper.logits(stepper(TOKENS[:5], features, torch.arange(5), cache, 0, seen)))
-    assert torch.allclose(*results, atol=1e-10) and len(asked) == 6
 
 
 def test_positions_beyond_the_first_table_are_rotated_right() -> None:

@@ -112,20 +112,6 @@ def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, dep
         assert draft.calls == (depth + 1) // 2
 
 
-def test_blocks_tell_of_dropped_candidates_too_under_the_numbers_of_the_trace() -> None:
-    draft = Blocks(Dynamic(4, 3, 6), 2).build(Pairs(), context())
-    assert draft.calls == 2 and len(draft.tree) == 7
-    told = draft.notes[-1]
-    assert told.type == "blocks"
-    shown = sorted(node for block in told.data["blocks"] for node in block["nodes"])
-    assert shown == list(range(1, len(draft.tree) + len(draft.pruned)))
-    depths = list(draft.tree.shape.depths)
-    for parent, _, _ in draft.pruned:
-        depths.append(depths[parent] + 1)
-    for block in told.data["blocks"]:
-        assert {(depths[node] - 1) // 2 for node in block["nodes"]} == {(block["depths"][0] - 1) // 2}
-
-
 def test_a_drafter_that_stops_ends_the_tree_at_its_last_block() -> None:
     assert max(Ranked(chain(7)).build(Pairs(most=2), context()).tree.shape.depths) == 4
 

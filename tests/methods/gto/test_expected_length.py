@@ -67,15 +67,6 @@ def test_the_note_says_what_each_branch_is_worth() -> None:
     assert note.data["before"] is None and note.data["reference"] is None
 
 
-def test_a_draft_to_compare_with_is_noted_beside() -> None:
-    rows = scored(P, P.flip(0), P, P)
-    other = Draft(DraftTree.of([9, 1], [-1, 0]))
-    verdict = Rewarded(Match(), lambda: (other, scored(P, P))).judge(draft(), rows, context())
-    data = verdict.notes[0].data
-    assert data["before"] == pytest.approx(0.2)
-    assert data["reference"] == {"tokens": [9, 1], "parents": [-1, 0]}
-
-
 @pytest.mark.parametrize("warp", [Warp(), Warp(1.0)])
 def test_the_verdict_itself_is_the_rules(warp: Warp) -> None:
     rows = scored(P, P.flip(0), P, P)

@@ -6,14 +6,12 @@ import pytest
 
 from specviz.acceptance.match import Match
 from specviz.drafters.memory.prompt_copy import PromptCopy
-from specviz.drafters.null import NullDrafter
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.methods.gto.expected_length import Rewarded
 from specviz.methods.gto.shadow_drafting import ShadowDrafting
 from specviz.trees.copied import Copied
-from specviz.trees.root import RootOnly
 from tests.support.tiny.text import Decoded, decode, tiny_target
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
@@ -56,14 +54,3 @@ def test_an_equal_drafter_gets_an_equal_reward_at_every_step(warp: Warp, tier: s
     for note, step in zip(notes, run.steps, strict=True):
         assert note["before"] == pytest.approx(note["reward"], abs=1e-9)
         assert note["reference"]["tokens"] == [node.token for node in step.nodes]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("warp", [Warp(), Warp(0.8)])
-def test_the_text_is_that_of_the_run_alone(warp: Warp) -> None:
-    target = tiny_target()
-    alone = decode(target, Composition(copying(), Match()), PROMPT, 60, warp)
-    run, _ = compared(SingleDrafter(NullDrafter(), RootOnly()), warp)
-    assert run.ids == alone.ids
-    assert [step.path for step in run.steps] == [step.path for step in alone.steps]
-    assert all(step.notes[-1].data["before"] == 0.0 for step in run.steps), "a root alone is worth nothing"

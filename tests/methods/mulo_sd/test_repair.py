@@ -11,7 +11,6 @@ import pytest
 from specviz.engine.sampling import Warp
 from specviz.methods.mulo_sd import local_verification
 from specviz.methods.mulo_sd.local_verification import schedule
-from tests.support.counting_device import CountingDevice
 from tests.support.tiny.text import Decoded
 from tests.support.worlds.image import WARM, World
 
@@ -76,22 +75,6 @@ def test_a_repair_is_what_asking_after_every_wave_gives(
     monkeypatch.setattr(local_verification, "_Repair", NodeByNode)
     other = World(guidance, 8, layers=3).draw("mulo_sd", VALUES[which], WARPS[warped])
     assert recorded(run) == recorded(other)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tier", ["eager", "graph"])
-@pytest.mark.parametrize("warped", ["greedy", "warm"])
-@pytest.mark.parametrize("which", list(VALUES))
-def test_a_device_whose_host_is_not_asked_records_the_same_steps(which: str, warped: str, tier: str) -> None:
-    here = World(2.0, 8, layers=3, tier="eager").draw("mulo_sd", VALUES[which], WARPS[warped])
-    with CountingDevice().present():
-        there = World(2.0, 8, layers=3, device="cuda", tier=tier).draw("mulo_sd", VALUES[which], WARPS[warped])
-    assert there.ids == here.ids
-    for one, other in zip(there.steps, here.steps, strict=True):
-        assert (one.passes, [node.status for node in one.nodes]) == (other.passes, [node.status for node in other.nodes])
-        told, expected = ({note.type: note.data for note in step.notes} for step in (one, other))
-        assert told["coarse"] == expected["coarse"]
-        assert told["islands"] == {**expected["islands"], "mass": pytest.approx(expected["islands"]["mass"])}
 
 
 @pytest.mark.parametrize("rewrite", [True, False])

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any
 
 import pytest
 import torch
 
-from specviz.acceptance.match import Match
-from specviz.acceptance.rejection import Rejection
-from specviz.drafters.memory.prompt_copy import PromptCopy
 from specviz.drafters.networks.fused_session import LeanSession
-from specviz.engine.interfaces import Composition
 from specviz.engine.tiers import Inputs
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
-from specviz.methods.polybasic.cascade import Cascade
 from specviz.models.drafters import intermediate_models
 from specviz.models.drafters.captured_copy import FewBitLinear, ShorterSession, captured_copy
 from specviz.models.drafters.quantisation import as_stored, integer_product, layouts_of
 from specviz.models.drafters.quantised_copy import lean_copy
-from specviz.models.hub.cache_dir import silent
 from specviz.targets.text import TextTarget
-from specviz.trees.copied import Copied
 from tests.support.devices import EMULATED, device_named
 from tests.support.tiny import hybrid as tiny_hybrid
-from tests.support.tiny.text import decode, tiny_llama
-from tests.support.worlds.text import DEEP, PROMPT, WARPS, compose, deep_target
+from tests.support.tiny.text import tiny_llama
+from tests.support.worlds.text import DEEP, PROMPT, deep_target
 
 TREE = DraftTree.of((7, 30, 11, 42, 20, 13), (-1, 0, 1, 1, 2, 0))
 INT8 = (integer_product, integer_product)
@@ -89,30 +81,6 @@ def test_the_copys_pass_needs_no_numbers_from_the_host() -> None:
     copied = captured_copy(target, INT8)
     logits, _ = copied.open(32)._graph._pass(Inputs.of(8, torch.device("meta")), 256)  # type: ignore[union-attr]
     assert logits.is_meta and logits.dtype == torch.bfloat16
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["int8", "fewer_layers"])
-def test_a_gpu_has_the_copy_in_the_middle_of_a_cascade(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    warp = WARPS["warm"]
-    alone = deep_target()
-    expected = decode(alone, compose("autoregressive", {}, alone, warp), PROMPT, 40, warp, 4).ids
-    with device_named(EMULATED) as device:
-        target = TextTarget(deep_target().model.to(device), "deep", (), "graph")
-        monkeypatch.setattr(intermediate_models, "check_copy", lambda target: None)
-        loaded: Any = None
-        middle = intermediate_models.intermediate_model(kind, None, loaded, target, silent)
-        assert middle.title.startswith("the target in 8 bits") and middle.states and middle.branches
-        cascade = Cascade(middle, PromptCopy(3, 2, 3, True, True), Copied(), Match(), 6, (), None, frozenset())
-        run = decode(target, Composition(cascade, Rejection()), PROMPT, 40, warp, 4)
-        assert len(run.ids) == 40 and run.outcome.captures > 0
-        assert intermediate_models.intermediate_model(kind, None, loaded, target, silent).title == middle.title
-        with pytest.raises(ModelUnavailable, match="no int4 product for cuda"):
-            layouts_of("int4", target.device)
-        greedy = WARPS["greedy"]
-        run = decode(target, Composition(cascade, Match()), PROMPT, 40, greedy, 4)
-    own = decode(alone, compose("autoregressive", {}, alone, greedy), PROMPT, 40, greedy, 4).ids
-    assert run.ids == own and expected != own
 
 
 def test_a_copy_goes_with_its_target() -> None:

@@ -168,11 +168,3 @@ def test_each_class_of_pair_drafts_a_whole_run(
         outputs.append(json.loads(capsys.readouterr().out))
     assert outputs[0]["output_ids"] == outputs[1]["output_ids"]
     assert outputs[0]["metrics"]["verified"] > outputs[0]["metrics"]["passes"]
-
-
-def test_the_list_is_printed_and_emitted(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pairs"]) == 0
-    printed = capsys.readouterr().out
-    assert "heads about" in printed and "GB of memory in bfloat16" in printed
-    assert main(["pairs", "--json"]) == 0
-    assert [card["heads"] for card in json.loads(capsys.readouterr().out)] == [pair.heads for pair in PAIRS]

@@ -130,28 +130,6 @@ def test_a_picture_is_the_models_own_greedy_one_under_guidance(loaded: LoadedAno
     assert any("No pixel decoder" in word for word in trace.run.warnings)
 
 
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize(
-    ("method", "values"),
-    [
-        ("eagle2", {"depth": 3, "width": 4, "nodes": 12, "rule": "match"}),
-        ("eagle", {"rule": "match"}),
-        ("speculative_jacobi", {"window": 4}),
-    ],
-)
-def test_every_exact_method_draws_the_same(tmp_path: Path, method: str, values: dict[str, Any], temperature: float) -> None:
-    target = str(folder(tmp_path / "anole"))
-    asked = {**ASKED, "target": target, "temperature": temperature, "seed": 5}
-    plain = run(method="autoregressive", **asked)
-    draft = {} if method == "speculative_jacobi" else {"draft": str(drafter(tmp_path / "drafter"))}
-    drafted = run(method=method, parameters=values, **draft, **asked)
-    assert drafted.end.output_ids == plain.end.output_ids or method == "speculative_jacobi" and temperature
-    assert any(step.path for step in drafted.steps)
-    captured = run(method=method, parameters=values, **draft, **asked, tier="graph")
-    assert captured.run.tier == "graph" and captured.end.output_ids == drafted.end.output_ids
-
-
 def test_the_drafter_is_chameleons_layer_on_both_rows(loaded: LoadedAnole, tmp_path: Path) -> None:
     from specviz.acceptance.match import Match
     from specviz.drafters.guided_drafter import GuidedDrafter

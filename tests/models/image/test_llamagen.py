@@ -137,19 +137,6 @@ def test_prompts_of_any_length_replay_the_same_graphs(tmp_path: Path, monkeypatc
     assert captures[0] > 0 and captures == captures[:1] * 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["lantern", "lantern_pp"])
-def test_the_relaxed_rules_take_the_codebooks_neighbours(tmp_path: Path, method: str) -> None:
-    target, draft = tiny.folder(tmp_path / "target", 16, captions=True), tiny.drafter(tmp_path / "drafter", "t2i")
-    trace = run(method=method, target=str(target), draft=str(draft), prompt=CAPTION, dtype="float64", temperature=1.0)
-    assert trace.end is not None and trace.end.reason == "budget", trace.end
-    assert len(trace.end.output_ids) == 256 and any(step.path for step in trace.steps)
-    assert trace.run.draft == str(draft)
-    loaded = loaded_from(target)
-    codes = tiny.vq_tensors()["quantize.embedding.weight"]
-    torch.testing.assert_close(loaded.codebook, codes / codes.norm(dim=-1, keepdim=True))
-
-
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("captions", [False, True])
 def test_the_drafter_is_lanterns_on_both_rows(tmp_path: Path, captions: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, float64
+from torch import Tensor
 
 from specviz.acceptance.match import Match
 from specviz.drafters.compressed_picture import with_picture
@@ -24,8 +24,7 @@ from specviz.models.hub.published import open_repository
 from specviz.trees.dynamic import Dynamic
 from tests.support.tiny.published_heads import saved
 from tests.support.tiny.text import decode
-from tests.support.worlds.heads import ran
-from tests.support.worlds.vision import GREEDY, WARM, World, baseline, world
+from tests.support.worlds.vision import GREEDY, World, world
 from tests.support.worlds.witness import Witness
 
 HIDDEN, VOCAB, HEADS, INNER, QUERIES = 48, 97, 4, 40, 3
@@ -177,17 +176,6 @@ def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path: Path, name: 
     kept = QUERIES - 1 if name.startswith("vispec") else len(here.layout.visual)
     assert sum(count for _, count in seen["kept"]) == kept
     assert seen["drafter"] == here.layout.length - len(here.layout.visual) + kept
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_whole_run_keeps_the_targets_text(tmp_path: Path, name: str, warp: Any) -> None:
-    kind = name.split()[1]
-    folder = saved(tmp_path / "head", tensors_of(name), CONFIGS[name])
-    run = ran(folder, world(kind), warp, 210, "eagle2")
-    assert run.ids == baseline(kind, "eager", float64, warp, 210) and len(run.ids) == 210
-    assert any(step.path for step in run.steps)
 
 
 def test_drafted_rows_stand_behind_the_picture_too(tmp_path: Path) -> None:
