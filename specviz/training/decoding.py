@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import AttentionInterface
 
 from specviz.engine.cache import CACHE_ARGUMENT
+from specviz.training.features import LARGEST
 
 TOP_K = 64
 GRAM = 8
@@ -28,7 +29,6 @@ EVEN = 32
 """There the places that a pass sees are a multiple of this: for other widths cuBLAS took kernels of older GPUs."""
 TOKENS = 1024
 """Tokens of new requests that a processor reads in one pass: of more, what lies between two layers fits in no cache."""
-_LARGEST = 65504.0
 _ATTENTION = "specviz_rows"
 
 
@@ -266,5 +266,5 @@ class Decoder:
             config._attn_implementation = usual
         if self._taps:
             stacked = torch.stack([passed.hidden_states[tap] for tap in self._taps], dim=2)
-            self._features[rows[:, None], places] = stacked.clamp(-_LARGEST, _LARGEST).half()
+            self._features[rows[:, None], places] = stacked.clamp(-LARGEST, LARGEST).half()
         return passed.last_hidden_state

@@ -34,6 +34,8 @@ SettingsType = TypeVar("SettingsType", bound="Schedule")
 Figures = Mapping[str, Any]
 Save = Callable[[Path, dict[str, str]], None]
 """Writes a file of weights with its card."""
+LICENCE = "Apache-2.0, as the target's"
+"""Of what learned from the target's own dialogues."""
 SAVE_SECONDS = 180.0
 """Wall-clock seconds after which a checkpoint is written also between milestones."""
 
@@ -47,7 +49,7 @@ class Schedule:
     milestone every ``every`` minutes measures the averaged weights, and so does one after as many tokens as each of ``marks``
     says; after ``patience`` of them without a better value training ends (0: never). An update reads ``batch`` examples,
     ``part`` of them in one pass (0: all, or as many as a GPU's memory holds); ``workers`` threads share the passes, each with
-    torch at one thread. ``half`` multiplies in bfloat16 where the device is made for it. ``average`` is the share that the
+    torch at one thread. ``average`` is the share that the
     averaged weights keep at an update.
     """
 
@@ -61,7 +63,6 @@ class Schedule:
     batch: int = 1
     part: int = 0
     workers: int = 1
-    half: bool = True
     average: float = 0.99
     seed: int = 0
     resume: bool = False
@@ -83,21 +84,19 @@ def settings_for(job: Job, device: torch.device, kind: type[SettingsType], **own
 
 @dataclass
 class Progress:
-    """How far a training has come. ``seconds`` is training time alone, over all resumptions; ``provenance`` says in words what
-    was spent on the weights it began with, nothing when they were fresh. ``stage`` was entered at update ``entered``."""
+    """How far a training has come. ``seconds`` is training time alone, over all resumptions. ``stage`` was entered at update
+    ``entered``."""
 
     updates: int = 0
     seconds: float = 0.0
     tokens: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
-    provenance: str = ""
     stage: str = ""
     entered: int = 0
 
     def spent(self, device: str, unit: str = "answer tokens") -> str:
         """For the card: training time, and how much was learned from."""
-        now = f"{self.seconds / 60:.0f} minutes on {device}, {self.updates} updates, {self.tokens} {unit}"
-        return f"{self.provenance}, then {now}" if self.provenance else now
+        return f"{self.seconds / 60:.0f} minutes on {device}, {self.updates} updates, {self.tokens} {unit}"
 
 
 class Step(NamedTuple):
@@ -115,6 +114,8 @@ class TrainState:
     """What ``Progress.tokens`` counts."""
     watched = "tau"
     """The figure by which early stopping tells the best weights: the greater, the better."""
+    prefix = ""
+    """What the names in the file of weights lack."""
     step: Callable[[float], Step]
     """Loss and gradients of the next update's data, told what share of the time is gone."""
 
@@ -166,24 +167,21 @@ class TrainState:
         """Figures of a milestone, on held-out data; the averaged weights are in the network."""
         return {}
 
-    def learn(
-        self, examples: Sequence[Example], loss: Callable[[Sequence[Example]], Tensor], count: int,
-        leaves: Mapping[str, Tensor] | None = None, unfold: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
-    ) -> Step:  # fmt: skip
+    def figures(self) -> Figures:
+        """What the card says of the weights at rest: a milestone's figures by default."""
+        return self.measure()
+
+    def learn(self, examples: Sequence[Example], loss: Callable[[Sequence[Example]], Tensor], count: int) -> Step:
         """Loss and gradients summed over ``examples``, of which ``loss`` is given those of one pass; ``count`` is what
-        ``Step.tokens`` says. ``leaves`` may stand for the own ones, each with a way back for its gradient in ``unfold`` where it
-        is not the parameter itself. On a GPU whose memory is too small for a pass, passes are halved from then on.
+        ``Step.tokens`` says. On a GPU whose memory is too small for a pass, passes are halved from then on.
 
         Raises ModelUnavailable where it does not hold a single example.
         """
-        leaves = self.leaves if leaves is None else leaves
         while True:
             part = min(self.part or len(examples), len(examples))
             parts = [examples[place : place + part] for place in range(0, len(examples), part)]
             try:
-                summed, value = parallel.gradients(
-                    parts, loss, list(leaves.values()), self.settings.workers, self.settings.half
-                )  # fmt: skip
+                summed, value = parallel.gradients(parts, loss, list(self.leaves.values()), self.settings.workers)
                 break
             except torch.OutOfMemoryError as problem:
                 if part == 1:
@@ -194,8 +192,7 @@ class TrainState:
                 self.part = part // 2
             torch.cuda.empty_cache()
             print(f"The GPU's memory is too small for {part} examples in a pass: {self.part} from now on.", flush=True)
-        gradients = dict(zip(leaves, summed, strict=True))
-        gradients |= {name: back(gradients[name]) for name, back in (unfold or {}).items()}
+        gradients = dict(zip(self.leaves, summed, strict=True))
         if self.change is not None:
             return Step(value, count, self.change.gradients(gradients))
         return Step(value, count, {name: self.shaped(name, gradient) for name, gradient in gradients.items()})
@@ -217,7 +214,7 @@ class TrainState:
         """Put these weights into the network."""
         with torch.no_grad():
             for name, value in self.optimizer.parameters.items():
-                value.copy_(weights[name].view_as(value))
+                value.copy_(weights[name].view(value.shape))
         self.settle()
 
     def use_average(self) -> None:
@@ -287,18 +284,15 @@ class TrainState:
         self.settle()
 
 
-def train(state: TrainState, checkpoint: Path, report: Report | None = None, provenance: str = "") -> Progress:
+def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> Progress:
     """Train until the minutes are spent or nothing gets better, saving and measuring on the way; the averaged weights, of
-    the best milestone where one is told, end up in the network.
-
-    ``provenance`` says what was spent on the weights the network comes with, where it does not start fresh.
-    """
+    the best milestone where one is told, end up in the network."""
     settings, report = state.settings, report or show
-    state.progress = Progress(provenance=provenance)
+    state.progress = Progress()
     if settings.resume and checkpoint.is_file():
         state.read(checkpoint)
         print(f"resumed after {state.progress.seconds / 60:.1f} minutes, {state.progress.updates} updates", flush=True)
-    elif settings.resume and not provenance:
+    elif settings.resume:
         print(f"There is no checkpoint {checkpoint.name} to go on from: starting anew.", flush=True)
     state.begin()
     progress, clock = state.progress, Clock(state.progress, settings.minutes, _cores(state))
@@ -402,72 +396,49 @@ def progress_in(checkpoint: Path) -> Progress:
         return Progress(**json.loads((file.metadata() or {})["progress"]))
 
 
-def provenance_of(job: Job) -> str:
-    """What was spent on the recipe's weights that ship, if a training that goes on begins with them: where it has no checkpoint,
-    or its checkpoint says that it did. Empty otherwise."""
-    path, checkpoint = weights_of(job), checkpoint_of(job.recipe.name)
-    if not job.resume or not path.is_file():
-        return ""
-    if checkpoint.is_file():
-        return progress_in(checkpoint).provenance
-    spent = read_weights(path)[1].get("spent", "weights of unknown cost")
-    print(f"Going on from {path.name}: {spent}", flush=True)
-    return spent
-
-
 def weights_of(job: Job) -> Path:
     """The file that the recipe writes."""
     return WEIGHTS / f"{job.recipe.name}.safetensors"
 
 
-def figures_at_rest(job: Job, state: TrainState, save: Save, measure: Callable[[], Figures], prefix: str = "") -> Figures:
-    """What ``measure`` finds with what rounding leaves of the weights in their file, whose names lack ``prefix``; a weight that
-    does not ship stays as it is. What ships stays whole until the figures are there."""
+def run(job: Job, state: TrainState, data: str, save: Save | None = None, licence: str = LICENCE, **more: str) -> None:
+    """Train, measure what rounding leaves of the weights, and write the recipe's file; ``data`` says what was learned from."""
+    train(state, checkpoint_of(job.recipe.name))
+    save = save or state.save
+    spent = state.progress.spent(state.device.type, state.unit)
+    ship(job, state.settings, data, spent, at_rest(job, state, save, state.figures), save, licence, **more)
+
+
+def at_rest(job: Job, state: TrainState, save: Save, measure: Callable[[], Figures]) -> Figures:
+    """What ``measure`` finds with what rounding leaves of the weights in their file; a weight that does not ship stays as it is.
+    What ships stays whole until the figures are there."""
     path = checkpoint_of(f"{job.recipe.name}_at_rest")
     path.parent.mkdir(parents=True, exist_ok=True)
     save(path, {})
-    rounded = {prefix + name: value for name, value in read_weights(path)[0].items()}
+    rounded = {state.prefix + name: value for name, value in read_weights(path)[0].items()}
+    path.unlink()
     with state.using({**state.optimizer.parameters, **rounded}):
         found = measure()
-    path.unlink()
     print("held-out:", json.dumps(_rounded(found)), flush=True)
     return found
 
 
-def finish(
-    job: Job, state: TrainState, figures: Figures, data: str, save: Save,
-    licence: str = "Apache-2.0, as the target's", **more: str,
+def ship(
+    job: Job, settings: Any, data: str, spent: str, figures: Figures, save: Save, licence: str = LICENCE, **more: str
 ) -> None:  # fmt: skip
-    """Write what a training has made with its card, and print the card's line."""
-    spent = state.progress.spent(state.device.type, state.unit)
-    ship(job, card(job, state.settings, data, spent, figures, licence, **more), save)
-
-
-def ship(job: Job, facts: dict[str, str], save: Save) -> None:
-    """Write the recipe's file and print the line for ``assets/weights/README.md``."""
-    path = weights_of(job)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save(path, facts)
-    parts = "; ".join(f"{name}: {value}" for name, value in facts.items())
-    print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {parts}", flush=True)
-
-
-def card(
-    job: Job, settings: Any, data: str, spent: str, figures: Figures, licence: str = "Apache-2.0, as the target's",
-    **more: str,
-) -> dict[str, str]:  # fmt: skip
-    """The model card that travels inside a file of weights; figures are rounded to four places."""
+    """Write the recipe's file with its card, in which figures are rounded to four places, and print the card for
+    ``assets/weights/README.md``."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout.strip()
-    return {
-        "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})",
-        "data": data,
-        "licence": licence,
-        "spent": spent,
-        "metrics": json.dumps(_rounded(figures)),
-        "commit": commit or "unknown",
-        **more,
-    }
+    card = {
+        "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})", "data": data,
+        "licence": licence, "spent": spent, "metrics": json.dumps(_rounded(figures)), "commit": commit or "unknown", **more,
+    }  # fmt: skip
+    path = weights_of(job)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(path, card)
+    parts = "; ".join(f"{name}: {value}" for name, value in card.items())
+    print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {parts}", flush=True)
 
 
 def _rounded(value: Any) -> Any:

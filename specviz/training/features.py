@@ -33,7 +33,7 @@ MEMORY = 0.5
 BATCH_TOKENS, PADDED = 2048, 1.25
 """Tokens that a processor reads in one pass, padding included, and how much longer than another a text beside it may be."""
 BATCH_TOKENS_GPU, PADDED_GPU = 32768, 2.5
-_LARGEST = 65504.0
+LARGEST = 65504.0
 
 
 def fused_taps(layers: int) -> tuple[int, int, int]:
@@ -104,7 +104,6 @@ class FeatureStore:
         self.device = model.device
         self.hidden = int(model.config.get_text_config().hidden_size)
         self._model = model
-        self._given: set[int] = set()
         self._folder = None if folder is None else ensure_folder(folder)
 
     @property
@@ -120,10 +119,6 @@ class FeatureStore:
         """Whether this dialogue need not be computed any more."""
         return number in self._kept or (self._folder is not None and self._file(self.ids(number)).exists())
 
-    def known(self, number: int) -> bool:
-        """Whether the target has read this dialogue: it was given out in this sitting, or it lies on the shelf."""
-        return number in self._given or self.has(number)
-
     def get(self, numbers: Sequence[int]) -> list[DialogueFeatures]:
         """The dialogues with their features, on the target's device; what is missing is computed first."""
         computed: dict[int, Tensor] = {}
@@ -132,7 +127,6 @@ class FeatureStore:
         for bucket in _buckets(missing, lengths, self.device.type == "cpu"):
             computed |= self._compute(bucket)
         self._keep(computed)
-        self._given.update(numbers)
         prefix = len(self.markers.prefix)
         return [
             DialogueFeatures(
@@ -190,7 +184,7 @@ class FeatureStore:
         )
         # Stored and fresh features must not differ, so both go through float16.
         stacked = torch.stack([passed.hidden_states[tap] for tap in self.taps], dim=2)
-        stacked = stacked.clamp(-_LARGEST, _LARGEST).half()
+        stacked = stacked.clamp(-LARGEST, LARGEST).half()
         features = {
             number: stacked[row, : len(text)].clone() for row, (number, text) in enumerate(zip(numbers, texts, strict=True))
         }

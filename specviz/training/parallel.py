@@ -31,7 +31,7 @@ def sharing() -> int:
 
 
 def gradients(
-    parts: Sequence[Part], loss: Callable[[Part], Tensor], leaves: Sequence[Tensor], workers: int, half: bool = True
+    parts: Sequence[Part], loss: Callable[[Part], Tensor], leaves: Sequence[Tensor], workers: int
 ) -> tuple[list[Tensor], float]:
     """Sum over ``parts`` of the loss and its gradients. Each worker takes the next part when it is free.
 
@@ -45,7 +45,7 @@ def gradients(
         nonlocal total, value
         # One context for all parts: what autocast has cast once it keeps until the end of it, and casting the weights
         # anew for each part took as long as the products.
-        with arithmetic(device, half):
+        with arithmetic(device):
             while waiting:
                 try:
                     part = waiting.pop()
@@ -72,9 +72,9 @@ def gradients(
     return total, value
 
 
-def arithmetic(device: torch.device, half: bool = True) -> AbstractContextManager[Any]:
+def arithmetic(device: torch.device) -> AbstractContextManager[Any]:
     """Matrix products in bfloat16 where ``device`` is made for it, the rest and the weights in float32."""
-    return torch.autocast(device.type, torch.bfloat16) if half and products(device) == torch.bfloat16 else nullcontext()
+    return torch.autocast(device.type, torch.bfloat16) if products(device) == torch.bfloat16 else nullcontext()
 
 
 def products(device: torch.device) -> torch.dtype:

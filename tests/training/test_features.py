@@ -71,15 +71,6 @@ def test_fresh_and_stored_features_are_the_same_numbers(tmp_path: Path) -> None:
     assert torch.equal(found.get([3])[0].features, found.get([3])[0].features)
 
 
-@pytest.mark.parametrize("kept", [True, False])
-def test_what_the_target_has_read_is_known_also_where_nothing_is_kept(tmp_path: Path, kept: bool) -> None:
-    found = store(tmp_path if kept else None)
-    assert not found.known(3)
-    found.get([3, 5])
-    assert [found.known(number) for number in (3, 4, 5)] == [True, False, True]
-    assert store(tmp_path if kept else None).known(3) == kept, "only a shelf outlives the sitting"
-
-
 def test_another_process_finds_what_was_computed(tmp_path: Path) -> None:
     first = store(tmp_path)
     before = first.get([1, 2, 3])

@@ -28,25 +28,21 @@ from specviz.training import data, driver, features, parallel, registry
 from specviz.training.driver import Progress, TrainState
 from specviz.training.families import (
     arms,
-    deer,
     emoji,
     gto,
     hybrid,
     image_ar,
     image_codes,
-    image_decoder,
     image_drafter,
     image_samplers,
     image_vq,
     masked,
     owl,
     picture_drafters,
-    picture_store,
     scenes_vlm,
-    vlm_text_only,
 )
 from specviz.training.families.scenes_batches import train_tokenizer
-from specviz.training.families.scenes_net import Learner, Shape
+from specviz.training.families.scenes_vlm import Learner, Shape
 from specviz.training.features import TargetAssets
 from specviz.training.registry import recipes as known_recipes
 from tests.support.tiny.hybrid import hybrid as tiny_hybrid
@@ -119,7 +115,7 @@ def _masked(name: str, folder: Path, patch: Patch) -> None:
     patch.setattr(masked, "load_small", lambda *asked: small_lm(source))
     patch.setattr(masked.from_autoregressive, "__defaults__", (48,))
     save_masked(masked.from_autoregressive(small_lm(source)).eval(), folder / "masked_lm.safetensors", {})
-    patch.setattr(deer, "WEIGHTS", folder)
+    patch.setattr(masked, "WEIGHTS", folder)
 
 
 def _arms(name: str, folder: Path, patch: Patch) -> None:
@@ -156,10 +152,9 @@ def _pictures(name: str, folder: Path, patch: Patch) -> None:
             if value.ndim == 2:
                 value.normal_(std=2 * value.shape[1] ** -0.5)
     shipped.save(learner.model, tokenizer, folder / "scenes_vlm.safetensors", {})
-    for module in (picture_drafters, vlm_text_only):
-        patch.setattr(module, "TARGET", folder / "scenes_vlm.safetensors")
+    patch.setattr(picture_drafters, "TARGET", folder / "scenes_vlm.safetensors")
     for constant, value in {"SCENES": 16, "HELD_OUT_SCENES": 4, "_AT_A_TIME": 4, "_LONGEST": 24}.items():
-        patch.setattr(picture_store, constant, value)
+        patch.setattr(picture_drafters, constant, value)
     patch.setattr(picture_drafters, "Shape", lambda: PICTURES)
 
 
@@ -209,7 +204,7 @@ def _image(name: str, folder: Path, patch: Patch) -> None:
     """Few pictures an update."""
     art = _art(patch)
     _coded(patch, image_samplers, SHIPPED_VQ.codes, art.concepts)
-    small = {image_vq: {"CROPS": 3, "WHOLE": 1}, image_decoder: {"WHOLE": 1, "SHRUNK": 1}, image_samplers: {"DRAWN": 1}}
+    small = {image_vq: {"CROPS": 3, "WHOLE": 1, "REDRAWN": 1, "SHRUNK": 1}, image_samplers: {"DRAWN": 1}}
     for module, constants in small.items():
         for constant, value in constants.items():
             patch.setattr(module, constant, value)

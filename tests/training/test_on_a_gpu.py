@@ -14,7 +14,6 @@ import torch
 from specviz.drafters.networks.recurrent_net import RecurrentConfig
 from specviz.drafters.networks.weights import read_weights
 from specviz.training import data, driver, features, registry
-from specviz.training.driver import checkpoint_of
 from specviz.training.families import feature, medusa, owl
 from specviz.training.features import TargetAssets
 from specviz.training.registry import recipes as known_recipes
@@ -57,16 +56,3 @@ def test_a_recipe_reads_an_updates_dialogues_together_and_writes_its_weights(
     card, batch = read_weights(tiny_world / f"{name}.safetensors")[1], known_recipes()[name].cuda["batch"]
     assert json.loads(card["metrics"]) and f'"batch": {batch}' in card["recipe"] and "on cuda" in card["spent"]
     assert name in ("small_draft", "owl") or set(joined) == {batch}
-
-
-@pytest.mark.slow
-def test_without_a_checkpoint_a_small_draft_model_goes_on_from_the_weights_that_ship(tiny_world: Path) -> None:
-    registry.train("small_draft", "cuda", 0.02)
-    path = tiny_world / "small_draft.safetensors"
-    before, first = read_weights(path)
-    checkpoint_of("small_draft").unlink()
-    registry.train("small_draft", "cuda", 0.001, resume=True)  # one update or a few, on whatever machine
-    after, card = read_weights(path)
-    assert card["spent"].startswith(f"{first['spent']}, then ")
-    moved, kept = ((after[name] - before[name]).norm() / before[name].norm() for name in ("leave.weight", "enter.weight"))
-    assert torch.equal(after["draft_ids"], before["draft_ids"]) and moved > 0 and kept < 0.1, "the same network, a little further"

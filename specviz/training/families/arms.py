@@ -110,8 +110,8 @@ def make(job: Job) -> None:
     )
     cost = f"{seconds / 60:.0f} minutes of training on {assets.target.device.type}"
     more = {"arms": json.dumps(list(factors)), CHANGES: f"{BASE.name} {digest(BASE)}"}
-    facts = driver.card(job, settings, line, cost, figures, tokenizer_hash=assets.target.tokenizer_hash, **more)
-    driver.ship(job, facts, lambda path, facts: write_weights(path, named(factors), facts))
+    more["tokenizer_hash"] = assets.target.tokenizer_hash
+    driver.ship(job, settings, line, cost, figures, lambda path, card: write_weights(path, named(factors), card), **more)
 
 
 def fresh(assets: TargetAssets) -> SmallLM:

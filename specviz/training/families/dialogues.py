@@ -12,7 +12,7 @@ import random
 import time
 import zlib
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from specviz.errors import BadInput
 from specviz.training import data, driver
 from specviz.training.data import KnownTexts, Reserved
 from specviz.training.decoding import Decoder, Finished, Request
@@ -69,31 +68,20 @@ class _Plan:
 
 
 def make(job: Job) -> None:
-    """Write dialogues until the minutes are over; ``resume`` adds to the file there is, else it is written anew.
-
-    Of several files the first is written; those of the others, which other processes wrote, are taken over unless they are
-    near-duplicates.
-    """
-    path, others = data.place(*job.data[:1]), data.find(job.data[1:]) if len(job.data) > 1 else []
-    if path in others:
-        raise BadInput(f"{path.name} is to be written: name it once with --data.")
-    assets = target_assets(job.device)
-    if assets.target.device.type == "cpu":
+    """Write dialogues until the minutes are over; ``resume`` adds to the file there is, else it is written anew."""
+    path, assets = data.place(*job.data), target_assets(job.device)
+    target, markers = assets.target, assets.markers
+    if target.device.type == "cpu":
         torch.set_num_threads(1)
     dialogues = list(dialogues_of(data.read(path))) if job.resume and path.is_file() else []
     # Several processes may write, each its own file: with another name or length other turns are drawn.
     seed = zlib.crc32(f"{path.name} {len(dialogues)}".encode())
     author = Author(assets, dialogues, Reserved(job.reserved), seed)
-    for other in others:
-        author.take_over(dialogues_of(data.read(other)))
-    store = store_for(assets.target.model, assets.target.name, packed(dialogues), assets.markers)
-    rows = 1024 if assets.target.device.type == "cuda" else 192
-    longest = len(assets.markers.prefix) + LONGEST_TURN + LONGEST_ANSWER + 1
-    taps = store.taps if store.keeps else ()
-    decoder = Decoder(assets.target.model, assets.markers.end, assets.markers.prefix, taps, rows, longest)
-    generator = torch.Generator(assets.target.device).manual_seed(seed)
-    until, saved = time.monotonic() + 60 * job.minutes, time.monotonic()
-    for finished in decoder.run(author.requests(until), generator):
+    store = store_for(target.model, target.name, packed(dialogues), markers)
+    rows, longest = 1024 if target.device.type == "cuda" else 192, len(markers.prefix) + LONGEST_TURN + LONGEST_ANSWER + 1
+    decoder = Decoder(target.model, markers.end, markers.prefix, store.taps if store.keeps else (), rows, longest)
+    generator, saved = torch.Generator(target.device).manual_seed(seed), time.monotonic()
+    for finished in decoder.run(author.requests(saved + 60 * job.minutes), generator):
         if author.take(finished) and store.keeps:
             store.put((*author.dialogues[-1].question, *author.dialogues[-1].answer), finished.features.cpu())
         if time.monotonic() - saved > SAVED_EVERY:
@@ -120,7 +108,7 @@ class Author:
         self._generator = random.Random(seed)
         self._asked = len(dialogues)
         self._own: deque[Request] = deque()
-        self._passages: dict[bool, list[str]] = {False: [], True: []}
+        self._passages = {side: deque[str](maxlen=PASSAGES) for side in (False, True)}
         self._writers = {side: Writer(self._generator, side, partial(self._passage, side)) for side in (False, True)}
         for dialogue in dialogues:
             self._known.times_asked(self._text(dialogue.question))
@@ -142,44 +130,38 @@ class Author:
 
     def _next(self, plan: _Plan) -> Request | None:
         """A request of this plan, None where nothing new came of it."""
-        writer = self._writers[plan.held_out]
+        writer, before = self._writers[plan.held_out], tuple[int, ...]()
         if plan.kind == "unprompted":
-            return Request(self._ids(writer.fill("{opening}")), 1.0, LONGEST_OWN_TURN, _Plan("unprompted", plan.held_out, True))
-        before: tuple[int, ...] = ()
+            return Request(self._ids(writer.fill("{opening}")), 1.0, LONGEST_OWN_TURN, replace(plan, asks=True))
         if plan.kind == "multi-turn":
             earlier = self._earlier(plan.held_out)
             if earlier is None:
                 return None
             before = (*earlier.question, *earlier.answer, *self._assets.markers.turn)
-            text = writer.following()
-        else:
-            text = writer.turn(plan.kind)
-        return self._answer(before, self._ids(text), plan)
+        return self._answer(before, self._ids(writer.following() if before else writer.turn(plan.kind)), plan)
 
     def _answer(self, before: tuple[int, ...], turn: Sequence[int], plan: _Plan) -> Request | None:
         """The request for an answer to a turn, unless it is too long, was asked before, or is near a reserved one."""
         question = (*before, *turn, *self._assets.answer)
-        reason = ""
         if len(question) > LONGEST_TURN:
-            reason = "long"
+            self.dropped["long"] += 1
         elif self._reserved.near(self._text(turn)):
-            reason = "reserved"
+            self.dropped["reserved"] += 1
         elif (asked := self._known.times_asked(self._text(question))) > (0 if plan.held_out else ASKED_AGAIN):
-            reason = "asked before"
-        if reason:
-            self.dropped[reason] += 1
-            return None
-        temperatures = HELD_OUT_TEMPERATURES if plan.held_out else WARM if asked else TEMPERATURES
-        return Request(question, self._generator.choice(temperatures), LONGEST_ANSWER, plan)
+            self.dropped["asked before"] += 1
+        else:
+            temperatures = HELD_OUT_TEMPERATURES if plan.held_out else WARM if asked else TEMPERATURES
+            return Request(question, self._generator.choice(temperatures), LONGEST_ANSWER, plan)
+        return None
 
     def take(self, finished: Finished) -> bool:
         """Keep an answer, or ask what the target has thought of. Says whether there is one dialogue more."""
         plan, request, end = finished.request.tag, finished.request, self._assets.markers.end
         if plan.asks:
             turn = (*request.ids, *finished.answer[:-1])
-            if finished.answer[-1] == end and not finished.looped and len(turn) >= SHORTEST_OWN_TURN:
-                next_request = self._answer((), turn, _Plan(plan.kind, plan.held_out))
-                self._own.extend([next_request] if next_request is not None else [])
+            whole = finished.answer[-1] == end and not finished.looped and len(turn) >= SHORTEST_OWN_TURN
+            following = self._answer((), turn, replace(plan, asks=False)) if whole else None
+            self._own.extend([following] if following is not None else [])
             return False
         if self._known.has_answer(request.ids, finished.answer):
             self.dropped["said before"] += 1
@@ -188,29 +170,14 @@ class Author:
         self._learn(self.dialogues[-1])
         return True
 
-    def take_over(self, dialogues: Iterable[Dialogue]) -> None:
-        """Keep those that another process wrote, as if they had been asked for here."""
-        for dialogue in dialogues:
-            asked = self._known.times_asked(self._text(dialogue.question))
-            if asked > (0 if dialogue.held_out else ASKED_AGAIN):
-                self.dropped["asked before"] += 1
-            elif self._known.has_answer(dialogue.question, dialogue.answer):
-                self.dropped["said before"] += 1
-            else:
-                self.dialogues.append(dialogue)
-                self._learn(dialogue)
-
     def _learn(self, dialogue: Dialogue) -> None:
         """Paragraphs of an answer that one can ask about later."""
         if dialogue.kind not in SOURCES or dialogue.answer[-1] != self._assets.markers.end:
             return
         least, most = PASSAGE_WORDS
-        passages = self._passages[dialogue.held_out]
         for paragraph in self._text(dialogue.answer[:-1]).split("\n\n"):
             if least <= len(paragraph.split()) <= most and paragraph.rstrip()[-1:] in '.!?"':
-                passages.append(paragraph.strip())
-        if len(passages) > PASSAGES:
-            del passages[: len(passages) - PASSAGES]
+                self._passages[dialogue.held_out].append(paragraph.strip())
 
     def _passage(self, held_out: bool) -> str | None:
         passages = self._passages[held_out]

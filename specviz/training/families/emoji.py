@@ -13,69 +13,42 @@ import os
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO, cast
 
 import numpy as np
 from PIL import Image
 
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import cache_folder, ensure_folder, flushed, only_one
+from specviz.training.phrases import phrases
 
 SIDE = 64
 HELD_OUT_EVERY = 20
 STYLES = ("noto", "twemoji", "fluent")
-GROUNDS = {
-    "white": (255, 255, 255),
-    "blue": (150, 195, 245),
-    "green": (165, 220, 165),
-    "yellow": (250, 225, 130),
-    "pink": (250, 185, 205),
-    "grey": (200, 200, 200),
-    "black": (30, 30, 30),
-}
-"""What a picture stands on: white, or what the prompt says after "on"."""
-LEFT_OUT = frozenset("country-flag family alphanum keycap skin-tone hair-style person-symbol subdivision-flag".split())
-"""Subgroups that are hundreds of drawings of letters, flags or the same people."""
-_VERSION = 1
+GROUNDS: Mapping[str, Sequence[int]] = phrases("emoji")["grounds"]
+LICENCE = "Apache-2.0; learned from Noto Emoji (Apache-2.0), Twemoji (CC-BY 4.0), Fluent Emoji (MIT)"
 
 
 @dataclass(frozen=True)
 class Package:
-    """An npm package; ``folder`` is where in it the pictures are."""
+    """An npm package; ``folder`` is where in it the pictures or names are."""
 
     name: str
     version: str
     sha256: str
-    folder: str = ""
+    folder: str
 
     @property
     def file(self) -> str:
         return f"{self.name.lstrip('@').replace('/', '-')}-{self.version}.tgz"
 
 
-PICTURES = {
-    "noto": Package(
-        "emoji-datasource-google",
-        "16.0.0",
-        "fb5fd131b362aab7a55542d2a147a79708cce0a8b1c1bbacd470172708b5c438",
-        "package/img/google/64/",
-    ),
-    "twemoji": Package(
-        "emoji-datasource-twitter",
-        "16.0.0",
-        "f64a530c63bca463bd8317fdc4615ce63a53a0c65018e4ce2d848aaba7a28877",
-        "package/img/twitter/64/",
-    ),
-    "fluent": Package(
-        "@lobehub/fluent-emoji-3d",
-        "1.1.0",
-        "c1bb7eee7de090205a232518a9ab4adb3df458bfbe8a1f78232991194c8b2e58",
-        "package/assets/",
-    ),
-}
-NAMES = Package("emojibase-data", "17.0.0", "d01d0e2ca4e22cb402679532155342c71e2e871f25c32223c013b8b166ebdf5a")
+PACKAGES = {name: Package(**entry) for name, entry in phrases("emoji")["packages"].items()}
+NAMES = PACKAGES["names"]
 
 
 @dataclass(frozen=True)
@@ -115,9 +88,13 @@ class Emoji:
 
 def digest() -> str:
     """Says which pictures and names these are."""
-    packages = [*PICTURES.values(), NAMES]
-    description = f"{_VERSION} " + " ".join(f"{package.file}:{package.sha256}" for package in packages)
+    description = "1 " + " ".join(f"{package.file}:{package.sha256}" for package in PACKAGES.values())
     return hashlib.sha256(description.encode()).hexdigest()[:16]
+
+
+def line(*more: str) -> str:
+    """What was learned from, for a card: the emoji art and the concepts that were kept out."""
+    return "; ".join((f"emoji {digest()}, one concept in {HELD_OUT_EVERY} kept out", *more))
 
 
 def load() -> Emoji:
@@ -136,17 +113,21 @@ def load() -> Emoji:
 
 
 def _unpack(folder: Path) -> None:
-    drawings = {style: dict(_drawings(package)) for style, package in PICTURES.items()}
-    rows: list[np.ndarray] = []
-    concepts = []
-    for entry in _named():
-        key = _plain(entry["hexcode"])
-        if all(key in drawings[style] for style in STYLES):
+    """Of the emoji worth drawing, of people only one of each three drawn as man, woman and person, those in every style."""
+    drawings, rows, concepts = {style: _drawings(PACKAGES[style]) for style in STYLES}, list[np.ndarray](), []
+    with tarfile.open(fetched(NAMES)) as opened:
+        entries, groups = (
+            json.load(cast(IO[bytes], opened.extractfile(NAMES.folder + file))) for file in ("data.json", "messages.json")
+        )
+    keys = {group["order"]: group["key"] for group in groups["subgroups"]}
+    for entry in (entry for entry in entries if entry.get("group") is not None):
+        key, label, subgroup = _plain(entry["hexcode"]), entry["label"], keys[entry["subgroup"]]
+        twice = label.startswith(("man ", "woman ", "men ", "women ")) or ": man" in label or ": woman" in label
+        wanted = subgroup not in phrases("emoji")["left_out"] and (subgroup == "person" or not twice)
+        if wanted and all(key in drawings[style] for style in STYLES):
             places = {style: len(rows) + number for number, style in enumerate(STYLES)}
             rows += [drawings[style][key] for style in STYLES]
-            concepts.append(
-                {"code": key, "label": entry["label"], "tags": entry["tags"], "group": entry["group"], "rows": places}
-            )
+            concepts.append({"code": key, "label": label, "tags": entry["tags"], "group": entry["group"], "rows": places})
     fresh = folder / "new.npy"
     np.save(fresh, np.stack(rows))
     flushed(fresh)
@@ -159,48 +140,39 @@ def _plain(code: str) -> str:
     return code.lower().replace("-fe0f", "")
 
 
-def _drawings(package: Package) -> Iterator[tuple[str, np.ndarray]]:
-    """Code points and RGBA pictures of a package, 64 pixels wide, without skin tones."""
+def _drawings(package: Package) -> dict[str, np.ndarray]:
+    """RGBA pictures of a package by code points, 64 pixels wide, without skin tones."""
+    found = {}
     with tarfile.open(fetched(package)) as opened:
         for member in opened:
             path = PurePosixPath(member.name)
             tones = any(f"1f3f{tone}" in path.stem.lower() for tone in "bcdef")
-            held = opened.extractfile(member) if member.name.startswith(package.folder) and not tones else None
-            if held is not None and path.suffix in (".png", ".webp"):
-                drawn = Image.open(io.BytesIO(held.read())).convert("RGBA")
+            if member.name.startswith(package.folder) and path.suffix in (".png", ".webp") and not tones:
+                drawn = Image.open(io.BytesIO(cast(IO[bytes], opened.extractfile(member)).read())).convert("RGBA")
                 if drawn.size != (SIDE, SIDE):
                     drawn = drawn.convert("RGBa").resize((SIDE, SIDE), Image.Resampling.LANCZOS).convert("RGBA")
-                yield _plain(path.stem), np.asarray(drawn)
-
-
-def _named() -> list[dict]:
-    """The emoji worth drawing, of people only one of each three drawn as man, woman and person."""
-    with tarfile.open(fetched(NAMES)) as opened:
-        entries = json.load(_member(opened, "package/en/data.json"))
-        groups = json.load(_member(opened, "package/en/messages.json"))["subgroups"]
-    keys = {group["order"]: group["key"] for group in groups}
-    return [entry for entry in entries if entry.get("group") is not None and _wanted(entry["label"], keys[entry["subgroup"]])]
-
-
-def _wanted(label: str, subgroup: str) -> bool:
-    if subgroup in LEFT_OUT:
-        return False
-    twice = label.startswith(("man ", "woman ", "men ", "women ")) or ": man" in label or ": woman" in label
-    return subgroup == "person" or not twice
-
-
-def _member(opened: tarfile.TarFile, name: str) -> io.BufferedIOBase:
-    held = opened.extractfile(name)
-    if held is None:
-        raise ModelUnavailable(f"{NAMES.file} came without {name}: delete it from the cache folder and try again.")
-    return held  # type: ignore[return-value]
+                found[_plain(path.stem)] = np.asarray(drawn)
+    return found
 
 
 def fetched(package: Package) -> Path:
     """The checked tarball, brought by npm with the user's own settings. Raises ModelUnavailable when it cannot be had."""
-    final = ensure_folder(cache_folder() / "files" / "emoji") / package.file
+    folder = ensure_folder(cache_folder() / "files" / "emoji")
+    final, npm = folder / package.file, shutil.which("npm")
+    by_hand = f"Or put {package.file} into {folder} yourself."
     if not final.exists():
-        _pack(package, final)
+        if npm is None:
+            raise ModelUnavailable(f"The emoji art comes from npm, which is not installed: install Node.js. {by_hand}")
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            command = [npm, "pack", f"{package.name}@{package.version}", "--silent", "--pack-destination", scratch]
+            done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=scratch)
+            arrived = sorted(Path(scratch).glob("*.tgz"))
+            if done.returncode or not arrived:
+                reason = (done.stderr.strip() or "no reason given")[-300:]
+                raise ModelUnavailable(
+                    f"npm could not bring {package.name}@{package.version} ({reason}). Check the network. {by_hand}"
+                )
+            os.replace(arrived[0], final)
     sha256 = hashlib.sha256(final.read_bytes()).hexdigest()
     if sha256 != package.sha256:
         os.replace(final, final.with_name(final.name + ".corrupt"))
@@ -209,29 +181,3 @@ def fetched(package: Package) -> Path:
             "set aside. Try again, or use another registry."
         )
     return final
-
-
-def _pack(package: Package, final: Path) -> None:
-    npm = shutil.which("npm")
-    by_hand = f"Or put {package.file} into {final.parent} yourself."
-    if npm is None:
-        raise ModelUnavailable(f"The emoji art comes from npm, which is not installed: install Node.js. {by_hand}")
-    scratch = final.parent / "part"
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
-    command = [npm, "pack", f"{package.name}@{package.version}", "--silent", "--pack-destination", str(scratch)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=scratch)
-    arrived = sorted(scratch.glob("*.tgz"))
-    if done.returncode or not arrived:
-        reason = (done.stderr.strip() or "no reason given")[-300:]
-        raise ModelUnavailable(f"npm could not bring {package.name}@{package.version} ({reason}). Check the network. {by_hand}")
-    os.replace(arrived[0], final)
-    shutil.rmtree(scratch, ignore_errors=True)
-
-
-LICENCE = "Apache-2.0; learned from Noto Emoji (Apache-2.0), Twemoji (CC-BY 4.0), Fluent Emoji (MIT)"
-
-
-def line(*more: str) -> str:
-    """What was learned from, for a card: the emoji art and the concepts that were kept out."""
-    return "; ".join((f"emoji {digest()}, one concept in {HELD_OUT_EVERY} kept out", *more))

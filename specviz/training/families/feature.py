@@ -3,8 +3,7 @@ them."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -18,12 +17,12 @@ from torch import Tensor, nn
 
 from specviz.drafters.networks.feature_file import save
 from specviz.drafters.networks.feature_net import FeatureNet
-from specviz.drafters.networks.weights import read_weights
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.eagle import PUBLISHED
 from specviz.methods.medusa.cartesian_tree import paths_of
 from specviz.training import acceptance, data, driver, features, parallel
-from specviz.training.driver import Progress, Schedule, Step, TrainState
+from specviz.training.data import Dialogues
+from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import eagle, eagle3
 from specviz.training.families.feature_start import sample, shape_of, start
 from specviz.training.families.unrolling import sampled_starts, unroll
@@ -59,7 +58,40 @@ Measure = Callable[[Sequence[int]], dict[str, float]]
 """Dialogues to figures, ``tau`` among them: the acceptance length, by which the best weights are told."""
 
 
-class FeatureTraining(TrainState):
+class DialogueTraining(TrainState):
+    """A drafter, the dialogues it is judged on, and how; ``shown`` are those of a milestone."""
+
+    dialogues: Dialogues
+    held_out: Sequence[int]
+    measured: Measure
+    shown = 24
+
+    visited: Callable[[], list[int]]
+    """The dialogues that were learned from, each once, the first ones first."""
+    distinct: Callable[[], int]
+    """How many different tokens were."""
+
+    def compared(self, count: int) -> dict[str, float]:
+        """So many held-out dialogues' figures, the gap of the acceptance length to as many learned ones of the same kinds, drawn
+        as those were, and how many dialogues and tokens were learned from."""
+        found, read = self.measured(self.held_out[:count]), self.visited()
+        known = data.greedy_only(self.dialogues, read)[:count]
+        gap = self.measured(known)["tau"] - found["tau"] if known else float("nan")
+        return {"read": len(read), "distinct": self.distinct(), "gap": gap, **found}
+
+    def measure(self) -> dict[str, float]:
+        return self.compared(self.shown)
+
+    def figures(self) -> dict[str, Any]:
+        """With the acceptance length of each kind, and the learning curve."""
+        kinds = data.by_kind(self.dialogues, self.held_out[:MEASURED_DIALOGUES])
+        entries = [entry for entry in self.progress.history if "distinct" in entry]
+        curve = [{name: entry[name] for name in ("tokens", "distinct", "tau", "gap")} for entry in entries]
+        by_kind = {f"tau, {name}": self.measured(numbers)["tau"] for name, numbers in kinds.items()}
+        return {**self.compared(MEASURED_DIALOGUES), **by_kind, "curve": curve}
+
+
+class FeatureTraining(DialogueTraining):
     """A drafter on the target's features, the dialogues it learns from and those kept out."""
 
     settings: Settings
@@ -70,12 +102,12 @@ class FeatureTraining(TrainState):
     ) -> None:  # fmt: skip
         super().__init__(settings, learned(net), weights=net.state_dict(), **optimizer)
         self.net, self.store, self.training, self.held_out, self.measured = net, store, training, held_out, measured
-        self.loss = loss
+        self.loss, self.shown, self.dialogues = loss, settings.measured, store.dialogues
         self.begin()
 
     def begin(self) -> None:
         """The order of dialogues goes on exactly where it stopped."""
-        self.stream = islice(batches(self.training, self.settings, self.progress.provenance), self.progress.updates, None)
+        self.stream = islice(batches(self.training, self.settings), self.progress.updates, None)
 
     def step(self, share: float) -> Step:
         """The next dialogues' loss and gradients."""
@@ -83,12 +115,12 @@ class FeatureTraining(TrainState):
 
     def answers(self, numbers: Sequence[int]) -> int:
         """Answer tokens of these dialogues."""
-        return sum(len(self.store.dialogues.answer(number)) for number in numbers)
+        return sum(len(self.dialogues.answer(number)) for number in numbers)
 
     def learn_from(self, batch: Sequence[int]) -> Step:
         """Loss and gradients of these dialogues, by answer token; the longest first, so that the passes end together."""
         answers, seed = self.answers(batch), self.settings.seed + 1_000_003 * self.optimizer.updates
-        longest_first = sorted(batch, key=lambda number: -len(self.store.dialogues.of(number)))
+        longest_first = sorted(batch, key=lambda number: -len(self.dialogues.of(number)))
 
         def loss(examples: Sequence[tuple[int, int]]) -> Tensor:
             assert self.loss is not None
@@ -98,33 +130,15 @@ class FeatureTraining(TrainState):
         return self.learn(list(enumerate(longest_first)), loss, answers)
 
     def visited(self) -> list[int]:
-        """The dialogues that were learned from, each once, the first ones first."""
-        past = islice(batches(self.training, self.settings, self.progress.provenance), self.progress.updates)
+        past = islice(batches(self.training, self.settings), self.progress.updates)
         return list(dict.fromkeys(number for batch in past for number in batch))
 
-    def gap(self, tau: float, count: int) -> float:
-        """How much more than ``tau`` the acceptance length is on learned dialogues of the same kinds, drawn as held-out ones
-        were."""
-        known = data.greedy_only(self.store.dialogues, self.visited())[:count]
-        return self.measured(known)["tau"] - tau if known else float("nan")
-
-    def measure(self) -> dict[str, float]:
-        """Held-out figures, the gap of the acceptance length to learned dialogues, and how many of those there are."""
-        found, read = self.measured(self.held_out[: self.settings.measured]), self.visited()
-        counts = {"read": len(read), "distinct": self.answers(read)}
-        return {**counts, "gap": self.gap(found["tau"], self.settings.measured), **found}
+    def distinct(self) -> int:
+        return self.answers(self.visited())
 
     def figures(self) -> dict[str, Any]:
-        """For the card: held-out figures, the acceptance length of each kind, its gap to learned dialogues, and the curve."""
-        chosen = self.held_out[:MEASURED_DIALOGUES]
-        read_all(self.store, chosen, self.settings.workers)
-        found: dict[str, Any] = dict(self.measured(chosen))
-        for name, numbers in data.by_kind(self.store.dialogues, chosen).items():
-            found[f"tau, {name}"] = self.measured(numbers)["tau"]
-        found["gap"] = self.gap(found["tau"], MEASURED_DIALOGUES)
-        found["curve"] = [{name: entry[name] for name in ("tokens", "distinct", "tau", "gap")} for entry in self.progress.history]
-        print("held-out:", "  ".join(f"{name} {value}" for name, value in found.items()), flush=True)
-        return found
+        read_all(self.store, self.held_out[:MEASURED_DIALOGUES], self.settings.workers)
+        return super().figures()
 
 
 def learned(net: nn.Module) -> dict[str, Tensor]:
@@ -132,13 +146,9 @@ def learned(net: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in net.named_parameters() if value.requires_grad}
 
 
-def batches(training: Sequence[int], settings: Schedule, provenance: str = "") -> Iterator[list[int]]:
-    """Endless batches of dialogue numbers: every dialogue once, then every one again in another order, and so on.
-
-    A training that goes on from weights with ``provenance`` draws other orders than they were made with.
-    """
-    generator = np.random.default_rng([settings.seed, *([zlib.crc32(provenance.encode())] if provenance else [])])
-    waiting: list[int] = []
+def batches(training: Sequence[int], settings: Schedule) -> Iterator[list[int]]:
+    """Endless batches of dialogue numbers: every dialogue once, then every one again in another order, and so on."""
+    generator, waiting = np.random.default_rng([settings.seed]), list[int]()
     while True:
         while len(waiting) < settings.batch:
             waiting += [int(number) for number in generator.permutation(np.asarray(training))]
@@ -178,11 +188,6 @@ class TrainInputs:
         """[vocab]: a token's place in the draft vocabulary."""
         return data.places_in(self.draft_ids, self.assets.embedding.shape[0])
 
-    def at_hand(self, enough: int) -> list[int]:
-        """The dialogues to learn from that the target has read already, if there are so many; else all."""
-        read = [number for number in self.training if self.store.has(number)]
-        return read if len(read) >= enough else self.training
-
     def fitted_on(self, settings: Schedule) -> list[int]:
         """Dialogues that a linear start is fitted on, read by the target."""
         generator = np.random.default_rng(settings.seed)
@@ -213,18 +218,11 @@ def read_all(store: FeatureStore, numbers: Sequence[int], workers: int) -> None:
             list(pool.map(store.get, groups))
 
 
-def run(
-    job: Job, inputs: TrainInputs, state: FeatureTraining, save: Callable[[Path, dict[str, str]], None], provenance: str = "",
-    figures: Callable[[], Mapping[str, Any]] = dict,
-) -> Progress:  # fmt: skip
-    """Train, measure, and write the recipe's file; ``figures`` come on top of the state's own."""
+def run(job: Job, inputs: TrainInputs, state: FeatureTraining, save: Callable[[Path, dict[str, str]], None]) -> None:
+    """Train, measure, and write the recipe's file."""
     print(f"{len(state.training)} dialogues to learn from, {len(inputs.held_out)} kept out; {state.settings}", flush=True)
-    progress = driver.train(state, driver.checkpoint_of(job.recipe.name), provenance=provenance)
-    read = state.visited()
-    line = data.dialogues_line(inputs.files, f"{len(read)} dialogues of {state.answers(read)} answer tokens learned from")
-    found = {**state.figures(), **figures()}
-    driver.finish(job, state, found, line, save, tokenizer_hash=inputs.assets.target.tokenizer_hash)
-    return progress
+    tokenizer = inputs.assets.target.tokenizer_hash
+    driver.run(job, state, data.dialogues_line(inputs.files), save, tokenizer_hash=tokenizer)
 
 
 @dataclass(frozen=True)
@@ -245,38 +243,17 @@ KINDS = {
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/NAME.safetensors`` and print its card line."""
     inputs, kind = gather(job), KINDS[job.recipe.name]
-    settings = driver.settings_for(job, inputs.device, Settings)
-    net = fresh_net(inputs, kind, settings)
-    provenance = shipped(job, net)
-    state = FeatureTraining(
-        net, inputs.store, inputs.training, inputs.judged_on, settings, kind.loss(net, inputs),
-        lambda numbers: acceptance_figures(net, inputs.store, kind.columns, numbers, DEPTH),
-    )  # fmt: skip
-    run(job, inputs, state, partial(save, net), provenance)
-
-
-def fresh_net(inputs: TrainInputs, kind: Kind, settings: Settings) -> FeatureNet:
-    """A network that starts from the target; its norms, projections and layer are learned, the rest is the target's."""
+    settings, store = driver.settings_for(job, inputs.device, Settings), inputs.store
     model, embedding = inputs.assets.target.model, inputs.assets.embedding
-    shape = shape_of(model.config, inputs.store.taps[kind.columns], kind.wide)
+    shape = shape_of(model.config, store.taps[kind.columns], kind.wide)
     net = FeatureNet(shape, embedding, inputs.head, inputs.draft_ids).to(inputs.device)
     parallel.keep_cast(net.head)
-    start(net, model, sample(inputs.store, inputs.fitted_on(settings), embedding, kind.columns))
-    return net
-
-
-def shipped(job: Job, net: nn.Module) -> str:
-    """Where there is no checkpoint, go on from the weights that ship, and return what was spent on those.
-
-    Their eight-bit rounding is small beside an update; the optimiser's memory starts anew, and so do the minutes. The draft
-    vocabulary may be another one: it picks rows of the target's head, which are not learned.
-    """
-    provenance = driver.provenance_of(job)
-    if provenance:
-        tensors, _ = read_weights(driver.weights_of(job))
-        tensors.pop("draft_ids", None)
-        net.load_state_dict(tensors)
-    return provenance
+    start(net, model, sample(store, inputs.fitted_on(settings), embedding, kind.columns))
+    state = FeatureTraining(
+        net, store, inputs.training, inputs.judged_on, settings, kind.loss(net, inputs),
+        lambda numbers: acceptance_figures(net, store, kind.columns, numbers, DEPTH),
+    )  # fmt: skip
+    run(job, inputs, state, partial(save, net))
 
 
 @torch.inference_mode()
@@ -286,7 +263,7 @@ def acceptance_figures(
     """Chain drafting from every position of these answers, and EAGLE's tree of 25 nodes as far as ``depth`` reaches."""
     rows, generator = [torch.zeros(0, depth, dtype=torch.long)], torch.Generator()
     for dialogue in store.get(numbers):
-        starts = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0] * depth, generator, dialogue.tokens.device)
+        starts = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0] * depth, generator)
         if len(starts) < depth:
             continue
         inside = starts[-1]  # starts whose last draft is still inside the answer

@@ -15,14 +15,13 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor, nn
 from transformers import AutoTokenizer, BambaConfig, BambaForCausalLM, Mamba2Config, Mamba2ForCausalLM
-from transformers.models.bamba.modeling_bamba import apply_rotary_pos_emb
 
 from specviz.errors import ModelUnavailable
 from specviz.models.device import choose_device
 from specviz.models.drafters.lora_heads import IMITATES, named
 from specviz.models.hub.packed_model import read_model, write_model
 from specviz.models.hub.prepare import prepare
-from specviz.targets.state_layers import Anatomy, Block, anatomy
+from specviz.targets.state_layers import anatomy
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.features import TARGET
@@ -63,100 +62,12 @@ def fresh(config: Any, seed: int) -> Any:
                     layer.weight.data.normal_(std=layer.in_features**-0.5)
                     if name in {"out_proj", "o_proj", "down_proj"}:
                         layer.weight.data.zero_()
-        if block.mixer is not None:
-            _spread(block.mixer)
+        if block.mixer is not None:  # time steps spread evenly in their logarithm, decays from 1 to 8
+            step = torch.exp(torch.linspace(math.log(SLOWEST), math.log(FASTEST), block.mixer.num_heads))
+            block.mixer.dt_bias.data.copy_(step + torch.log(-torch.expm1(-step)))
+            block.mixer.A_log.data.copy_(torch.log(torch.linspace(1, 8, block.mixer.num_heads)))
+            block.mixer.D.data.fill_(1.0)
     return model
-
-
-def _spread(mixer: Any) -> None:
-    """Time steps spread evenly in their logarithm, decays from 1 to 16, as Mamba-2 starts."""
-    heads = mixer.num_heads
-    step = torch.exp(torch.linspace(math.log(SLOWEST), math.log(FASTEST), heads))
-    mixer.dt_bias.data.copy_(step + torch.log(-torch.expm1(-step)))
-    mixer.A_log.data.copy_(torch.log(torch.linspace(1, 8, heads)))
-    mixer.D.data.fill_(1.0)
-
-
-def hidden_states(model: Any, ids: Tensor) -> Tensor:
-    """ids [batch, token] to what the head reads, [batch, token, hidden]; the number of tokens is whole chunks."""
-    body = anatomy(model)
-    x = body.embed(ids).float()
-    places = torch.arange(ids.shape[1], device=ids.device)[None]
-    turns = None if body.rotary is None else body.rotary(x, places)
-    for block in body.blocks:
-        x = _layer(body, block, x, turns)
-    return _norm(x, body.norm)
-
-
-def _layer(body: Anatomy, block: Block, x: Tensor, turns: Any) -> Tensor:
-    inner = _norm(x, block.norm)
-    x = x + (_mix(block.mixer, inner) if block.mixer is not None else _attend(block.attention, inner, turns))
-    if block.feed is None:
-        return x
-    return x + block.feed(_norm(x, block.feed_norm))
-
-
-def _norm(x: Tensor, norm: Any) -> Tensor:
-    return F.rms_norm(x.float(), (x.shape[-1],), norm.weight, norm.variance_epsilon)
-
-
-def _attend(layer: Any, x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
-    shape = (*x.shape[:-1], -1, layer.head_dim)
-    query, key, value = (part(x).view(shape).transpose(1, 2) for part in (layer.q_proj, layer.k_proj, layer.v_proj))
-    query, key = (part.to(value.dtype) for part in apply_rotary_pos_emb(query, key, *turns))
-    attention = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-    return layer.o_proj(attention.transpose(1, 2).reshape(*x.shape[:-1], -1))
-
-
-def _mix(mixer: Any, inner: Tensor) -> Tensor:
-    """One Mamba-2 mixer over whole rows."""
-    batch, token, _ = inner.shape
-    gate, u, raw = mixer.in_proj(inner).split([mixer.intermediate_size, mixer.conv_dim, mixer.num_heads], -1)
-    before = mixer.conv1d.kernel_size[0] - 1
-    convolved = F.conv1d(F.pad(u.transpose(1, 2), (before, 0)), mixer.conv1d.weight, mixer.conv1d.bias, groups=u.shape[-1])
-    side = mixer.n_groups * mixer.ssm_state_size
-    x, b, c = F.silu(convolved.transpose(1, 2)).split([mixer.intermediate_size, side, side], -1)
-    x = x.reshape(batch, token, mixer.num_heads, mixer.head_dim)
-    b, c = (part.reshape(batch, token, mixer.n_groups, mixer.ssm_state_size) for part in (b, c))
-    step = F.softplus(raw.float() + mixer.dt_bias).clamp(*mixer.time_step_limit)
-    y = scan(x, step, -torch.exp(mixer.A_log.float()), b, c) + mixer.D[:, None].to(x.dtype) * x
-    gated = y.reshape(batch, token, -1) * F.silu(gate)
-    return mixer.out_proj(_group_norm(gated, mixer.norm, mixer.n_groups))
-
-
-def _group_norm(x: Tensor, norm: Any, groups: int) -> Tensor:
-    if groups == 1:
-        return _norm(x, norm)
-    parted = x.float().unflatten(-1, (groups, -1))
-    return F.rms_norm(parted, (parted.shape[-1],), None, norm.variance_epsilon).flatten(-2) * norm.weight
-
-
-def scan(x: Tensor, step: Tensor, rate: Tensor, b: Tensor, c: Tensor, chunk: int = CHUNK) -> Tensor:
-    """x [batch, n, head, size], step [batch, n, head], rate [head] (negative), b and c [batch, n, group, state] to y like x.
-
-    ``n`` is a multiple of ``chunk``; states start at zero. Decays are float32, products in the dtype of ``x``.
-    """
-    batch, n, heads, size = x.shape
-    shape, heads_per_group = (batch, n // chunk, chunk), heads // b.shape[2]
-    fade = (step * rate).view(*shape, heads).transpose(2, 3).cumsum(-1)
-    below = torch.ones(chunk, chunk, dtype=torch.bool, device=x.device).tril()
-    decay = (fade[..., :, None] - fade[..., None, :]).masked_fill(~below, -math.inf).exp()
-    b, c = (part.view(*shape, *part.shape[2:]).transpose(2, 3).repeat_interleave(heads_per_group, 2) for part in (b, c))
-    inputs = (x * step[..., None].to(x.dtype)).view(*shape, heads, size).transpose(2, 3)
-    inside = (decay.to(x.dtype) * (c @ b.transpose(-1, -2))) @ inputs
-    late = (fade[..., -1:] - fade).exp()[..., None].to(x.dtype)
-    before = _handed_on((inputs * late).transpose(-1, -2) @ b, fade[..., -1].exp()[..., None, None])
-    across = fade.exp()[..., None].to(x.dtype) * (c @ before.transpose(-1, -2).to(c.dtype))
-    return (inside + across).transpose(2, 3).reshape(batch, n, heads, size)
-
-
-def _handed_on(additions: Tensor, decays: Tensor) -> Tensor:
-    """The state before each chunk, [batch, chunk, head, size, state], from what each chunk adds and how much it keeps."""
-    state, before = torch.zeros_like(additions[:, 0], dtype=torch.float32), []
-    for place in range(additions.shape[1]):
-        before.append(state)
-        state = decays[:, place] * state + additions[:, place]
-    return torch.stack(before, 1)
 
 
 START = "<|im_start|>"
@@ -178,25 +89,22 @@ class Split(Generic[Item]):
 
 
 def texts(dialogues: data.Dialogues, tokenizer: Any) -> Split[str]:
-    """The usable dialogues, read with the tokenizer they were written in."""
-    training, held_out = data.split(dialogues)
-    parts = ([_text(dialogues, number, tokenizer) for number in part] for part in (training, held_out))
-    return Split(*([text for text in part if text] for part in parts))
+    """The usable dialogues, read with the tokenizer they were written in and with their turns marked."""
 
+    def usable(numbers: Sequence[int]) -> Iterator[str]:
+        for number in numbers:
+            if dialogues.temperature[number] > HOTTEST or loops(dialogues.answer(number).tolist()):
+                continue
+            spoken = tokenizer.decode(dialogues.of(number).tolist())
+            if not spoken.endswith(END):  # up to its last whole sentence
+                question, separator, reply = spoken.rpartition(f"{START}assistant\n")
+                reply = reply[: 1 + max(reply.rfind(mark) for mark in ".!?")]
+                if len(reply) < 40:
+                    continue
+                spoken = f"{question}{separator}{reply}{END}"
+            yield f"{OPENING}{spoken}\n"
 
-def _text(dialogues: data.Dialogues, number: int, tokenizer: Any) -> str:
-    """One dialogue with its turns marked, empty where it is of no use here."""
-    answer = dialogues.answer(number)
-    if dialogues.temperature[number] > HOTTEST or loops(answer.tolist()):
-        return ""
-    spoken = tokenizer.decode(dialogues.of(number).tolist())
-    if not spoken.endswith(END):
-        question, separator, reply = spoken.rpartition(f"{START}assistant\n")
-        reply = reply[: 1 + max(reply.rfind(mark) for mark in ".!?")]
-        if len(reply) < 40:
-            return ""
-        spoken = f"{question}{separator}{reply}{END}"
-    return f"{OPENING}{spoken}\n"
+    return Split(*(list(usable(part)) for part in data.split(dialogues)))
 
 
 def loops(answer: Sequence[int]) -> bool:
@@ -220,8 +128,7 @@ def small_tokenizer(training: Sequence[str], size: int = VOCABULARY) -> Tokenize
 
 def corpus(dialogue_texts: Split[str], tokenizer: Tokenizer) -> Split[np.ndarray]:
     """Both parts as ids."""
-    both = (dialogue_texts.training, dialogue_texts.held_out)
-    encoded = (tokenizer.encode_batch(list(part)) for part in both)
+    encoded = (tokenizer.encode_batch(part) for part in (dialogue_texts.training, dialogue_texts.held_out))
     return Split(*([np.asarray(one.ids[:LONGEST], dtype=np.int64) for one in part] for part in encoded))
 
 
@@ -268,8 +175,11 @@ class StateSpaceTraining(TrainState):
     unit = "tokens"
     settings: Settings
 
-    def __init__(self, model: Any, corpus: Split[np.ndarray], loss: Loss, settings: Settings) -> None:
-        self.model, self.corpus, self.loss = model, corpus, loss
+    def __init__(
+        self, model: Any, corpus: Split[np.ndarray], loss: Loss, settings: Settings, teacher: Any = None,
+        tokens_a_byte: float = math.nan,
+    ) -> None:  # fmt: skip
+        self.model, self.corpus, self.loss, self.teacher, self.tokens_a_byte = model, corpus, loss, teacher, tokens_a_byte
         super().__init__(settings, dict(model.named_parameters()))
         self.begin()
 
@@ -308,11 +218,16 @@ class StateSpaceTraining(TrainState):
     @torch.no_grad()
     def agreement(self, teacher: Any, many: int) -> dict[str, float]:
         """How often the teacher's likeliest next token is the drafter's, or among its four likeliest, on held-out rows."""
-        shares = np.zeros(2)
-        for tokens in self._held_out(many):
-            ranks = acceptance.ranks_of(_logits(self.model, tokens), _logits(teacher, tokens).argmax(-1))
-            shares += [float((ranks < breadth).float().mean()) for breadth in (1, 4)]
-        return {"top1": shares[0] / many, "top4": shares[1] / many}
+        rows = self._held_out(many)
+        ranks = [acceptance.ranks_of(_logits(self.model, tokens), _logits(teacher, tokens).argmax(-1)) for tokens in rows]
+        return {f"top{breadth}": float((torch.cat(ranks) < breadth).float().mean()) for breadth in (1, 4)}
+
+    def figures(self) -> dict[str, float]:
+        """Nats a token; of a target also bits a byte, of a drafter how often it agrees with its target."""
+        nats = self.held_out_loss(MEASURED_ROWS)
+        if self.teacher is not None:
+            return {"held_out_kl": nats, **self.agreement(self.teacher, MEASURED_ROWS)}
+        return {"held_out_nats": nats, "held_out_bits_a_byte": nats / math.log(2) * self.tokens_a_byte}
 
     def _held_out(self, many: int) -> list[Tensor]:
         stream = rows(self.corpus.held_out, self.settings.length, np.random.default_rng(0))
@@ -344,8 +259,8 @@ def distillation_loss(model: Any, teacher: Any) -> Loss:
 def _logits(model: Any, tokens: Tensor) -> Tensor:
     """tokens [batch, token + 1] to float32 logits [batch, token, vocab] of the next token."""
     with parallel.arithmetic(tokens.device):
-        hidden = hidden_states(model, tokens[:, :-1])
-        return F.linear(hidden, model.get_output_embeddings().weight).float()
+        hidden = model.base_model(tokens[:, :-1], use_cache=False).last_hidden_state
+        return F.linear(hidden.float(), model.get_output_embeddings().weight).float()
 
 
 def make(job: Job) -> None:
@@ -357,13 +272,13 @@ def make(job: Job) -> None:
     settings = driver.settings_for(job, device, Settings)
     model = fresh((draft_config if drafts else target_config)(tokenizer.get_vocab_size()), settings.seed).to(device)
     loss = distillation_loss(model, teacher) if drafts else next_token_loss(model)
-    state = StateSpaceTraining(model, ids, loss, settings)
+    letters = sum(len(text.encode()) for text in dialogue_texts.held_out)
+    state = StateSpaceTraining(model, ids, loss, settings, teacher, sum(map(len, ids.held_out)) / letters)
     print(f"{len(ids.training)} dialogues to learn from, {len(ids.held_out)} kept out; {settings}", flush=True)
-    driver.train(state, driver.checkpoint_of(job.recipe.name))
     line = data.dialogues_line(files, f"{len(ids.training)} dialogues")
-    figures, more = measured(state, dialogue_texts, ids, teacher), {IMITATES: named(TEACHER)} if drafts else {}
     licence = "Apache-2.0, as SmolLM2's, whose dialogues it learned"
-    driver.finish(job, state, figures, line, lambda path, facts: write_model(path, model, tokenizer, facts), licence, **more)
+    more = {IMITATES: named(TEACHER)} if drafts else {}
+    driver.run(job, state, line, lambda path, card: write_model(path, model, tokenizer, card), licence, **more)
 
 
 def _read(files: list[Path]) -> Split[str]:
@@ -378,12 +293,3 @@ def _teacher(device: torch.device) -> tuple[Any, Tokenizer]:
         raise ModelUnavailable("The drafter imitates the hybrid target: make it first with `python -m specviz train hybrid`.")
     packed = read_model(TEACHER)
     return packed.model.to(device).eval().requires_grad_(False), packed.tokenizer
-
-
-def measured(state: StateSpaceTraining, dialogue_texts: Split[str], ids: Split[np.ndarray], teacher: Any) -> dict[str, float]:
-    """Held-out figures: nats a token; of a target also bits a byte, of a drafter how often it agrees with its target."""
-    nats = state.held_out_loss(MEASURED_ROWS)
-    if teacher is not None:
-        return {"held_out_kl": nats, **state.agreement(teacher, MEASURED_ROWS)}
-    tokens, letters = sum(map(len, ids.held_out)), sum(len(text.encode()) for text in dialogue_texts.held_out)
-    return {"held_out_nats": nats, "held_out_bits_a_byte": nats / 0.6931 * tokens / letters}

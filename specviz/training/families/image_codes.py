@@ -19,7 +19,7 @@ from specviz.drafters.networks.weights import read_weights
 from specviz.models.hub.cache_dir import cache_folder, ensure_folder
 from specviz.models.image.image import weights_of
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config
-from specviz.models.image.prompts import SPECIAL, PromptRows, WordPrompts
+from specviz.models.image.prompts import SPECIAL, WordPrompts
 from specviz.training.families import emoji
 
 VOCABULARY = 2048
@@ -28,22 +28,19 @@ _GROUPS = (0, 3, 4)
 _COLOURS = list(emoji.GROUNDS)
 
 
+def fresh_vq() -> Any:
+    """The picture tokenizer, drawn anew."""
+    return JanusVQVAE(JanusVQVAEConfig(**janus_config(SHIPPED_VQ, TextShape(), emoji.SIDE // 4)["vq_config"]))
+
+
 def vq_model() -> tuple[Any, str]:
     """The shipped picture tokenizer, float32, and its codebook's number."""
     tensors, card = read_weights(weights_of("image_vq"))
-    net = JanusVQVAE(JanusVQVAEConfig(**janus_config(SHIPPED_VQ, TextShape(), emoji.SIDE // 4)["vq_config"]))
+    net = fresh_vq()
     net.load_state_dict({name.removeprefix(PREFIX): value for name, value in tensors.items()})
     weight = net.quantize.embedding.weight
     weight.data = F.normalize(weight.data, dim=-1)
     return net.eval().requires_grad_(False), card["codebook"]
-
-
-@torch.inference_mode()
-def encode(net: JanusVQVAE, pixels: Tensor) -> Tensor:
-    """Pixels [picture, rgb, row, column] to codes [picture, place]."""
-    latents = net.quant_conv(net.encoder(pixels))
-    rows = F.normalize(latents.float(), dim=1).permute(0, 2, 3, 1).flatten(0, 2)
-    return (rows @ net.quantize.embedding.weight.T).argmax(-1).view(len(pixels), -1)
 
 
 @dataclass(frozen=True)
@@ -69,46 +66,34 @@ def ground_of(row: int) -> str:
     return _COLOURS[1 + (row * 7 + row // 3) % (len(_COLOURS) - 1)]
 
 
+@torch.inference_mode()
 def coded(grid: int) -> Coded:
     """All drawable emoji as ``grid`` x ``grid`` codes of the shipped tokenizer; made once and kept in the cache folder."""
-    art = emoji.load()
-    net, number = vq_model()
-    version = _encoder_digest(net)
-    file = ensure_folder(cache_folder() / "emoji" / emoji.digest()) / f"codes-{grid}-{version}.npy"
+    art, (net, number), sums = emoji.load(), vq_model(), hashlib.sha256()
+    for name, value in sorted(net.state_dict().items()):
+        if not name.startswith(("decoder", "post_quant")):  # what decides which codes a picture has
+            sums.update(value.numpy().tobytes())
+    folder = ensure_folder(cache_folder() / "emoji" / emoji.digest())
+    file = folder / f"codes-{grid}-{sums.hexdigest()[:12]}.npy"
     if not file.exists():
-        grounds = emoji.GROUNDS
         rows = np.array(sorted(row for concept in art.concepts if drawable(concept) for row in concept.rows.values()))
-        code_parts = []
-        for part in np.array_split(rows, max(1, len(rows) // 32)):
-            white = art.on(part, np.array([grounds["white"]] * len(part)))
-            other = art.on(part, np.array([grounds[ground_of(int(row))] for row in part]))
-            pixels = torch.from_numpy(np.stack((white, other), axis=1)).flatten(0, 1)
-            shrunk = F.avg_pool2d(pixels, emoji.SIDE // 4 // grid) if grid * 4 < emoji.SIDE else pixels
-            code_parts.append(encode(net, shrunk).view(len(part), 2, -1).numpy().astype(np.int16))
         codes = np.zeros((len(art.pictures), 2, grid * grid), np.int16)
-        codes[rows] = np.concatenate(code_parts)
+        for part in np.array_split(rows, max(1, len(rows) // 32)):
+            grounds = [emoji.GROUNDS[ground] for row in part for ground in ("white", ground_of(int(row)))]
+            pixels = torch.from_numpy(art.on(part.repeat(2), np.array(grounds)))
+            pixels = F.avg_pool2d(pixels, emoji.SIDE // 4 // grid)
+            vectors = F.normalize(net.quant_conv(net.encoder(pixels)).float(), dim=1).permute(0, 2, 3, 1)
+            nearest = (vectors @ net.quantize.embedding.weight.T).argmax(-1)
+            codes[part] = nearest.view(len(part), 2, -1).numpy()
         np.save(file, codes)
     return Coded(art.concepts, np.load(file), number)
 
 
-def _encoder_digest(net: JanusVQVAE) -> str:
-    """Changes with what decides which codes a picture has; not with the decoder."""
-    sums = hashlib.sha256()
-    for name, value in sorted(net.state_dict().items()):
-        if not name.startswith(("decoder", "post_quant")):
-            sums.update(value.numpy().tobytes())
-    return sums.hexdigest()[:12]
-
-
 def word_prompts() -> WordPrompts:
     """Word pieces learned from the names and keywords of what may be learned."""
-    art = emoji.load()
-    texts = [f"{concept.label}, {style} style" for concept in art.part(held_out=False) for style in emoji.STYLES]
-    texts += [
-        f"{concept.label}, {' '.join(concept.tags)}, on {ground}"
-        for concept in art.part(held_out=False)
-        for ground in _COLOURS[1:2]
-    ]
+    concepts = emoji.load().part(held_out=False)
+    texts = [f"{concept.label}, {style} style" for concept in concepts for style in emoji.STYLES]
+    texts += [f"{concept.label}, {' '.join(concept.tags)}, on {_COLOURS[1]}" for concept in concepts]
     texts += [f"on {ground}" for ground in _COLOURS] * 100
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
@@ -128,9 +113,9 @@ def learned_names() -> list[str]:
     return [*names, *(f"{style} style" for style in emoji.STYLES), *(f"on {ground}" for ground in _COLOURS[1:])]
 
 
-def prompt_of(concept: emoji.Concept, style: str, ground: str = "white") -> str:
-    """The plain way to ask for a picture."""
-    return f"{concept.label}, {style} style" + ("" if ground == "white" else f", on {ground}")
+def prompt_of(concept: emoji.Concept, style: str) -> str:
+    """The plain way to ask for a picture on white."""
+    return f"{concept.label}, {style} style"
 
 
 def varied_prompt(concept: emoji.Concept, style: str, ground: str, generator: np.random.Generator) -> str:
@@ -165,8 +150,7 @@ class Batches:
 
     def __init__(self, data: Coded, prompts: WordPrompts, device: torch.device, seed: int = 2) -> None:
         self.data, self.prompts, self.device = data, prompts, device
-        self.concepts = data.part(held_out=False)
-        self.generator = np.random.default_rng(seed)
+        self.concepts, self.generator = data.part(held_out=False), np.random.default_rng(seed)
         self.waiting: list[tuple[int, str]] = []
 
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
@@ -179,23 +163,25 @@ class Batches:
         """The next ``count`` pictures' prompts, as often those that say nothing, and codes, to draw with guidance."""
         while len(self.waiting) < count:
             pairs = [(place, style) for place in range(len(self.concepts)) for style in emoji.STYLES]
-            order = self.generator.permutation(len(pairs))
-            self.waiting = [pairs[number] for number in order] + self.waiting
-        examples = [self._example(self.concepts[place], style) for place, style in (self.waiting.pop() for _ in range(count))]
-        rows, codes = zip(*examples, strict=True)
-        with_words = torch.tensor([row.conditional for row in rows], device=self.device)
-        without = torch.tensor([row.unconditional for row in rows], device=self.device)
-        return with_words, without, torch.tensor(np.stack(codes), device=self.device).long()
-
-    def _example(self, concept: emoji.Concept, style: str) -> tuple[PromptRows, np.ndarray]:
-        row = concept.rows[style]
-        coloured = self.generator.random() < 0.15
-        rows = self.prompts.rows(varied_prompt(concept, style, ground_of(row) if coloured else "white", self.generator))
-        return rows, self.data.codes[row, int(coloured)]
+            self.waiting = [pairs[number] for number in self.generator.permutation(len(pairs))] + self.waiting
+        asked = list[tuple[str, int, int]]()
+        for place, style in (self.waiting.pop() for _ in range(count)):
+            concept, coloured = self.concepts[place], self.generator.random() < 0.15
+            row = concept.rows[style]
+            prompt = varied_prompt(concept, style, ground_of(row) if coloured else "white", self.generator)
+            asked.append((prompt, row, int(coloured)))
+        return self._tensors(asked)
 
     def kept_out(self, count: int) -> tuple[Tensor, Tensor]:
         """Held-out pictures on white under their plain prompts."""
         pairs = [(concept, style) for concept in self.data.part(held_out=True) for style in emoji.STYLES][:count]
-        prompts = [self.prompts.rows(prompt_of(concept, style)).conditional for concept, style in pairs]
-        codes = np.stack([self.data.codes[concept.rows[style], 0] for concept, style in pairs])
-        return torch.tensor(prompts, device=self.device), torch.tensor(codes, device=self.device).long()
+        with_words, _, codes = self._tensors([(prompt_of(concept, style), concept.rows[style], 0) for concept, style in pairs])
+        return with_words, codes
+
+    def _tensors(self, asked: list[tuple[str, int, int]]) -> tuple[Tensor, Tensor, Tensor]:
+        """Prompts with words, as many empty ones, and codes of (prompt, row, ground)."""
+        rows = [self.prompts.rows(prompt) for prompt, _, _ in asked]
+        with_words = torch.tensor([row.conditional for row in rows], device=self.device)
+        without = torch.tensor([row.unconditional for row in rows], device=self.device)
+        codes = np.stack([self.data.codes[row, ground] for _, row, ground in asked])
+        return with_words, without, torch.tensor(codes, device=self.device).long()

@@ -1,40 +1,54 @@
-"""``train image_vq``: emoji art in, the picture tokenizer out: one code for 4 x 4 pixels, the same for 64 and 32 pixels.
+"""The picture tokenizer, transformers' ``JanusVQVAE``: emoji art in, one code for 4 x 4 pixels, the same for 64 and 32 pixels.
 
-The class is transformers' ``JanusVQVAE``. Its decoder reads codes brought to length one, so training keeps everything on the
-unit sphere: first without codes, then with a codebook started from what the encoder found by then.
+``train image_vq``: its decoder reads codes brought to length one, so training keeps everything on the unit sphere: first without
+codes, then with a codebook started from what the encoder found by then. ``train image_decoder``: the same codes, better drawn,
+so that nothing else has to be trained again. ``train image_patches``: what each code looks like, for the eye alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import JanusVQVAEConfig
-from transformers.models.janus.modeling_janus import JanusVQVAE
 
-from specviz.drafters.networks.weights import write_weights
+from specviz.drafters.networks.weights import read_weights, write_weights
 from specviz.errors import BadInput
 from specviz.models.device import choose_device
-from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config
+from specviz.models.image.codebook import tiles
+from specviz.models.image.image import LoadedImage, load_image_model, weights_of
 from specviz.training import driver
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import emoji
-from specviz.training.registry import Job
+from specviz.training.families.image_codes import PREFIX, coded, fresh_vq, vq_model
+from specviz.training.registry import Job, recipes
+
+CROPS, WHOLE = 20, 5
+"""Pictures of 32 pixels in an update, a third of them whole, and of 64."""
+REDRAWN, SHRUNK = 6, 8
+"""The same of an update that teaches the decoder alone."""
+FREE = 0.12
+"""The share of the time before there are codes."""
+FROZEN = 0.85
+"""From this share on the codebook stands still."""
+BATCH = 64
+"""Pictures whose patches are counted together."""
 
 
 class Codebook:
     """``vectors`` [code, dim] of length one, moved in place."""
 
     def __init__(self, vectors: Tensor) -> None:
-        self.vectors = vectors
-        self.sums = vectors.clone()
+        self.vectors, self.sums = vectors, vectors.clone()
         self.counts = torch.ones(len(vectors), device=vectors.device)
 
     def nearest(self, places: Tensor) -> Tensor:
@@ -46,11 +60,9 @@ class Codebook:
         """Spread the codes over what was encoded [place, dim]; a thousand equal backgrounds count as few."""
         cells, inverse, counts = torch.unique((places * 6).round(), dim=0, return_inverse=True, return_counts=True)
         means = torch.zeros_like(cells).index_add_(0, inverse, places)
-        weights = counts.float().sqrt()
         order = torch.randperm(len(cells), device=places.device)[: len(self.vectors)]
-        chosen = F.normalize(means[order], dim=-1)
-        self.vectors[: len(chosen)] = chosen
-        points = F.normalize(means, dim=-1) * weights[:, None]
+        self.vectors[: len(order)] = F.normalize(means[order], dim=-1)
+        points = F.normalize(means, dim=-1) * counts.float().sqrt()[:, None]
         for _ in range(rounds):
             sums = torch.zeros_like(self.vectors).index_add_(0, self.nearest(points), points)
             filled = sums.norm(dim=-1) > 0
@@ -68,39 +80,21 @@ class Codebook:
         self.vectors[moved] = F.normalize(self.sums[moved], dim=-1)
 
     @torch.no_grad()
-    def revive(self, places: Tensor, codes: Tensor, below: float) -> int:
-        """Put codes used less often than ``below`` times a batch where the error is large. How many."""
+    def revive(self, places: Tensor, codes: Tensor, below: float) -> None:
+        """Put some codes that are used less often than ``below`` times a batch where the error is large."""
         dead = (self.counts < below).nonzero()[:, 0]
-        if len(dead) == 0:
-            return 0
-        error = 1 - (places * self.vectors[codes]).sum(-1)
-        chosen = torch.multinomial(error.clamp_min(1e-6) ** 2, min(len(dead), 8))
-        dead = dead[torch.randperm(len(dead))[: len(chosen)]]
-        self.vectors[dead] = places[chosen]
-        self.sums[dead] = places[chosen] * below * 4
-        self.counts[dead] = below * 4
-        return len(dead)
-
-
-CROPS, WHOLE = 20, 5
-FREE = 0.12
-"""The share of the time before there are codes."""
-FROZEN = 0.85
-"""From this share on the codebook stands still."""
+        if len(dead):
+            error = 1 - (places * self.vectors[codes]).sum(-1)
+            chosen = torch.multinomial(error.clamp_min(1e-6) ** 2, min(len(dead), 8))
+            dead = dead[torch.randperm(len(dead))[: len(chosen)]]
+            self.vectors[dead], self.sums[dead], self.counts[dead] = places[chosen], places[chosen] * below * 4, below * 4
 
 
 class Tokenizer:
-    """The network in training."""
+    """The network and its codes, ``coded`` once there are any."""
 
-    def __init__(self, device: torch.device, seed: int = 0) -> None:
-        torch.manual_seed(seed)
-        config = janus_config(SHIPPED_VQ, TextShape(), emoji.SIDE // 4)["vq_config"]
-        self.net = cast(Any, JanusVQVAE(JanusVQVAEConfig(**config))).to(device)
-        for name, weight in self.net.named_parameters():
-            if name.endswith(("conv2.weight", "proj_out.weight")):
-                weight.data.zero_()
-        self.codebook = Codebook(F.normalize(self.net.quantize.embedding.weight.data, dim=-1))
-        self.device = device
+    def __init__(self, net: Any, vectors: Tensor) -> None:
+        self.net, self.codebook = net, Codebook(vectors)
         self.encoded: list[Tensor] = []
         self.coded = torch.zeros(1)
 
@@ -114,16 +108,16 @@ class Tokenizer:
 
     def quantised(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Unit vectors to those of their codes, with the rows [place, dim] and their codes."""
-        rows = vectors.permute(0, 2, 3, 1).reshape(-1, vectors.shape[1])
-        codes = self.codebook.nearest(rows.detach())
-        code_vectors = self.codebook.vectors[codes].view(vectors.permute(0, 2, 3, 1).shape).permute(0, 3, 1, 2)
-        return code_vectors, rows.detach(), codes
+        last = vectors.permute(0, 2, 3, 1)
+        rows = last.flatten(0, 2).detach()
+        codes = self.codebook.nearest(rows)
+        return self.codebook.vectors[codes].view(last.shape).permute(0, 3, 1, 2), rows, codes
 
     def loss(self, pixels: Tensor, share: float) -> Tensor:
         """Reconstruction in pixels and edges, and how far from its code a vector is."""
         vectors = self.encode(pixels)
         if share < FREE:
-            self.encoded = [*self.encoded[-300:], vectors.detach().permute(0, 2, 3, 1).reshape(-1, vectors.shape[1])]
+            self.encoded = [*self.encoded[-300:], vectors.detach().permute(0, 2, 3, 1).flatten(0, 2)]
             return reconstruction(self.decode(F.normalize(vectors + 0.1 * torch.randn_like(vectors), dim=1)), pixels)
         if not self.coded:
             self.codebook.start(torch.cat(self.encoded)[-120_000:])
@@ -134,6 +128,24 @@ class Tokenizer:
             self.codebook.revive(rows, codes, below=0.02)
         drawn = self.decode(vectors + (code_vectors - vectors).detach())
         return reconstruction(drawn, pixels) + 0.5 * (1 - (vectors * code_vectors.detach()).sum(1)).mean()
+
+    @torch.no_grad()
+    def measure(self, art: emoji.Emoji, count: int) -> dict[str, float]:
+        """On concepts that nobody learned from, half of them on colours: signal to noise in decibels at 64 and 32 pixels, and
+        how many codes are in use."""
+        rows = [row for concept in art.part(held_out=True) for row in concept.rows.values()][:count]
+        grounds = np.array(list(emoji.GROUNDS.values()))[np.arange(len(rows)) % 3 * (np.arange(len(rows)) % 2)]
+        pixels, used, figures = torch.from_numpy(art.on(rows, grounds)), list[Tensor](), dict[str, float]()
+        for name, batch in (("psnr64", pixels), ("psnr32", F.avg_pool2d(pixels, 2))):
+            errors = []
+            for part in batch.to(self.codebook.vectors.device).split(34):
+                vectors, _, codes = self.quantised(self.encode(part))
+                errors.append((self.decode(vectors).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4)
+                used.append(codes)
+            figures[name] = float(-10 * torch.cat(errors).log10().mean())
+        shares = torch.bincount(torch.cat(used)).float()
+        shares = shares[shares > 0] / shares.sum()
+        return {**figures, "codes_used": float(len(shares)), "perplexity": math.exp(float(-(shares * shares.log()).sum()))}
 
 
 def reconstruction(drawn: Tensor, pixels: Tensor) -> Tensor:
@@ -146,10 +158,9 @@ def reconstruction(drawn: Tensor, pixels: Tensor) -> Tensor:
 class Pictures:
     """Batches: crops of 32 pixels where something is drawn, whole pictures of 32, and of 64."""
 
-    def __init__(self, art: emoji.Emoji, device: torch.device, seed: int = 1) -> None:
-        self.art, self.device = art, device
+    def __init__(self, art: emoji.Emoji, device: torch.device, seed: int) -> None:
+        self.art, self.device, self.generator = art, device, np.random.default_rng(seed)
         self.rows = [row for concept in art.part(held_out=False) for row in concept.rows.values()]
-        self.generator = np.random.default_rng(seed)
 
     def draw(self, count: int) -> Tensor:
         """Whole pictures over grounds, mirrored now and then."""
@@ -163,38 +174,10 @@ class Pictures:
 
     def small(self) -> Tensor:
         """Pictures of 32 pixels: a third whole, the rest crops."""
-        pixels = self.draw(CROPS)
-        whole = F.avg_pool2d(pixels[: CROPS // 3], 2)
+        pixels, whole = self.draw(CROPS), CROPS // 3
         corners = self.generator.integers(0, 9, (CROPS, 2)) * 4
-        crops = [pixels[place, :, y : y + 32, x : x + 32] for place, (y, x) in enumerate(corners) if place >= CROPS // 3]
-        return torch.cat((whole, torch.stack(crops)))
-
-
-def held_out_pixels(art: emoji.Emoji, count: int) -> Tensor:
-    """Pictures of concepts nobody learned from, half of them on colours, [picture, rgb, row, column]."""
-    rows = [row for concept in art.part(held_out=True) for row in concept.rows.values()][:count]
-    palette = np.array(list(emoji.GROUNDS.values()))
-    return torch.from_numpy(art.on(rows, palette[np.arange(len(rows)) % 3 * (np.arange(len(rows)) % 2)]))
-
-
-@torch.no_grad()
-def measure(tokenizer: Tokenizer, art: emoji.Emoji, count: int = 204) -> dict[str, float]:
-    """On concepts nobody learned from: signal to noise in decibels at 64 and 32 pixels, and how many codes are in use."""
-    pixels = held_out_pixels(art, count)
-    figures = {}
-    used = []
-    for name, batch in (("psnr64", pixels), ("psnr32", F.avg_pool2d(pixels, 2))):
-        errors = []
-        for part in batch.to(tokenizer.device).split(34):
-            vectors, _, codes = tokenizer.quantised(tokenizer.encode(part))
-            errors.append((tokenizer.decode(vectors).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4)
-            used.append(codes)
-        figures[name] = float(-10 * torch.cat(errors).log10().mean())
-    distribution = torch.bincount(torch.cat(used), minlength=SHIPPED_VQ.codes).float()
-    distribution = distribution / distribution.sum()
-    figures["codes_used"] = float((distribution > 0).sum())
-    figures["perplexity"] = math.exp(float(-(distribution * distribution.clamp_min(1e-12).log()).sum()))
-    return figures
+        crops = [pixels[place, :, y : y + 32, x : x + 32] for place, (y, x) in enumerate(corners) if place >= whole]
+        return torch.cat((F.avg_pool2d(pixels[:whole], 2), torch.stack(crops)))
 
 
 class VqTraining(TrainState):
@@ -203,40 +186,123 @@ class VqTraining(TrainState):
     unit = "pictures"
 
     def __init__(self, settings: Schedule, device: torch.device) -> None:
-        self.art, self.tokenizer = emoji.load(), Tokenizer(device)
-        self.pictures, codes = Pictures(self.art, device), self.tokenizer.codebook
+        self.art = emoji.load()
+        torch.manual_seed(0)
+        net = fresh_vq().to(device)
+        for name, weight in net.named_parameters():
+            if name.endswith(("conv2.weight", "proj_out.weight")):
+                weight.data.zero_()
+        self.tokenizer = Tokenizer(net, F.normalize(net.quantize.embedding.weight.data, dim=-1))
+        self.pictures, codes = Pictures(self.art, device, seed=1), self.tokenizer.codebook
         buffers = {"vectors": codes.vectors, "sums": codes.sums, "counts": codes.counts, "coded": self.tokenizer.coded}
-        leaves = {name: value for name, value in self.tokenizer.net.named_parameters() if not name.startswith("quantize")}
+        leaves = {name: value for name, value in net.named_parameters() if not name.startswith("quantize")}
         super().__init__(settings, leaves, buffers=buffers)
 
     def step(self, share: float) -> Step:
         """Small pictures, and after a while whole ones beside them."""
         parts = [self.pictures.small(), *([self.pictures.draw(WHOLE)] if share > 0.3 else [])]
-
-        def loss(some: Sequence[Tensor]) -> Tensor:
-            (pixels,) = some
-            return self.tokenizer.loss(pixels, share) * 0.5
-
-        return self.learn(parts, loss, sum(map(len, parts)))
+        return self.learn(parts, lambda some: self.tokenizer.loss(some[0], share) * 0.5, sum(map(len, parts)))
 
     def measure(self) -> dict[str, float]:
-        return measure(self.tokenizer, self.art, 51) if self.tokenizer.coded else {}
+        return self.tokenizer.measure(self.art, 51) if self.tokenizer.coded else {}
+
+    def figures(self) -> dict[str, float]:
+        """Raises BadInput where the time is over before there are codes."""
+        if not self.tokenizer.coded:
+            raise BadInput("The time was over before there were codes: train for more --minutes, or go on with --resume.")
+        return self.tokenizer.measure(self.art, 204)
+
+    def save(self, path: Path, card: dict[str, str]) -> None:
+        vectors = self.tokenizer.codebook.vectors
+        tensors = {**self.leaves, "quantize.embedding.weight": vectors}
+        codebook = hashlib.sha256(vectors.cpu().numpy().tobytes()).hexdigest()[:16]
+        write_weights(path, {PREFIX + name: value for name, value in tensors.items()}, {**card, "codebook": codebook})
+
+
+class DecoderTraining(TrainState):
+    """The shipped picture tokenizer, whose decoder is learned further."""
+
+    unit = "pictures"
+
+    def __init__(self, settings: Schedule, device: torch.device) -> None:
+        net, self.art = vq_model()[0].to(device).requires_grad_(True), emoji.load()
+        self.tokenizer, self.pictures = Tokenizer(net, net.quantize.embedding.weight.detach()), Pictures(self.art, device, seed=7)
+        learned = {name: value for name, value in net.named_parameters() if name.startswith(("decoder", "post_quant_conv"))}
+        super().__init__(settings, learned)
+
+    def step(self, share: float) -> Step:
+        """Shrunk pictures and whole ones."""
+        parts = [(F.avg_pool2d(self.pictures.draw(SHRUNK), 2), 0.4), (self.pictures.draw(REDRAWN), 0.6)]
+
+        def loss(some: Sequence[tuple[Tensor, float]]) -> Tensor:
+            ((pixels, weight),) = some
+            with torch.no_grad():
+                vectors, _, _ = self.tokenizer.quantised(self.tokenizer.encode(pixels))
+            return weight * reconstruction(self.tokenizer.decode(vectors), pixels)
+
+        return self.learn(parts, loss, SHRUNK + REDRAWN)
+
+    def measure(self) -> dict[str, float]:
+        return self.tokenizer.measure(self.art, 102)
+
+
+@dataclass(frozen=True)
+class Counting:
+    """How many pictures are decoded: every drawable emoji in every style, on white and on a colour of its own."""
+
+    pictures: int
+
+
+@torch.inference_mode()
+def patches(loaded: LoadedImage, codes: Tensor) -> tuple[Tensor, dict[str, float]]:
+    """Mean cell [code, row, column, rgb] from -1 to 1 of each code in the pictures ``codes`` [picture, place], and figures.
+
+    The decoder looks at a cell's neighbours, so a code decoded by itself, or among its like, has a colour that no picture shows;
+    a code in none of them is read so. The figures are root mean squares over all cells, of 255: how far a cell's pixels are from
+    its code's patch, from that patch's one colour, and from its code among its like.
+    """
+    alone = tiles(loaded).double()
+    total, squares, count = torch.zeros_like(alone), torch.zeros(len(alone)).double(), torch.zeros(len(alone)).double()
+    for part in codes.split(BATCH):
+        pixels = loaded.model.decode_image_tokens(part.to(loaded.device)).float().clamp(-1, 1).cpu()
+        split = pixels.unflatten(1, (loaded.grid, -1)).unflatten(3, (loaded.grid, -1))
+        cells = split.transpose(2, 3).flatten(0, 2).double()
+        total.index_add_(0, part.flatten(), cells)
+        squares.index_add_(0, part.flatten(), cells.square().mean((1, 2, 3)))
+        count.index_add_(0, part.flatten(), torch.ones(part.numel()).double())
+    mean = torch.where((count > 0)[:, None, None, None], total / count.clamp_min(1)[:, None, None, None], alone)
+    guesses = {"patch": mean, "colour": mean.mean((1, 2), keepdim=True).expand_as(mean), "alone": alone}
+    figures = {"unseen": float((count == 0).sum())}
+    for name, guess in guesses.items():
+        errors = squares.sum() - 2 * (total * guess).sum() / guess[0].numel() + (count * guess.square().mean((1, 2, 3))).sum()
+        figures[name] = float((errors / count.sum()).sqrt() * 127.5)
+    return mean.float(), figures
 
 
 def make(job: Job) -> None:
-    """Train, measure on held-out concepts, write ``assets/weights/image_vq.safetensors``. Raises BadInput where the time is over
-    before there are codes."""
-    device = choose_device(job.device)
-    state = VqTraining(driver.settings_for(job, device, Schedule), device)
-    driver.train(state, driver.checkpoint_of(job.recipe.name))
-    if not state.tokenizer.coded:
-        raise BadInput("The time was over before there were codes: train for more --minutes, or go on with --resume.")
-    vectors = state.tokenizer.codebook.vectors
+    """Train, measure on held-out concepts, write ``assets/weights/image_vq.safetensors`` or ``image_patches.safetensors``."""
+    begun, device = time.perf_counter(), choose_device(job.device)
+    if job.recipe.name == "image_vq":
+        driver.run(job, VqTraining(driver.settings_for(job, device, Schedule), device), emoji.line(), licence=emoji.LICENCE)
+    elif job.recipe.name == "image_decoder":
+        state = DecoderTraining(driver.settings_for(job, device, Schedule), device)
+        driver.train(state, driver.checkpoint_of(job.recipe.name))
+        stored, card = read_weights(weights_of("image_vq"))
+        tensors = stored | {PREFIX + name: value for name, value in state.leaves.items()}
+        spent = f"{card['spent']}; the decoder {state.progress.spent(device.type, state.unit)} more"
+        job = replace(job, recipe=recipes()["image_vq"])
+        save = partial(_write, tensors)
+        driver.ship(job, state.settings, card["data"], spent, state.measure(), save, emoji.LICENCE, codebook=card["codebook"])
+    else:
+        loaded = load_image_model("emoji-64", "float32", job.device)
+        data = coded(loaded.grid)
+        rows = sorted(row for concept in data.part(held_out=False) for row in concept.rows.values())
+        codes = torch.from_numpy(data.codes[rows]).long().flatten(0, 1)
+        mean, figures = patches(loaded, codes)
+        spent = f"{(time.perf_counter() - begun) / 60:.1f} minutes, {len(codes)} pictures"
+        save = partial(_write, {"patches": mean.flatten(1)})
+        driver.ship(job, Counting(len(codes)), emoji.line(), spent, figures, save, emoji.LICENCE, codebook=data.codebook)
 
-    def save(path: Path, facts: dict[str, str]) -> None:
-        tensors = {f"model.vqmodel.{key}": value.data for key, value in state.leaves.items()}
-        write_weights(path, {**tensors, "model.vqmodel.quantize.embedding.weight": vectors}, facts)
 
-    codebook = hashlib.sha256(vectors.cpu().numpy().tobytes()).hexdigest()[:16]
-    figures = measure(state.tokenizer, state.art)
-    driver.finish(job, state, figures, emoji.line(), save, emoji.LICENCE, codebook=codebook)
+def _write(tensors: dict[str, Tensor], path: Path, card: dict[str, str]) -> None:
+    write_weights(path, tensors, card)

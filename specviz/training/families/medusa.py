@@ -39,9 +39,6 @@ WIDTH = 10
 KEPT = 80
 RIDGE = 1e-2
 HEADS = 4
-# The heads are so quick to train that having the target read new dialogues would take most of the time: with so many
-# read already, while they were written or by another recipe, no more are.
-ENOUGH = 800
 LINEAR_DIALOGUES = 400
 TREE_DIALOGUES = 600
 
@@ -117,28 +114,35 @@ def calibrated(ranks: Tensor, source: str) -> CalibratedTree:
     return CalibratedTree(tree.paths[:KEPT], tree.probability[:KEPT], tree.source)
 
 
+class MedusaTraining(FeatureTraining):
+    """The heads, from the best linear guess on."""
+
+    def __init__(self, inputs: TrainInputs, settings: feature.Settings) -> None:
+        self.inputs, store = inputs, inputs.store
+        config = ParallelConfig(inputs.head.shape[1], HEADS, store.taps[-1], blocks=0, trunk=1, turned=True)
+        net = ParallelNet(config, inputs.head, inputs.draft_ids).to(inputs.device)
+        read = [number for number in inputs.training if store.has(number)]
+        chosen = read[:LINEAR_DIALOGUES] or inputs.training[: feature.FITTED_DIALOGUES]
+        feature.read_all(store, chosen, settings.workers)
+        start(net, store, chosen)
+        super().__init__(
+            net, store, inputs.training, inputs.judged_on, settings,
+            partial(loss, net, inputs.place), lambda numbers: figures(ranks(net, store, numbers)),
+        )  # fmt: skip
+
+    def figures(self) -> dict[str, Any]:
+        """With the figures of the tree, which is fitted and written."""
+        tree, found = fitted(self.inputs, self.net, self.settings.workers)
+        TREES.mkdir(parents=True, exist_ok=True)
+        tree.save(TREES / "medusa.json")
+        return {**super().figures(), **found}
+
+
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/medusa.safetensors`` and ``assets/trees/medusa.json``."""
     inputs = feature.gather(job)
-    settings = driver.settings_for(job, inputs.device, feature.Settings)
-    config = ParallelConfig(inputs.head.shape[1], HEADS, inputs.store.taps[-1], blocks=0, trunk=1, turned=True)
-    net = ParallelNet(config, inputs.head, inputs.draft_ids).to(inputs.device)
-    read = [number for number in inputs.training if inputs.store.has(number)]
-    chosen = read[:LINEAR_DIALOGUES] or inputs.training[: feature.FITTED_DIALOGUES]
-    feature.read_all(inputs.store, chosen, settings.workers)
-    start(net, inputs.store, chosen)
-    state = FeatureTraining(
-        net, inputs.store, inputs.at_hand(ENOUGH), inputs.judged_on, settings,
-        partial(loss, net, inputs.place), lambda numbers: figures(ranks(net, inputs.store, numbers)),
-    )  # fmt: skip
-
-    def fit() -> dict[str, float]:
-        tree, found = fitted(inputs, net, settings.workers)
-        TREES.mkdir(parents=True, exist_ok=True)
-        tree.save(TREES / f"{job.recipe.name}.json")
-        return found
-
-    feature.run(job, inputs, state, partial(save, net), figures=fit)
+    state = MedusaTraining(inputs, driver.settings_for(job, inputs.device, feature.Settings))
+    feature.run(job, inputs, state, partial(save, state.net))
 
 
 def fitted(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[CalibratedTree, dict[str, float]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -55,11 +56,8 @@ def make(job: Job) -> None:
         masked = load(base, assets.embedding.to(assets.target.device), torch.float32, assets.target.device)
         greedy = [number for number in held_out if dialogues.temperature[number] == 0][: SEARCHED[0]]
         figures["searched"] = searched_agreement(masked, model, dialogues, greedy, assets.markers, *SEARCHED[1:])
-    facts = driver.card(
-        job, Rare(), data.dialogues_line(files, "the training answers alone"), "some seconds", figures,
-        tokenizer_hash=assets.target.tokenizer_hash,
-    )  # fmt: skip
-    driver.ship(job, facts, lambda path, facts: save(counts, path, facts))
+    line, tokenizer = data.dialogues_line(files, "the training answers alone"), assets.target.tokenizer_hash
+    driver.ship(job, Rare(), line, "some seconds", figures, partial(save, counts), tokenizer_hash=tokenizer)
 
 
 def texts(dialogues: data.Dialogues, numbers: Sequence[int]) -> list[np.ndarray]:

@@ -26,9 +26,9 @@ from specviz.drafters.networks.recurrent_net import RecurrentConfig, RecurrentNe
 from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.errors import BadInput
 from specviz.training import acceptance, driver
-from specviz.training.data import Dialogues, Markers, by_kind, dialogues_line, greedy_only
-from specviz.training.driver import Schedule, Step, TrainState
-from specviz.training.families.feature import MARKS, TrainInputs, gather
+from specviz.training.data import Dialogues, Markers, dialogues_line
+from specviz.training.driver import Schedule, Step
+from specviz.training.families.feature import MARKS, DialogueTraining, TrainInputs, gather
 from specviz.training.families.feature_start import fit
 from specviz.training.registry import Job
 
@@ -92,8 +92,8 @@ class Windows:
         is passed over, until none has one."""
         times = 1
         while True:
-            found = False
-            unseen = [number for number in self._chosen if not self.reads_of(number).any()]
+            found, visited = False, set(self.visited())
+            unseen = [number for number in self._chosen if number not in visited]
             for number in generator.permutation(np.asarray(unseen or self._chosen)).tolist():
                 reads, offsets = self.reads_of(number), self._offsets(number)
                 unread = sliding_window_view(reads[offsets.start :] < times, LENGTH).sum(1)  # [offset]
@@ -122,46 +122,32 @@ def some_places(count: int, generator: np.random.Generator, length: int = LENGTH
 
 @torch.no_grad()
 def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> WindowFeatures:
-    """One pass over the windows ``tokens`` [window, token] with a probe at each place, seen by nobody but itself."""
-    count, length = tokens.shape
-    embedded = F.embedding(tokens, model.get_input_embeddings().weight)
-    probes = net.probe.to(embedded).expand(count, len(places), -1)
-    index = torch.arange(length, device=tokens.device)
-    hidden_states = model.base_model(
-        inputs_embeds=torch.cat((embedded, probes), dim=1),
-        attention_mask=_attention_mask(length, places)[None, None],
-        position_ids=torch.cat((index, places + 1))[None].expand(count, -1),
-        use_cache=False,
-    ).last_hidden_state
-    return WindowFeatures(tokens, hidden_states[:, :length], hidden_states[:, length:], places)
+    """A pass over the windows ``tokens`` [window, token] and one over a probe at each place, seen by nobody but itself."""
+    own, behind = _passed(model, net, tokens, places)
+    return WindowFeatures(tokens, own, behind, places)
 
 
-def _attention_mask(length: int, places: Tensor) -> Tensor:
-    """Bool [token + place, token + place]: text is causal, a probe sees the text up to its place and itself."""
-    index = torch.arange(length, device=places.device)
-    mask = torch.zeros(length + len(places), length + len(places), dtype=torch.bool, device=places.device)
-    mask[:length, :length] = index[None] <= index[:, None]
-    mask[length:, :length] = index[None] <= places[:, None]
-    mask[length:, length:].fill_diagonal_(True)
-    return mask
+def _passed(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    """Last hidden states of the text [window, token, hidden] and of probes behind ``places`` [window, place, hidden]; gradients
+    reach the probe alone."""
+    (count, length), cache, device = tokens.shape, DynamicCache(), tokens.device
+    with torch.no_grad():
+        own = model.base_model(input_ids=tokens, **{CACHE_ARGUMENT: cache}, use_cache=True).last_hidden_state
+    text = torch.arange(length, device=device) <= places[:, None]
+    mask = torch.cat((text, torch.eye(len(places), dtype=torch.bool, device=device)), dim=1)
+    behind = model.base_model(
+        inputs_embeds=net.probe.to(own.dtype).expand(count, len(places), -1), **{CACHE_ARGUMENT: cache},
+        attention_mask=mask[None, None], position_ids=(places + 1)[None].expand(count, -1), use_cache=True,
+    ).last_hidden_state  # fmt: skip
+    return own, behind
 
 
 def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Tensor:
     """How badly the probe behind token i foresees token i + 2: cross-entropy (nats) to the target's distribution of it once token
-    i + 1 is known. Gradients reach the probe alone."""
-    count, length = tokens.shape
-    cache = DynamicCache()
+    i + 1 is known."""
+    own, behind = _passed(model, net, tokens, places)
     with torch.no_grad():
-        own = model.base_model(input_ids=tokens, **{CACHE_ARGUMENT: cache}, use_cache=True).last_hidden_state
         distribution = F.linear(own[:, places + 1].float(), net.head.float()).softmax(-1)
-    probes = net.probe.to(own.dtype).expand(count, len(places), -1)
-    behind = model.base_model(
-        inputs_embeds=probes,
-        **{CACHE_ARGUMENT: cache},
-        attention_mask=_attention_mask(length, places)[length:][None, None],
-        position_ids=(places + 1)[None].expand(count, -1),
-        use_cache=True,
-    ).last_hidden_state
     logits = F.linear(behind, net.head.to(behind.dtype))
     return F.cross_entropy(logits.flatten(0, 1).float(), distribution.flatten(0, 1))
 
@@ -228,44 +214,29 @@ def linear_start(net: RecurrentNet, norm: Tensor, batches: Sequence[WindowFeatur
     for linear in (net.enter, net.word, net.first, net.later, net.leave):
         linear.weight.normal_(std=_NOISE)
     net.norm.copy_(0.7 * norm)  # a guess should not be as sure as the target
-    features, tokens, thought, further, beyond = _rows(batches)
-    safe = norm.where(norm.abs() > 1e-3, torch.ones_like(norm))
-    both = 2 * net.config.hidden
-    rank = min(net.config.width // 2, net.config.entry, net.config.word)
-    guess_map = fit(torch.cat((unit(features, net.config), _words(net, tokens)), dim=-1), thought).to(thought)
-    guess = torch.cat((unit(features, net.config), _words(net, tokens)), dim=-1) @ guess_map
+    parts = []
+    for batch in batches:  # by start: features, the next two tokens, and the target's thoughts there
+        inside = batch.places[batch.places + 2 < batch.tokens.shape[1]]
+        features = torch.cat((batch.own[:, inside], batch.behind[:, : len(inside)]), dim=-1)
+        ahead = [rows[:, inside + step] for step in (1, 2) for rows in (batch.tokens, batch.own)]
+        parts.append([rows.flatten(0, 1) for rows in (features, *ahead)])
+    features, tokens, thought, further, beyond = (torch.cat(column) for column in zip(*parts, strict=True))
+    thought, beyond, config = thought.float(), beyond.float(), net.config
+    safe, both = norm.where(norm.abs() > 1e-3, torch.ones_like(norm)), 2 * config.hidden
+    rank = min(config.width // 2, config.entry, config.word)
+    words = F.rms_norm(F.embedding(tokens, net.embedding), (config.hidden,), eps=config.eps)
+    inputs = torch.cat((unit(features.float(), config), words), dim=-1)
+    guess_map = fit(inputs, thought).to(thought)
+    guess = inputs @ guess_map
     main = torch.linalg.svd(guess - guess.mean(0), full_matrices=False).Vh[:rank].T
     inward = guess_map @ main
-    net.enter.weight[:rank] = inward[:both].T
-    net.word.weight[:rank] = inward[both:].T
-    _carry(net.first.weight, torch.cat((_select(rank, net.config.entry), _select(rank, net.config.word)), dim=1))
+    net.enter.weight[:rank], net.word.weight[:rank] = inward[:both].T, inward[both:].T
+    _carry(net.first.weight, torch.cat((torch.eye(rank, config.entry), torch.eye(rank, config.word)), dim=1))
     outward = main / safe[:, None]  # the norm behind it multiplies by its weight again
     net.leave.weight[:, :rank], net.leave.weight[:, rank : 2 * rank] = outward, -outward
-    state = net.begin(features, tokens)
+    state = net.begin(features.float(), tokens)
     step = fit(torch.cat((state[0], net.embedded(further)), dim=-1), beyond @ main)
-    _carry(net.later.weight, step.T.to(thought))
-
-
-def _rows(batches: Sequence[WindowFeatures]) -> tuple[Tensor, ...]:
-    """By start: features, the next token, the thought there, the token after it, and the thought there."""
-    parts = []
-    for batch in batches:
-        inside = batch.places[batch.places + 2 < batch.tokens.shape[1]]
-        behind = batch.behind[:, : len(inside)]
-        features = torch.cat((batch.own[:, inside], behind), dim=-1).float()
-        thoughts = [batch.own[:, inside + ahead].float().flatten(0, 1) for ahead in (1, 2)]
-        tokens = [batch.tokens[:, inside + ahead].flatten() for ahead in (1, 2)]
-        parts.append((features.flatten(0, 1), tokens[0], thoughts[0], tokens[1], thoughts[1]))
-    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
-
-
-def _words(net: RecurrentNet, tokens: Tensor) -> Tensor:
-    return F.rms_norm(F.embedding(tokens, net.embedding), (net.config.hidden,), eps=net.config.eps)
-
-
-def _select(rank: int, width: int) -> Tensor:
-    """[rank, width]: the first ``rank`` inputs as they are."""
-    return torch.eye(rank, width)
+    _carry(net.later.weight, step.T)
 
 
 def _carry(gates: Tensor, candidate: Tensor) -> None:
@@ -276,10 +247,6 @@ def _carry(gates: Tensor, candidate: Tensor) -> None:
 
 
 DEPTH = 5
-MEASURED = 60
-"""Held-out answers of the final figures."""
-SHOWN = 24
-"""The same of a milestone's."""
 FITTED = 240
 """Windows that the linear start is fitted on."""
 PROBED, PROBE_PLACES = 8, 16
@@ -307,7 +274,7 @@ class Settings(Schedule):
     part: int = 1
 
 
-class OwlTraining(TrainState):
+class OwlTraining(DialogueTraining):
     """The probe first, then the recurrence; a stage has an optimizer of its own."""
 
     unit = "tokens read"
@@ -322,12 +289,12 @@ class OwlTraining(TrainState):
         self.net = RecurrentNet(config, embedding, inputs.head, inputs.draft_ids).to(inputs.device)
         with torch.no_grad():
             self.net.probe.copy_(embedding[inputs.draft_ids].mean(0))
-        self.windows = Windows(inputs.store.dialogues, inputs.assets.markers, inputs.training)
+        self.dialogues, self.held_out = inputs.store.dialogues, inputs.judged_on
+        self.windows = Windows(self.dialogues, inputs.assets.markers, inputs.training)
         buffers = {"reads": self.windows.reads}
         super().__init__(settings, {"probe": self.net.probe}, weights=self.net.state_dict(), buffers=buffers)
         self.decay = 0.0  # of the probe
         self.known: deque[WindowFeatures] = deque()
-        self.held_out = inputs.judged_on[:MEASURED]
 
     def begin(self) -> None:
         """A resumed training goes on with what it has not read."""
@@ -357,37 +324,24 @@ class OwlTraining(TrainState):
         return driver.rate(self.settings.peak, (share - probing) / (1 - probing), self.optimizer.updates, self.settings.warm)
 
     def measure(self) -> dict[str, float]:
-        """Acceptance on held-out answers and its gap to learned ones of the same kinds, once the network drafts."""
-        if self.progress.stage != DRAFTING:
-            return {}
-        figures = self.accepted(self.held_out[:SHOWN])
-        counts = {"read": len(self.windows.visited()), "distinct": self.windows.distinct}
-        return {**counts, "gap": self.gap(figures["tau"], SHOWN), **figures}
+        """Nothing before the network drafts."""
+        return super().measure() if self.progress.stage == DRAFTING else {}
 
-    def gap(self, tau: float, count: int) -> float:
-        """How much more than ``tau`` the acceptance length is on as many learned answers of the kinds that are reported."""
-        known = greedy_only(self.inputs.store.dialogues, self.windows.visited())[:count]
-        return self.accepted(known)["tau"] - tau if known else float("nan")
+    def visited(self) -> list[int]:
+        return self.windows.visited()
 
-    def accepted(self, numbers: Sequence[int]) -> dict[str, float]:
+    def distinct(self) -> int:
+        """A later window of a dialogue overlaps an earlier one by up to a half, so that not all tokens read are distinct."""
+        return self.windows.distinct
+
+    def measured(self, numbers: Sequence[int]) -> dict[str, float]:
         """Chains along these greedy answers."""
         store, prefix = self.inputs.store, len(self.inputs.assets.markers.prefix)
         texts = [
-            (torch.from_numpy(store.ids(number)).to(self.inputs.device), prefix + int(store.dialogues.prompt[number]))
+            (torch.from_numpy(store.ids(number)).to(self.inputs.device), prefix + int(self.dialogues.prompt[number]))
             for number in numbers
         ]
         return acceptance_figures(self.model, self.net, texts, DEPTH)
-
-    def figures(self) -> dict[str, Any]:
-        """For the card: acceptance on held-out answers, by kind too, the gap to learned ones, and how it came to that."""
-        found: dict[str, Any] = self.accepted(self.held_out)
-        numbers_by_kind = by_kind(self.inputs.store.dialogues, self.held_out)
-        found |= {f"tau, {name}": self.accepted(numbers)["tau"] for name, numbers in numbers_by_kind.items()}
-        found["gap"] = self.gap(found["tau"], MEASURED)
-        # A later window of a dialogue overlaps an earlier one by up to a half, so that not all tokens read are distinct ones.
-        entries = [entry for entry in self.progress.history if "distinct" in entry]
-        found["curve"] = [{name: entry[name] for name in ("tokens", "distinct", "tau", "gap")} for entry in entries]
-        return found
 
     def _probe(self) -> Step:
         tokens = self._windows(PROBED)
@@ -438,7 +392,5 @@ def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/owl.safetensors`` and print its card line."""
     inputs = gather(job)
     state = OwlTraining(inputs, driver.settings_for(job, inputs.device, Settings))
-    driver.train(state, driver.checkpoint_of(job.recipe.name))
-    line = dialogues_line(inputs.files, f"windows of {LENGTH} tokens")
-    target = inputs.assets.target
-    driver.finish(job, state, state.figures(), line, partial(save, state.net), tokenizer_hash=target.tokenizer_hash)
+    line, tokenizer = dialogues_line(inputs.files, f"windows of {LENGTH} tokens"), inputs.assets.target.tokenizer_hash
+    driver.run(job, state, line, partial(save, state.net), tokenizer_hash=tokenizer)

@@ -1,50 +1,190 @@
-"""``train vlm_eagle``, ``vlm_hivis``, ``vlm_dream``: the small vision-language model and its own answers in, a drafter out.
+"""``train vlm_eagle``, ``vlm_hivis``, ``vlm_dream``, ``vlm_text_only``: the small vision-language model in, drafters out.
+
+They learn from the target's own answers about pictures. Its hidden states on them are computed on first use and kept in memory as
+float16: a few hundred megabytes.
 
 *EAGLE with visual rows*: regression of the next feature and 0.1 of the cross-entropy, all rows shown (arXiv 2401.15077).
 *HiViS* (2509.23928): words alone; three self-fed steps, each with its learned vector; deeper steps only where a tree would
 still be alive; cross-entropy over the target's ten likeliest tokens on top.
 *DREAM* (2505.19201): divergence from the target's distribution, regression of the last feature (0.2) and of the middle one.
-Axis names: ``start`` (places that draft), ``row``, ``hidden``, ``step``.
+Axis names: ``token``, ``tap``, ``hidden``, ``start`` (places that draft), ``row``, ``step``.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specviz.drafters.networks import feature_file, small_lm
 from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
-from specviz.drafters.networks.feature_file import save
 from specviz.drafters.networks.feature_net import FeatureNet, attend
 from specviz.models.device import choose_device
+from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.vision import scenes as shipped
 from specviz.models.vision.vision_drafts import TARGET as LEARNED_FROM
 from specviz.models.vision.vision_drafts import told_apart
-from specviz.training import acceptance, driver
-from specviz.training.families import feature
-from specviz.training.families.feature import FeatureTraining, learned
+from specviz.targets.attention_maps import entropies, importance, middle_layers, most_looked_at
+from specviz.training import acceptance, data, driver, parallel
+from specviz.training.families import feature, scenes, small_draft
+from specviz.training.families.feature import FeatureTraining
 from specviz.training.families.feature_start import sample, shape_of, start
-from specviz.training.families.picture_store import (
-    ALL,
-    COMPRESSED,
-    MIDDLE,
-    WORDS,
-    PictureDialogueFeatures,
-    PictureDialogues,
-    PictureStore,
-    answered,
-)
+from specviz.training.families.scenes import FRESH, held_out
 from specviz.training.families.scenes_batches import Writer
-from specviz.training.families.scenes_net import Learner, Shape
+from specviz.training.families.scenes_vlm import Learner, Shape, answers
+from specviz.training.families.scenes_words import exchanges
+from specviz.training.families.small_draft import TokenTraining
 from specviz.training.families.unrolling import sampled_starts, unroll
-from specviz.training.features import DialogueFeatures
+from specviz.training.features import LARGEST, DialogueFeatures
 from specviz.training.registry import WEIGHTS, Job
+
+SCENES = 700
+HELD_OUT_SCENES = 70
+QUESTIONS = 2
+_SEEDS_FROM = 1 << 36
+_AT_A_TIME = 35
+_WARM_EVERY = (0.0, 1.0, 0.0, 0.7)
+"""Temperatures, in turn over the training scenes; held-out answers are greedy."""
+_LONGEST = 220
+
+
+@dataclass(frozen=True)
+class PictureDialogues:
+    """``dialogues`` without picture tokens, and by dialogue the ``scene`` it is about; the last scenes are held out."""
+
+    dialogues: data.Dialogues
+    scene: np.ndarray
+
+    def split(self) -> tuple[list[int], list[int]]:
+        """Numbers to train on, and those kept out."""
+        training = self.scene < SCENES - HELD_OUT_SCENES
+        return np.flatnonzero(training).tolist(), np.flatnonzero(~training).tolist()
+
+
+def scene_of(number: int) -> scenes.Scene:
+    """The scene of this number."""
+    training = number < SCENES - HELD_OUT_SCENES
+    return scenes.compose(_SEEDS_FROM + number) if training else held_out(FRESH, 5000 + number)
+
+
+def answered(learner: Learner, tokenizer: Any, path: Path, report: Callable[[str], None]) -> PictureDialogues:
+    """The model's own answers, from the file that belongs to the weights in ``path``, or written now."""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    file = cache_folder() / "data" / f"pictures-{digest}.npz"
+    if not file.is_file():
+        written = _write(learner, tokenizer, report)
+        data.write(file, written.dialogues)
+        np.save(file.with_suffix(".npy"), written.scene)
+    return PictureDialogues(data.read(file), np.load(file.with_suffix(".npy"), allow_pickle=False))
+
+
+@torch.no_grad()
+def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> PictureDialogues:
+    """Questions and answers about all scenes, some scenes at a time, long answers apart from short ones."""
+    writer, generator = Writer(tokenizer), torch.Generator(learner.model.device).manual_seed(0)
+    rows, prompts, temperatures, about = list[list[int]](), list[int](), list[float](), list[int]()
+    for begin in range(0, SCENES, _AT_A_TIME):
+        chosen = [scene_of(number) for number in range(begin, min(SCENES, begin + _AT_A_TIME))]
+        visual = learner.seen(chosen)
+        warm = 0.0 if begin >= SCENES - HELD_OUT_SCENES else _WARM_EVERY[begin // _AT_A_TIME % len(_WARM_EVERY)]
+        asked = [(place, exchange) for place, scene in enumerate(chosen) for exchange in exchanges(scene, QUESTIONS)]
+        for long in (True, False):
+            part = [(place, writer.ids(one.question)) for place, one in asked if (one.kind == "describe") == long]
+            places, questions = ([pair[at] for pair in part] for at in (0, 1))
+            with parallel.arithmetic(learner.model.device):
+                found = answers(learner, visual[places], questions, writer, [_LONGEST] * len(part), warm, generator)
+            rows += [[*ids, writer.assistant, *row, writer.end] for ids, row in zip(questions, found, strict=True)]
+            prompts += [len(ids) + 1 for ids in questions]
+            temperatures += [warm] * len(part)
+            about += [begin + place for place in places]
+        report(f"{len(rows)} answers about {begin + len(chosen)} of {SCENES} scenes")
+    starts = np.cumsum([0, *map(len, rows)])
+    dialogues = data.Dialogues(np.concatenate(rows), starts, np.array(prompts), np.array(temperatures, np.float32))
+    return PictureDialogues(dialogues, np.array(about))
+
+
+WORDS, ALL, COMPRESSED = "words", "all", "compressed"
+"""What a drafter is shown of a prompt: its words, everything, or its words and the visual tokens looked at most."""
+MIDDLE = -1
+"""Stands for the hidden state whose layer looks least scattered, chosen for every token."""
+
+
+@dataclass(frozen=True)
+class PictureDialogueFeatures(DialogueFeatures):
+    """``tokens`` may hold places of a picture, whose embedding is tap 0; ``positions`` [token] are the target's where the
+    drafter keeps them, else counted anew."""
+
+    positions: Tensor
+
+
+class PictureStore:
+    """Hidden states ``taps`` (transformers' numbering, or ``MIDDLE``) of a ``view`` of each dialogue."""
+
+    keeps = True
+
+    def __init__(
+        self, learner: Learner, writer: Writer, spoken: PictureDialogues, taps: Sequence[int], view: str, keep: float = 1.0
+    ) -> None:
+        self.taps, self.view, self.keep, self.writer = tuple(taps), view, keep, writer
+        self.dialogues, self.spoken, self.device = spoken.dialogues, spoken, learner.model.device
+        self._learner, self._features = learner, dict[int, tuple[Tensor, Tensor, Tensor, int]]()
+
+    def has(self, number: int) -> bool:
+        """Whether this dialogue has been read already."""
+        return number in self._features
+
+    def get(self, numbers: Sequence[int]) -> list[DialogueFeatures]:
+        """The dialogues with their features; what is missing is computed first."""
+        dialogues: list[DialogueFeatures] = []
+        for number in numbers:
+            if number not in self._features:
+                self._features[number] = self._compute(number)
+            tokens, features, positions, first = self._features[number]
+            dialogues.append(PictureDialogueFeatures(tokens, features.float(), first, positions))
+        return dialogues
+
+    @torch.no_grad()
+    def _compute(self, number: int) -> tuple[Tensor, Tensor, Tensor, int]:
+        """Tokens, features, positions, and where the answer begins, of what the drafter is shown."""
+        text = self._learner.model.model.text_model
+        with parallel.arithmetic(self.device):
+            visual = self._learner.seen([scene_of(int(self.spoken.scene[number]))])[0]
+        pictured, picture = len(visual), slice(1, 1 + len(visual))
+        ids = [self.writer.user, *[self.writer.image] * pictured, *self.dialogues.of(number).tolist()]
+        tokens, places = torch.tensor(ids, device=self.device), torch.arange(len(ids), device=self.device)
+        embedded = text.embed_tokens(tokens)
+        embedded[picture] = visual.float()
+        with parallel.arithmetic(self.device):
+            passed = text(inputs_embeds=embedded[None], position_ids=places[None], use_cache=False, output_hidden_states=True)
+        hidden = {layer: states[0].float() for layer, states in enumerate(passed.hidden_states)}
+        first = 1 + pictured + int(self.dialogues.prompt[number])
+        shown = np.full(len(ids), True)
+        shown[picture] = self.view == ALL
+        if self.view == COMPRESSED:  # chosen when the prompt but for its last token is all there is
+            prompt = {layer: states[: first - 1] for layer, states in hidden.items()}
+            weights = importance(text, prompt, places[: first - 1], range(1, 1 + pictured))
+            shown[[1 + place for place in most_looked_at(weights, self.keep)]] = True
+        chosen, taps = places[torch.from_numpy(shown).to(self.device)], list[Tensor]()
+        for tap in self.taps:
+            if tap == MIDDLE:
+                layers = middle_layers(len(hidden) - 1)
+                best = entropies(text, layers, hidden, places).argmin(0)
+                taps.append(torch.stack([hidden[layer] for layer in layers])[best, places])
+            else:
+                taps.append(hidden[tap])
+        features = torch.stack(taps, dim=1)[chosen].clamp(-LARGEST, LARGEST).half()
+        positions = chosen if self.view == COMPRESSED else places[: len(chosen)]
+        return tokens[chosen], features, positions, first - (len(ids) - len(chosen))
+
 
 TOKEN_WEIGHT, FEATURE_WEIGHT = 0.1, 0.2
 NEAR_WEIGHT = 1.0
@@ -63,7 +203,7 @@ def noisy(features: Tensor, generator: torch.Generator) -> Tensor:
 def all_rows_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """EAGLE's. Taps are the input embeddings and the last feature."""
     embedded, features = dialogue.features[:, 0], dialogue.features[:, -1]
-    rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0], generator, dialogue.tokens.device)
+    rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0], generator)
     outputs = unroll(net, dialogue.tokens, noisy(features, generator), rows, embedded)[0]
     return _regression(net, outputs, features[rows[0] + 1])[0].sum() * scale
 
@@ -79,7 +219,7 @@ def _regression(net: FeatureNet, outputs: Tensor, features: Tensor) -> tuple[Ten
 def words_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """HiViS's: the loss of each step counts where the target's choice was among the five likeliest of every step before."""
     features = dialogue.features[:, -1]
-    rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0] * STEPS, generator, dialogue.tokens.device)
+    rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0] * STEPS, generator)
     outputs = unroll(net, dialogue.tokens, noisy(features, generator), rows)
     total, alive = torch.zeros((), device=features.device), torch.ones(len(rows[0]), device=features.device)
     for step, (chosen, output) in enumerate(zip(rows, outputs, strict=True)):
@@ -166,6 +306,7 @@ DEPTH = 5
 KEEP = 0.75
 FITTED = 60
 MEASURED = 80
+TEXT_ONLY = {"width": 128, "layers": 4, "heads": 4, "inner": 384, "window": 256}
 
 
 @dataclass(frozen=True)
@@ -189,27 +330,53 @@ class Settings(feature.Settings):
     measured: int = 30
 
 
+class PictureTraining(FeatureTraining):
+    """A drafter of one kind on the target's answers about pictures."""
+
+    def __init__(self, kind: Kind, learner: Learner, tokenizer: Any, spoken: PictureDialogues, settings: Settings) -> None:
+        layers, (training, held_out) = int(learner.model.config.text_config.num_hidden_layers), spoken.split()
+        store: Any = PictureStore(learner, Writer(tokenizer), spoken, kind.taps(layers), kind.view, KEEP)
+        net = kind.network(learner, store, training[:: max(1, len(training) // FITTED)])
+        super().__init__(net, store, training, held_out, settings, partial(kind.loss, net), self.accepted)
+
+    def accepted(self, numbers: Sequence[int]) -> dict[str, float]:
+        """Chains along these answers."""
+        return acceptance_figures(self.net, self.store.get(numbers), DEPTH)
+
+    def figures(self) -> dict[str, float]:
+        return self.accepted(self.held_out[:MEASURED])
+
+
+class TextOnlyTraining(TokenTraining):
+    """A small language model that knows nothing of the pictures (Gagrani et al., arXiv 2404.08856)."""
+
+    def __init__(self, learner: Learner, tokenizer: Any, spoken: PictureDialogues, settings: small_draft.Settings) -> None:
+        embedding, writer = learner.model.get_input_embeddings().weight.detach().float(), Writer(tokenizer)
+        markers, parts = data.Markers((writer.user,), (writer.user,), writer.end), spoken.split()
+        shape = {**TEXT_ONLY, "draft_vocab": len(embedding)}
+        model = small_draft.fresh(embedding, markers, spoken.dialogues, parts[0], shape, settings.seed)
+        super().__init__(model, spoken.dialogues, markers, parts, settings)
+
+    def figures(self) -> dict[str, float]:
+        greedy = data.greedy_only(self.dialogues, self.held_out)[:MEASURED]
+        return acceptance.chain_agreement(self.model, self.dialogues, greedy, self.markers, DEPTH)
+
+
 def make(job: Job) -> None:
     """Train, measure on held-out pictures, write the weights and print their card's line."""
     target = told_apart(TARGET)  # now: the file may be another by the time this is done
     learner, tokenizer, spoken = target_and_answers(job)
-    kind = KINDS[job.recipe.name]
-    layers = int(learner.model.config.text_config.num_hidden_layers)
-    store: Any = PictureStore(learner, Writer(tokenizer), spoken, kind.taps(layers), kind.view, KEEP)
-    settings = driver.settings_for(job, store.device, Settings)
-    training, held_out = spoken.split()
-    net = kind.network(learner, store, training[:: max(1, len(training) // FITTED)])
-    state = FeatureTraining(
-        net, store, training, held_out, settings, partial(kind.loss, net),
-        lambda numbers: acceptance_figures(net, store.get(numbers), DEPTH),
-    )  # fmt: skip
-    weights = sum(value.numel() for value in learned(net).values())
-    print(f"{weights / 1e6:.2f} M weights, {len(training)} answers to learn from; {settings}", flush=True)
-    driver.train(state, driver.checkpoint_of(job.recipe.name))
-    figures = acceptance_figures(net, store.get(held_out[:MEASURED]), DEPTH)
-    line = f"{len(training)} answers of scenes-vlm about its own scenes, {sum(map(store.has, training))} of them read"
-    more = {"tokenizer_hash": tokenizer_hash(tokenizer), LEARNED_FROM: target}
-    driver.finish(job, state, figures, line, partial(save, net), **more)
+    state: Any
+    if job.recipe.name == "vlm_text_only":
+        state = TextOnlyTraining(learner, tokenizer, spoken, driver.settings_for(job, learner.model.device, small_draft.Settings))
+        save: driver.Save = partial(small_lm.save, state.model)
+    else:
+        settings = driver.settings_for(job, learner.model.device, Settings)
+        state = PictureTraining(KINDS[job.recipe.name], learner, tokenizer, spoken, settings)
+        save = partial(feature_file.save, state.net)
+    print(f"{len(state.training)} answers to learn from; {state.settings}", flush=True)
+    line = f"{len(state.training)} answers of scenes-vlm about its own scenes"
+    driver.run(job, state, line, save, tokenizer_hash=tokenizer_hash(tokenizer), **{LEARNED_FROM: target})
 
 
 def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
@@ -230,8 +397,7 @@ def _from_last_layer(steps: int) -> Callable[[Learner, Any, list[int]], FeatureN
 
     def build(learner: Learner, store: Any, numbers: list[int]) -> FeatureNet:
         layers = int(learner.model.config.text_config.num_hidden_layers)
-        config = shape_of(learner.model.config, (layers,), False)
-        config = type(config)(**{**vars(config), "steps": steps})
+        config = replace(shape_of(learner.model.config, (layers,), False), steps=steps)
         net = FeatureNet(config, *_shared(learner), None).to(store.device)
         start(net, learner.model.model.text_model, sample(store, numbers, net.embedding, slice(-1, None)))
         return net

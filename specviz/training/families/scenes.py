@@ -2,7 +2,7 @@
 
 A scene is data (:class:`Scene`), its picture a pure function of it. Places are unambiguous on purpose: a thing's middle
 lies well inside one of nine regions, sizes come in three kinds with gaps between them, and things overlap plainly or not.
-Some combinations and some drawings are held out of training: see :func:`held_out_pair` and :func:`held_out_drawing`.
+Some combinations and some drawings are held out of training: see :func:`new_combination` and :func:`new_drawing`.
 
 The atlas of emoji art holds two drawings of each, Noto's (Apache-2.0) above Twemoji's (graphics CC-BY 4.0).
 """
@@ -75,32 +75,24 @@ class Scene:
     shade: tuple[float, float, float] = field(default=(0.0, 0.0, 0.0), compare=False)
 
 
-def _digest(*parts: object) -> int:
-    return int.from_bytes(hashlib.blake2b("|".join(map(str, parts)).encode(), digest_size=4).digest(), "little")
-
-
 @lru_cache(maxsize=8192)
-def held_out_pair(kind: str, other_kind: str) -> bool:
-    """Two kinds that never meet while training: one pair in twelve. A shape's own colour counts as a pair with it."""
-    return _digest("pair", *sorted((kind, other_kind))) % 12 == 0
-
-
-@lru_cache(maxsize=1024)
-def held_out_drawing(name: str, drawing: int) -> bool:
-    """One of the two drawings of every fourth emoji is never seen while training."""
-    return drawing == 1 and _digest("drawing", name) % 4 == 0
+def _one_in(many: int, *parts: str) -> bool:
+    """Whether these words are one of ``many``, by chance."""
+    digest = hashlib.blake2b("|".join(parts).encode(), digest_size=4).digest()
+    return int.from_bytes(digest, "little") % many == 0
 
 
 def new_combination(scene: Scene) -> bool:
-    """Whether something in it never comes together in training."""
+    """Whether something in it never comes together in training: one pair of kinds in twelve, and of shapes and colours."""
     kinds = [thing.kind for thing in scene.things]
-    pairs = any(held_out_pair(kind, other) for place, kind in enumerate(kinds) for other in kinds[:place] if kind != other)
-    return pairs or any(held_out_pair(thing.colour, thing.name) for thing in scene.things if thing.is_shape)
+    pairs = [(kind, other) for place, kind in enumerate(kinds) for other in kinds[:place] if kind != other]
+    pairs += [(thing.colour, thing.name) for thing in scene.things if thing.is_shape]
+    return any(_one_in(12, "pair", *sorted(pair)) for pair in pairs)
 
 
 def new_drawing(scene: Scene) -> bool:
-    """Whether it shows a drawing that training never does."""
-    return any(held_out_drawing(thing.name, thing.drawing) for thing in scene.things if not thing.is_shape)
+    """Whether it shows a drawing that training never does: one of the two drawings of every fourth emoji."""
+    return any(thing.drawing == 1 and _one_in(4, "drawing", thing.name) for thing in scene.things)
 
 
 def compose(seed: int, combinations: bool = False, drawings: bool = False) -> Scene:
@@ -118,12 +110,20 @@ def held_out(kind: str, number: int) -> Scene:
 
 
 def _attempt(generator: np.random.Generator, seed: int) -> Scene | None:
+    """A scene by chance, None where two things overlap neither plainly nor not at all."""
     count = int(generator.choice([1, 2, 3, 4, 5], p=[0.03, 0.12, 0.27, 0.33, 0.25]))
-    regions = generator.permutation(9)[:count]
-    kinds = _kinds(generator, count)
-    things = [_thing(generator, kind, int(region)) for kind, region in zip(kinds, regions, strict=True)]
+    regions, kinds = generator.permutation(9)[:count], list[tuple[str, str]]()
+    while len(kinds) < count:  # names and colours; now and then one kind comes several times
+        if kinds and generator.random() < 0.22:
+            kinds.append(kinds[int(generator.integers(len(kinds)))])
+        elif generator.random() < 0.36:
+            kinds.append((str(generator.choice(SHAPES)), str(generator.choice(list(COLOURS)))))
+        else:
+            kinds.append((NAMES[int(generator.integers(len(NAMES)))], ""))
+    things = [_thing(generator, *kind, int(region)) for kind, region in zip(kinds, regions, strict=True)]
     things.sort(key=lambda thing: thing.region)
-    if not all(_plain(thing, other) for place, thing in enumerate(things) for other in things[:place]):
+    gaps = [gap(thing, other) for place, thing in enumerate(things) for other in things[:place]]
+    if not all(between > 1 or -14 < between < -6 for between in gaps):
         return None
     ground = str(generator.choice(list(GROUNDS)))
     red, green, blue = map(float, generator.normal(0, 4, 3))
@@ -131,29 +131,15 @@ def _attempt(generator: np.random.Generator, seed: int) -> Scene | None:
     return Scene(ground, tuple(things), depth, seed, (red, green, blue))
 
 
-def _kinds(generator: np.random.Generator, count: int) -> list[tuple[str, str]]:
-    """Names and colours; now and then one kind comes several times."""
-    kinds: list[tuple[str, str]] = []
-    while len(kinds) < count:
-        if kinds and generator.random() < 0.22:
-            kinds.append(kinds[int(generator.integers(len(kinds)))])
-        elif generator.random() < 0.36:
-            kinds.append((str(generator.choice(SHAPES)), str(generator.choice(list(COLOURS)))))
-        else:
-            kinds.append((NAMES[int(generator.integers(len(NAMES)))], ""))
-    return kinds
-
-
-def _thing(generator: np.random.Generator, kind: tuple[str, str], region: int) -> Thing:
+def _thing(generator: np.random.Generator, name: str, colour: str, region: int) -> Thing:
     size = str(generator.choice(list(SIZES)))
     low, high = SIZES[size]
     pixels = int(generator.integers(low, high + 1))
-    middle = [
+    x, y = (
         float(np.clip(generator.uniform(REGION * step + _BORDER, REGION * (step + 1) - _BORDER), pixels / 2, SIDE - pixels / 2))
         for step in (region % 3, region // 3)
-    ]
-    drawing = -1 if kind[1] else int(generator.integers(DRAWINGS))
-    return Thing(kind[0], size, pixels, middle[0], middle[1], kind[1], drawing)
+    )
+    return Thing(name, size, pixels, x, y, colour, -1 if colour else int(generator.integers(DRAWINGS)))
 
 
 def snapped(scene: Scene) -> Scene:
@@ -171,24 +157,11 @@ def gap(thing: Thing, other: Thing) -> float:
     return max(across, down)
 
 
-def _plain(thing: Thing, other: Thing) -> bool:
-    """Apart, or overlapping so much that nobody doubts it and not so much that one cannot be recognised."""
-    between = gap(thing, other)
-    return between > 1 or -14 < between < -6
-
-
 def overlapping(scene: Scene) -> list[tuple[int, int]]:
     """Pairs of things that overlap: the one in front first."""
-    order = {thing: place for place, thing in enumerate(scene.depth)}
-    pairs = [
-        (index, other_index)
-        for index in range(len(scene.things))
-        for other_index in range(index)
-        if gap(scene.things[index], scene.things[other_index]) < 0
-    ]
-    return sorted(
-        (index, other_index) if order[index] > order[other_index] else (other_index, index) for index, other_index in pairs
-    )
+    pairs = [(one, other) for one in range(len(scene.things)) for other in range(one)]
+    pairs = [(one, other) for one, other in pairs if gap(scene.things[one], scene.things[other]) < 0]
+    return sorted(tuple(sorted(pair, key=scene.depth.index, reverse=True)) for pair in pairs)  # type: ignore[misc]
 
 
 def draw(scene: Scene) -> np.ndarray:
@@ -211,8 +184,7 @@ def _art(thing: Thing) -> np.ndarray:
     if not thing.is_shape:
         return emoji(thing.name, thing.drawing, thing.pixels)
     covered = coverage(thing.name, thing.pixels)[..., None]
-    colour = np.asarray(COLOURS[thing.colour], dtype=np.float32) / 255
-    return np.concatenate((covered * colour, covered), axis=-1)
+    return np.concatenate((covered * (np.asarray(COLOURS[thing.colour], dtype=np.float32) / 255), covered), axis=-1)
 
 
 @lru_cache(maxsize=1)
@@ -253,14 +225,10 @@ def _outline(shape: str) -> list[tuple[float, float]]:
     if shape == "diamond":
         return [(0.5, 0.0), (0.92, 0.5), (0.5, 1.0), (0.08, 0.5)]
     if shape == "star":
-        radii = [0.52 if corner % 2 == 0 else 0.22 for corner in range(10)]
-        turns = [math.pi * (corner / 5 - 0.5) for corner in range(10)]
-        return [
-            (0.5 + radius * math.cos(turn), 0.53 + radius * math.sin(turn)) for radius, turn in zip(radii, turns, strict=False)
-        ]
-    turns = [2 * math.pi * step / 48 for step in range(48)]
+        turns = [(math.pi * (corner / 5 - 0.5), 0.22 if corner % 2 else 0.52) for corner in range(10)]
+        return [(0.5 + radius * math.cos(turn), 0.53 + radius * math.sin(turn)) for turn, radius in turns]
     return [
         (0.5 + 0.5 * math.sin(turn) ** 3,
          0.45 - (13 * math.cos(turn) - 5 * math.cos(2 * turn) - 2 * math.cos(3 * turn) - math.cos(4 * turn)) / 32)
-        for turn in turns
+        for turn in (2 * math.pi * step / 48 for step in range(48))
     ]  # fmt: skip

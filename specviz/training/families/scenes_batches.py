@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from specviz.models.vision.scenes import ASSISTANT, END, IMAGE, SPECIAL, USER, tokenizer_from
 from specviz.training.families import scenes
@@ -47,6 +49,11 @@ class Batch:
     read: Tensor | None = None
     read_labels: Tensor | None = None
 
+    def to(self, device: torch.device) -> Batch:
+        """The batch on this device."""
+        fields = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, patches={name: value.to(device) for name, value in self.patches.items()}, **fields)
+
 
 def train_tokenizer(examples: int = 4000, vocab: int = 1024) -> Any:
     """Byte-level pieces learned from what is said about scenes; any other text can still be spelled."""
@@ -57,20 +64,16 @@ def train_tokenizer(examples: int = 4000, vocab: int = 1024) -> Any:
         vocab_size=vocab, special_tokens=list(SPECIAL), initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )  # fmt: skip
-    texts = (part for seed in range(examples) for exchange in exchanges(scenes.compose(seed), 6) for part in _spoken(exchange))
-    tokenizer.train_from_iterator([*texts, *DESCRIBE, *_words()], trainer)
+    spoken = (exchange for seed in range(examples) for exchange in exchanges(scenes.compose(seed), 6))
+    texts = [text for exchange in spoken for text in (exchange.question, exchange.spoken)]
+    # Every name in every form often enough to become one token.
+    names = [f"a {word} {word}s" for word in KINDS for _ in range(60)]
+    tokenizer.train_from_iterator([*texts, *DESCRIBE, *names], trainer)
     return tokenizer_from(tokenizer.to_str())
 
 
-def _spoken(exchange: Exchange) -> tuple[str, str]:
-    return exchange.question, exchange.spoken
-
-
-def _words() -> Iterator[str]:
-    """Every name in every form often enough to become one token."""
-    for word in KINDS:
-        for _ in range(60):
-            yield f"a {word} {word}s"
+Row = tuple[list[int], list[int]]
+"""Tokens and their labels."""
 
 
 class Writer:
@@ -82,51 +85,49 @@ class Writer:
             int(self.backend.token_to_id(token)) for token in (END, USER, ASSISTANT, IMAGE)
         )
 
-    def conversation(self, exchange: Exchange, looking: bool = True) -> tuple[list[int], list[int]]:
+    def ids(self, text: str) -> list[int]:
+        """A text by itself."""
+        return list(self.backend.encode(text, add_special_tokens=False).ids)
+
+    def conversation(self, exchange: Exchange, looking: bool = True) -> Row:
         """Tokens behind the picture, and labels: for each the token that comes next where it belongs to the answer.
 
         Without ``looking`` nothing is learned of what is looked at before the answer but how it begins.
         """
-        question, answer = (self.backend.encode(text, add_special_tokens=False).ids for text in _spoken(exchange))
-        tokens = [*question, self.assistant, *answer]
+        question, answer = self.ids(exchange.question), self.ids(exchange.spoken)
         labels = [IGNORED] * len(question) + [*answer, self.end]
         if exchange.look and not looking:
-            look_length = len(self.backend.encode(exchange.look, add_special_tokens=False).ids)
-            unlearned = slice(len(question) + _BEGINNING, len(question) + look_length)
-            labels[unlearned] = [IGNORED] * (look_length - _BEGINNING)
-        return tokens, labels
+            unlearned = len(self.ids(exchange.look)) - _BEGINNING
+            first = len(question) + _BEGINNING
+            labels[first : first + unlearned] = [IGNORED] * unlearned
+        return [*question, self.assistant, *answer], labels
 
-    def conversations(self, every: Sequence[Exchange]) -> list[tuple[list[int], list[int]]]:
+    def conversations(self, every: Sequence[Exchange]) -> list[Row]:
         """All about one scene. What is looked at is the same in each: it is learned once, so that answers count."""
         first = next((place for place, exchange in enumerate(every) if exchange.look), 0)
         return [self.conversation(exchange, place == first) for place, exchange in enumerate(every)]
 
-    def page(self, every: Sequence[Exchange]) -> tuple[list[int], list[int]]:
+    def page(self, every: Sequence[Exchange]) -> Row:
         """One conversation about a picture that nobody sees: the first answer says what is looked at, the later ones lean
         on it. Labels are on answers' last sentences alone, which can be known from what stands there."""
-        tokens: list[int] = []
-        labels: list[int] = []
+        tokens, labels = list[int](), list[int]()
         for place, exchange in enumerate(every):
             turn, turn_labels = self.conversation(replace(exchange, look="") if place else exchange, False)
             if not place and exchange.look:
-                begun = turn_labels.index(next(label for label in turn_labels if label != IGNORED))
+                begun = len(self.ids(exchange.question))
                 turn_labels[begun : begun + _BEGINNING] = [IGNORED] * _BEGINNING
             tokens += [self.user, *turn, self.end]
             labels += [IGNORED, *turn_labels, IGNORED]
         return tokens, labels
 
-    def drill(self, look: str, every: Sequence[tuple[str, str]]) -> tuple[list[int], list[int]]:
+    def drill(self, look: str, every: Sequence[tuple[str, str]]) -> Row:
         """A look, then questions and answers in a few words; labels are on the answers."""
-        tokens = [self.user, self.assistant, *self._ids(look)]
+        tokens = [self.user, self.assistant, *self.ids(look)]
         labels = [IGNORED] * len(tokens)
-        for question, answer in every:
-            question_ids, answer_ids = self._ids(question), self._ids(answer)
-            tokens += [*question_ids, *answer_ids]
-            labels += [*[IGNORED] * (len(question_ids) - 1), *answer_ids, IGNORED]
+        for question, answer in ((self.ids(question), self.ids(answer)) for question, answer in every):
+            tokens += [*question, *answer]
+            labels += [*[IGNORED] * (len(question) - 1), *answer, IGNORED]
         return tokens, labels
-
-    def _ids(self, text: str) -> list[int]:
-        return list(self.backend.encode(text, add_special_tokens=False).ids)
 
 
 def patches_of(scene: scenes.Scene, grid: int) -> dict[str, np.ndarray]:
@@ -144,38 +145,36 @@ def patches_of(scene: scenes.Scene, grid: int) -> dict[str, np.ndarray]:
     return {name: value.reshape(-1) for name, value in patches.items()}
 
 
-def _padded(rows: Sequence[Sequence[int]], fill: int) -> Tensor:
-    width = max(map(len, rows))
-    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows], dtype=torch.long)
+def _padded(rows: Sequence[Row], end: int) -> tuple[Tensor, Tensor]:
+    """Tokens and labels, int64 [row, token]."""
+    tokens, labels = ([torch.tensor(part) for part in parts] for parts in zip(*rows, strict=True))
+    return pad_sequence(tokens, True, end), pad_sequence(labels, True, IGNORED)
 
 
 def batch_of(chosen: Sequence[scenes.Scene], writer: Writer, grid: int, questions: int) -> Batch:
     """Scenes to one batch."""
     conversations = [writer.conversations(exchanges(scene, questions, LESSONS)) for scene in chosen]
-    empty: tuple[list[int], list[int]] = ([writer.end], [IGNORED])
-    short = [part for row in conversations for part in (row[1:] + [empty] * questions)[:questions]]
+    empty: Row = ([writer.end], [IGNORED])
+    long = _padded([row[0] for row in conversations], writer.end)
+    short = _padded([part for row in conversations for part in (row[1:] + [empty] * questions)[:questions]], writer.end)
     patches = [patches_of(scene, grid) for scene in chosen]
     return Batch(
-        pixels=torch.from_numpy(np.stack([scenes.draw(scene) for scene in chosen])),
-        patches={name: torch.from_numpy(np.stack([scene_patches[name] for scene_patches in patches])) for name in HEADS},
-        long=_padded([row[0][0] for row in conversations], writer.end),
-        long_labels=_padded([row[0][1] for row in conversations], IGNORED),
-        short=_padded([tokens for tokens, _ in short], writer.end).view(len(chosen), questions, -1),
-        short_labels=_padded([labels for _, labels in short], IGNORED).view(len(chosen), questions, -1),
-    )
+        torch.from_numpy(np.stack([scenes.draw(scene) for scene in chosen])),
+        {name: torch.from_numpy(np.stack([one[name] for one in patches])) for name in HEADS},
+        *long, *(part.view(len(chosen), questions, -1) for part in short),
+    )  # fmt: skip
 
 
 def pages(chosen: Sequence[scenes.Scene], writer: Writer, questions: int) -> tuple[Tensor, Tensor]:
     """Drills and conversations about scenes that nobody draws, tokens and labels, int64 [page, token]."""
-    token_rows = []
+    rows = []
     for scene in chosen:
         speaker = Speaker(scenes.snapped(scene), np.random.default_rng([scene.seed, 13]))
         if speaker.generator.random() < _DRILLS:
-            token_rows.append(writer.drill(speaker.look(), drill(speaker, 4 * questions)))
-            continue
-        page_exchanges = sorted(speaker.questions(questions, READING), key=lambda exchange: not exchange.look)
-        token_rows.append(writer.page(page_exchanges))
-    return _padded([tokens for tokens, _ in token_rows], writer.end), _padded([labels for _, labels in token_rows], IGNORED)
+            rows.append(writer.drill(speaker.look(), drill(speaker, 4 * questions)))
+        else:
+            rows.append(writer.page(sorted(speaker.questions(questions, READING), key=lambda exchange: not exchange.look)))
+    return _padded(rows, writer.end)
 
 
 def batches(
@@ -185,16 +184,12 @@ def batches(
 
     ``reading`` is how many pages are read for each scene that is seen; they tell of other scenes.
     """
-    seed = start
-    while True:
-        chosen = [scenes.compose(seed + place) for place in range(size)]
-        seed += size
-        chosen.sort(key=lambda scene: len(scene.things))
+    for first in count(start, size):
+        chosen = sorted((scenes.compose(first + place) for place in range(size)), key=lambda scene: len(scene.things))
         parts = [batch_of(chosen[place : place + part], writer, grid, questions) for place in range(0, size, part)]
         if reading:
-            unseen = [scenes.compose(_UNSEEN_FROM + reading * (seed - size) + place) for place in range(reading * size)]
-            unseen.sort(key=lambda scene: len(scene.things))
-            cut = -(-len(unseen) // len(parts))
+            told = (scenes.compose(_UNSEEN_FROM + reading * first + place) for place in range(reading * size))
+            unseen, cut = sorted(told, key=lambda scene: len(scene.things)), -(-reading * size // len(parts))
             for place, batch in enumerate(parts):
                 read, labels = pages(unseen[place * cut : (place + 1) * cut], writer, questions)
                 parts[place] = replace(batch, read=read, read_labels=labels)

@@ -1,30 +1,289 @@
 """How the small vision-language model learns: first to see, from a dense teacher, then to see and speak together.
 
 The dense teacher says of every patch what it shows; with it the picture's tokens mean something before language asks for
-them, which saves most of the time that grounding words in pixels takes from nothing.
+them, which saves most of the time that grounding words in pixels takes from nothing. The network is transformers' own SmolVLM;
+a mask says that packed conversations share a prefix and do not see each other. What it answers is judged word for word.
+Axis names: ``scene``, ``token``, ``question``, ``visual``, ``row`` (a question about a picture), ``hidden``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import (
+    LlamaConfig,
+    SmolVLMConfig,
+    SmolVLMForConditionalGeneration,
+    SmolVLMVisionConfig,
+)
 
-from specviz.drafters.networks.weights import read_weights
 from specviz.models.device import choose_device
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.vision import scenes as shipped
+from specviz.models.vision.scenes import END, IMAGE, SPECIAL, USER
 from specviz.training import driver, parallel
+from specviz.training.decoding import Decoder, Request
 from specviz.training.driver import Schedule, Step, TrainState
-from specviz.training.families.scenes import COMBINATIONS, FRESH, UNSEEN_DRAWINGS, held_out
-from specviz.training.families.scenes_answers import ask, figures
-from specviz.training.families.scenes_batches import Batch, Writer, batch_of, batches, train_tokenizer
-from specviz.training.families.scenes_net import Learner, Shape
+from specviz.training.families.scenes import COMBINATIONS, FRESH, SIZES, UNSEEN_DRAWINGS, Scene, draw, held_out
+from specviz.training.families.scenes_batches import HEADS, IGNORED, KINDS, Batch, Writer, batch_of, batches, train_tokenizer
+from specviz.training.families.scenes_words import Exchange, a, at, exchanges, named
 from specviz.training.registry import Job
+
+PATCH_WEIGHT = {"kind": 1.0, "colour": 0.5, "size": 0.5, "region": 0.5}
+_EMPTY = 0.15
+"""What a patch with nothing in it counts, of one that shows something."""
+LONG, SHORT, READ = 0.25, 0.5, 0.75
+"""What descriptions, answers about pictures and answers read off words count. Much of a description is choice of words,
+which nobody can learn and which drowns the rest."""
+_NAMED = 0.5
+"""What naming a patch by the language model's own table of words counts, of the dense teacher."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of the model. ``grid`` squared is the number of visual tokens."""
+
+    width: int = 160
+    layers: int = 12
+    heads: int = 5
+    inner: int = 416
+    vision_width: int = 160
+    vision_layers: int = 4
+    vision_heads: int = 5
+    vision_inner: int = 480
+    side: int = 128
+    patch: int = 8
+    shuffle: int = 2
+    context: int = 512
+
+    @property
+    def grid(self) -> int:
+        return self.side // self.patch // self.shuffle
+
+
+def config_of(shape: Shape, vocab: int) -> SmolVLMConfig:
+    """The standard configuration with these sizes."""
+    text = LlamaConfig(
+        vocab_size=vocab, hidden_size=shape.width, intermediate_size=shape.inner, num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads, num_key_value_heads=shape.heads, max_position_embeddings=shape.context,
+        tie_word_embeddings=True, initializer_range=0.06, bos_token_id=None, eos_token_id=SPECIAL.index(END),
+        pad_token_id=SPECIAL.index(END),
+    )  # fmt: skip
+    vision = SmolVLMVisionConfig(
+        hidden_size=shape.vision_width, intermediate_size=shape.vision_inner, num_hidden_layers=shape.vision_layers,
+        num_attention_heads=shape.vision_heads, image_size=shape.side, patch_size=shape.patch, hidden_act="relu",
+        initializer_range=0.06,
+    )  # fmt: skip
+    # Every configuration has the last one, though the class does not list it.
+    ids: dict[str, Any] = {"image_token_id": SPECIAL.index(IMAGE), "pad_token_id": SPECIAL.index(END)}
+    return SmolVLMConfig(
+        text_config=text, vision_config=vision, scale_factor=shape.shuffle, tie_word_embeddings=True, **ids
+    )  # fmt: skip
+
+
+class Learner(nn.Module):
+    """The model, and the dense teacher's heads, which are not kept."""
+
+    def __init__(self, shape: Shape, vocab: int, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.shape = shape
+        self.model: Any = SmolVLMForConditionalGeneration(config_of(shape, vocab))
+        self.patch_heads = nn.ModuleDict({name: nn.Linear(shape.width, many) for name, many in HEADS.items()})
+        self.names: Tensor | None = None
+        with torch.no_grad():  # silent layers: what comes in goes out, until training says otherwise
+            for layer in self.model.model.text_model.layers:
+                layer.self_attn.o_proj.weight.zero_()
+                layer.mlp.down_proj.weight.zero_()
+            for layer in self.model.model.vision_model.encoder.layers:
+                layer.self_attn.out_proj.weight.zero_()
+                layer.mlp.fc2.weight.zero_()
+
+    def learn_names(self, tokenizer: Any) -> None:
+        """From now on a patch should also look like the word for what it shows, where one token is that word.
+
+        Attention then finds a thing by its name from the start, instead of learning every name's looks twice.
+        """
+        spelled = [tokenizer.backend_tokenizer.encode(f" {kind}", add_special_tokens=False).ids for kind in KINDS]
+        single = [ids[0] if len(ids) == 1 else IGNORED for ids in spelled]
+        self.names = torch.tensor([IGNORED, *single], device=self.model.device)
+
+    @classmethod
+    def around(cls, model: Any, shape: Shape) -> Learner:
+        """A model that has learned already, for what reads it."""
+        learner = cls(shape, int(model.config.text_config.vocab_size), 0)
+        learner.model = model
+        return learner
+
+    def leaves(self, language: bool) -> dict[str, nn.Parameter]:
+        """Parameters by name; without ``language`` only what the dense teacher reaches."""
+        return {name: value for name, value in self.named_parameters() if language or ".text_model." not in name}
+
+    def visual_tokens(self, pixels: Tensor) -> Tensor:
+        """uint8 [scene, row, column, 3] to visual tokens [scene, visual, hidden]."""
+        images = pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
+        features = self.model.model.get_image_features(images[:, None], return_dict=True).pooler_output
+        return torch.stack(list(features))
+
+    def seen(self, chosen: Sequence[Scene]) -> Tensor:
+        """Visual tokens [scene, visual, hidden] of these scenes."""
+        return self.visual_tokens(torch.from_numpy(np.stack([draw(scene) for scene in chosen])).to(self.model.device))
+
+    def patch_loss(self, visual: Tensor, batch: Batch) -> Tensor:
+        """The dense teacher's cross-entropies, a mean over patches that show something and, at less weight, the others."""
+        weight = torch.where(batch.patches["kind"] > 0, 1.0, _EMPTY).flatten()
+        total = torch.zeros((), device=visual.device)
+        for name, head in self.patch_heads.items():
+            lost = F.cross_entropy(head(visual).float().flatten(0, 1), batch.patches[name].flatten(), reduction="none")
+            total = total + PATCH_WEIGHT[name] * (lost * weight).sum() / weight.sum()
+        if self.names is None:
+            return total
+        # Each thing's word, read off its patches as the last layer's states are read.
+        words = self.names[batch.patches["kind"]]
+        named = words != IGNORED
+        states = self.model.model.text_model.norm(visual[named])
+        return total + _NAMED * F.cross_entropy(self.model.lm_head(states).float(), words[named])
+
+    def word_loss(self, visual: Tensor, batch: Batch) -> Tensor:
+        """Mean cross-entropies over the descriptions' tokens, over those of the short answers, and over those of answers
+        without a picture, each with its own weight: a description is as long as ten answers."""
+        hidden = self.read(visual, batch)
+        cut = batch.long.shape[1]
+        total = LONG * self._cross_entropy(hidden[:, :cut], batch.long_labels)
+        total = total + SHORT * self._cross_entropy(hidden[:, cut:], batch.short_labels.flatten(1))
+        if batch.read is None or batch.read_labels is None:
+            return total
+        return total + READ * self._cross_entropy(self.read_pages(batch.read), batch.read_labels)
+
+    def read_pages(self, pages: Tensor) -> Tensor:
+        """Last hidden states [page, token, hidden] of conversations [page, token] without a picture."""
+        text = self.model.model.text_model
+        return text(inputs_embeds=text.embed_tokens(pages), use_cache=False).last_hidden_state
+
+    def _cross_entropy(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        """Mean over the tokens that have a label; a batch without one counts nothing."""
+        chosen = labels != IGNORED
+        lost = F.cross_entropy(self.model.lm_head(hidden[chosen]).float(), labels[chosen], reduction="sum")
+        return lost / chosen.sum().clamp_min(1)
+
+    def read(self, visual: Tensor, batch: Batch) -> Tensor:
+        """Last hidden states behind the prefix, [scene, token, hidden]: the description's, then the questions'."""
+        scenes, questions, longest = batch.short.shape
+        embed = self.model.model.text_model.embed_tokens
+        user = embed(torch.full((scenes, 1), SPECIAL.index(USER), device=visual.device))
+        rows = torch.cat((user, visual.to(user.dtype), embed(batch.long), embed(batch.short.flatten(1))), dim=1)
+        start = 1 + visual.shape[1]
+        parts = torch.tensor([start, batch.long.shape[1], *[longest] * questions])
+        places = torch.cat([torch.arange(int(part)) + (start if number else 0) for number, part in enumerate(parts)])
+        which = torch.arange(len(parts)).repeat_interleave(parts)
+        mask = ((which == which[:, None]) | (which == 0)).tril()[None, None]  # each sees the prefix and itself
+        passed = self.model.model.text_model(
+            inputs_embeds=rows, position_ids=places[None].expand(scenes, -1).to(visual.device), use_cache=False,
+            attention_mask=mask.to(visual.device),
+        )  # fmt: skip
+        return passed.last_hidden_state[:, start:]
+
+
+_ROWS = 96
+_ANSWER, _DESCRIPTION = 96, 200
+_PLACE = r"(?P<where>(?:at|on|in) the [a-z ]+{})"
+_PLACED = (
+    re.compile(rf"^{_PLACE.format('?')} (?:there (?:is|are)|you can see) (?P<what>(?:an?|some) [a-z ]+)$"),
+    re.compile(rf"^(?P<what>(?:an?|some) [a-z ]+?) (?:is|are) {_PLACE.format('')}$"),
+)
+
+
+def answers(
+    learner: Learner, visual: Tensor, questions: Sequence[Sequence[int]], writer: Writer, limits: Sequence[int],
+    temperature: float = 0.0, generator: torch.Generator | None = None,
+) -> list[list[int]]:  # fmt: skip
+    """Answers of at most so many tokens, without their end token. ``visual`` [row, visual, hidden] is what each row's question
+    is about."""
+    user = learner.model.get_input_embeddings().weight[writer.user][None].detach()
+    requests = [
+        Request((*question, writer.assistant), temperature, limit, number, torch.cat((user, picture.to(user.dtype))))
+        for number, (question, picture, limit) in enumerate(zip(questions, visual, limits, strict=True))
+    ]
+    decoder = Decoder(learner.model, writer.end, (), (), min(_ROWS, len(requests)), max(map(len, requests)) + max(limits))
+    found = {one.request.tag: list(one.answer) for one in decoder.run(requests, generator)}
+    return [found[number][:-1] if found[number][-1] == writer.end else found[number] for number in range(len(requests))]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One question, the reply to it, and whether it is right word for word: an answer's last sentence, since what it looked
+    at before that is not what was asked for; a description as a whole."""
+
+    number: int
+    exchange: Exchange
+    reply: str
+
+    @property
+    def right(self) -> bool:
+        reply, truth = (" ".join(text.lower().split()) for text in (self.reply, self.exchange.answer))
+        return (reply if self.exchange.kind == "describe" else re.split("[.?] ", reply.rstrip("."))[-1] + ".") == truth
+
+
+def ask(learner: Learner, tokenizer: Any, kind: str, numbers: Sequence[int], questions: int) -> list[Answered]:
+    """Descriptions and questions about held-out scenes of this kind."""
+    writer, chosen = Writer(tokenizer), [held_out(kind, number) for number in numbers]
+    asked = [(place, exchange) for place, scene in enumerate(chosen) for exchange in exchanges(scene, questions)]
+    limits = [_DESCRIPTION if exchange.kind == "describe" else _ANSWER for _, exchange in asked]
+    with torch.no_grad():
+        visual = learner.seen(chosen)[[place for place, _ in asked]]
+    rows = answers(learner, visual, [writer.ids(exchange.question) for _, exchange in asked], writer, limits)
+    texts = [tokenizer.decode(row, clean_up_tokenization_spaces=False) for row in rows]
+    return [Answered(numbers[place], exchange, text) for (place, exchange), text in zip(asked, texts, strict=True)]
+
+
+def figures(kind: str, answered: Sequence[Answered]) -> dict[str, float]:
+    """Shares that are right: questions by kind and together; things of descriptions by name, with size, with place; and of the
+    things that are named those that are not there."""
+    right: dict[str, list[bool]] = {}
+    for one in answered:
+        if one.exchange.kind != "describe":
+            right.setdefault(one.exchange.kind, []).append(one.right)
+    found = {what: float(np.mean(right[what])) for what in sorted(right)}
+    if right:
+        found["questions"] = float(np.mean(sum(right.values(), [])))
+    described = [one for one in answered if one.exchange.kind == "describe"]
+    if described:
+        counts = Counter[str]()
+        for one in described:
+            said = placed_things(one.reply)
+            truth = [(a(named(thing)), at(thing.region)) for thing in held_out(kind, one.number).things]
+            for name, part in _PARTS.items():
+                counts[name] += sum((Counter(map(part, said)) & Counter(map(part, truth))).values())
+            counts += Counter(said=len(said), there=len(truth))
+        found |= {name: counts[name] / counts["there"] for name in _PARTS}
+        found["invented"] = (counts["said"] - counts["object"]) / max(1, counts["said"])
+    return found
+
+
+def placed_things(text: str) -> list[tuple[str, str]]:
+    """(what, where) of every thing that a description places."""
+    matches = (form.match(sentence.strip()) for sentence in text.lower().split(".") for form in _PLACED)
+    return [(match["what"], match["where"]) for match in matches if match]
+
+
+def _bare(placed: tuple[str, str]) -> str:
+    """What is placed, without article and size."""
+    words = placed[0].split(" ")[1:]
+    return " ".join(words[1:] if words and words[0] in SIZES else words)
+
+
+_PARTS: dict[str, Callable[[tuple[str, str]], Any]] = {"object": _bare, "sized": itemgetter(0), "placed": itemgetter(0, 1)}
+
 
 SEEING, SPEAKING = "seeing", "speaking"
 MEASURED = 80
@@ -54,19 +313,21 @@ class Settings(Schedule):
 
 
 class ScenesTraining(TrainState):
-    """A model of scenes that first learns to see, then to speak of it. ``measured`` gives a stage's figures on held-out
-    scenes."""
+    """A model of scenes that first learns to see, then to speak of it."""
 
     unit = "scenes"
+    prefix = "model."
     settings: Settings
 
-    def __init__(self, learner: Learner, tokenizer: Any, measured: Callable[[str], dict[str, float]], settings: Settings) -> None:
-        self.learner, self.tokenizer, self.measured = learner, tokenizer, measured
+    def __init__(self, learner: Learner, tokenizer: Any, settings: Settings) -> None:
+        self.learner, self.tokenizer = learner, tokenizer
         super().__init__(settings, learner.leaves(False), weights=dict(learner.named_parameters()))
 
     def shaped(self, name: str, value: Tensor) -> Tensor:
         """A table of rows that stand for themselves is no matrix, patches are one."""
-        return Learner.shaped(name, value)
+        if "embedding.weight" in name or "embed_tokens" in name:
+            return value[None] if value.ndim == 2 else value.flatten(1)
+        return value
 
     @property
     def speaks(self) -> bool:
@@ -74,17 +335,19 @@ class ScenesTraining(TrainState):
         return self.progress.stage == SPEAKING
 
     def begin(self) -> None:
-        """A model that speaks already goes on to do both."""
-        if self.progress.provenance and not self.speaks:
-            self.enter(SPEAKING)
-        self.stream = self._scenes()
+        """Scenes never shown before: their seeds go on from how many there were (``progress.tokens`` counts scenes)."""
+        settings = self.settings
+        size, questions = (settings.batch, settings.questions) if self.speaks else (settings.seeing_batch, 1)
+        first, reading = (settings.seed << 32) + self.progress.tokens, settings.reading if self.speaks else 0
+        part = settings.scenes or -(-settings.batch // settings.workers)
+        self.stream = batches(Writer(self.tokenizer), self.learner.shape.grid, size, part, questions, first, reading)
 
     def enter(self, stage: str) -> None:
         """A stage has an optimiser of its own, over what it moves, and batches of its own."""
         super().enter(stage)
         leaves = self.learner.leaves(self.speaks)
         self.move(leaves, pace={name: self.settings.slower for name in leaves if ".text_model." not in name})
-        self.stream = self._scenes()
+        self.begin()
 
     def step(self, share: float) -> Step:
         """The next scenes' loss and gradients."""
@@ -97,8 +360,7 @@ class ScenesTraining(TrainState):
         """Mean loss over all ``parts``, and its gradients."""
 
         def loss(some: Sequence[Batch]) -> Tensor:
-            (batch,) = some
-            part = moved(batch, self.device)
+            part = some[0].to(self.device)
             visual = self.learner.visual_tokens(part.pixels)
             total = self.learner.patch_loss(visual, part)
             if self.speaks:
@@ -107,89 +369,44 @@ class ScenesTraining(TrainState):
 
         return self.learn(parts, loss, sum(len(part.pixels) for part in parts))
 
+    @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        return self.measured(SPEAKING if self.speaks else SEEING)
+        """Of the patches of held-out scenes that show something, how many the dense teacher's heads name rightly; and answers
+        that are right, once there are any."""
+        learner, numbers = self.learner, range(self.settings.measured)
+        scenes = [held_out(FRESH, number) for number in numbers]
+        batch = batch_of(scenes, Writer(self.tokenizer), learner.shape.grid, 1).to(self.device)
+        visual, shows = learner.visual_tokens(batch.pixels), batch.patches["kind"] > 0
+        right = {name: head(visual).argmax(-1) == batch.patches[name] for name, head in learner.patch_heads.items()}
+        found = {f"patch_{name}": float(value[shows].float().mean()) for name, value in right.items()}
+        if self.speaks:
+            with parallel.arithmetic(self.device):
+                found |= figures(FRESH, ask(learner, self.tokenizer, FRESH, numbers, QUESTIONS))
+        return found
 
-    def _scenes(self) -> Iterator[list[Batch]]:
-        """Scenes never shown before: their seeds go on from how many there were (``progress.tokens`` counts scenes)."""
-        settings = self.settings
-        size, questions = (settings.batch, settings.questions) if self.speaks else (settings.seeing_batch, 1)
-        first, reading = (settings.seed << 32) + self.progress.tokens, settings.reading if self.speaks else 0
-        part = settings.scenes or -(-settings.batch // settings.workers)
-        return batches(Writer(self.tokenizer), self.learner.shape.grid, size, part, questions, first, reading)
+    def figures(self) -> dict[str, dict[str, float]]:
+        """What is answered rightly about held-out scenes of each kind; some of it is printed."""
+        found = {}
+        for kind in (FRESH, COMBINATIONS, UNSEEN_DRAWINGS):
+            answers = ask(self.learner, self.tokenizer, kind, range(1000, 1000 + MEASURED), QUESTIONS)
+            found[kind] = figures(kind, answers)
+            for answer in answers[:SHOWN] if kind == FRESH else []:
+                right = "right" if answer.right else answer.exchange.answer
+                print(f"  {answer.exchange.question} | {answer.reply} | {right}", flush=True)
+        return found
 
-
-def moved(batch: Batch, device: torch.device) -> Batch:
-    """The batch on this device."""
-    fields = {name: value.to(device) for name, value in vars(batch).items() if isinstance(value, Tensor)}
-    return Batch(patches={name: value.to(device) for name, value in batch.patches.items()}, **fields)
-
-
-def patches_right(learner: Learner, tokenizer: Any, numbers: range) -> dict[str, float]:
-    """Of the patches of held-out scenes that show something, how many the dense teacher's heads name rightly."""
-    batch = batch_of([held_out(FRESH, number) for number in numbers], Writer(tokenizer), learner.shape.grid, 1)
-    batch = moved(batch, learner.model.device)
-    with torch.no_grad():
-        visual = learner.visual_tokens(batch.pixels)
-        shows = batch.patches["kind"] > 0
-        right = {name: (head(visual).argmax(-1) == batch.patches[name])[shows] for name, head in learner.patch_heads.items()}
-    return {f"patch_{name}": float(value.float().mean()) for name, value in right.items()}
+    def save(self, path: Path, card: dict[str, str]) -> None:
+        shipped.save(self.learner.model, self.tokenizer, path, card)
 
 
 def make(job: Job) -> None:
     """Train, measure on held-out scenes, write ``assets/weights/scenes_vlm.safetensors`` and print its card line."""
-    device, old, provenance = choose_device(job.device), None, driver.provenance_of(job)
-    settings = driver.settings_for(job, device, Settings)
-    if provenance:  # other scenes than the first time
-        old, settings = driver.weights_of(job), replace(settings, seed=settings.seed + 1)
-        provenance = f"{provenance} on {read_weights(old)[1]['data'].split(' ', 1)[0]} scenes"
-    state = prepare(device, settings, old)
-    count = sum(value.numel() for value in state.learner.model.parameters())
-    print(f"{count / 1e6:.2f} M weights, {len(state.tokenizer)} tokens; {settings}", flush=True)
-    driver.train(state, driver.checkpoint_of(job.recipe.name), provenance=provenance)
-    learner, tokenizer = state.learner, state.tokenizer
-
-    def save(path: Path, facts: dict[str, str]) -> None:
-        shipped.save(learner.model, tokenizer, path, facts)
-
-    data = f"{state.progress.tokens} scenes out of seeds; emoji art of Noto (Apache-2.0) and Twemoji (CC-BY 4.0)"
-    found = driver.figures_at_rest(job, state, save, lambda: answered_right(learner, tokenizer), "model.")
-    driver.finish(job, state, found, data, save, "Apache-2.0", tokenizer_hash=tokenizer_hash(tokenizer))
-
-
-def answered_right(learner: Learner, tokenizer: Any) -> dict[str, dict[str, float]]:
-    """What is answered rightly about held-out scenes of each kind; some of it is printed."""
-    found = {}
-    for kind in (FRESH, COMBINATIONS, UNSEEN_DRAWINGS):
-        answers = ask(learner, tokenizer, kind, range(1000, 1000 + MEASURED), QUESTIONS)
-        found[kind] = figures(kind, answers)
-        questions = [answer for answer in answers if answer.exchange.kind != "describe"]
-        for answer in answers[:2] + questions[:SHOWN] if kind == FRESH else []:
-            right = "right" if answer.right else answer.exchange.answer
-            print(f"  {answer.exchange.question} | {answer.reply} | {right}", flush=True)
-    return found
-
-
-def prepare(device: torch.device, settings: Settings, old: Path | None = None) -> ScenesTraining:
-    """A fresh model and tokenizer, or those at rest in ``old``.
-
-    The dense teacher's heads are not kept: behind an old model they begin at nothing, and at first learn and do not teach.
-    """
-    model, tokenizer = (None, train_tokenizer()) if old is None else shipped.load(old)
-    learner = Learner(Shape(), len(tokenizer), settings.seed)
-    if model is not None:
-        learner.model = model.train().requires_grad_(True)
-        with torch.no_grad():
-            for value in learner.patch_heads.parameters():
-                value.zero_()
-    learner = learner.to(device)
+    device = choose_device(job.device)
+    settings, tokenizer = driver.settings_for(job, device, Settings), train_tokenizer()
+    learner = Learner(Shape(), len(tokenizer), settings.seed).to(device)
     learner.learn_names(tokenizer)
-
-    def measure(stage: str) -> dict[str, float]:
-        patch_figures = patches_right(learner, tokenizer, range(settings.measured))
-        if stage == SEEING:
-            return patch_figures
-        with parallel.arithmetic(device):
-            return patch_figures | figures(FRESH, ask(learner, tokenizer, FRESH, range(settings.measured), QUESTIONS))
-
-    return ScenesTraining(learner, tokenizer, measure, settings)
+    state = ScenesTraining(learner, tokenizer, settings)
+    count = sum(value.numel() for value in learner.model.parameters())
+    print(f"{count / 1e6:.2f} M weights, {len(tokenizer)} tokens; {settings}", flush=True)
+    data = "scenes out of seeds; emoji art of Noto (Apache-2.0) and Twemoji (CC-BY 4.0)"
+    driver.run(job, state, data, licence="Apache-2.0", tokenizer_hash=tokenizer_hash(tokenizer))

@@ -7,11 +7,11 @@ would by themselves (DistillSpec, Zhou et al. 2024, arXiv 2310.08461). Where a t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,21 +19,19 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from specviz.drafters.networks.small_lm import SmallConfig, SmallLM, load, save
+from specviz.drafters.networks.small_lm import SmallConfig, SmallLM, save
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.acceptance import chain_agreement
 from specviz.training.data import IGNORED, Dialogues, Markers
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import feature
-from specviz.training.families.feature import FeatureTraining
+from specviz.training.families.feature import FeatureTraining, TrainInputs
 from specviz.training.features import DialogueFeatures
 from specviz.training.optimizer import LowRank
 from specviz.training.registry import Job
 
 DEPTHS = (4, 6)
 OVERLAP_DIALOGUES = 20
-
-Example = TypeVar("Example")
 
 
 @dataclass(frozen=True)
@@ -83,35 +81,15 @@ class TokenTraining(TrainState):
         ids, labels = examples(batch, self.place)
         scale, count = 1.0 / int((labels != IGNORED).sum()), sum(int(row.counts.sum()) for row in batch)
 
-        def loss(rows: Sequence[int], head: Tensor) -> Tensor:
+        def loss(rows: Sequence[int]) -> Tensor:
             part = slice(rows[0], rows[-1] + 1)
-            return summed_loss(self.model, head, ids[part], labels[part]) * scale
+            return summed_loss(self.model, ids[part], labels[part]) * scale
 
-        return folded(self, self.model, range(len(batch)), loss, count)
+        return self.learn(range(len(batch)), loss, count)
 
     def measure(self) -> dict[str, float]:
         """Cross-entropy and agreement on held-out answers."""
         return acceptance.next_token_agreement(self.model, self.dialogues, self.held_out[:100], self.markers, self.place)
-
-
-def folded(
-    state: TrainState, model: SmallLM, batch: Sequence[Example], loss: Callable[[Sequence[Example], Tensor], Tensor], count: int
-) -> Step:
-    """What ``state`` learns from examples whose loss is told the head that is folded into the draft's width.
-
-    It is folded once an update, and its gradient unfolded: it would be the dearest product of all.
-    """
-    whole = model.head()
-    head = whole.detach().requires_grad_()
-    leaves = {name: value for name, value in state.leaves.items() if name != LEAVE} | {LEAVE: head}
-
-    def unfolded(gradient: Tensor) -> Tensor:
-        return torch.autograd.grad(whole, model.leave.weight, gradient)[0]
-
-    return state.learn(batch, lambda part: loss(part, head), count, leaves, {LEAVE: unfolded})
-
-
-LEAVE = "leave.weight"
 
 
 def examples(batch: Sequence[data.Row], place: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,11 +99,11 @@ def examples(batch: Sequence[data.Row], place: Tensor) -> tuple[Tensor, Tensor]:
     return tokens[:, :-1], torch.where(counts, place[tokens[:, 1:]], IGNORED)
 
 
-def summed_loss(model: SmallLM, head: Tensor, ids: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy (nats) summed over the labels [row, token] that count; ``head`` is the model's, folded."""
+def summed_loss(model: SmallLM, ids: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy (nats) summed over the labels [row, token] that count."""
     mask = labels != IGNORED
     features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)[mask]
-    logits = F.linear(features, head, model.bias)
+    logits = F.linear(features, model.head(), model.bias)
     return F.cross_entropy(logits.float(), labels[mask], reduction="sum")
 
 
@@ -163,11 +141,15 @@ class Distillation(FeatureTraining):
 
     net: SmallLM
 
-    def __init__(self, net: SmallLM, *data_and_settings: Any) -> None:
-        self.frozen = net.embedding[net.draft_ids]
+    def __init__(self, inputs: TrainInputs, settings: feature.Settings) -> None:
+        store, self.inputs = inputs.store, inputs
+        dialogues, markers, shape = store.dialogues, inputs.assets.markers, {"draft_vocab": len(inputs.draft_ids)}
+        net = fresh(inputs.assets.embedding, markers, dialogues, inputs.training, shape, settings.seed)
+        self.frozen, self.place = net.embedding[net.draft_ids], data.places_in(net.draft_ids, net.config.vocab_size)
         parallel.keep_cast(self.frozen)
-        self.place = data.places_in(net.draft_ids, net.config.vocab_size)
-        super().__init__(net, *data_and_settings)
+        self.chains = partial(chain_agreement, net, dialogues, markers=markers)
+        measured = partial(self.chains, depth=DEPTHS[0])
+        super().__init__(net, store, inputs.training, inputs.judged_on, settings, None, measured)
 
     def settle(self) -> None:
         """What the model folded from its old weights goes with these."""
@@ -178,18 +160,25 @@ class Distillation(FeatureTraining):
         answers = self.answers(batch)
         by_length = sorted(batch, key=lambda number: len(self.store.dialogues.of(number)))
 
-        def loss(numbers: Sequence[int], head: Tensor) -> Tensor:
-            return distilled(self.net, head, self.frozen, self.place, self.store.get(numbers)) / answers
+        def loss(numbers: Sequence[int]) -> Tensor:
+            return distilled(self.net, self.frozen, self.place, self.store.get(numbers)) / answers
 
-        return folded(self, self.net, by_length, loss, answers)
+        return self.learn(by_length, loss, answers)
+
+    def figures(self) -> dict[str, Any]:
+        """With longer chains, and the acceptance at temperature 1."""
+        target, dialogues = self.inputs.assets.target.model, self.store.dialogues
+        sampled = data.greedy_only(dialogues, self.inputs.held_out, 1.0)[:OVERLAP_DIALOGUES]
+        found, chosen = super().figures(), self.held_out[: feature.MEASURED_DIALOGUES]
+        found |= {f"chain_{depth}": self.chains(chosen, depth=depth) for depth in DEPTHS[1:]}
+        logits = lambda ids: target(ids[None]).logits[0]  # noqa: E731
+        accepted = acceptance.overlap(self.net, logits, dialogues, sampled, self.inputs.assets.markers)
+        return {**found, "accepted_at_temperature_1": accepted}
 
 
-def distilled(
-    model: SmallLM, head: Tensor, frozen: Tensor, place: Tensor, dialogues: Sequence[DialogueFeatures]
-) -> Tensor:  # fmt: skip
+def distilled(model: SmallLM, frozen: Tensor, place: Tensor, dialogues: Sequence[DialogueFeatures]) -> Tensor:
     """Cross-entropy (nats) to the target's distribution over the draft vocabulary, summed over the answers' tokens that are in
-    it. ``head`` [draft, width] gives the draft's logits, ``frozen`` [draft, hidden] the target's; ``place`` [vocab] is a token's
-    place in the draft vocabulary."""
+    it. ``frozen`` [draft, hidden] gives the target's logits; ``place`` [vocab] is a token's place in the draft vocabulary."""
     ids = pad_sequence([dialogue.tokens[:-1] for dialogue in dialogues], batch_first=True)
     ids = F.pad(ids, (0, -ids.shape[1] % 32))
     # One index over all answers: a mask a dialogue would make a GPU's host wait twice for each of them.
@@ -200,32 +189,12 @@ def distilled(
         distribution = parallel.evenly(partial(F.linear, weight=frozen), thoughts[inside]).softmax(-1)
     features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)
     rows = [row[dialogue.first - 1 : len(dialogue.tokens) - 1] for row, dialogue in zip(features, dialogues, strict=True)]
-    logits = parallel.evenly(partial(F.linear, weight=head, bias=model.bias), torch.cat(rows)[inside])
+    logits = parallel.evenly(partial(F.linear, weight=model.head(), bias=model.bias), torch.cat(rows)[inside])
     return F.cross_entropy(logits.float(), distribution.float(), reduction="sum")
 
 
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/small_draft.safetensors`` and print its card line."""
     inputs = feature.gather(job)
-    settings = driver.settings_for(job, inputs.device, feature.Settings)
-    dialogues, markers, embedding = inputs.store.dialogues, inputs.assets.markers, inputs.assets.embedding
-    provenance = driver.provenance_of(job)
-    if provenance:
-        model = load(driver.weights_of(job), embedding, torch.float32, inputs.device).requires_grad_(True)
-    else:
-        shape = {"draft_vocab": len(inputs.draft_ids)}
-        model = fresh(embedding, markers, dialogues, inputs.training, shape, settings.seed)
-    state = Distillation(
-        model, inputs.store, inputs.training, inputs.judged_on, settings, None,
-        lambda numbers: chain_agreement(model, dialogues, numbers, markers, DEPTHS[0]),
-    )  # fmt: skip
-
-    def figures() -> Mapping[str, Any]:
-        """Longer chains, and the acceptance at temperature 1."""
-        chosen, target = inputs.judged_on[: feature.MEASURED_DIALOGUES], inputs.assets.target.model
-        sampled = data.greedy_only(dialogues, inputs.held_out, 1.0)[:OVERLAP_DIALOGUES]
-        accepted = acceptance.overlap(model, lambda ids: target(ids[None]).logits[0], dialogues, sampled, markers)
-        deeper = {f"chain_{depth}": chain_agreement(model, dialogues, chosen, markers, depth) for depth in DEPTHS[1:]}
-        return {**deeper, "accepted_at_temperature_1": accepted}
-
-    feature.run(job, inputs, state, lambda path, facts: save(model, path, facts), provenance, figures)
+    state = Distillation(inputs, driver.settings_for(job, inputs.device, feature.Settings))
+    feature.run(job, inputs, state, partial(save, state.net))

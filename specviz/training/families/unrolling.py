@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.networks.feature_net import FeatureNet, attend
+from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.training.features import DialogueFeatures
 from specviz.training.parallel import evened
 
@@ -32,20 +32,21 @@ def unroll(
     Start i reads the feature of token i and token i + 1; its output of step j stands for token i + 1 + j, so its logits
     are the distribution of token i + 2 + j. ``tokens`` [token]; ``features`` [token, tap * hidden], those of a last token unused.
     ``embedded`` [token, hidden] stands for the tokens where some of them are no words. Of several texts behind each other
-    ``lengths`` tells the tokens of each; ``rows`` then lie on the host, since they decide the shapes.
+    ``lengths`` tells the tokens of each. ``rows`` best lie on the host, since they decide the shapes.
 
     Inside, texts and rows are rounded up to few lengths, as :func:`specviz.training.parallel.evened` explains: behind a
     text stand tokens that no start sees, and behind the starts the last of them again.
     """
     words = F.embedding(tokens, net.embedding) if embedded is None else embedded
     features, wanted = evened(features[: len(tokens) - 1]), [len(chosen) for chosen in rows]
-    words, rows = F.pad(words, (0, 0, 0, len(features) + 1 - len(words))), [_repeated(chosen) for chosen in rows]
+    words = F.pad(words, (0, 0, 0, len(features) + 1 - len(words)))
+    rows = [torch.cat((chosen, chosen[-1:].expand(-len(chosen) % 16))).cpu() for chosen in rows]
     count = len(features)
     net.reach(count + 1 + len(rows))
     places = torch.arange(count, device=tokens.device)
     first, residual = net.mix(words[1:], net.stepped(net.fuse(features[:count]), 0))
-    look = _Texts(lengths, *net.keys_values(first, places)) if len(lengths) > 1 else _Text(*net.keys_values(first, places))
-    looks = [look.of(chosen) for chosen in rows]
+    texts = _Texts(lengths or [len(tokens)], *net.keys_values(first, places))
+    looks = [texts.of(chosen) for chosen in rows]
     stays = [torch.searchsorted(before, after).to(tokens.device) for before, after in zip(rows, rows[1:], strict=False)]
     rows = [chosen.to(tokens.device) for chosen in rows]
     chosen = rows[0]
@@ -62,19 +63,6 @@ def unroll(
 
 Look = Callable[[Tensor, Own], Tensor]
 """Queries [start, head, size] and the starts' own keys and values to what attention sees, [start, head * size]."""
-
-
-class _Text:
-    """Keys and values [token, kv, size] of one text."""
-
-    def __init__(self, keys: Tensor, values: Tensor) -> None:
-        self._keys, self._values = keys, values
-        self._places = torch.arange(len(keys), device=keys.device)
-
-    def of(self, chosen: Tensor) -> Look:
-        """How these starts look at it."""
-        hidden = self._places[None] > chosen.to(self._places.device)[:, None]
-        return lambda queries, own: attend(queries, self._keys, self._values, hidden, own)
 
 
 class _Texts:
@@ -120,38 +108,25 @@ class _Texts:
         return look
 
 
-def _repeated(chosen: Tensor, step: int = 16) -> Tensor:
-    """``chosen`` [start] with the last one repeated up to a multiple of ``step``."""
-    return torch.cat((chosen, chosen[-1:].expand(-len(chosen) % step)))
-
-
 def starts_of(dialogue: DialogueFeatures, shares: Sequence[float], generator: torch.Generator) -> list[Tensor]:
-    """The starts of a dialogue, or of several that are joined: then on the host, as :func:`unroll` wants them."""
-    if not dialogue.others:
-        return sampled_starts(dialogue.first, len(dialogue.tokens), shares, generator, dialogue.tokens.device)
-    host = torch.device("cpu")
+    """The starts of a dialogue, or of several that are joined, as :func:`unroll` wants them."""
     several = [
-        [begin + rows for rows in sampled_starts(first - begin, end - begin, shares, generator, host)]
+        [begin + rows for rows in sampled_starts(first - begin, end - begin, shares, generator)]
         for begin, first, end in dialogue.spans
     ]
     return [torch.cat([rows[step] for rows in several if step < len(rows)]) for step in range(max(map(len, several)))]
 
 
-def sampled_starts(
-    first: int, length: int, shares: Sequence[float], generator: torch.Generator, device: torch.device
-) -> list[Tensor]:
+def sampled_starts(first: int, length: int, shares: Sequence[float], generator: torch.Generator) -> list[Tensor]:
     """For each step a random share of the starts that stay inside the answer, ascending, each step's among the last's.
 
     Start i drafts token i + 2 first: an answer that begins at ``first`` is drafted from start first - 2 on.
     """
-    low = max(0, first - 2)
-    order = torch.rand(length, generator=generator)
-    starts: list[Tensor] = []
-    inside = torch.zeros(length, dtype=torch.bool)
-    inside[low : length - 2] = True
+    order, places = torch.rand(length, generator=generator), torch.arange(length)
+    inside, starts = places >= max(0, first - 2), list[Tensor]()
     for step, share in enumerate(shares):
-        inside[max(0, length - 2 - step) :] = False
+        inside &= places < length - 2 - step
         if share < 1:
             inside &= order < share
-        starts.append(inside.nonzero()[:, 0].to(device))
+        starts.append(inside.nonzero()[:, 0])
     return [rows for rows in starts if len(rows)]

@@ -11,8 +11,7 @@ from torch import Tensor
 from specviz.drafters.networks import feature_file
 from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
 from specviz.errors import ModelUnavailable
-from specviz.training.families.picture_drafters import unroll_cross
-from specviz.training.families.picture_store import PictureDialogueFeatures
+from specviz.training.families.picture_drafters import PictureDialogueFeatures, unroll_cross
 
 HIDDEN, VOCAB, ROWS = 24, 40, 12
 

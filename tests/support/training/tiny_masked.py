@@ -29,7 +29,7 @@ def small_lm(seed: int = 0) -> SmallLM:
 
 
 def state_of(model: MaskedLM | None = None, settings: Settings = SETTINGS) -> MaskedTraining:
-    return masked.prepare(model or fresh(), dialogues(120), MARKERS, settings)
+    return MaskedTraining(model or fresh(), dialogues(120), MARKERS, settings)
 
 
 def taught(made: MaskedTraining, updates: int) -> None:

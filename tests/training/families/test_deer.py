@@ -13,7 +13,7 @@ from specviz.drafters.networks.masked_lm import load, save
 from specviz.drafters.networks.weights import read_weights
 from specviz.models.drafters.lora_heads import load_changed
 from specviz.training import data, driver, features
-from specviz.training.families import deer, masked
+from specviz.training.families import masked
 from specviz.training.registry import Job, recipes
 from tests.support.training.tiny_masked import fresh
 from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues, embedding
@@ -30,7 +30,7 @@ class Target:
 def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     target = SimpleNamespace(device=torch.device("cpu"), model=Target(), tokenizer_hash="words")
     assets = SimpleNamespace(markers=MARKERS, embedding=embedding(), target=target)
-    for module in (deer, driver):
+    for module in (masked, driver):
         monkeypatch.setattr(module, "WEIGHTS", tmp_path)
     monkeypatch.setattr(features, "target_assets", lambda device: assets)
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
@@ -44,7 +44,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_what_is_shipped_is_a_change_to_the_base_and_its_card_compares_the_arms(folder: Path) -> None:
-    deer.make(Job(recipes()["deer"], "cpu", 0.03, False, (str(folder / "d.npz"),)))
+    masked.make(Job(recipes()["deer"], "cpu", 0.03, False, (str(folder / "d.npz"),)))
     factors, card = read_weights(folder / "deer.safetensors")
     found = json.loads(card["metrics"])
     assert list(found) == ["start", "deer"]

@@ -143,17 +143,6 @@ def test_an_answer_that_was_given_before_is_dropped(assets: TargetAssets) -> Non
     assert len(one.dialogues) == 1 and one.dropped["said before"] == 1
 
 
-def test_what_other_processes_wrote_is_taken_over_but_for_near_duplicates(assets: TargetAssets) -> None:
-    said_here, said_there = tuple(range(3000, 3050)), tuple(range(4000, 4050))
-    here = Dialogue((50, *ANSWER), (*said_here, END), 0.0, "chat")
-    one = author(assets, [here])
-    other = Dialogue((51, *ANSWER), (*said_there, END), 0.7, "maths")
-    kept_out = Dialogue((52, *ANSWER), tuple(range(5000, 5050)), 0.0, "chat", True)
-    again = [replace(kept_out, answer=tuple(range(start, start + 50))) for start in (6000, 7000)]
-    one.take_over([replace(here, question=(53, *ANSWER)), other, kept_out, *again])
-    assert one.dialogues == [here, other, kept_out] and one.dropped == {"said before": 1, "asked before": 2}
-
-
 @pytest.mark.slow
 def test_the_file_grows_when_resumed_and_can_be_trained_on(
     assets: TargetAssets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -23,16 +23,17 @@ from specviz.training.families import falcon
 from specviz.training.families.falcon import (
     BlockTraining,
     Inputs,
+    block_shape,
     glanced,
     glances,
     levels,
     noisy,
     outputs,
     reveal,
+    start,
     summed,
     truth_of,
 )
-from specviz.training.families.falcon_start import block_shape, start
 from specviz.training.families.feature import FeatureTraining, Settings, TrainInputs, run
 from specviz.training.features import DialogueFeatures, FeatureStore, joined
 from specviz.training.registry import Job, recipes

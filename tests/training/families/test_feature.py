@@ -162,7 +162,7 @@ def test_a_resumed_training_goes_on_in_the_same_round() -> None:
 
 def test_what_is_compared_with_held_out_answers_is_of_their_kinds_and_drawn_like_them(tmp_path: Path) -> None:
     one = state_of("eagle3", tmp_path, replace(SETTINGS, minutes=0.002, every=0.001))
-    one.store.dialogues = replace(one.store.dialogues, kind=np.arange(len(one.store.dialogues)) % len(KINDS))
+    one.dialogues = one.store.dialogues = replace(one.store.dialogues, kind=np.arange(len(one.store.dialogues)) % len(KINDS))
     one.held_out = data.greedy_only(one.store.dialogues, one.held_out)
     measured: list[int] = []
     one.measured = lambda numbers: measured.extend(numbers) or {"tau": 1.0}  # type: ignore[func-returns-value]
@@ -254,12 +254,12 @@ def test_wanted_distributions_are_the_targets_own_after_each_answer_token() -> N
 
 
 def test_starts_stay_inside_the_answer_and_thin_out() -> None:
-    rows = sampled_starts(5, 40, (1.0, 0.5, 0.2), torch.Generator().manual_seed(3), torch.device("cpu"))
+    rows = sampled_starts(5, 40, (1.0, 0.5, 0.2), torch.Generator().manual_seed(3))
     assert rows[0].tolist() == list(range(3, 38))
     for step, (wider, fewer) in enumerate(zip(rows, rows[1:], strict=False)):
         assert 0 < len(fewer) < len(wider) and set(fewer.tolist()) <= set(wider.tolist())
         assert int(fewer.max()) + 3 + step < 40
-    assert sampled_starts(0, 3, (1.0, 1.0), torch.Generator(), torch.device("cpu"))[0].tolist() == [0]
+    assert sampled_starts(0, 3, (1.0, 1.0), torch.Generator())[0].tolist() == [0]
 
 
 def test_acceptance_is_what_drafting_from_each_place_alone_would_find(tmp_path: Path) -> None:
@@ -327,32 +327,6 @@ def test_weights_kept_in_a_layout_of_their_own_are_read_exactly(dtype: torch.dty
     assert torch.equal(feature_start.dense(model.base_model.layers[-1].mlp.down_proj), wanted)
 
 
-def test_going_on_from_weights_draws_other_dialogues_than_those_they_began_with() -> None:
-    one = state_of("eagle", None)
-    first, again, other = (next(batches(one.training, SETTINGS, before)) for before in ("", "", "9 minutes"))
-    assert first == again != other
-
-
-def test_a_training_goes_on_from_weights_that_ship_also_with_another_draft_vocabulary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = state_of("eagle3", None), state_of("eagle3", None)
-    with torch.no_grad():
-        for value in learned(one.net).values():
-            value.add_(0.1 * torch.randn_like(value))
-    one.net.draft_ids = IDS.roll(1)
-    save(one.net, tmp_path / "eagle3.safetensors", {"spent": "nine minutes"})
-    monkeypatch.setattr(driver, "WEIGHTS", tmp_path)
-    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-    job = Job(known_recipes()["eagle3"], "cpu", 1.0, True)
-    assert feature.shipped(job, other.net) == "nine minutes"
-    assert torch.equal(other.net.draft_ids, IDS), "its own vocabulary stays"
-    for name, value in learned(other.net).items():
-        assert torch.allclose(value, learned(one.net)[name], atol=0.02), name
-    (tmp_path / "eagle3.safetensors").unlink()
-    assert feature.shipped(job, other.net) == ""
-
-
 def test_the_card_tells_the_learning_curve_and_the_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -368,7 +342,7 @@ def test_the_card_tells_the_learning_curve_and_the_gap(
     distinct = [entry["distinct"] for entry in metrics["curve"]]
     assert distinct == [entry["distinct"] for entry in one.progress.history] and distinct == sorted(distinct)
     assert np.isfinite(metrics["gap"]) and all({"tau", "gap"} <= set(entry) for entry in metrics["curve"])
-    assert "held-out: tau" in capsys.readouterr().out
+    assert "held-out: {" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])

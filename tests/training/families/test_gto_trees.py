@@ -11,7 +11,7 @@ from specviz.drafters.feature_drafter import FeatureDrafter
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.engine.interfaces import Context, TargetPass
 from specviz.engine.sampling import Noise, Warp
-from specviz.training.families.gto_trees import Size, Tree, grown, worth
+from specviz.training.families.gto import Size, Tree, grown, worth
 from specviz.training.families.unrolling import unroll
 from specviz.training.features import DialogueFeatures
 from specviz.trees.dynamic import Dynamic

@@ -16,7 +16,7 @@ from specviz.training.families.image_drafter import (
     TIMES,
     Example,
     Examples,
-    distributions,
+    drafted,
     linear_start,
     loss,
     overlap,
@@ -33,9 +33,8 @@ def test_the_drafters_head_starts_as_what_the_feature_before_tells() -> None:
         features.append(features[-1] @ onwards.T)
     whole = torch.cat(features, dim=1)
     example = Example(torch.zeros(2, 41, dtype=torch.long), whole, torch.zeros(37, 9))
-    target = SimpleNamespace(net=SimpleNamespace(logits=lambda hidden: hidden @ told.T))
     drafter = SimpleNamespace(head=nn.Parameter(torch.zeros(9, 6)))
-    linear_start(drafter, [example], target)  # type: ignore[arg-type]
+    linear_start(drafter, [example], lambda hidden: hidden @ told.T)  # type: ignore[arg-type]
     found, right = drafter.head.detach(), told @ onwards
     before, after = whole[:, 2:-2].flatten(0, 1), whole[:, 3:-1].flatten(0, 1) @ told.T
     assert F.cosine_similarity(found.flatten(), right.flatten(), dim=0) > 0.95
@@ -55,7 +54,7 @@ def test_late_a_drafters_loss_also_counts_what_both_distributions_have_in_common
     net, example = tiny_drafter()
     rows = starts(example, torch.Generator().manual_seed(0))
     assert rows[0].tolist() == list(range(2, 18)) and set(rows[2].tolist()) <= set(rows[1].tolist()) < set(rows[0].tolist())
-    found = distributions(net, example, rows, 2.0)
+    found = [distribution for _, distribution, _ in drafted(net, example, rows, 2.0)]
     assert [one.shape for one in found] == [(len(part), 20) for part in rows]
     plain, late = (float(loss(net, example, rows, 2.0, common).detach()) for common in (0.0, 1.0))
     shared = 0.0
@@ -82,7 +81,7 @@ def test_a_drafter_learns_what_it_is_measured_by() -> None:
 def test_a_picture_is_learned_from_so_many_times_and_then_leaves_the_shelf(monkeypatch: pytest.MonkeyPatch) -> None:
     examples = Examples.__new__(Examples)
     examples.shelf, examples.generator, made = [], np.random.default_rng(0), iter(range(10**6))
-    monkeypatch.setattr(examples, "refill", lambda: examples.shelf.extend((next(made), TIMES) for _ in range(64)))
+    monkeypatch.setattr(examples, "fresh", lambda count: [next(made) for _ in range(2 * count)])
     seen = [examples.next() for _ in range(4000)]
     assert len(examples.shelf) <= SHELF
     gone = set(seen) - {one for one, _ in examples.shelf}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from specviz.models.image.codebook import tiles
-from specviz.training.families.image_patches import patches
+from specviz.training.families.image_vq import patches
 from tests.support.tiny.images import tiny_image
 
 

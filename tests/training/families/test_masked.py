@@ -14,13 +14,12 @@ from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.drafters.networks.small_lm import SmallLM
 from specviz.training import data
 from specviz.training.driver import train
-from specviz.training.families import deer, masked
-from specviz.training.families.deer import SECOND
-from specviz.training.families.masked import MaskedTraining, Settings, block_agreement, first_overlap
+from specviz.training.families import masked
+from specviz.training.families.masked import SECOND, MaskedTraining, Settings, block_agreement, first_overlap
 from tests.support.training.tiny_masked import SETTINGS, fresh, small_lm, state_of, taught
 from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues, embedding
 
-STAGES = deer.Settings(minutes=60, batch=8, texts=4, peak=0.02, rank=8, reach=6, refined=8)
+STAGES = masked.StagedSettings(minutes=60, batch=8, texts=4, peak=0.02, rank=8, reach=6, refined=8)
 
 
 def probability(seed: int = 0) -> np.random.Generator:
@@ -128,13 +127,10 @@ def test_what_is_kept_out_is_never_seen(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_learned_answers_of_a_milestone_are_the_first_that_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
     told, asked, judged = dialogues(120), list[int](), list[list[int]]()
     monkeypatch.setattr(masked, "EARLY", 8)
-    monkeypatch.setattr(
-        masked, "milestone_figures",
-        lambda model, dialogues, numbers, markers: judged.append(list(numbers)) or {"tau": 1.0 + len(judged)},
-    )  # fmt: skip
     turn = data._turn
     monkeypatch.setattr(data, "_turn", lambda told, number, markers: asked.append(number) or turn(told, number, markers))
     made = state_of(fresh())
+    made.shown = lambda numbers: judged.append(list(numbers)) or {"tau": 1.0 + len(judged)}  # type: ignore[method-assign,func-returns-value]
     next(made.stream)
     assert made.measure() == {"tau": 2.0, "gap": 1.0}
     assert judged == [data.split(told)[1], list(dict.fromkeys(asked))[:8]]
@@ -168,8 +164,8 @@ def blind(model: MaskedLM) -> float:
         return float(sum(masked.loss(model, place, part)[0] for part in masked.in_parts(made, 60)))
 
 
-def stages(model: MaskedLM, stage: str = "", settings: deer.Settings = STAGES) -> deer.DeerTraining:
-    made = deer.prepare(model, dialogues(120), MARKERS, settings)
+def stages(model: MaskedLM, stage: str = "", settings: masked.StagedSettings = STAGES) -> masked.DeerTraining:
+    made = masked.DeerTraining(model, dialogues(120), MARKERS, settings)
     if stage:
         made.enter(stage)
     return made

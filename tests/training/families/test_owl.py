@@ -139,7 +139,7 @@ def test_a_milestone_tells_what_was_read_and_the_gap_to_it() -> None:
     known = [number for number in visited if state.inputs.store.dialogues.temperature[number] == 0]
     figures = state.measure()
     assert figures["read"] == len(visited) == len(windows) and figures["distinct"] == state.progress.tokens
-    assert figures["gap"] == pytest.approx(state.accepted(known[: owl.SHOWN])["tau"] - figures["tau"])
+    assert figures["gap"] == pytest.approx(state.measured(known[: state.shown])["tau"] - figures["tau"])
     for _ in range(20):
         state.update(0.6)
     assert state.measure()["distinct"] < state.progress.tokens == sum(len(window) for window in windows)

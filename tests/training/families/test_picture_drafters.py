@@ -17,12 +17,19 @@ from specviz.models.vision import scenes as shipped
 from specviz.targets.attention_maps import importance, most_looked_at
 from specviz.training import driver
 from specviz.training.families import picture_drafters as making
-from specviz.training.families import picture_store, vlm_text_only
 from specviz.training.families.feature import learned
-from specviz.training.families.picture_drafters import acceptance_figures, draft_logits
-from specviz.training.families.picture_store import ALL, COMPRESSED, MIDDLE, WORDS, PictureDialogues, PictureStore
+from specviz.training.families.picture_drafters import (
+    ALL,
+    COMPRESSED,
+    MIDDLE,
+    WORDS,
+    PictureDialogues,
+    PictureStore,
+    acceptance_figures,
+    draft_logits,
+)
 from specviz.training.families.scenes_batches import Writer, train_tokenizer
-from specviz.training.families.scenes_net import Learner, Shape
+from specviz.training.families.scenes_vlm import Learner, Shape
 from specviz.training.families.unrolling import unroll
 from specviz.training.optimizer import Optimizer
 from specviz.training.registry import Job, recipes
@@ -50,10 +57,9 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def home(weights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SPECVIZ_CACHE", str(weights / "cache"))
     monkeypatch.setattr(driver, "WEIGHTS", weights)
-    for module in (making, vlm_text_only):
-        monkeypatch.setattr(module, "TARGET", weights / "scenes_vlm.safetensors")
+    monkeypatch.setattr(making, "TARGET", weights / "scenes_vlm.safetensors")
     for name, value in {"SCENES": 16, "HELD_OUT_SCENES": 4, "_AT_A_TIME": 4, "_LONGEST": 24}.items():
-        monkeypatch.setattr(picture_store, name, value)
+        monkeypatch.setattr(making, name, value)
     monkeypatch.setattr(making, "Shape", lambda: TINY)
     return weights
 
@@ -108,7 +114,7 @@ def test_the_visual_tokens_kept_are_those_the_last_layer_looks_at_most(home: Pat
 def test_the_picture_is_an_embedding_where_its_tokens_stand(home: Path) -> None:
     learner, every, spoken = stored(home, (0, LAYERS), ALL)
     seen = every.get([2])[0]
-    visual = picture_store.visual_tokens_of(learner, [int(spoken.scene[2])])[0]
+    visual = learner.seen([making.scene_of(int(spoken.scene[2]))])[0]
     assert torch.allclose(seen.features[1 : 1 + VISUAL, 0], visual, atol=0.02 * float(visual.abs().max()))
     table = learner.model.get_input_embeddings().weight
     assert torch.allclose(seen.features[1 + VISUAL :, 0], table[seen.tokens[1 + VISUAL :]], atol=1e-2)
@@ -117,8 +123,7 @@ def test_the_picture_is_an_embedding_where_its_tokens_stand(home: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "vlm_hivis" else pytest.mark.slow) for name in WHOLE])
 def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    module = vlm_text_only if name == "vlm_text_only" else making
-    module.make(job(name))
+    making.make(job(name))
     path = home / f"{name}.safetensors"
     assert f"`{path.name}`" in capsys.readouterr().out
     target = home / "scenes_vlm.safetensors"

@@ -9,7 +9,7 @@ import pytest
 
 from specviz.training.families import scenes
 from specviz.training.families.scenes import COMBINATIONS, FRESH, UNSEEN_DRAWINGS, held_out
-from specviz.training.families.scenes_answers import Answered, figures, placed_things
+from specviz.training.families.scenes_vlm import Answered, figures, placed_things
 from specviz.training.families.scenes_words import NUMBERS, Exchange, Speaker, a, at, drill, exchanges, named, plural
 
 SEEDS = range(150)

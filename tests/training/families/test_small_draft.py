@@ -164,7 +164,7 @@ def read_aloud(seed: int = 0, more: int = 0) -> DialogueFeatures:
 def test_distillation_is_the_cross_entropy_to_what_the_target_thinks_before_each_answer_token() -> None:
     model, head = pupil()
     place, told = data.places_in(model.draft_ids, VOCAB), read_aloud()
-    found = small_draft.distilled(model, model.head(), head, place, [told])
+    found = small_draft.distilled(model, head, place, [told])
     expected, cache = 0.0, model.open(20)
     for at, token in enumerate(told.tokens[:-1]):
         logits = model(token[None], cache)[0]
@@ -174,17 +174,16 @@ def test_distillation_is_the_cross_entropy_to_what_the_target_thinks_before_each
     assert float(found.detach()) == pytest.approx(expected, rel=1e-4)
 
 
-def test_dialogues_read_together_teach_what_they_teach_one_by_one() -> None:
+def test_dialogues_read_together_teach_what_they_teach_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "cpu_has_bfloat16", lambda: False)
     model, head = pupil()
     place, told = data.places_in(model.draft_ids, VOCAB), [read_aloud(seed, more) for seed, more in ((0, 0), (1, 3), (2, 7))]
 
-    state = TokenTraining(model, dialogues(40), MARKERS, (range(40), range(40)), replace(SETTINGS, half=False))
+    state = TokenTraining(model, dialogues(40), MARKERS, (range(40), range(40)), SETTINGS)
 
     def taught(part: int) -> driver.Step:
         state.part = part
-        return small_draft.folded(
-            state, model, told, lambda group, folded: small_draft.distilled(model, folded, head, place, group), 1
-        )
+        return state.learn(told, lambda group: small_draft.distilled(model, head, place, group), 1)
 
     together, one_by_one = taught(3), taught(1)
     assert together.loss == pytest.approx(one_by_one.loss, rel=1e-3)
@@ -200,7 +199,7 @@ def test_distillation_learns_what_the_target_thinks_and_not_what_was_drawn() -> 
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     for _ in range(150):
         optimizer.zero_grad()
-        small_draft.distilled(model, model.head(), head, place, [told]).backward()
+        small_draft.distilled(model, head, place, [told]).backward()
         optimizer.step()
     logits = model.train()(told.tokens[:-1], model.open(20))[told.first - 1 :]
     thought = (told.features[told.first - 1 : -1, -1] @ head.T).softmax(-1)
