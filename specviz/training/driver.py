@@ -231,9 +231,9 @@ class TrainState:
         finally:
             self.use(own)
 
-    def save(self, path: Path, facts: Mapping[str, str]) -> None:
+    def save(self, path: Path, card: dict[str, str]) -> None:
         """Write what the optimizer has moved, as it is in the network: where that is all that ships."""
-        write_weights(path, self.optimizer.parameters, facts)
+        write_weights(path, self.optimizer.parameters, card)
 
     def tired(self) -> bool:
         """Whether the last milestones have all been no better than one before."""
@@ -406,7 +406,7 @@ def run(job: Job, state: TrainState, data: str, save: Save | None = None, licenc
     train(state, checkpoint_of(job.recipe.name))
     save = save or state.save
     spent = state.progress.spent(state.device.type, state.unit)
-    ship(job, state.settings, data, spent, at_rest(job, state, save, state.figures), save, licence, **more)
+    ship(job, asdict(state.settings), data, spent, at_rest(job, state, save, state.figures), save, licence, **more)
 
 
 def at_rest(job: Job, state: TrainState, save: Save, measure: Callable[[], Figures]) -> Figures:
@@ -424,14 +424,15 @@ def at_rest(job: Job, state: TrainState, save: Save, measure: Callable[[], Figur
 
 
 def ship(
-    job: Job, settings: Any, data: str, spent: str, figures: Figures, save: Save, licence: str = LICENCE, **more: str
+    job: Job, settings: Mapping[str, Any], data: str, spent: str, figures: Figures, save: Save, licence: str = LICENCE,
+    **more: str,
 ) -> None:  # fmt: skip
     """Write the recipe's file with its card, in which figures are rounded to four places, and print the card for
     ``assets/weights/README.md``."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout.strip()
     card = {
-        "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(asdict(settings))})", "data": data,
+        "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(settings)})", "data": data,
         "licence": licence, "spent": spent, "metrics": json.dumps(_rounded(figures)), "commit": commit or "unknown", **more,
     }  # fmt: skip
     path = weights_of(job)

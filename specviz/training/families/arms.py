@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -111,7 +111,7 @@ def make(job: Job) -> None:
     cost = f"{seconds / 60:.0f} minutes of training on {assets.target.device.type}"
     more = {"arms": json.dumps(list(factors)), CHANGES: f"{BASE.name} {digest(BASE)}"}
     more["tokenizer_hash"] = assets.target.tokenizer_hash
-    driver.ship(job, settings, line, cost, figures, lambda path, card: write_weights(path, named(factors), card), **more)
+    driver.ship(job, asdict(settings), line, cost, figures, lambda path, card: write_weights(path, named(factors), card), **more)
 
 
 def fresh(assets: TargetAssets) -> SmallLM:

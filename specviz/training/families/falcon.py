@@ -33,9 +33,9 @@ from specviz.training import acceptance, driver, parallel
 from specviz.training.data import IGNORED
 from specviz.training.driver import Step
 from specviz.training.families import feature
-from specviz.training.families.eagle3 import fitting
 from specviz.training.families.feature import FeatureTraining
 from specviz.training.families.feature_start import dense, fit, gated_layer, shape_of
+from specviz.training.families.unrolling import fitting
 from specviz.training.features import DialogueFeatures, FeatureStore
 from specviz.training.registry import Job
 

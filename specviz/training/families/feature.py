@@ -23,9 +23,8 @@ from specviz.methods.medusa.cartesian_tree import paths_of
 from specviz.training import acceptance, data, driver, features, parallel
 from specviz.training.data import Dialogues
 from specviz.training.driver import Schedule, Step, TrainState
-from specviz.training.families import eagle, eagle3
 from specviz.training.families.feature_start import sample, shape_of, start
-from specviz.training.families.unrolling import sampled_starts, unroll
+from specviz.training.families.unrolling import EAGLE3_TAPS, EAGLE_TAPS, eagle3_loss, eagle_loss, sampled_starts, unroll
 from specviz.training.features import DialogueFeatures, FeatureStore, TargetAssets, joined
 from specviz.training.registry import Job
 
@@ -235,8 +234,8 @@ class Kind:
 
 
 KINDS = {
-    "eagle": Kind(eagle.TAPS, False, lambda net, inputs: partial(eagle.loss, net)),
-    "eagle3": Kind(eagle3.TAPS, True, lambda net, inputs: partial(eagle3.loss, net, inputs.place)),
+    "eagle": Kind(EAGLE_TAPS, False, lambda net, inputs: partial(eagle_loss, net)),
+    "eagle3": Kind(EAGLE3_TAPS, True, lambda net, inputs: partial(eagle3_loss, net, inputs.place)),
 }
 
 

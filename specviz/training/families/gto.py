@@ -32,8 +32,8 @@ from specviz.models.drafters.lora_heads import CHANGES, digest, independent_copy
 from specviz.targets.text import TextTarget
 from specviz.training import acceptance, data, driver, features
 from specviz.training.driver import Schedule, Step, TrainState
-from specviz.training.families import eagle3
 from specviz.training.families.feature import acceptance_figures, read_all
+from specviz.training.families.unrolling import EAGLE3_TAPS, eagle3_loss
 from specviz.training.features import DialogueFeatures, FeatureStore
 from specviz.training.optimizer import LowRank
 from specviz.training.registry import WEIGHTS, Job
@@ -263,7 +263,7 @@ def branch_log(
     net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, starts: Tensor, branches: Sequence[tuple[int, ...]]
 ) -> Tensor:
     """[start]: log-probability under ``net`` of the tokens of each start's branch (at least one), drafted from there."""
-    truth = Truth(net, dialogue.tokens, dialogue.features[:, eagle3.TAPS].flatten(1), starts)
+    truth = Truth(net, dialogue.tokens, dialogue.features[:, EAGLE3_TAPS].flatten(1), starts)
     deepest = max(map(len, branches))
     tokens = torch.tensor([(*branch, *branch[:1] * (deepest - len(branch))) for branch in branches], device=starts.device)
     length = torch.tensor([len(branch) for branch in branches], device=starts.device)
@@ -296,7 +296,7 @@ def judged(arena: Arena, dialogue: DialogueFeatures, starts: Tensor, size: Size)
     """
     device = dialogue.tokens.device
     flat, text = starts.flatten().to(device), dialogue.tokens.tolist()
-    features = dialogue.features[:, eagle3.TAPS].flatten(1)
+    features = dialogue.features[:, EAGLE3_TAPS].flatten(1)
     trees, trees_before = (grown(net, dialogue.tokens, features, flat, size) for net in (arena.net, arena.before))
     differ = torch.tensor([tree.paths != before.paths for tree, before in zip(trees, trees_before, strict=True)])
     counts = differ.view(starts.shape).any(1, keepdim=True).expand(starts.shape).flatten().tolist()
@@ -375,7 +375,7 @@ class GtoTraining(TrainState):
             ((place, dialogue_number),) = part
             dialogue = self.store.get([dialogue_number])[0]
             generator = torch.Generator().manual_seed(seed + 1_000_003 * number + place)
-            total = eagle3.loss(arena.net, arena.place, dialogue, generator, 1.0 / answers)
+            total = eagle3_loss(arena.net, arena.place, dialogue, generator, 1.0 / answers)
             starts = chosen_starts(dialogue, how, np.random.default_rng([seed, number, place]))
             if not len(starts):
                 return total
@@ -392,7 +392,7 @@ class GtoTraining(TrainState):
         """The tree behind every token of a dialogue from the last of its prompt to the last but one."""
         dialogue = self.store.get([number])[0]
         starts = torch.arange(dialogue.first - 2, len(dialogue.tokens) - 2, device=dialogue.tokens.device)
-        return grown(self.arena.net, dialogue.tokens, dialogue.features[:, eagle3.TAPS].flatten(1), starts, size)
+        return grown(self.arena.net, dialogue.tokens, dialogue.features[:, EAGLE3_TAPS].flatten(1), starts, size)
 
     def figures(self) -> dict[str, Any]:
         """Of the start and of the change, on held-out answers."""
@@ -413,7 +413,7 @@ class GtoTraining(TrainState):
             roots = range(len(text) - len(answer) - 1, len(text) - len(answer) - 1 + len(trees), STRIDE)
             (found,) = worth(self.arena.target, text, roots, [trees[::STRIDE]], 4 * STRIDE)
             rewards += [tree_worth.reward for tree_worth in found]
-        chains = acceptance_figures(self.arena.net, self.store, eagle3.TAPS, numbers, size.depth)
+        chains = acceptance_figures(self.arena.net, self.store, EAGLE3_TAPS, numbers, size.depth)
         return {**chains, "tau": float(np.mean(emitted)), "reward": float(np.mean(rewards))}
 
 
@@ -434,4 +434,4 @@ def make(job: Job) -> None:
     print(f"{len(unread)} dialogues to learn from, {len(state.held_out)} to measure on; {settings}", flush=True)
     read_all(store, state.held_out, settings.workers)
     base = {CHANGES: f"{START}.safetensors {digest(WEIGHTS / f'{START}.safetensors')}"}
-    driver.run(job, state, data.dialogues_line(files), tokenizer_hash=loaded.tokenizer_hash, **base)
+    driver.run(job, state, data.dialogues_line(files), state.save, tokenizer_hash=loaded.tokenizer_hash, **base)

@@ -26,8 +26,8 @@ from specviz.models.image.image import LoadedImage, embedding_table, load_image_
 from specviz.training import driver
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import emoji
+from specviz.training.families.image_ar import ADDS, LAYERS, draw, guided, hidden_states
 from specviz.training.families.image_codes import coded, prompt_of
-from specviz.training.families.image_net import ADDS, LAYERS, draw, guided, hidden_states
 from specviz.training.families.unrolling import unroll
 from specviz.training.registry import Job
 
@@ -68,7 +68,7 @@ def read(loaded: LoadedImage, prompts: Tensor, codes: Tensor) -> list[Example]:
     doubled, words = codes.repeat_interleave(2, dim=0), prompts.shape[2]
     hidden = hidden_states(loaded.model, prompts.flatten(0, 1), doubled)
     logits = loaded.model.model.generation_head(hidden[:, words - 1 : -1]).float()
-    distributions = guided(logits[0::2], logits[1::2], loaded.guidance).log_softmax(-1)
+    distributions = guided((logits[0::2], logits[1::2]), loaded.guidance).log_softmax(-1)
     tokens = torch.cat((prompts.flatten(0, 1), doubled + loaded.first_code), dim=1)
     both = (rows.unflatten(0, (-1, 2)) for rows in (tokens, hidden.float()))
     return [Example(*(tensor.clone() for tensor in parts)) for parts in zip(*both, distributions, strict=True)]
@@ -178,7 +178,7 @@ def drafted(net: FeatureNet, example: Example, rows: list[Tensor], strength: flo
     return [
         (
             example.distribution[rows[step] + 2 + step - example.words].exp(),
-            guided(*(net.logits(output) for output in outputs), strength).log_softmax(-1),
+            guided([net.logits(output) for output in outputs], strength).log_softmax(-1),
             list(outputs),
         )
         for step, outputs in enumerate(both)

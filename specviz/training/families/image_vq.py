@@ -11,7 +11,7 @@ import hashlib
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -246,13 +246,6 @@ class DecoderTraining(TrainState):
         return self.tokenizer.measure(self.art, 102)
 
 
-@dataclass(frozen=True)
-class Counting:
-    """How many pictures are decoded: every drawable emoji in every style, on white and on a colour of its own."""
-
-    pictures: int
-
-
 @torch.inference_mode()
 def patches(loaded: LoadedImage, codes: Tensor) -> tuple[Tensor, dict[str, float]]:
     """Mean cell [code, row, column, rgb] from -1 to 1 of each code in the pictures ``codes`` [picture, place], and figures.
@@ -292,7 +285,9 @@ def make(job: Job) -> None:
         spent = f"{card['spent']}; the decoder {state.progress.spent(device.type, state.unit)} more"
         job = replace(job, recipe=recipes()["image_vq"])
         save = partial(_write, tensors)
-        driver.ship(job, state.settings, card["data"], spent, state.measure(), save, emoji.LICENCE, codebook=card["codebook"])
+        driver.ship(
+            job, asdict(state.settings), card["data"], spent, state.measure(), save, emoji.LICENCE, codebook=card["codebook"]
+        )
     else:
         loaded = load_image_model("emoji-64", "float32", job.device)
         data = coded(loaded.grid)
@@ -301,7 +296,7 @@ def make(job: Job) -> None:
         mean, figures = patches(loaded, codes)
         spent = f"{(time.perf_counter() - begun) / 60:.1f} minutes, {len(codes)} pictures"
         save = partial(_write, {"patches": mean.flatten(1)})
-        driver.ship(job, Counting(len(codes)), emoji.line(), spent, figures, save, emoji.LICENCE, codebook=data.codebook)
+        driver.ship(job, {"pictures": len(codes)}, emoji.line(), spent, figures, save, emoji.LICENCE, codebook=data.codebook)
 
 
 def _write(tensors: dict[str, Tensor], path: Path, card: dict[str, str]) -> None:

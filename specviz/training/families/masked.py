@@ -403,7 +403,7 @@ def make(job: Job) -> None:
         base, settings = WEIGHTS / f"{START}.safetensors", driver.settings_for(job, where, StagedSettings)
         model = load_masked(base, embedding, torch.float32, where)
         change = DeerTraining(model, dialogues, assets.markers, settings, assets.target.model)
-        driver.run(job, change, line, **{CHANGES: f"{base.name} {digest(base)}"}, **more)
+        driver.run(job, change, line, change.save, **{CHANGES: f"{base.name} {digest(base)}"}, **more)
         return
     start = load_small(SMALL, embedding, torch.float32, where)
     # Milestones by answer tokens read, of which a share is asked for: hidden ones that the draft vocabulary has.

@@ -117,6 +117,8 @@ def calibrated(ranks: Tensor, source: str) -> CalibratedTree:
 class MedusaTraining(FeatureTraining):
     """The heads, from the best linear guess on."""
 
+    net: ParallelNet
+
     def __init__(self, inputs: TrainInputs, settings: feature.Settings) -> None:
         self.inputs, store = inputs, inputs.store
         config = ParallelConfig(inputs.head.shape[1], HEADS, store.taps[-1], blocks=0, trunk=1, turned=True)

@@ -7,7 +7,6 @@ answers with and without the n-grams.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -28,12 +27,8 @@ SEARCH_WEIGHTS = (1.0, 0.75, 0.5, 0.25)
 """Shares of the drafter's distribution in a path's score; at 1 the path is each place's likeliest token."""
 
 
-@dataclass(frozen=True)
-class Rare:
-    """Pairs and triples met less often are left out."""
-
-    pair: int = 2
-    triple: int = 2
+RARE = {"pair": 2, "triple": 2}
+"""Pairs and triples met less often are left out."""
 
 
 def make(job: Job) -> None:
@@ -44,7 +39,7 @@ def make(job: Job) -> None:
     training, held_out = data.split(dialogues)
     vocab = assets.embedding.shape[0]
     ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [assets.markers.end])
-    counts = counted(texts(dialogues, training), ids, Rare.pair, Rare.triple)
+    counts = counted(texts(dialogues, training), ids, *RARE.values())
     model = NgramModel(counts)
     figures: dict[str, object] = {
         "perplexity": round(perplexity(model, texts(dialogues, held_out[:MEASURED])), 2),
@@ -57,7 +52,7 @@ def make(job: Job) -> None:
         greedy = [number for number in held_out if dialogues.temperature[number] == 0][: SEARCHED[0]]
         figures["searched"] = searched_agreement(masked, model, dialogues, greedy, assets.markers, *SEARCHED[1:])
     line, tokenizer = data.dialogues_line(files, "the training answers alone"), assets.target.tokenizer_hash
-    driver.ship(job, Rare(), line, "some seconds", figures, partial(save, counts), tokenizer_hash=tokenizer)
+    driver.ship(job, RARE, line, "some seconds", figures, partial(save, counts), tokenizer_hash=tokenizer)
 
 
 def texts(dialogues: data.Dialogues, numbers: Sequence[int]) -> list[np.ndarray]:

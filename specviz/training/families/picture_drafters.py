@@ -99,7 +99,7 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
         asked = [(place, exchange) for place, scene in enumerate(chosen) for exchange in exchanges(scene, QUESTIONS)]
         for long in (True, False):
             part = [(place, writer.ids(one.question)) for place, one in asked if (one.kind == "describe") == long]
-            places, questions = ([pair[at] for pair in part] for at in (0, 1))
+            places, questions = [place for place, _ in part], [ids for _, ids in part]
             with parallel.arithmetic(learner.model.device):
                 found = answers(learner, visual[places], questions, writer, [_LONGEST] * len(part), warm, generator)
             rows += [[*ids, writer.assistant, *row, writer.end] for ids, row in zip(questions, found, strict=True)]
@@ -332,6 +332,8 @@ class Settings(feature.Settings):
 
 class PictureTraining(FeatureTraining):
     """A drafter of one kind on the target's answers about pictures."""
+
+    net: Any
 
     def __init__(self, kind: Kind, learner: Learner, tokenizer: Any, spoken: PictureDialogues, settings: Settings) -> None:
         layers, (training, held_out) = int(learner.model.config.text_config.num_hidden_layers), spoken.split()

@@ -25,9 +25,9 @@ from specviz.models.packing import PackedLinear, pack
 from specviz.training import data, driver, parallel
 from specviz.training.data import places_in
 from specviz.training.driver import Progress, train
-from specviz.training.families import eagle, eagle3, feature, feature_start
+from specviz.training.families import feature, feature_start, unrolling
 from specviz.training.families.feature import FeatureTraining, Settings, TrainInputs, acceptance_figures, batches, learned
-from specviz.training.families.unrolling import sampled_starts, unroll
+from specviz.training.families.unrolling import eagle3_loss, eagle_loss, sampled_starts, unroll
 from specviz.training.features import DialogueFeatures, FeatureStore, fused_taps, joined, target_distribution
 from specviz.training.phrases import KINDS, REPORTED
 from specviz.training.registry import Job
@@ -44,12 +44,12 @@ def state_of(kind: str, folder: Path | None, settings: Settings = SETTINGS) -> F
     made = dialogues()
     store = FeatureStore(model, made, MARKERS, (*fused_taps(2), 2), folder)
     training, held_out = data.split(made)
-    columns = eagle3.TAPS if kind == "eagle3" else eagle.TAPS
+    columns = unrolling.EAGLE3_TAPS if kind == "eagle3" else unrolling.EAGLE_TAPS
     embedding, head = model.get_input_embeddings().weight, model.lm_head.weight
     shape = feature_start.shape_of(model.config, store.taps[columns], kind == "eagle3")
     net = FeatureNet(shape, embedding, head, IDS)
     feature_start.start(net, model, feature_start.sample(store, training[:8], embedding, columns))
-    loss = partial(eagle3.loss, net, places_in(IDS, VOCAB)) if kind == "eagle3" else partial(eagle.loss, net)
+    loss = partial(eagle3_loss, net, places_in(IDS, VOCAB)) if kind == "eagle3" else partial(eagle_loss, net)
     held_out = data.greedy_only(store.dialogues, held_out)
     return FeatureTraining(
         net, store, training, held_out, settings, loss, lambda numbers: acceptance_figures(net, store, columns, numbers, 3)
@@ -77,11 +77,11 @@ def test_the_loss_falls(kind: str, tmp_path: Path) -> None:
 def test_dialogues_read_in_one_pass_give_the_loss_and_the_gradients_of_each_by_itself(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eagle3, "SHARES", (1.0, 1.0, 1.0))
-    monkeypatch.setattr(eagle3, "NOISE", 0.0)
-    monkeypatch.setattr(eagle, "NOISE", 0.0)
+    monkeypatch.setattr(unrolling, "SHARES", (1.0, 1.0, 1.0))
+    monkeypatch.setattr(unrolling, "EAGLE3_NOISE", 0.0)
+    monkeypatch.setattr(unrolling, "EAGLE_NOISE", 0.0)
     monkeypatch.setattr(parallel, "cpu_has_bfloat16", lambda: False)
-    monkeypatch.setattr({"eagle": eagle, "eagle3": eagle3}[kind], "dropped", lambda values, *_: values)
+    monkeypatch.setattr(unrolling, "dropped", lambda values, *_: values)
     one, batch = state_of(kind, None, replace(SETTINGS, workers=1)), [3, 40, 7, 21, 11]
     torch.manual_seed(0)
     for value in one.optimizer.parameters.values():
@@ -216,7 +216,7 @@ def test_features_and_embeddings_come_in_noisy_and_wanted_distributions_do_not()
     seen = one.store.get([4])[0]
     values = {float(one.loss(seen, torch.Generator().manual_seed(seed), 1.0).detach()) for seed in range(3)}
     assert len(values) == 3
-    dropped = eagle3.dropped(torch.ones(400, 50), 0.1, torch.Generator().manual_seed(0))
+    dropped = unrolling.dropped(torch.ones(400, 50), 0.1, torch.Generator().manual_seed(0))
     assert float((dropped == 0).float().mean()) == pytest.approx(0.1, abs=0.01)
     assert float(dropped.mean()) == pytest.approx(1.0, abs=0.02)
 
@@ -265,11 +265,11 @@ def test_starts_stay_inside_the_answer_and_thin_out() -> None:
 def test_acceptance_is_what_drafting_from_each_place_alone_would_find(tmp_path: Path) -> None:
     one = state_of("eagle3", tmp_path)
     numbers = one.held_out[:2]
-    found = acceptance_figures(one.net, one.store, eagle3.TAPS, numbers, 3)
+    found = acceptance_figures(one.net, one.store, unrolling.EAGLE3_TAPS, numbers, 3)
     lengths, reached, right, near = [], [0] * 3, [0] * 3, [0] * 3
     tree, in_tree = set(paths_of(shape_from_counts(PUBLISHED))), []
     for seen in one.store.get(numbers):
-        features = seen.features[:, eagle3.TAPS].flatten(1)
+        features = seen.features[:, unrolling.EAGLE3_TAPS].flatten(1)
         for start in range(seen.first - 2, len(seen.tokens) - 4):
             outputs = unroll(one.net, seen.tokens, features, [torch.tensor([start])] * 3)
             named = [IDS[one.net.logits(output)[0].topk(5).indices].tolist() for output in outputs]

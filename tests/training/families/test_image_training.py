@@ -14,8 +14,8 @@ from specviz.models.image.image_score import ImageScore
 from specviz.models.image.image_shape import TextShape, VqShape
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import emoji
+from specviz.training.families.image_ar import draw, drawing, fresh, guided, hidden_states, learned, loss, stack
 from specviz.training.families.image_codes import misread
-from specviz.training.families.image_net import draw, drawing, fresh, guided, hidden_states, learned, loss, stack
 from specviz.training.families.image_vq import Codebook
 from specviz.training.optimizer import Optimizer
 
@@ -47,7 +47,7 @@ def test_drawing_with_guidance_draws_from_the_guided_distribution() -> None:
     for place in range(GRID * GRID):
         before = found[:, :place]
         one, other = (logits(net, words, before)[:, -1] for words in (prompts, torch.tensor([[1, 0, 0, 2]] * 2)))
-        assert torch.equal(found[:, place], guided(one, other, 2.0).argmax(-1))
+        assert torch.equal(found[:, place], guided((one, other), 2.0).argmax(-1))
 
 
 def test_the_same_prompt_and_seed_draw_the_same() -> None:

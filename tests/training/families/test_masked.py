@@ -130,7 +130,8 @@ def test_the_learned_answers_of_a_milestone_are_the_first_that_were_read(monkeyp
     turn = data._turn
     monkeypatch.setattr(data, "_turn", lambda told, number, markers: asked.append(number) or turn(told, number, markers))
     made = state_of(fresh())
-    made.shown = lambda numbers: judged.append(list(numbers)) or {"tau": 1.0 + len(judged)}  # type: ignore[method-assign,func-returns-value]
+    shown = lambda numbers: judged.append(list(numbers)) or {"tau": 1.0 + len(judged)}  # type: ignore[func-returns-value]  # noqa: E731
+    made.shown = shown  # type: ignore[method-assign]
     next(made.stream)
     assert made.measure() == {"tau": 2.0, "gap": 1.0}
     assert judged == [data.split(told)[1], list(dict.fromkeys(asked))[:8]]
