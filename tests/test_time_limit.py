@@ -49,13 +49,6 @@ def told(seconds: float, tokens: int = 12, **more: object) -> tuple[Trace, int]:
     return trace, len(ends)
 
 
-@pytest.mark.slow
-def test_a_run_within_its_time_is_as_without_a_limit() -> None:
-    trace, ends = told(1e6, parameters={"earlier_trajectories": 2})
-    assert trace.end is not None and trace.end.baseline is not None and ends == 2
-    assert not any("earlier" in word for word in trace.run.warnings) and not trace.end.message
-
-
 def test_a_run_over_its_time_keeps_its_steps_and_says_why() -> None:
     trace, ends = told(9.0, tokens=200)
     assert trace.end is not None and 0 < len(trace.steps) < 12

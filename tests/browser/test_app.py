@@ -16,9 +16,7 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import Browser, expect
 
-from specviz.ui.tabs import inspect_section
 from specviz.ui.widgets.picker import EXAMPLES
-from tests.support.fakes.inspection import report
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served
@@ -58,13 +56,6 @@ def test_the_address_names_the_run_and_the_step_and_opens_them_again(browser: Br
 def test_a_link_to_a_run_that_is_not_here_is_explained(browser: Browser, url: str) -> None:
     with closing(AppPage(browser, url, "?trace=nowhere")) as linked:
         expect(linked.page.locator(".sp-say-error")).to_contain_text("There is no recorded run 'nowhere'")
-
-
-def test_another_recorded_run_plays_and_sets_the_controls(visitor: AppPage) -> None:
-    visitor.pick("#sp-recording", "A run of prompt_lookup")
-    visitor.until(f"{visitor.stage()}.feed.name === 'prompt_lookup'")
-    expect(visitor.page.locator("#sp-method select")).to_have_value("prompt_lookup")
-    expect(visitor.page.locator("#sp-own").get_by_label("Copied")).to_be_visible()
 
 
 def test_the_stage_fills_a_projector_without_scrolling(visitor: AppPage) -> None:
@@ -276,13 +267,6 @@ def test_a_pair_is_on_one_clock_and_both_sides_are_chosen_and_run_here(visitor: 
     expect(prompt).to_have_value("My own prompt.")
 
 
-def test_every_tab_can_be_linked_to(browser: Browser, url: str) -> None:
-    with closing(AppPage(browser, url, "?tab=about")) as linked:
-        expect(linked.page.get_by_role("tab", name="About")).to_have_attribute("aria-selected", "true")
-        linked.tab("Traces")
-        linked.until("location.search.includes('tab=traces')")
-
-
 def test_a_run_is_saved_as_a_file(visitor: AppPage) -> None:
     visitor.tab("Traces")
     with visitor.page.expect_download() as waiting:
@@ -312,17 +296,6 @@ def test_a_good_file_opens_and_a_hostile_one_is_refused_by_line(visitor: AppPage
     )
     visitor.button("Show on the stage").click()
     visitor.until(f"{visitor.stage()}.feed.name.startsWith('mine:') && {visitor.stage()}.trace.steps.length === 6")
-
-
-def test_a_drafter_is_inspected_and_its_advice_stands_first(visitor: AppPage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspect_section, "inspected", lambda drafter, target, tell: report(drafter, target))
-    visitor.tab("Traces")
-    visitor.choose("#sp-drafter", "Medusa")
-    visitor.button("Inspect").click()
-    expect(visitor.page.locator("#sp-inspected .sp-won")).to_contain_text("As loaded 0.50; with taps one <b>earlier 1.00")
-    expect(visitor.page.locator("#sp-inspected h3")).to_have_text("medusa on smollm2-135m-instruct")
-    expect(visitor.page.locator(".js-plotly-plot:visible")).to_have_count(inspect_section.PLOTS)
-    expect(visitor.button("Stop")).to_have_count(0)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

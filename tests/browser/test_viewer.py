@@ -62,16 +62,6 @@ def test_every_step_can_be_drawn(show: Open) -> None:
         assert tab.run("stage.stage.trace.problems") == []
 
 
-def test_the_next_rejection_is_one(show: Open) -> None:
-    tab = show()
-    tab.page.get_by_role("button", name="Next rejection").click()
-    assert tab.run("stage.stage.step.overruled") is True
-    first = tab.step()
-    tab.page.get_by_role("button", name="Next rejection").click()
-    assert tab.step() > first
-    expect(tab.page.locator(".sv-verdict")).to_contain_text("Bonus")
-
-
 def test_a_click_on_a_node_opens_the_proof_of_its_verdict(show: Open) -> None:
     tab = show(cases.trace(cases.chain(0, length=5, kept=3), method="speculative_sampling"))
     tab.page.locator('.sv-tree [data-id="4"]').click()
@@ -124,19 +114,6 @@ def test_a_huge_tree_is_drawn_in_part_and_opened_by_a_click(show: Open) -> None:
     tab.run("stage.flush()")
     after = tab.run(OFFSPRING)
     assert after == 30 > before
-
-
-def test_zooming_in_writes_out_more_of_a_big_tree(show: Open) -> None:
-    tab = show(cases.trace(cases.bushy(0)))
-    words = "[...document.querySelectorAll('.sv-tree [data-id] text')].length"
-    before = tab.run(words)
-    for _ in range(3):
-        tab.page.get_by_role("button", name="Zoom in").click()
-    tab.run("stage.flush()")
-    assert tab.run(words) > before + 20
-    tab.page.get_by_role("button", name="Fit").click()
-    tab.run("stage.flush()")
-    assert tab.run(words) == before
 
 
 def test_whatever_a_token_says_stays_text(show: Open) -> None:

@@ -107,17 +107,6 @@ def test_trees_behind_holes_score_as_behind_a_plain_cache(make: Any) -> None:
         assert float((found.logits - alone.score(trees[row]).logits).abs().max()) < _rounding(target)
 
 
-def test_a_stale_hole_would_be_noticed() -> None:
-    """The mask is what keeps rejected tokens out: with the holes shown, the logits are others."""
-    target = tiny_target()
-    rows, _ = grown(target, 11, 0)
-    honest = _passes(target, rows, 5)
-    kept = rows.cache.slots_of[0]
-    hole = next(slot for slot in range(rows.cache.tails[0]) if slot not in kept)
-    rows.cache.slots_of[0] = sorted([*kept, hole])
-    assert float((honest[0] - _passes(target, rows, 5)[0]).abs().max()) > 1e-6
-
-
 def test_taps_come_back_row_by_row() -> None:
     target = tiny_target()
     rows = TextRows(target, [8, 8], taps=(1, 2))

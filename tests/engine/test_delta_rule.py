@@ -96,32 +96,3 @@ def test_what_two_passes_wrote_is_replayed_together_or_one_after_the_other() -> 
     half = together.replayed(joined([passed, more]).part(0, 6), first.carried)
     assert torch.allclose(half.state, between.state, atol=1e-12)
     assert more.bytes == sum(part.numel() * 8 for part in more.parts)
-
-
-def test_a_state_is_the_sum_of_what_was_written_each_after_its_decay() -> None:
-    """What the decay mask on the screen says of a target with the delta rule."""
-    one = made(9, 5)
-    passed = layered([one.passed()[1]])
-    fade = one.shape.ancestors.double() @ one.layer.log_decay(passed)[0]
-    keys, corrections = (part[0].unflatten(-1, (HEADS, -1)) for part in passed.written)
-    path = list(one.shape.path(8))
-    state = fade[8].exp()[:, None, None] * one.carried.state[0]
-    for node in path:
-        left = (fade[8] - fade[node]).exp()[:, None, None]
-        state = state + left * keys[node][..., None] * corrections[node][:, None]
-    assert torch.allclose(state, one.walked(path)[2], atol=1e-10)
-
-
-def test_a_key_that_comes_again_overwrites_what_it_held() -> None:
-    """What sets the delta rule apart from Mamba-2: with rate 1 and no decay the second value of a key replaces the first."""
-    one = made(2, 3)
-    one.shape, one.carried = shape_of((-1, 0)), Carried(torch.zeros_like(one.carried.window), torch.zeros_like(one.carried.state))
-    kernel = torch.zeros_like(one.layer.kernel)
-    kernel[0] = 1
-    one.layer = DeltaRule(kernel, torch.zeros_like(one.layer.bias), KEY_HEADS, HEADS, KEY, SIZE)
-    side = 2 * KEY_HEADS * KEY
-    one.inputs[1, :side] = one.inputs[0, :side]  # the same keys, other values
-    one.log_decay, one.rate = torch.zeros_like(one.log_decay), torch.ones_like(one.rate)
-    state = one.layer.stacked([one.layer]).replayed(layered([one.passed()[1]]), one.carried).state[0]
-    _, keys, values = one.layer.split(torch.nn.functional.silu(one.inputs))
-    assert torch.allclose(torch.einsum("hks,hk->hs", state, keys[1]), values[1], atol=1e-4)

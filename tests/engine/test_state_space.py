@@ -17,12 +17,11 @@ from specviz.engine.state_space import (
     convolution_sources,
     decays,
     joined,
-    path_sums,
     replayed,
     stacked,
     tree_scan,
 )
-from specviz.engine.tree import TreeShape, chain
+from specviz.engine.tree import TreeShape
 from tests.support.tiny.hybrid import random_parents
 
 # nodes, heads, head size, state, groups, taps: the oracle's own list.
@@ -150,10 +149,3 @@ def test_a_window_hops_over_other_branches() -> None:
     assert sources[4].tolist() == [window + 4, window + 3, window + 1, window + 0]
     assert sources[2].tolist() == [window + 2, window + 0, 2, 1], "behind the root comes the newest of the window"
     assert sources[0].tolist() == [window, 2, 1, 0]
-
-
-def test_a_chain_is_the_ordinary_cumulative_sum() -> None:
-    one = case(10, 4, 8, 16, 1, 4, branch=0.0)
-    assert one.shape == chain(9)
-    sums = path_sums(one.steps, one.layer.rate, one.shape.ancestors)
-    assert torch.allclose(sums, (one.steps * one.layer.rate).cumsum(0), rtol=1e-13)

@@ -38,24 +38,6 @@ def test_a_gpu_that_pytorch_was_not_built_for_is_told() -> None:
     assert "A GPU is here that this PyTorch cannot use" in sentence({**HARDWARE, "unused_gpu": True})
 
 
-@pytest.mark.parametrize(
-    ("listed", "name"),
-    [
-        ("Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", "Intel Xeon Platinum 8259CL"),
-        ("AMD EPYC 7763 64-Core Processor", "AMD EPYC 7763"),
-        ("13th Gen Intel(R) Core(TM) i7-1360P", "13th Gen Intel Core i7-1360P"),
-        ("AMD Ryzen 7 PRO 6850U with Radeon Graphics", "AMD Ryzen 7 PRO 6850U"),
-    ],
-)
-def test_a_processors_name_is_told_without_what_is_said_of_all(
-    listed: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    facts = tmp_path / "cpuinfo"
-    facts.write_text(f"processor\t: 0\nmodel name\t: {listed}\nflags\t: a b\n")
-    monkeypatch.setattr(probe, "CPU_FACTS", facts)
-    assert probe.processor() == name
-
-
 def test_a_gpu_is_found_with_its_memory_and_its_tier(monkeypatch: pytest.MonkeyPatch) -> None:
     card = type("Card", (), {"name": "NVIDIA H200", "total_memory": 150_100_000_000})
     with device_named(EMULATED):

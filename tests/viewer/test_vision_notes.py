@@ -104,9 +104,6 @@ def test_levels_are_drawn_with_and_without(node: Evaluate) -> None:
         ("picture", {"png": None, "size": "wide", "grid": 3}),
         ("picture", {"boxes": [[0, 0, 1]], "spans": "all"}),
         ("picture", {"grid": [900, 900], "spans": [[0, 1 << 30]]}),
-        ("visual_tokens", {"target": "many", "visual": [[0, 1 << 30]], "kept": 7}),
-        ("entropy_map", {"entropy": [["x"], 5], "looks": [{"at": 3}, None], "chosen": "no"}),
-        ("residuals", {"norms": 4, "with": "all", "without": [None], "asked": {}}),
     ],
 )
 def test_damage_is_survived(node: Evaluate, kind: str, data: dict[str, Any]) -> None:

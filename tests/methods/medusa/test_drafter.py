@@ -63,15 +63,6 @@ def test_a_draft_vocabulary_takes_its_rows_of_the_targets_head() -> None:
     assert torch.allclose(network(draft_ids=ids).logits(features), network().logits(features)[..., ids])
 
 
-def test_heads_may_have_outputs_of_their_own() -> None:
-    torch.manual_seed(1)
-    own = torch.randn(3, 48, HIDDEN, dtype=torch.float64)
-    net = ParallelNet(ParallelConfig(HIDDEN, 3, TAP), own).double()
-    features = torch.randn(4, HIDDEN, dtype=torch.float64)
-    for said, rows in zip(net.logits(features), own, strict=True):
-        assert torch.allclose(said, features @ rows.T)
-
-
 def test_a_target_of_another_width_is_refused() -> None:
     with pytest.raises(ModelUnavailable, match="64 wide, and this one's are 32"):
         ParallelNet(ParallelConfig(64, 3, TAP), head())

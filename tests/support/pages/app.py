@@ -8,8 +8,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page
 
-from specviz.ui import page as pages
 from specviz.ui.shared import AppState
+from tests.support.pages.served import served as running
 from tests.support.pages.stage import PATIENCE, patient
 
 STAGE = "document.querySelector('{id} .specviz-host').specviz.stage"
@@ -18,9 +18,7 @@ STAGE = "document.querySelector('{id} .specviz-host').specviz.stage"
 @contextmanager
 def served(shared: AppState) -> Iterator[str]:
     """The app's address while it runs."""
-    built = pages.build(shared)
-    options: dict[str, Any] = {**pages.launch_options(shared), "prevent_thread_lock": True, "quiet": True}
-    _, url, _ = built.launch(**{**options, "server_name": "127.0.0.1"})
+    built, url = running(shared)
     try:
         yield url
     finally:
