@@ -1,8 +1,8 @@
 """``record``: make the recorded runs that the app opens with anew, as the file beside each asks for.
 
-``NAME.json`` says under ``request`` what to run (the fields of :class:`specviz.request.Request`) and under
-``rehearsals`` how often to run it before, so that a method with a memory has something to remember. Every run is decoded
-several times, and the one with the median speed-up is kept: neither the luckiest nor one that something else held up.
+``NAME.json`` says under ``request`` what to run (the fields of :class:`specviz.request.Request`). ``rehearsals`` is how often to
+run it before, so that a method with a memory has something to remember. Every run is decoded several times, and the one with
+the median speed-up is kept: neither the luckiest nor one that something else held up.
 
 Under ``beside`` it may name prompts that are decoded in step with its own, their cache swept every ``every`` rounds: then
 the trace is that of its own row. What a row waits for is the whole round's work, so it is not held against a run alone, and of

@@ -1,8 +1,8 @@
 """Feature drafter under classifier-free guidance: conditional and unconditional rows side by side in one cache.
 
-Each input stands twice, in two neighbouring columns, once on the features of the row that read the prompt and once on
-those of the row that read an empty one, and sees only its own kind; logits are mixed as the target mixes its own. So one
-tree serves both rows, and a level of it is one forward. Otherwise as :mod:`specviz.drafters.feature_drafter`.
+Each input occupies two neighbouring columns: one on the features of the row that read the prompt, one on those of the row that
+read an empty prompt. Each sees only its own kind; logits are mixed as the target mixes its own. One tree serves both rows, and
+a level of it is one forward. Otherwise as :mod:`specviz.drafters.feature_drafter`.
 Where the empty prompt is shorter, PADDING stands before it, which no row sees; positions then count from its first token.
 Axis names: ``input``, ``row`` (conditional, unconditional), ``column`` (of inputs in the cache), ``hidden``, ``support``.
 """

@@ -1,7 +1,7 @@
 """Autoregressive draft model: a smaller language model, one token at a time (speculative sampling).
 
-Its cache follows the committed text: what was drafted and rejected is rewound, what was committed but never run through
-it (the bonus token, and after full acceptance the last drafted token too) is fed before the next draft.
+Its cache follows the committed text. Rejected drafts are rewound. Tokens that were committed but never run through it are fed
+before the next draft: the bonus token and, after full acceptance, the last drafted token.
 """
 
 from __future__ import annotations

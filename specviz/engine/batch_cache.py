@@ -1,9 +1,9 @@
 """Batch KV cache with rows of unequal length: each row writes at its own offset, holes are masked.
 
 What READER (arXiv 2508.09072) says of its batch layout is little: rows accept different numbers of tokens, and the cache
-is rearranged now and then instead of in every round. Here a kept node stays in the slot it was computed in, rejected
-ones between kept ones are holes that no mask shows, and a sweep moves everything kept to the front. Keys carry the
-rotation of their position, not of their slot, so a sweep moves entries without touching them.
+is rearranged now and then instead of in every round. Here a kept node stays in the slot it was computed in. Rejected nodes
+between kept ones are holes that every mask hides, and a sweep moves all kept entries to the front. Keys carry the rotation of
+their position, not of their slot, so a sweep moves entries without touching them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Gated delta rule along the paths of a tree, in one pass and with no state per node (Yang et al., arXiv 2412.06464).
 
-Per head the state S [key, value] follows ``S[t] = a[t] S[parent(t)] + k[t] u[t]``, where ``u[t] = b[t] (v[t] - k[t] a[t]
-S[parent(t)])`` is the correction of what the state says of the key k[t] (of length 1), and a[t] = exp(g[t]) a scalar decay.
-With L and ``fade = L g`` as in :mod:`specviz.engine.state_space` and D[t, s] = exp(fade[t] - fade[s]) where s is t or an
-ancestor of t, else 0, unrolling gives a triangular system for all corrections of the tree at once,
+Per head the state S [key, value] follows ``S[t] = a[t] S[parent(t)] + k[t] u[t]``. The correction ``u[t] = b[t] (v[t] - k[t] a[t]
+S[parent(t)])`` is of what the state says of the key k[t] (of length 1); a[t] = exp(g[t]) is a scalar decay. L and ``fade = L g``
+are those of :mod:`specviz.engine.state_space`; D[t, s] = exp(fade[t] - fade[s]) where s is t or an ancestor of t, else 0.
+Unrolling gives a triangular system for all corrections of the tree at once:
 
-    (I + diag(b) (D * K K^T - diag)) U = diag(b) (V - diag(exp(fade)) K S0),      Y = (D * Q K^T) U + diag(exp(fade)) Q S0
+    (I + diag(b) (D * K K^T - diag)) U = diag(b) (V - diag(exp(fade)) K S0);      Y = (D * Q K^T) U + diag(exp(fade)) Q S0.
 
-which is the published form for a chunk of text with an ancestor's mask in place of the triangle. A node's correction depends
-on nothing but its path, so what was kept of a pass gives every state on the path, without solving again.
+This is the published form for a chunk of text, with an ancestor mask in place of the triangle. A node's correction depends on
+its path alone, so what was kept of a pass gives every state on the path, without solving again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Warping and position-keyed noise: every random number of a run is a pure function of seed, stream, position and token.
 
-Noise is a counter-based hash, not a generator with state, so that a token drawn at absolute position t by a speculative
-run is the very token the autoregressive run with the same seed draws there (a coupling: both take the argmax of p over
-the exponential noise of t), and so that it is the same on every device and inside a captured graph.
+Noise is a counter-based hash, not a generator with state. A token drawn at absolute position t by a speculative run is therefore
+the very token that the autoregressive run with the same seed draws there. (This is a coupling: both take the argmax of p over
+the exponential noise of t.) The noise is also the same on every device and inside a captured graph.
 
 Rejection sampling is exact only while a draft is independent of the numbers that it is judged with. A drafter that outlives
 a run has learned from the numbers of that run, so the next one needs others although its seed is the same: its noise has

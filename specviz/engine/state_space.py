@@ -1,12 +1,12 @@
 """Mamba-2 recurrence along the paths of a tree, in one pass and with no state per node (Wu et al., arXiv 2505.14969).
 
-Per head the state follows ``h[t] = a[t] h[parent(t)] + dt[t] x[t] B[t]`` with a scalar ``a[t] = exp(dt[t] A)``, A < 0, so a
-path's decay is the exponential of a sum along the path. With L[t, s] = 1 where s is t or an ancestor of t and ``fade = L (dt
+Per head the state follows ``h[t] = a[t] h[parent(t)] + dt[t] x[t] B[t]`` with a scalar ``a[t] = exp(dt[t] A)``, A < 0. A path's
+decay is therefore the exponential of a sum along the path. With L[t, s] = 1 where s is t or an ancestor of t and ``fade = L (dt
 A)``, unrolling gives all nodes at once:
 
     Y = (where(L, exp(fade[t] - fade[s]), 0) * C B^T) diag(dt) X + diag(exp(fade)) C h0^T + D X
 
-Axis names: ``node`` (root first), ``head``, ``size`` (of a head), ``group``, ``state``, ``channel`` (of the convolution),
+Axis names: ``node`` (root first), ``head``, ``size`` (of a head), ``group``, ``state``, ``channel`` (of the convolution);
 ``tap`` (of its kernel, a node's own input first), ``layer`` where many layers are worked on at once.
 """
 

@@ -36,11 +36,14 @@ class Reading:
 
 @dataclass
 class Foresight:
-    """What a reading foresaw. By passage, [place]: ``lengths``, drafted tokens right in a row; ``evidence``, the mean over depths
-    of log q of what came, the drafts before it being right or not, which tells two readings apart on far fewer places than
-    acceptance does. By depth: ``reached`` and ``right``. ``overlap`` by place: the sum over tokens of min(p, q) at depth 1,
-    which is the acceptance rate at temperature 1. ``sure``: confidence and verdict of each draft whose shallower ones were
-    right; ``known``: labels at depth 1 that the draft vocabulary has."""
+    """Forecasts of one reading of a drafter.
+
+    By passage, [place]: ``lengths`` counts drafted tokens that were right in a row. ``evidence`` is the mean over depths of log q
+    of the token that came, whether or not earlier drafts were right: it separates two readings on far fewer places than
+    acceptance does. By depth: ``reached`` and ``right``. By place: ``overlap``, the sum over tokens of min(p, q) at depth 1, is
+    the acceptance rate at temperature 1. ``sure`` pairs confidence and verdict of each draft whose shallower drafts were right.
+    ``known`` counts labels at depth 1 that the draft vocabulary has.
+    """
 
     depth: int
     lengths: list[Tensor] = field(default_factory=list)

@@ -49,12 +49,12 @@ class Paper:
 class Method:
     """A method as its card shows it.
 
-    ``exactness`` is "exact" or "relaxed"; ``token_exact`` says that with the same seed the output equals the autoregressive
-    run token for token at any temperature, but for the one (parameter, choice) in ``in_distribution``, with which only the
-    distribution is the target's. ``token_exact_with`` is the one with which a method that is not token exact by itself is.
-    ``published`` are modalities in which it drafts with heads that the user names alone, as none ship.
-    ``look_at`` tells a class what to watch. ``weights`` are catalog names it needs, ``targets`` are the
-    catalog's targets that it runs on, the one that ships first; empty where it is not so choosy.
+    ``exactness`` is "exact" or "relaxed". ``token_exact`` promises the autoregressive run's output token for token, with the same
+    seed, at any temperature. ``in_distribution`` is the one (parameter, choice) for which only the distribution is the target's.
+    ``token_exact_with`` is the choice that makes any other method token exact.
+    ``published`` are modalities in which it drafts only with heads that the user names, as none ship.
+    ``look_at`` tells a class what to watch. ``weights`` are catalog names it needs. ``targets`` are the catalog's targets that it
+    runs on, the one that ships first; empty for any target.
     ``needs`` says what it cannot run without, where that is more than a drafter or a draft model for the target.
     ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on;
     ``differs`` says why a small model on a small machine sees something else. ``pair`` is its row in PAIRS.md: a published

@@ -1,8 +1,8 @@
 """Target with recurrent layers, alone or among attention layers: trees in one pass, states by replay (STree).
 
-A recurrence cannot be masked like attention, but the decay of Mamba-2 and of the gated delta rule is a number, so a whole tree
-is one masked product (``engine.state_space``), or one masked triangular system (``engine.delta_rule``). What is kept of a pass
-are its activations; after the verdict the accepted path is replayed from them in closed form, and the carried state moves on.
+A recurrence cannot be masked like attention, but the decay of Mamba-2 and of the gated delta rule is a scalar. A whole tree is
+therefore one masked product (``engine.state_space``) or one masked triangular system (``engine.delta_rule``). A pass keeps its
+activations; after the verdict the accepted path is replayed from them in closed form, and the carried state moves on.
 Attention layers get the same ancestor mask and keep their own cache.
 """
 

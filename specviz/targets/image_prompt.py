@@ -1,8 +1,8 @@
 """Encoded prompt of a vision-language run: token ids with positions for the picture, and the picture's features, encoded
 once.
 
-An encoded picture depends on the model and the pixels alone, so it is kept with the model under the pixels' digest, and
-the next method on the same picture finds it.
+An encoded picture depends on the model and the pixels alone. It is kept with the model under the pixels' digest, where the next
+method on the same picture finds it.
 """
 
 from __future__ import annotations

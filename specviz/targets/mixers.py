@@ -1,7 +1,7 @@
 """Recurrent mixers of transformers models in a pass over a tree: Mamba-2's, and the gated delta rule of Qwen3-Next and Qwen3.5.
 
-A mixer takes what its layer's norm gives, [node, hidden], goes along every path of the tree from the carried window and state,
-and leaves what a replay of the accepted path needs. Everything recurrent is computed in float32 at least.
+A mixer takes the output of its layer's norm, [node, hidden], and follows every path of the tree from the carried window and
+state. It keeps what a replay of the accepted path needs. Everything recurrent is computed in float32 at least.
 """
 
 from __future__ import annotations

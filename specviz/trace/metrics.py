@@ -147,8 +147,8 @@ def histogram(steps: Sequence[Step]) -> list[int]:
 def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
     """Entry d - 1: of the steps that reached depth d - 1 and had a node to judge at d, the share that accepted one.
 
-    Verdicts count in full here, also those on tokens that a budget or an end-of-sequence cut off afterwards, and those on a
-    served run's drafts that were counted and not named.
+    Verdicts count in full here. That includes verdicts on tokens that a budget or an end of sequence cut off afterwards, and on a
+    served run's drafts that were counted but not named.
     """
     judging: list[int] = []
     accepting: list[int] = []

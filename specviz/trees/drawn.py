@@ -1,10 +1,9 @@
-"""Dynamic trees of drawn tokens: as EAGLE-2's, a tree that follows the drafter's confidence, but of children that are drawn
-from the drafter's distribution and judged by it, which a sampling target accepts far more often than the likeliest ones.
+"""Dynamic trees of drawn tokens: grown by the drafter's confidence as EAGLE-2's, with children from its distribution.
 
-Speculative rejection sampling without replacement (SpecInfer, arXiv 2305.09781; EAGLE, arXiv 2401.15077) asks that what is
-offered at a node was drawn whatever was drawn: so no child is ever pruned, and how many a node gets is settled before they
-are drawn, from the drafter's distribution there and from what was drawn above it, never from its own children's tokens. A tree
-therefore grows level by level and is not reranked.
+They are judged by that distribution, and a sampling target accepts them far more often than the likeliest tokens. Rejection
+sampling without replacement (SpecInfer, arXiv 2305.09781; EAGLE, arXiv 2401.15077) requires that the choice to offer a child does
+not depend on which token was drawn. No child is ever pruned, therefore, and a node's number of children is settled before they
+are drawn, from the drafter's distribution there and the tokens above it. A tree grows level by level and is not reranked.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Dynamic draft trees (EAGLE-2): expand the best beam level by level by the drafter's confidence, then rerank all nodes.
 
 EAGLE-2 (Li et al., arXiv 2406.16858). A node's value is the product of the drafter's probabilities along its path, here
-as a sum of logarithms. *Expand*: at each level the ``width`` best nodes are the beam, and each offers its ``width`` best
-children, so a tree of depth d has width + (d - 1) * width**2 candidates. *Rerank*: the candidates of highest value stay.
-The choice looks at the drafter alone, so every child is certain, and no distribution goes to the accept rule.
+as a sum of logarithms. *Expand*: at each level the ``width`` best nodes form the beam, and each offers its ``width`` best
+children. A tree of depth d has width + (d - 1) * width**2 candidates. *Rerank*: the candidates of highest value stay. The
+choice depends on the drafter alone, so every child is deterministic, and the acceptance rule gets no distribution.
 """
 
 from __future__ import annotations
@@ -195,8 +195,11 @@ class _Candidates:
 
 @dataclass(frozen=True)
 class _Beam:
-    """A level on the device: log-probabilities and tokens of all children that were found, float64 [2, row, child], and of the
-    best of them, the rows of the next level, tokens, parents (rows of this level) and log values."""
+    """A level on the device.
+
+    ``found`` float64 [2, row, child] holds log-probabilities and tokens of all children. The best of them are the rows of the
+    next level: their tokens, parents (rows of this level) and log values.
+    """
 
     found: Tensor
     tokens: Tensor

@@ -24,8 +24,8 @@ class Levels(Protocol):
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """Do ``work``, which asks for exactly one level, the next one, and gives tensors.
 
-        On CUDA it may be recorded once and replayed ever after: so it asks the host for nothing, reads only what is at the same
-        place in every round, such as an earlier step's result, and ``key`` tells it from other work at this level.
+        On CUDA it may be captured once and replayed in later rounds. It must ask the host for nothing and read only tensors that
+        stay in place, such as an earlier step's result. ``key`` distinguishes it from other work at this level.
         """
 
     def first(self) -> Tensor:

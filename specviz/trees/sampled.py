@@ -1,8 +1,7 @@
 """Sampled trees: chains, and siblings drawn without replacement by Gumbel-Top-K from the drafter's distribution.
 
-The top k of log q + Gumbel noise are k draws without replacement, in draw order (Kool et al., arXiv 1903.06059), which
-is what STAND's parallel sampling rests on (arXiv 2506.04708). The noise is keyed by round, so no round reuses
-another's.
+The top k of log q + Gumbel noise are k draws without replacement, in draw order (Kool et al., arXiv 1903.06059). STAND's parallel
+sampling rests on this (arXiv 2506.04708). The noise is keyed by round, so no round reuses another's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Delivery of the page: compressed, with the viewer's script in a file of its own that a browser keeps between visits.
 
-Gradio compresses what has a file's name, which the page and the answers to its events have not, and writes whatever a
-component puts into the page's head once for each such component.
+Gradio compresses files by name, but neither the page nor the answers to its events. Whatever a component puts into the page's
+head it writes once for each such component.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ A file of ``assets/lessons`` holds {"title", "about", "group", "trace", "method"
 recording, or, where there is none of that name, ``method`` takes the first recording of a method; ``beside`` names another
 recording whose numbers the texts quote. A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
 
-``at`` says which step, so that a lesson survives a new recording: one of :data:`PLACES` or {"step": 4}, counted from 0. A place
-that an earlier page has names the same step again; any other is looked for among the steps that no page has shown yet, so
-that the stage, which holds the run up to its page's step, never shows what is asked later. ``veiled`` asks before the verdict
-of that step is seen: it stays hidden on this page and on every earlier one. ``ask`` is {"about": "kept"} or {"about": "bonus"},
+``at`` names the step so that a lesson survives a new recording: one of :data:`PLACES` or {"step": 4}, counted from 0. A place
+that an earlier page has names the same step again. Any other is looked for among the steps that no page has shown yet: the
+stage holds the run up to its page's step, so it never shows what is asked later. ``veiled`` asks before the verdict of that
+step is seen: it stays hidden on this page and on every earlier one. ``ask`` is {"about": "kept"} or {"about": "bonus"},
 whose choices and answer come from the step itself, or {"question", "choices", "answer"} with the answer counted from 0.
 ``panel`` opens the method's own panel beside the tree: true, the note type of one of several ("rows"), or "reveal", which keeps
 it back until the answer is given.

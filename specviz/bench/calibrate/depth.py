@@ -1,9 +1,9 @@
 """Calibration of dynamic trees: the acceptance that each depth and size brings.
 
-The target writes its answers one token at a time, and at every place a tree is grown to the full depth. A shallower or
-smaller one is part of it: the beams are the same, and the best nodes of fewer levels are among those of more. So one text
-tells how far every depth and size would have been followed from each place, and walking along it, each round from where
-the last one ended, tells what a run of that depth and size would have emitted a round: match keeps the target's text.
+The target writes its answers one token at a time, and a tree is grown to the full depth at every position. It contains every
+shallower and smaller tree: the beams are the same, and the best nodes of fewer levels are among those of more. One text
+therefore shows how far each depth and size would have been followed from each position. Walking along it, each round from
+where the last one ended, gives the tokens per round of a run at that depth and size: match keeps the target's text.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ DRAFTERS = {"eagle2": "eagle", "eagle3": "eagle3", "gto": "gto"}
 
 @dataclass(frozen=True)
 class Place:
-    """Where a text stood when a tree was grown: ``ranks[d - 1][j]`` is how many nodes of at most ``d`` levels come before
-    the node at depth ``j + 1`` that the text went on to, for as long as there was one."""
+    """Position in a text where a tree was grown.
+
+    ``ranks[d - 1][j]`` counts the nodes of at most ``d`` levels that rank above the node at depth ``j + 1`` which the text
+    continued with. It ends where the tree had no such node.
+    """
 
     ranks: tuple[tuple[int, ...], ...]
 

@@ -1,9 +1,9 @@
 """Calibration of STAND's and Token Recycling's trees: replay of the target's own texts, counting which rank paths were right.
 
 STAND (arXiv 2506.04708) decodes with a tree of 625 nodes and keeps the 80 that were accepted most; Token Recycling
-(arXiv 2408.08696) searches likewise. Here the target writes one token at a time, its rows are kept, and at every position
-the drafter, knowing only what came before, is asked by which ranks it would have reached the text that followed: the same
-counts for every conceivable path at once, without a pass over a wide tree.
+(arXiv 2408.08696) searches likewise. Here the target writes one token at a time and its rows are kept. At every position the
+drafter, knowing only what came before, is asked by which ranks it would have reached the text that followed. That gives the
+same counts for every conceivable path at once, without a pass over a wide tree.
 """
 
 from __future__ import annotations

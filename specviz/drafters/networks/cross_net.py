@@ -2,9 +2,9 @@
 2505.19201).
 
 Three layers: a decoder layer over the target's input embeddings (pictures in place), a cross-attention into the target's
-last hidden states, and a decoder layer again. The row of token i reads thoughts up to token i - 1 and its output stands for
-the thought at token i, so the target's head makes it the distribution of token i + 1. Both ways of the cross-attention into the
-row are scaled by tanh of a gate; at zero the network is the two decoder layers alone.
+last hidden states, and a decoder layer again. The row of token i reads thoughts up to token i - 1. Its output stands for the
+thought at token i, so the target's head turns it into the distribution of token i + 1. Both ways of the cross-attention into
+the row are scaled by tanh of a gate; at zero the network is the two decoder layers alone.
 
 While drafting: committed tokens enter all caches from the target's own embeddings and thoughts (``read`` for the thoughts);
 a drafted node adds its token's embedding to the first and last layer, its own output to the thoughts, and both are thrown

@@ -1,8 +1,8 @@
 """Early stop of tree expansion: deep enough once the drafter's probability on the whole beam falls below a threshold.
 
-Dynamic Depth Decoding (Brown et al., arXiv 2409.00142): with H = log of the summed path probabilities of the beam, a
-tree that may be 11 levels deep stops at level 5, 7 or 9 if H < -0.3. The published value suits the published drafters;
-for another one it is chosen from what its rounds brought in a calibration and what its forwards cost on this machine.
+Dynamic Depth Decoding (Brown et al., arXiv 2409.00142) takes H, the log of the beam's summed path probabilities. A tree of at
+most 11 levels stops at level 5, 7 or 9 if H < -0.3. The published threshold suits the published drafters. For another drafter
+it is chosen from the gains of a calibration and the cost of its forwards on this machine.
 """
 
 from __future__ import annotations

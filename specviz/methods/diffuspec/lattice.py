@@ -127,10 +127,10 @@ def search(
 class LengthRule:
     """Draft lengths in tokens: between ``shortest`` and ``longest``, ``stride`` more while all that is drafted is kept.
 
-    What is accepted can lie above what was drafted only before a fence (:func:`fence`), so where drafts are refused now and
-    then and no end is in sight, the length falls from ``longest`` to half of it or to ``shortest``, and stays.
+    Accepted lengths exceed drafted ones only before a fence (:func:`fence`). Where some drafts are rejected and no end of text
+    is in sight, the length falls from ``longest`` to half of it or to ``shortest``, and stays there.
 
-    ``keep`` is how much of a running mean stays each round. The published values are 20, 30 and 10.
+    ``keep`` is the weight of the running mean each round. The published values are 20, 30 and 10.
     """
 
     shortest: int

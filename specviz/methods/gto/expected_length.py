@@ -1,8 +1,7 @@
 """GTO's draft-tree reward: the expected accepted length of each branch, and one number for the whole tree.
 
-With p the target's probabilities, a branch of l tokens has ``L = sum_{j<=l} prod_{k<=j} p(token k | what is before it)``,
-and the tree ``r = log(sum_i exp(η L_i)) / η`` over its branches: the draft tree reward of Hu et al.
-(arXiv 2509.22134).
+With p the target's probabilities, a branch of l tokens has ``L = sum_{j<=l} prod_{k<=j} p(token k | its prefix)``. The tree's
+reward over its branches is ``r = log(sum_i exp(η L_i)) / η`` (Hu et al., arXiv 2509.22134).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Full-information losses: the acceptance every drafter would have had on the verified text.
 
-HedgeSpec (arXiv 2510.20064) with a correction. Of a chain drafted from ``start`` by some drafter, let g be the mass its
-distribution shares with the target's (one minus their total variation distance) and a the ratio min(1, q/p) of the token that was
-really written. Then ``1 + sum over k of a_1 ... a_(k-1) g_k`` is an unbiased estimate of the tokens a round would emit, along a
-text that follows the target's distribution: with g in the place of the a, as published, it is not, unless the target is greedy.
+HedgeSpec (arXiv 2510.20064) with a correction. For a chain drafted from ``start``, let g be the mass that the drafter's
+distribution shares with the target's: one minus their total variation distance. Let a be the ratio min(1, q/p) of the token that
+was really written. Along a text from the target's distribution, ``1 + sum over k of a_1 ... a_(k-1) g_k`` is an unbiased estimate
+of the tokens a round would emit. With g in place of a, as published, it is biased unless the target is greedy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Evaluable drafters: the overlap that their chain from any position would have had with the target's distributions.
 
-The quantities of HedgeSpec (arXiv 2510.20064), for a language model whose distribution at a place is the same whatever chain it
-stands in, and for prompt lookup, whose chain from a start is one point mass after the other.
+The quantities of HedgeSpec (arXiv 2510.20064) for two kinds of drafters. A language model's distribution at a position is the
+same in any chain; prompt lookup's chain from a start is a sequence of point masses.
 """
 
 from __future__ import annotations

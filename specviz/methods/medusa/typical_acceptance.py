@@ -28,9 +28,8 @@ class Typical:
     """The rule at T > 0; at temperature 0 it is plain greedy matching, which is exact.
 
     ``thresholds`` in the verdict are those of the node's parent; nothing is drawn. A node on the path is *accepted* where
-    it carries the very token that the exact rule of matching would have taken there, and *relaxed* where it would have
-    taken another. A node that was good enough but whose path lost against a longer or likelier one is *rejected*; below
-    a node that was not good enough nobody looks.
+    exact matching would have taken the same token, and *relaxed* where it would have taken another. A node that passed but
+    whose path lost against a longer or likelier one is *rejected*; nodes below one that failed are not judged.
 
     The token after the path is a sample from the target's distribution or, with ``greedy_root``, its most likely one, as
     published ("greedy decoding for the first token", section 2.3.1).

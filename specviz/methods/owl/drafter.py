@@ -1,7 +1,7 @@
 """OWL's drafter: a recurrence on the last token's state alone, level by level of a tree.
 
-Lee et al., OWL (arXiv 2510.07535). With the root at position P, the network starts from the target's states at token P - 1
-(its own and that of the [SPEC] token behind it) and the root's embedding; a node starts where its parent stopped.
+Lee et al., OWL (arXiv 2510.07535). With the root at position P, the network starts from the root's embedding and two states of
+the target: that of token P - 1 and that of the [SPEC] token behind it. A node starts where its parent stopped.
 """
 
 from __future__ import annotations

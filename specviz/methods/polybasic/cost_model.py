@@ -1,8 +1,8 @@
 """Time model of a cascade that verifies at every level, and its condition for an intermediate model to pay.
 
-Polybasic speculative decoding (Wang et al., arXiv 2510.26527) counts N tokens as the sum over levels of N / L passes of
-time T each, L being the mean number of tokens a pass gives. Its condition for inserting a model drops the drafter's own
-time; where the new model stands just above the drafter, that time can be kept, which is the exact form.
+In Polybasic speculative decoding (Wang et al., arXiv 2510.26527) the time of N tokens is a sum over levels: N / L passes of time
+T each, where L is the mean number of tokens per pass. Its condition for inserting a model drops the drafter's own time. Where the
+new model stands just above the drafter, that time can be kept, which is the exact form.
 """
 
 from __future__ import annotations

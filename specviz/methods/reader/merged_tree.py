@@ -1,9 +1,9 @@
 """Merged tree of two sources, a drafter and memories: joined by shared prefix and cut to the size that pays.
 
-Retrieved branches grafted on a drafter's tree are READER's idea (arXiv 2508.09072). As the paper leaves open how a node
-is valued, every kind of node has an estimate of its acceptance that is learned while decoding, and a node is worth the
-product down its path. A parent is never worth less than its child, so the best n nodes form a tree, and no other tree of
-n nodes has a larger sum, which is the expected number of accepted tokens.
+Retrieved branches grafted on a drafter's tree are READER's idea (arXiv 2508.09072). The paper leaves open how a node is valued.
+Here the acceptance of each kind of node is estimated while decoding, and a node is worth the product down its path. A parent is
+never worth less than its child, so the best n nodes form a tree. Their sum, the expected number of accepted tokens, is the
+largest of any tree of n nodes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Loader of layer-parallel draft models: the small one that ships, a copy of the target, or one named by the user.
 
-Over several GPUs the layers of a named draft model are dealt out in turn (see ``placement``), so that the attention of a group
-runs on all of them at a time; kernels are queued on each GPU without waiting for the others.
+Over several GPUs the layers of a named draft model are dealt out in turn (see ``placement``). The attention of a group then runs
+on all of them at once; kernels are queued on each GPU without waiting for the others.
 """
 
 from __future__ import annotations

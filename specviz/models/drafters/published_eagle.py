@@ -1,9 +1,9 @@
 """Reader of published EAGLE-1 and EAGLE-2 heads (HASS's too): Li et al. 2024 (arXiv 2401.15077, 2406.16858).
 
 The layout: ``fc`` from [embedding; last hidden state], ``layers.0.*`` without a norm on its input, the target's own head.
-vLLM wraps the settings once more, under ``model``. Two kinds of heads for pictures share it: MSD's (arXiv 2505.14260), whose
-picture enters the layer as it is, and ViSpec's (arXiv 2509.15235), with learned queries that compress it (``imadpt.*``, and
-``img_fc``, which mixes the last query's answer into every state).
+vLLM wraps the settings once more, under ``model``. Two kinds of heads for pictures share the layout. In MSD's (arXiv 2505.14260)
+the picture enters the layer as it is. ViSpec's (arXiv 2509.15235) compress it with learned queries (``imadpt.*``) and mix the
+last query's answer into every state (``img_fc``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reader of EAGLE-3 heads with a flat config.json: SafeAILab/EAGLE, SpecForge, AngelSlim, NVIDIA's Model-Optimizer.
 
-The layout: ``midlayer.*`` (or ``layers.0.*``: one decoder layer twice as wide on its input), ``fc``, ``norm``, ``lm_head``
-over a draft vocabulary, ``d2t`` (how far each of its rows lies from the token it stands for), ``t2d`` (which tokens it has).
+The layout: ``midlayer.*`` or ``layers.0.*`` (one decoder layer twice as wide on its input), ``fc``, ``norm``; ``lm_head`` over a
+draft vocabulary, ``d2t`` (the offset from each of its rows to the token it stands for), ``t2d`` (the tokens it has).
 Li et al. 2025 (arXiv 2503.01840); EAGLE-3.1 adds ``fc_norm`` and ``norm_output``, gpt-oss's heads ``norm_before_fc``.
 """
 

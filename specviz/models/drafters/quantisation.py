@@ -1,8 +1,8 @@
 """Low-bit matrices: storage of a frozen matrix of which a pass over a few rows reads a half or a quarter.
 
-A pass over one to eight tokens costs what reading the weights costs. Every row is treated by itself (its own scale in the
-eight-bit product, no scale at all in the four-bit one), so what a row gives does not depend on the rows beside it: the
-distribution after a text is one distribution, however many drafted tokens are scored with it.
+A pass over one to eight tokens costs what reading the weights costs. Every row is treated by itself, with its own scale in the
+eight-bit product and none in the four-bit one. A row's result does not depend on the rows beside it: the distribution after a
+text is the same however many drafted tokens are scored with it.
 """
 
 from __future__ import annotations

@@ -177,8 +177,11 @@ def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: 
 
 
 def _unused(name: str, config: Any) -> bool:
-    """Whether a tensor is of a layer that only drafts (MTP), behind the model's own, or of keys and values that a layer takes
-    from an earlier one (Gemma 3n and 4): such a model computes the same without them."""
+    """Whether the model computes the same without this tensor.
+
+    So it is for layers behind the model's own that only draft (MTP). Keys and values are unused in layers that take them from an
+    earlier layer (Gemma 3n and 4).
+    """
     block = re.match(r"blk\.(\d+)\.(attn_[kv])?", name)
     if block is None:
         return False

@@ -4,10 +4,10 @@ transformers has no such class. The decoder is its Llama with rotary positions i
 follows one embedding of its class, or 120 places of a caption that a T5 read, padded on the left with places which nothing
 behind sees. The empty prompt is a class of its own, or 120 learned features. A folder holds
 
-    config.json          {"model_type": "llamagen", "block_size": codes in a picture}, or that of LANTERN's conversion
-    *.safetensors        the decoder, named as its authors store it, or as LANTERN does
-    vq/*.safetensors     the VQ tokenizer
-    t5/                  flan-t5-xl, for captions alone
+    config.json          {"model_type": "llamagen", "block_size": codes in a picture}, or that of LANTERN's conversion;
+    *.safetensors        the decoder, named as its authors store it, or as LANTERN does;
+    vq/*.safetensors     the VQ tokenizer;
+    t5/                  flan-t5-xl, for captions alone.
 
 Published files are torch zips: ``python -m specviz convert`` makes such folders of them, on one's own machine.
 """
