@@ -117,19 +117,18 @@ def chain_agreement(
 
 @torch.inference_mode()
 def overlap(
-    model: SmallLM, target: Callable[[Tensor], Tensor], dialogues: Dialogues, chosen: Sequence[int], markers: Markers
-) -> float:
-    """Mean over the answers' positions of sum min(p, q) at temperature 1: the probability that a drafted token is accepted.
+    drafted: Callable[[Tensor, int], tuple[Tensor, Tensor]], draft_ids: Tensor, target: Callable[[Tensor], Tensor],
+    dialogues: Dialogues, chosen: Sequence[int], markers: Markers,
+) -> float:  # fmt: skip
+    """Mean over places of these answers of sum min(p, q) at temperature 1: the probability that a drafted token is accepted.
 
-    ``target`` gives logits [token, vocab] of ids [token]. The answers should have been sampled at temperature 1.
+    ``drafted`` returns, for a text [token] and where its answer begins, places [place] and the logits [place, draft] of their
+    tokens; ``target`` logits [token, vocab] of ids [token]. The answers should have been sampled at temperature 1.
     """
-    total, positions = 0.0, 0
+    shared = [torch.zeros(0)]
     for number in chosen:
-        ids = torch.tensor([*markers.prefix, *dialogues.of(number)], device=model.embedding.device)[:-1]
-        first = len(markers.prefix) + int(dialogues.prompt[number]) - 1
-        features = model.features(F.pad(ids[None, :-1], (1, 0)), ids[None])[0, first:]
-        ours = F.linear(features, model.head(), model.bias).float().softmax(-1)
-        theirs = target(ids)[first:].float().softmax(-1)[:, model.draft_ids]
-        total += float(torch.minimum(ours, theirs).sum())
-        positions += len(ours)
-    return total / max(1, positions)
+        text = torch.tensor([*markers.prefix, *dialogues.of(number)], device=draft_ids.device)
+        places, logits = drafted(text, len(text) - len(dialogues.answer(number)))
+        theirs = target(text)[places - 1].float().softmax(-1)[:, draft_ids]
+        shared.append(torch.minimum(logits.float().softmax(-1), theirs).sum(-1).cpu())
+    return float(torch.cat(shared).mean())

@@ -18,7 +18,8 @@ from specviz.paths import WEIGHTS as WEIGHTS
 @dataclass(frozen=True)
 class Recipe:
     """``family`` is a module of ``families`` that holds ``make(job)``; ``minutes`` is how long it runs when nobody says.
-    ``settings`` are those that are not the driver's or the family's own, ``cuda`` what a GPU changes."""
+    ``settings`` are those that are not the driver's or the family's own, ``cuda`` what a GPU changes, ``shape`` the
+    network's sizes where its family does not say them."""
 
     name: str
     title: str
@@ -26,6 +27,7 @@ class Recipe:
     minutes: float
     settings: Mapping[str, Any] = field(default_factory=dict)
     cuda: Mapping[str, Any] = field(default_factory=dict)
+    shape: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

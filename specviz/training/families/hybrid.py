@@ -25,7 +25,7 @@ from specviz.targets.state_layers import anatomy
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.features import TARGET
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training.registry import WEIGHTS, Job, recipes
 
 CHUNK = 64
 SLOWEST, FASTEST = 0.002, 0.2
@@ -33,21 +33,12 @@ SLOWEST, FASTEST = 0.002, 0.2
 
 def target_config(vocab_size: int) -> BambaConfig:
     """Five Mamba-2 layers and one of attention, 2.8 million weights."""
-    return BambaConfig(
-        vocab_size=vocab_size, hidden_size=192, intermediate_size=320, num_hidden_layers=6, attn_layer_indices=[3],
-        num_attention_heads=6, num_key_value_heads=2, mamba_n_heads=6, mamba_d_head=64, mamba_d_state=64,
-        mamba_n_groups=1, mamba_chunk_size=CHUNK, tie_word_embeddings=True, max_position_embeddings=2048,
-        bos_token_id=0, eos_token_id=1, pad_token_id=None,
-    )  # fmt: skip
+    return BambaConfig(vocab_size=vocab_size, pad_token_id=None, **recipes()["hybrid"].shape)
 
 
 def draft_config(vocab_size: int) -> Mamba2Config:
     """Two Mamba-2 layers, half a million weights."""
-    return Mamba2Config(
-        vocab_size=vocab_size, hidden_size=128, num_hidden_layers=2, expand=2, num_heads=4, head_dim=64, state_size=32,
-        n_groups=1, conv_kernel=4, chunk_size=CHUNK, tie_word_embeddings=True, residual_in_fp32=True,
-        bos_token_id=0, eos_token_id=1, pad_token_id=0,
-    )  # fmt: skip
+    return Mamba2Config(vocab_size=vocab_size, **recipes()[DRAFT].shape)
 
 
 def fresh(config: Any, seed: int) -> Any:

@@ -9,7 +9,7 @@ the text ends.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -198,6 +198,11 @@ class MaskedTraining(TrainState):
         found = block_agreement(self.model, self.dialogues, greedy, self.markers, SHOWN[1], 1000)
         return {name: found[name] for name in ("tau", "first1", "alone2", "longest")}
 
+    def first_places(self, text: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        """Some places of an answer, and the logits of the first token of a block that begins there."""
+        places = torch.arange(first, len(text), SAMPLED[1])
+        return places, torch.stack([self.model(text[: int(place)], PLACES)[0] for place in places])
+
     def measured(self, target: Any) -> dict[str, Any]:
         """Blocks along held-out greedy answers of the kinds that are reported, what learned ones bring beyond that, and the first
         place's probability at temperature 1 under the ``target``."""
@@ -207,7 +212,7 @@ class MaskedTraining(TrainState):
         found, known = blocks(greedy), blocks(data.greedy_only(dialogues, self.training)[:count])
         kinds = {f"tau, {name}": blocks(numbers)["tau"] for name, numbers in data.by_kind(dialogues, greedy).items()}
         sampled, logits = data.greedy_only(dialogues, self.held_out, 1.0)[: SAMPLED[0]], lambda ids: target(ids[None]).logits[0]
-        first = first_overlap(self.model, logits, dialogues, sampled, self.markers, PLACES, SAMPLED[1])
+        first = acceptance.overlap(self.first_places, self.model.draft_ids, logits, dialogues, sampled, self.markers)
         return {**found, **kinds, "gap": known["tau"] - found["tau"], "first_at_temperature_1": first}
 
 
@@ -248,27 +253,6 @@ def block_agreement(
     longest = float(lengths.max()) if len(lengths) else 0.0
     shown = acceptance.figures(ranks[:, :8], alone=True)
     return {**shown, "tau": 1 + float(lengths.float().mean()), "longest": longest, "steps": float(len(ranks))}
-
-
-@torch.inference_mode()
-def first_overlap(
-    model: MaskedLM, target: Callable[[Tensor], Tensor], dialogues: Dialogues, chosen: Sequence[int], markers: Markers,
-    places: int, stride: int,
-) -> float:  # fmt: skip
-    """Mean of sum min(p, q) at the first place of a block at temperature 1: the probability that its first token is accepted.
-
-    ``target`` gives logits [token, vocab] of ids [token]; every ``stride``-th place of each answer begins a block.
-    """
-    total, blocks = 0.0, 0
-    for number in chosen:
-        text = torch.tensor([*markers.prefix, *dialogues.of(number)], device=model.embedding.device)
-        first = len(text) - len(dialogues.answer(number))
-        distribution = target(text).float().softmax(-1)[:, model.draft_ids]
-        for start in range(first, len(text), stride):
-            ours = model(text[:start], places)[0].float().softmax(-1)
-            total += float(torch.minimum(ours, distribution[start - 1]).sum())
-            blocks += 1
-    return total / max(1, blocks)
 
 
 WINDOW = 384

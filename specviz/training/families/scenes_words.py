@@ -104,6 +104,10 @@ class Speaker:
         """A sentence in one of the forms there are."""
         return sentence(form, self.generator, **{name: str(text) for name, text in slots.items()})
 
+    def _exchange(self, kind: str, asked: str, answered: str, again: str | None = None, **slots: str | None) -> Exchange:
+        """A question and its answer, each in one of the forms there are."""
+        return Exchange(kind, self.say(asked, **slots), self.say(answered, **slots), again=again or "")
+
     def _any(self, choices: list[Thing] | tuple[Thing, ...]) -> Thing:
         return choices[int(self.generator.integers(len(choices)))]
 
@@ -176,12 +180,11 @@ class Speaker:
         region = int(self.generator.integers(9))
         if self.generator.random() < 0.85:
             region = self._any(self.things).region
-        things = [thing for thing in self.things if thing.region == region]
-        question = self.say("what", where=at(region))
+        things, slots = [thing for thing in self.things if thing.region == region], {"where": at(region)}
         if not things:
-            return Exchange("what", question, self.say("nothing", where=at(region)))
-        slots = {"verb": is_are(things[0].name), "what": a(named(things[0])), "where": at(region)}
-        return Exchange("what", question, self.say("something", **slots))
+            return self._exchange("what", "what", "nothing", **slots)
+        slots |= {"verb": is_are(things[0].name), "what": a(named(things[0]))}
+        return self._exchange("what", "what", "something", **slots)
 
     def some_place(self) -> int | None:
         """One of the things that have a name of their own."""
@@ -192,8 +195,8 @@ class Speaker:
         place = self.some_place()
         if place is None:
             return None
-        slots = {"name": self.names[place], "verb": is_are(self.things[place].name)}
-        return Exchange("where", self.say("where", **slots), self.say("place", where=at(self.things[place].region), **slots))
+        thing, name = self.things[place], self.names[place]
+        return self._exchange("where", "where", "place", name=name, verb=is_are(thing.name), where=at(thing.region))
 
     def count(self) -> Exchange:
         """How many of a kind, of all things, or of the shapes."""
@@ -205,9 +208,9 @@ class Speaker:
         else:
             word = self.some_name(0.25)
             number = self.number(word)
-        question = self.say("count", names=plural(word, 2))
-        answer = self.say("number", verb=is_are(number), many=many(number, word))
-        return Exchange("count", question, answer, again=f"And {plural(word, 2)}?")
+        names = plural(word, 2)
+        slots = {"names": names, "verb": is_are(number), "many": many(number, word)}
+        return self._exchange("count", "count", "number", f"And {names}?", **slots)
 
     def number(self, name: str) -> int:
         """How many things are called so."""
@@ -224,10 +227,9 @@ class Speaker:
         """Which colour a shape has, or the background."""
         shapes = [thing for thing in self.things if thing.is_shape and self.number(thing.name) == 1]
         if not shapes or self.generator.random() < 0.2:
-            return Exchange("colour", self.say("ground"), self.say("is_ground", colour=self.scene.ground))
+            return self._exchange("colour", "ground", "is_ground", colour=self.scene.ground)
         thing = self._any(shapes)
-        slots = {"name": thing.name, "colour": thing.colour}
-        return Exchange("colour", self.say("colour", **slots), self.say("is_colour", **slots))
+        return self._exchange("colour", "colour", "is_colour", name=thing.name, colour=thing.colour)
 
     def _sides(self) -> tuple[int, int, bool, str] | None:
         """Two things, whether they are asked about in their row, and the side of the first."""
@@ -244,9 +246,8 @@ class Speaker:
         if sides is None:
             return None
         first, second, level, side = sides
-        slots = {"name": self.names[first], "other": self.names[second], "verb": is_are(self.things[first].name)}
-        question = self.say("side", either="left or right of" if level else "above or below", **slots)
-        return Exchange("side", question, self.say("relation", side=side, **slots))
+        slots = {"name": self.names[first], "other": self.names[second], "verb": is_are(self.things[first].name), "side": side}
+        return self._exchange("side", "side", "relation", either="left or right of" if level else "above or below", **slots)
 
     def _neighbours(self) -> tuple[int, Thing] | None:
         """A thing, and the other that is plainly the nearest to it."""
@@ -266,12 +267,12 @@ class Speaker:
             return None
         place, nearest = neighbours
         slots = {"verb": is_are(nearest.name), "what": a(named(nearest)), "name": self.names[place]}
-        return Exchange("next", self.say("next", name=self.names[place]), self.say("is_next", **slots))
+        return self._exchange("next", "next", "is_next", **slots)
 
     def largest(self) -> Exchange | None:
         """The largest thing."""
         place = self._largest() if len(self.things) > 1 else None
-        return None if place is None else Exchange("what", self.say("largest"), self.say("is_largest", name=self.names[place]))
+        return None if place is None else self._exchange("what", "largest", "is_largest", name=self.names[place])
 
     def there(self) -> Exchange:
         """Whether there is one of a kind."""

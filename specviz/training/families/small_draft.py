@@ -165,14 +165,19 @@ class Distillation(FeatureTraining):
 
         return self.learn(by_length, loss, answers)
 
+    def drafted(self, text: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        """The places of an answer that begins at ``first``, and the logits there."""
+        features = self.net.features(F.pad(text[None, :-2], (1, 0)), text[None, :-1])[0, first - 1 :]
+        return torch.arange(first, len(text)), F.linear(features, self.net.head(), self.net.bias)
+
     def figures(self) -> dict[str, Any]:
         """With longer chains, and the acceptance at temperature 1."""
         target, dialogues = self.inputs.assets.target.model, self.store.dialogues
         sampled = data.greedy_only(dialogues, self.inputs.held_out, 1.0)[:OVERLAP_DIALOGUES]
         found, chosen = super().figures(), self.held_out[: feature.MEASURED_DIALOGUES]
         found |= {f"chain_{depth}": self.chains(chosen, depth=depth) for depth in DEPTHS[1:]}
-        logits = lambda ids: target(ids[None]).logits[0]  # noqa: E731
-        accepted = acceptance.overlap(self.net, logits, dialogues, sampled, self.inputs.assets.markers)
+        markers, ids = self.inputs.assets.markers, self.net.draft_ids
+        accepted = acceptance.overlap(self.drafted, ids, lambda text: target(text[None]).logits[0], dialogues, sampled, markers)
         return {**found, "accepted_at_temperature_1": accepted}
 
 

@@ -12,10 +12,10 @@ import torch
 from specviz.drafters.networks.lora import TALL, merge_lora
 from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.drafters.networks.small_lm import SmallLM
-from specviz.training import data
+from specviz.training import acceptance, data
 from specviz.training.driver import train
 from specviz.training.families import masked
-from specviz.training.families.masked import SECOND, MaskedTraining, Settings, block_agreement, first_overlap
+from specviz.training.families.masked import SECOND, MaskedTraining, Settings, block_agreement
 from tests.support.training.tiny_masked import SETTINGS, fresh, small_lm, state_of, taught
 from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues, embedding
 
@@ -236,8 +236,9 @@ def test_a_target_that_says_the_same_accepts_every_first_place(learned: MaskedLM
     def itself(ids: torch.Tensor) -> torch.Tensor:
         rows = torch.full((len(ids), VOCAB), -torch.inf)
         for place in range(len(ids)):
-            rows[place, learned.draft_ids] = learned(ids[: place + 1], 3)[0]
+            rows[place, learned.draft_ids] = learned(ids[: place + 1], masked.PLACES)[0]
         return rows
 
-    found = first_overlap(learned, itself, dialogues(), [3], MARKERS, 3, 4)
+    made = state_of(learned)
+    found = acceptance.overlap(made.first_places, learned.draft_ids, itself, dialogues(), [3], MARKERS)
     assert found == pytest.approx(1.0, abs=1e-5)
