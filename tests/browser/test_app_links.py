@@ -152,7 +152,7 @@ def test_a_copied_link_says_what_it_cannot_carry(visitor: AppPage) -> None:
 def test_a_run_sent_from_the_traces_tab_plays_in_its_own_tab(visitor: AppPage) -> None:
     visitor.tab("Traces")
     visitor.choose("#sp-run", "A run of hivis")
-    expect(visitor.page.locator(".sp-facts")).to_contain_text("Write a Python function")
+    expect(visitor.page.locator(".sp-facts")).to_contain_text("Describe the picture")
     visitor.button("Show on the stage").click()
     expect(visitor.page.get_by_role("tab", name="Vision-language")).to_have_attribute("aria-selected", "true")
     visitor.until(f"{visitor.stage('#sp-see-stage')}.feed.name === 'hivis'")

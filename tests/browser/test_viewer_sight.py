@@ -14,13 +14,14 @@ from playwright.sync_api import expect
 from specviz.trace import store
 from specviz.trace.schema import Note, Trace
 from tests.support.pages.stage import Open, StagePage
-from tests.support.traces.recordings import RECORDINGS, name, run_line
+from tests.support.traces.recordings import RECORDINGS, beginning, name, run_line, told
 from tests.support.viewer import cases
-from tests.support.viewer.vision_notes import FIRST, GRID, KEPT, vision_trace
 
 pytestmark = pytest.mark.browser
 
+GRID, FIRST = 8, 1
 PATCHES = GRID * GRID
+KEPT = {place for first, many in told("dream", "visual_tokens")["kept"] for place in range(first, first + many)}
 HIDDEN = """(at) => [...document.querySelectorAll('.sv-note .sv-cells')[at].children].flatMap((one, place) =>
   one.classList.contains('sv-hidden-cell') ? [place] : [])"""
 
@@ -53,10 +54,10 @@ def opened(show: Open, trace: Trace, note: str, size: dict[str, int] | None = No
 def without_words(trace: Trace, unseen: list[list[int]]) -> Trace:
     """The run, its drafter not shown these words either."""
 
-    def told(note: Note) -> Note:
+    def blinded(note: Note) -> Note:
         return Note(note.type, {**note.data, "unseen": unseen}) if note.type == "visual_tokens" else note
 
-    steps = tuple(replace(step, notes=tuple(map(told, step.notes))) for step in trace.steps)
+    steps = tuple(replace(step, notes=tuple(map(blinded, step.notes))) for step in trace.steps)
     return replace(trace, steps=steps)
 
 
@@ -76,7 +77,7 @@ def test_an_empty_line_does_not_stand_above_the_text(show: Open) -> None:
 
 @pytest.mark.parametrize("step", [0, 3])
 def test_the_picture_is_shown_with_its_patches_at_every_step(show: Open, step: int) -> None:
-    tab = opened(show, vision_trace(), "entropy_map")
+    tab = opened(show, beginning("dream"), "entropy_map")
     tab.go(step)
     image = tab.page.locator(".sv-note image.sv-prompt-image")
     expect(image).to_have_count(1)
@@ -91,20 +92,20 @@ def test_the_picture_is_shown_with_its_patches_at_every_step(show: Open, step: i
 
 
 def test_two_strips_show_what_the_drafter_is_not_shown(show: Open) -> None:
-    trace = without_words(vision_trace(), [[20, 2]])
+    trace = without_words(beginning("dream"), [[66, 2]])
     tab = opened(show, trace, "visual_tokens")
     strips = tab.page.locator(".sv-note .sv-cells")
     expect(strips).to_have_count(2)
     for strip in (0, 1):
         expect(strips.nth(strip).locator("> *")).to_have_count(len(trace.run.prompt_pieces))
     gone = [place for place in range(FIRST, FIRST + PATCHES) if place not in KEPT]
-    assert tab.run(HIDDEN, 0) == [] and tab.run(HIDDEN, 1) == [*gone, 20, 21]
-    expect(strips.nth(0)).to_contain_text(trace.run.prompt_pieces[20].strip())
+    assert tab.run(HIDDEN, 0) == [] and tab.run(HIDDEN, 1) == [*gone, 66, 67]
+    expect(strips.nth(0)).to_contain_text(trace.run.prompt_pieces[66].strip())
     expect(tab.page.locator(".sv-note")).to_contain_text(f"Hidden from the drafter: {len(gone)} of {PATCHES} patches")
 
 
 def test_hidden_tokens_look_different_from_those_that_are_shown(show: Open) -> None:
-    tab = opened(show, without_words(vision_trace(), [[20, 2]]), "visual_tokens")
+    tab = opened(show, without_words(beginning("dream"), [[66, 2]]), "visual_tokens")
     look = """(which) => { const style = getComputedStyle(document.querySelectorAll('.sv-note .sv-cells')[1]
       .querySelector(which)); return [style.backgroundColor, style.borderTopStyle, style.color]; }"""
     for kind in (".sv-patch-cell", ".sv-word-cell"):
@@ -113,13 +114,13 @@ def test_hidden_tokens_look_different_from_those_that_are_shown(show: Open) -> N
 
 
 def test_a_drafter_that_never_sees_the_picture_is_said_to(show: Open) -> None:
-    tab = opened(show, vision_trace("hivis"), "visual_tokens")
+    tab = opened(show, beginning("hivis"), "visual_tokens")
     assert tab.run(HIDDEN, 1) == list(range(FIRST, FIRST + PATCHES))
     expect(tab.page.locator(".sv-note")).to_contain_text(f"Hidden from the drafter: all {PATCHES} patches")
 
 
 def test_stories_and_steps_are_reached_by_keyboard(show: Open) -> None:
-    tab = opened(show, vision_trace(), "entropy_map")
+    tab = opened(show, beginning("dream"), "entropy_map")
     tab.page.get_by_role("button", name="Visual tokens").focus()
     tab.page.keyboard.press("Enter")
     expect(tab.page.locator(".sv-note .sv-cells")).to_have_count(2)
@@ -132,7 +133,7 @@ def test_stories_and_steps_are_reached_by_keyboard(show: Open) -> None:
 
 
 def test_arcs_follow_the_word_that_is_chosen_in_the_tree(show: Open) -> None:
-    trace = vision_trace()
+    trace = beginning("dream")
     step = next(step for step in trace.steps if len(step.path) >= 2)
     tab = opened(show, trace, "entropy_map")
     tab.go(step.index)
@@ -142,5 +143,6 @@ def test_arcs_follow_the_word_that_is_chosen_in_the_tree(show: Open) -> None:
         tab.page.locator(f'.sv-tree [data-id="{node}"]').click()
         tab.run("(selectedNote) => { stage.stage.set({ tab: 'method', selectedNote }); stage.flush(); }", "entropy_map")
         said.append(note.locator(".sv-explanation").first.inner_text())
-    assert "40 %" in said[0] and "50 %" in said[1]
-    expect(note.locator(".sv-arc")).to_have_count(3)
+    looks = told("dream", "entropy_map", step.index)["looks"]
+    assert said[0] != said[1]
+    expect(note.locator(".sv-arc")).to_have_count(len(looks[1]["at"]))

@@ -24,7 +24,6 @@ from specviz.ui.widgets import controls
 from tests.support.traces.image_runs import image_trace
 from tests.support.traces.recordings import beginning
 from tests.support.traces.samples import KINDS, sample_trace
-from tests.support.viewer.vision_notes import vision_trace
 
 HARDWARE = {"kind": "cpu", "name": "AMD EPYC 7763", "cores": 2, "dtype": "float32", "tier": "eager", "unused_gpu": False}
 RECORDED = ("token_recycling", "prompt_lookup", "stand", "speculative_sampling")
@@ -113,8 +112,6 @@ def recorded(method: str, steps: int, seed: int = 0) -> Trace:
 def _recorded(method: str, steps: int, seed: int) -> Trace:
     if "text" not in all_methods()[method].modality and "image" in all_methods()[method].modality:
         return image_trace(method)
-    if method in ("hivis", "dream"):
-        return vision_trace(method, steps, seed)
     return sample_trace(steps, seed, method=method) if method in KINDS else beginning(method, steps)
 
 

@@ -50,3 +50,8 @@ def beginning(method: str, steps: int = 8) -> Trace:
     text = "".join(piece for step in begun for piece in step.pieces)
     end = End("budget", output, text, whole.end.prefill_ns, counted, "", plain)
     return Trace(replace(whole.run, max_new_tokens=len(output)), begun, end)
+
+
+def told(method: str, note: str, step: int = 0) -> Any:
+    """What a note says of a step of this recording."""
+    return next(one.data for one in beginning(method).steps[step].notes if one.type == note)

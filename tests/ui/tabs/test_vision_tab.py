@@ -21,7 +21,7 @@ from specviz.ui.tabs.vision_tab import VisionTab
 from specviz.ui.widgets import controls
 from specviz.ui.widgets import example_scenes as scene_shelf
 from tests.support.fakes.ui import app
-from tests.support.viewer.vision_notes import vision_trace
+from tests.support.traces.recordings import beginning
 
 
 def png(size: tuple[int, int] = (20, 10), mode: str = "RGB") -> bytes:
@@ -106,7 +106,7 @@ def test_the_picture_belongs_to_one_page(tab: VisionTab) -> None:
 
 
 def test_a_recording_brings_its_picture_and_a_method_only_where_the_visitor_chose_none(tab: VisionTab, tmp_path: Path) -> None:
-    trace = vision_trace("dream", 4)
+    trace = beginning("dream", 4)
     name = f"mine:{tab.shared.archive.store.add(trace)}"
     visitor: Any = SimpleNamespace(session_hash="a")
     updates = tab.play(name, [("dream", name)], visitor)
