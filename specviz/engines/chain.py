@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import chain, repeat, takewhile
+from itertools import accumulate, chain, repeat, takewhile
 from typing import Any, Protocol
 
 from specviz.errors import BadInput, shown
@@ -84,7 +84,8 @@ class ChainRound:
     drafted: Sequence[int]
     emitted: Sequence[int]
     time: Nanoseconds = field(default_factory=Nanoseconds)
-    rule: str = "greedy"
+    rule: str = ""
+    """That of the run if empty."""
     q: Sequence[float | None] = ()
     p: Sequence[float | None] = ()
     bonus_p: float | None = None
@@ -107,10 +108,12 @@ class ChainSteps:
     """Rounds of one run, in order, as steps. ``root`` is the last token of the prompt and ``length`` how many it has; ``ends``
     are tokens that end a text unseen."""
 
-    def __init__(self, text: TokenTexts, root: int, length: int, ends: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, text: TokenTexts, root: int, length: int, ends: frozenset[int] = frozenset(), rule: str = "greedy"
+    ) -> None:
         if length > MOST_PROMPT:
             raise BadInput(f"The prompt has {length} tokens; a trace holds {MOST_PROMPT} at most.")
-        self._text, self._ends = text, ends
+        self._text, self._ends, self.rule = text, ends, rule
         self._last, self._prompt_length = root, length
         self.output: list[int] = []
         """Token ids written so far."""
@@ -146,9 +149,9 @@ class ChainSteps:
         for depth, (token, q, p) in enumerate(zip(drafted, *known, strict=False)):
             status = ACCEPTED if depth < accepted else REJECTED if with_bonus and depth == accepted else SKIPPED
             nodes.append(Node(depth, token, self._of(token), _share(q), _share(p), status))
-        bonus = None
+        bonus, rule = None, told.rule or self.rule
         if with_bonus:
-            source = "residual" if overruled and told.rule == "ratio" else "target"
+            source = "residual" if overruled and rule == "ratio" else "target"
             bonus = Bonus(accepted, emitted[accepted], self._of(emitted[accepted]), _share(told.bonus_p), source)
         pieces = self._text.pieces(self.output, emitted) if told.pieces is None else told.pieces
         step = Step(
@@ -159,10 +162,10 @@ class ChainSteps:
             bonus=bonus,
             emitted=tuple(emitted),
             pieces=tuple("" if token in self._ends else piece[:MAX_TEXT] for token, piece in zip(emitted, pieces, strict=True)),
-            rule=told.rule if drafted or untold else "none",
+            rule=rule if drafted or untold else "none",
             time=told.time,
             cut=None if with_bonus else told.cut,
-            draft_calls=told.draft_calls,
+            draft_calls=told.draft_calls if drafted or untold else 0,
             verified=len(drafted) + untold,
             padded=max(min(told.padded, 1_000_000), len(drafted) + untold + 1),
             rows=tuple(
@@ -206,26 +209,20 @@ def _size(text: str) -> int:
     return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
-def run_of(target: str, method: str, title: str, sampling: Sampling, max_new_tokens: int = 0, **fields: Any) -> Run:
+def run_of(target: str, method: str, title: str, sampling: Sampling = Sampling(), max_new_tokens: int = 0, **fields: Any) -> Run:
     """What another engine was asked: text, exact, recorded now unless ``fields`` say otherwise, as long as a trace may hold."""
-    prompt, rest, pieces = fitted(fields.pop("prompt", "")), _LINE_PART, []
-    for piece in fields.pop("prompt_pieces", ()):
-        rest -= _size(piece) + 1
-        if rest < 0:
-            break
-        pieces.append(piece[:MAX_TEXT])
-    names = {"target": target, "method": method, "title": title, "draft": "", "device": "", "dtype": "", "machine": ""}
-    libraries = {"specviz": __version__, **fields.pop("libraries", {})}
-    usual = {"modality": "text", "exactness": "exact", "parameters": {}, "tier": "served"}
-    usual["recorded_at"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Run(
-        **usual | fields | {name: fields.get(name, value)[: _LONGEST[name]] for name, value in names.items()},
-        sampling=replace(sampling, temperature=min(100.0, sampling.temperature)),
-        prompt=prompt,
-        prompt_pieces=tuple(pieces),
-        libraries=libraries,
-        max_new_tokens=min(1_000_000, max_new_tokens),
-    )
+    found = {
+        "modality": "text", "exactness": "exact", "parameters": {}, "tier": "served", "device": "", "dtype": "", "prompt": "",
+        "recorded_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), **fields,
+        "target": target, "method": method, "title": title,
+    }  # fmt: skip
+    found |= {name: found[name][:most] for name, most in _LONGEST.items() if name in found}
+    pieces = fields.get("prompt_pieces", ())
+    sizes = accumulate(_size(piece) + 1 for piece in pieces)
+    found["prompt_pieces"] = tuple(piece[:MAX_TEXT] for piece, size in zip(pieces, sizes, strict=True) if size <= _LINE_PART)
+    found |= {"prompt": fitted(found["prompt"]), "libraries": {"specviz": __version__, **fields.get("libraries", {})}}
+    sampling = replace(sampling, temperature=min(100.0, sampling.temperature))
+    return Run(**found, sampling=sampling, max_new_tokens=min(1_000_000, max_new_tokens))
 
 
 def by_name(parameters: Mapping[str, object]) -> dict[str, str | bool | float | None]:

@@ -42,22 +42,15 @@ T = TypeVar("T")
 
 
 class BrokenOff(SpecvizError):
-    """An exchange ended otherwise than it should."""
+    """An exchange ended otherwise than it should; with another ``status`` than 200 it was refused."""
 
-    def __init__(self, words: str) -> None:
+    def __init__(self, words: str, status: int = 200) -> None:
         super().__init__(words if words.endswith((".", "!")) else f"{words}.")
+        self.status = status
 
 
 class Cancelled(SpecvizError):
     """An exchange was stopped."""
-
-
-class Refused(BrokenOff):
-    """The server answered with a status other than 200."""
-
-    def __init__(self, status: int, words: str) -> None:
-        self.status = status
-        super().__init__(f"status {status}, {words}")
 
 
 def address(url: str) -> str:
@@ -69,13 +62,10 @@ def address(url: str) -> str:
     try:
         parts = urlsplit(whole)
         host, port = parts.hostname or "", parts.port
-        if ":" in host:
-            host = f"[{ipaddress.IPv6Address(host)}]"
-        elif not _NAME.fullmatch(host := host.encode("idna").decode("ascii")):
-            raise ValueError
-        if len(whole) > MOST_ADDRESS or parts.scheme not in ("http", "https") or port == 0:
-            raise ValueError
-        if not whole.isprintable() or " " in whole or "@" in parts.netloc or parts.query or parts.fragment:
+        host = f"[{ipaddress.IPv6Address(host)}]" if ":" in host else host.encode("idna").decode("ascii")
+        named = host.startswith("[") or _NAME.fullmatch(host)
+        usual = named and len(whole) <= MOST_ADDRESS and parts.scheme in ("http", "https") and port != 0
+        if not usual or not whole.isprintable() or " " in whole or "@" in parts.netloc or parts.query or parts.fragment:
             raise ValueError
     except ValueError:
         raise BadInput(f"{shown(url, 200)} is no server's address; give one like http://127.0.0.1:8000.") from None
@@ -119,10 +109,10 @@ class Client:
         return text if status == 200 else ""
 
     def events(self, path: str, body: Mapping[str, Any]) -> Iterator[Fields | None]:
-        """Server-sent events of a posted request, None behind the last. Raises Refused before the first one."""
+        """Server-sent events of a posted request, None behind the last. A refusal comes before the first one."""
         status, chunks = self._ask("POST", path, ANSWER_SECONDS, MOST_ANSWER, body)
         if status != 200:
-            raise Refused(status, _refusal(chunks))
+            raise BrokenOff(f"status {status}, {_refusal(chunks)}", status)
         for data in _data(chunks):
             if data == b"[DONE]":
                 yield None

@@ -34,7 +34,7 @@ from specviz.engines.responses import (
     rounds_by_counts,
 )
 from specviz.errors import BadInput, BadTrace, shown
-from specviz.trace.schema import MAX_NODES, Run, Sampling, Trace
+from specviz.trace.schema import MAX_NODES, Run, Trace
 from specviz.trace.validate import strict_json
 
 MOST_BYTES = 64 << 20
@@ -44,6 +44,7 @@ _DUMP = {"step", "seq", "n_draft", "n_accepted", "pos"}
 _PLACE = {"i", "tok", "p", "logp", "acc"}
 _UNKNOWN = LARGEST_TOKEN
 """Stands for a token that a file does not name."""
+NO_TIMES = "No times are in this file: every step shows 0."
 NO_ROUNDS = "The response says nothing of its rounds: every token is a round of its own here."
 NO_BONUS = "The dump names drafted tokens by id; the target's own token of each round is not in it."
 
@@ -112,38 +113,33 @@ def _beyond(count: int, what: str) -> tuple[str, ...]:
 
 
 def _responses(objects: Sequence[Fields]) -> Imported:
-    traces, unread, notes = [], set[str](), []
+    traces, unread = [], set[str]()
     for response in objects[:MOST_TRACES]:
         unread |= response.found.keys() - _RESPONSE
         unread |= {f"metrics.{key}" for key in response.inner("metrics").found if key != "speculative_decoding"}
-        trace, words = _response(response)
-        traces.append(trace)
-        notes += words
-    return Imported(tuple(traces), (), _names(unread), (*dict.fromkeys(notes), *_beyond(len(objects), "responses")))
+        traces.append(_response(response))
+    notes = dict.fromkeys(word for trace in traces for word in trace.run.warnings if word != NO_TIMES)
+    return Imported(tuple(traces), (), _names(unread), (*notes, *_beyond(len(objects), "responses")))
 
 
-def _response(response: Fields) -> tuple[Trace, list[str]]:
+def _response(response: Fields) -> Trace:
     choices = response.objects("choices", MOST_TOKENS)
     if len(choices) != 1:
         raise BadInput(f"The response has {len(choices)} choices; a trace holds one (n = 1).")
-    reader = TokenReader(doubtful=bool(response.inner("timings").whole("draft_n")))
-    choice = choices[0]
+    reader, choice = TokenReader(doubtful=bool(response.inner("timings").whole("draft_n"))), choices[0]
     tokens = reader.read(choice)
     if not tokens or (len(tokens) == 1 and "logprobs" not in choice):
         raise BadInput("The response names no tokens; ask for logprobs (and token ids, return_token_ids in vLLM).")
-    counts, words = counts_of(response), []
-    if counts is not None:
+    rounds, warning = [Arrival([token]) for token in tokens], NO_ROUNDS
+    if counts := counts_of(response):
         rounds, warning = rounds_by_counts(tokens, *counts)
-        words += [warning] if warning else []
-    else:
-        rounds, words = [Arrival([token]) for token in tokens], [NO_ROUNDS]
-    words += [ALWAYS_ONE] if reader.always_one else []
     reason = REASONS.get(choice.text("finish_reason") or "", "cancelled")
     prompt, length = prompt_of(response), response.inner("usage").whole("prompt_tokens", MOST_PROMPT) or 1
     steps = ChainSteps(reader, prompt[-1] if prompt else 0, len(prompt) or length)
     add_rounds(steps, rounds, reason)
-    run = _run(response.text("model", 1024) or "unknown", "Imported response", words)
-    return Trace(run, tuple(steps.steps), steps.end(reason)), words
+    words = filter(None, (warning, ALWAYS_ONE if reader.always_one else ""))
+    run = _run(response.text("model", 1024) or "unknown", "Imported response", *words)
+    return Trace(run, tuple(steps.steps), steps.end(reason))
 
 
 def _dump(objects: Sequence[Fields], name: str) -> Imported:
@@ -159,7 +155,7 @@ def _dump(objects: Sequence[Fields], name: str) -> Imported:
         steps = ChainSteps(_DumpTokens(), _UNKNOWN, 1)
         for _, told in sorted(rounds, key=lambda round_: round_[0]):
             steps.add(told)
-        run = _run(f"{name}, sequence {sequence}", "Imported dump of drafts", [NO_BONUS])
+        run = _run(f"{name}, sequence {sequence}", "Imported dump of drafts", NO_BONUS)
         traces.append(Trace(run, tuple(steps.steps), steps.end("cancelled")))
     return Imported(tuple(traces), (), _names(unread), _beyond(len(sequences), "sequences"))
 
@@ -167,13 +163,13 @@ def _dump(objects: Sequence[Fields], name: str) -> Imported:
 def _drafted(told: Fields, entries: Sequence[Fields], place: int) -> ChainRound:
     """A round of the dump. The token that the target added is not in the dump: it is the draft's, if all were kept, or none."""
     ids = [token for entry in entries if (token := entry.whole("tok", _UNKNOWN - 1)) is not None]
-    marked = sum(entry.found.get("acc") in (1, True) for entry in entries)
     kept = told.whole("n_accepted")
-    kept = marked if kept is None else kept
+    if kept is None:
+        kept = sum(entry.found.get("acc") in (1, True) for entry in entries)
     if kept > len(ids) or len(ids) < len(entries):
         raise BadInput(f"Round {place} of the dump keeps {kept} of {len(ids)} drafted tokens; is the file whole?")
-    q = [entry.from_log("logp") if "p" not in entry else entry.probability("p") for entry in entries]
-    return ChainRound(ids, [*ids[:kept], _UNKNOWN], q=q, rule="greedy")
+    q = [entry.probability("p") if "p" in entry else entry.from_log("logp") for entry in entries]
+    return ChainRound(ids, [*ids[:kept], _UNKNOWN], q=q)
 
 
 class _DumpTokens(NumberedTokens):
@@ -198,6 +194,5 @@ def _table(objects: Sequence[Fields]) -> Imported:
     return Imported((), tuple(rows), _names(unread), ("Records of requests have no steps: this is a table.",))
 
 
-def _run(target: str, title: str, words: Sequence[str]) -> Run:
-    warnings = ("No times are in this file: every step shows 0.", *words)
-    return run_of(target, "imported", title, Sampling(), 0, device="unknown", recorded_at="", warnings=warnings)
+def _run(target: str, title: str, *words: str) -> Run:
+    return run_of(target, "imported", title, device="unknown", recorded_at="", warnings=(NO_TIMES, *words))

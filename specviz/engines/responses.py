@@ -238,17 +238,15 @@ def rounds_by_counts(tokens: Sequence[ServedToken], accepted: Sequence[int], dra
         raise BadInput(f"per_step_accepted has {len(accepted)} entries and per_step_drafted {len(drafted)}; they go together.")
     spoken = sum(accepted) + len(accepted)
     plain = len(tokens) - 1 - spoken
-    cut = max(0, -plain)
     wrong = any(not 0 <= kept <= made < MAX_NODES or kept > MAX_DEPTH for kept, made in zip(accepted, drafted, strict=True))
     if not tokens or wrong:
         raise BadInput("The counts a step are no counts of accepted and drafted tokens; is this a whole response?")
-    if accepted and cut > accepted[-1] + 1:
+    if accepted and -plain > accepted[-1] + 1:
         raise BadInput(f"The counts say {spoken + 1} tokens and the text has {len(tokens)}; is this a whole response?")
     rounds = [Arrival([token], drafted=0) for token in tokens[: 1 + max(0, plain)]]
     place = len(rounds)
     for kept, made in zip(accepted, drafted, strict=True):
-        part = tokens[place : place + kept + 1]
-        if part:
+        if part := tokens[place : place + kept + 1]:
             rounds.append(Arrival(part, drafted=made))
         place += kept + 1
     return rounds, UNPLACED.format(count=plain) if plain > 0 and accepted else ""
@@ -269,32 +267,27 @@ def prompt_of(response: Fields) -> tuple[int, ...]:
     return next(filter(None, (tuple(place.wholes("prompt_token_ids", MOST_PROMPT, LARGEST_TOKEN)) for place in places)), ())
 
 
-def add_rounds(steps: ChainSteps, rounds: Sequence[Arrival], reason: str, greedy: bool = True) -> None:
+def add_rounds(steps: ChainSteps, rounds: Sequence[Arrival], reason: str) -> None:
     """Let these rounds of a text that ended for this reason be its steps."""
     for number, arrival in enumerate(rounds, start=1):
-        steps.add(chain_round(arrival, reason if number == len(rounds) and reason in CUTS else None, greedy))
+        steps.add(chain_round(arrival, reason if number == len(rounds) and reason in CUTS else None))
 
 
-def chain_round(arrival: Arrival, cut: str | None = None, greedy: bool = True) -> ChainRound:
+def chain_round(arrival: Arrival, cut: str | None = None) -> ChainRound:
     """An arrival as a round: all its tokens but the last were drafted, and more where the server says so."""
-    ids = [token.token for token in arrival.tokens]
-    kept = ids[:-1]
-    if arrival.drafted is not None and arrival.drafted >= len(ids) and cut:
-        kept = ids  # the end lies inside the accepted tokens
-    drafted = None if arrival.drafted is None else min(arrival.drafted, MAX_NODES - 1)
-    untold = max(0, (drafted or 0) - len(kept))
-    p = [token.p for token in arrival.tokens]
+    ids, p = [token.token for token in arrival.tokens], [token.p for token in arrival.tokens]
+    drafted = min(arrival.drafted or 0, MAX_NODES - 1)
+    kept = ids if cut and drafted >= len(ids) else ids[:-1]  # the end may lie inside the accepted tokens
+    untold = max(0, drafted - len(kept))
     return ChainRound(
         kept,
         ids,
         Nanoseconds(host=arrival.gap_ns),
-        rule="greedy" if greedy else "match",
         p=p,
         bonus_p=p[-1],
         top=[token.top for token in arrival.tokens],
         cut=cut,
         untold=untold,
-        draft_calls=1 if kept or untold else 0,
-        notes=() if drafted is None else (ServedNote(None, untold, drafted).to_note(),),
+        notes=() if arrival.drafted is None else (ServedNote(None, untold, drafted).to_note(),),
         pieces=[token.piece for token in arrival.tokens],
     )

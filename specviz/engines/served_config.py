@@ -18,10 +18,8 @@ from specviz.engines.fields import Fields
 from specviz.engines.server import Server
 from specviz.engines.server_counters import prometheus, read_counters
 from specviz.engines.vllm_methods import HEAD, Serving
-from specviz.engines.vllm_plugin.labels import DRAFTER, INFO, SETTINGS
+from specviz.engines.vllm_plugin.labels import DRAFTER, INFO, SETTINGS, drafter_of
 from specviz.errors import BadInput
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
 
 _INFO = re.compile(INFO)
 
@@ -47,30 +45,18 @@ class Match:
 def known(server: Server) -> Known:
     """Ask the server. What does not answer tells nothing."""
     with Client(server.url, server.key) as client:
-        metrics, dev = client.found("/metrics"), client.found("/server_info?config_format=json")
-    return _by_plugin(metrics) or _by_server_info(dev) or _by_counters(metrics)
-
-
-def _by_plugin(metrics: str) -> Known | None:
+        metrics, page = client.found("/metrics"), client.found("/server_info?config_format=json")
     for _, labels, _ in prometheus(metrics, _INFO):
         settings = {name: labels[name] for name in (*SETTINGS, DRAFTER) if labels.get(name)}
-        return Known(settings, bool(settings.get("method")), "the plugin")
-    return None
-
-
-def _by_server_info(told: str) -> Known | None:
+        return Known(settings, "method" in settings, "the plugin")
     try:
-        config = Fields.parsed(told).inner("vllm_config")
-        if "speculative_config" not in config:
-            return Known({}, False, "/server_info") if "speculative_config" in config.found else None
+        config = Fields.parsed(page).inner("vllm_config")
         found = config.inner("speculative_config").found
     except BadInput:
-        return None
-    settings = {name: _plain(found[name]) for name in SETTINGS if isinstance(found.get(name), str | int | float)}
-    return Known(settings, True, "/server_info")
-
-
-def _by_counters(metrics: str) -> Known:
+        config, found = Fields({}), {}
+    if "speculative_config" in config.found:
+        settings = {name: _plain(found[name]) for name in SETTINGS if isinstance(found.get(name), str | int | float)}
+        return Known(settings, "speculative_config" in config, "/server_info")
     counts = read_counters(metrics)
     if counts is not None and counts.by_place:
         return Known({"num_speculative_tokens": str(len(counts.by_place))}, True, "its counters")
@@ -91,10 +77,11 @@ def compared(serving: Serving, found: Known) -> Match:
     A model is compared by the last part of its name; a folder of another name may hold the same weights, which nobody tells.
     """
     wanted = {name: _plain(value) for name, value in (serving.speculative or {}).items()} | dict(serving.environment)
-    if found.speculates is False and not wanted:
-        return Match(same=("it does not speculate",))
-    if found.speculates is False or (found.speculates and not wanted):
-        return Match(different=("it does not speculate" if wanted else "it speculates",))
+    if not wanted or found.speculates is False:
+        if found.speculates is None:
+            return Match(unknown=("whether it speculates",))
+        words = ("it speculates" if found.speculates else "it does not speculate",)
+        return Match(same=words) if found.speculates == bool(wanted) else Match(different=words)
     same, different, unknown = [], [], []
     for name, value in wanted.items():
         theirs = found.settings.get(name)
@@ -106,27 +93,16 @@ def compared(serving: Serving, found: Known) -> Match:
             unknown.append(f"whether {_short(theirs)} holds the same weights as {_short(value)}")
         else:
             different.append(f"{name} is {_short(_plain(theirs))} there and {_short(value)} here")
-    if not wanted:
-        unknown.append("whether it speculates")
     return Match(tuple(same), tuple(different), tuple(unknown))
 
 
 def _alike(name: str, ours: str, theirs: str) -> bool:
     if name == "model":
         return PurePosixPath(ours).name == PurePosixPath(theirs).name
-    if name == DRAFTER:
-        return bool(_parsed(ours) == _parsed(theirs))
-    return ours == theirs
-
-
-def _parsed(text: str) -> Any:
-    """A drafter of ours as the variable names it, its parameters' defaults filled in."""
     try:
-        told = Fields.parsed(text)
-        method = told.text("method") or ""
-        return method, build(get(method).parameters, told.inner("parameters").found, method)
+        return drafter_of(ours) == drafter_of(theirs) if name == DRAFTER else ours == theirs
     except BadInput:
-        return text
+        return ours == theirs
 
 
 def _short(value: str) -> str:

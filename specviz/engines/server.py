@@ -16,7 +16,7 @@ from typing import Any
 
 from specviz.engine.stop import why
 from specviz.engines.chain import ChainSteps, run_of
-from specviz.engines.client import BrokenOff, Cancelled, Client, Refused, address, message
+from specviz.engines.client import BrokenOff, Cancelled, Client, address, message
 from specviz.engines.fields import Fields
 from specviz.engines.responses import (
     ALWAYS_ONE,
@@ -152,7 +152,7 @@ class Answer:
                     if not steps.room(len(arrival.tokens)):
                         raise BrokenOff(f"it wrote on past {len(steps.output)} tokens.")
                     self._arrivals.append(arrival)
-                    step = steps.add(chain_round(arrival, greedy=not self.ask.temperature))
+                    step = steps.add(chain_round(arrival))
                     yield replace(step, notes=(*step.notes, *sampler.news()))
             except (BrokenOff, BadInput) as problem:
                 self._broken = problem
@@ -201,7 +201,7 @@ class Answer:
         path = f"/v1/{'completions' if self.ask.raw else 'chat/completions'}"
         try:
             yield from client.events(path, self._body())
-        except Refused as refusal:
+        except BrokenOff as refusal:
             if self._unweighed or refusal.status not in REFUSING:
                 raise
             self._unweighed = True
@@ -243,7 +243,7 @@ class Answer:
     def _steps(self) -> ChainSteps:
         """Room for steps after the prompt, whose place is held by one token where the server does not say its ids."""
         ids = self.prompt_ids or [self._reader.number(self.ask.prompt[:MAX_TEXT])]
-        return ChainSteps(self._reader, ids[-1], len(ids))
+        return ChainSteps(self._reader, ids[-1], len(ids), rule="match" if self.ask.temperature else "greedy")
 
     def _run(self) -> Run:
         ask, server = self.ask, self.server
@@ -270,7 +270,7 @@ class Answer:
         run, reason, steps = seen.run, seen.end.reason, self._steps()
         try:
             rounds, warning = rounds_by_counts([token for one in self._arrivals for token in one.tokens], *self._counts)
-            add_rounds(steps, _timed(rounds, self._arrivals), reason, greedy=not self.ask.temperature)
+            add_rounds(steps, _timed(rounds, self._arrivals), reason)
         except BadInput as problem:
             words = f"The server's counts were left aside. {problem}"
             return replace(seen, run=replace(run, warnings=(*run.warnings, words)))

@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 
 from specviz.engines.client import CONNECT_SECONDS, Cancelled, Client
 from specviz.trace.notes.models import CounterSample, CountersNote
@@ -33,8 +33,7 @@ def prometheus(text: str, names: re.Pattern[str]) -> Iterator[tuple[re.Match[str
     number. Lines without one are left out."""
     for line in text.splitlines():
         found = _SAMPLE.fullmatch(line[:MOST_LINE])
-        name, value = (names.fullmatch(found[1]), whole(found[3])) if found else (None, None)
-        if found is not None and name is not None and value is not None:
+        if found and (name := names.fullmatch(found[1])) and (value := whole(found[3])) is not None:
             labels = {label: told.replace('\\"', '"').replace("\\\\", "\\") for label, told in _LABEL.findall(found[2] or "")}
             yield name, labels, value
 
@@ -59,10 +58,11 @@ class Counters:
 
     def since(self, before: Counters) -> Counters:
         """What was counted after ``before``."""
-        width = max(len(self.by_place), len(before.by_place))
-        ours, theirs = (counts + (0,) * (width - len(counts)) for counts in (self.by_place, before.by_place))
-        by_place = tuple(now - then for now, then in zip(ours, theirs, strict=True))
-        return Counters(self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted, by_place)
+        by_place = zip_longest(self.by_place, before.by_place, fillvalue=0)
+        return Counters(
+            self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted,
+            tuple(now - then for now, then in by_place),
+        )  # fmt: skip
 
 
 def counters(url: str, key: str = "", cancel: threading.Event | None = None) -> Counters | None:

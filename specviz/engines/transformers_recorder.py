@@ -80,7 +80,8 @@ def record(model: Any, tokenizer: Any = None) -> Iterator[Recording]:
     """
     if not callable(getattr(model, "generate", None)):
         raise BadInput("specviz.record takes a transformers model with a generate method.")
-    recording, text = Recording(), _texts(model, tokenizer)
+    recording = Recording()
+    text = NumberedTokens() if tokenizer is None else TokenizerText(tokenizer, _name(model), 1 << 20)
     plain, busy = model.generate, threading.Lock()
 
     def generate(*given: Any, **asked: Any) -> Any:
@@ -111,12 +112,6 @@ def _instead(model: Any, name: str, function: Callable[..., Any]) -> Iterator[No
         yield
     finally:
         delattr(model, name)
-
-
-def _texts(model: Any, tokenizer: Any) -> TokenTexts:
-    if tokenizer is None:
-        return NumberedTokens()
-    return TokenizerText(tokenizer, str(getattr(model, "name_or_path", "") or type(model).__name__), 1 << 20)
 
 
 class _Call:
@@ -214,10 +209,7 @@ class _Call:
         started, (began, ended), (draft, drafted) = time.perf_counter_ns(), self._passes[-1], self._drafting
         p = scores[0].float().softmax(-1)
         best = p.topk(min(TOP, p.shape[-1]), -1)
-        top = [
-            [(token, min(1.0, value)) for token, value in zip(*row, strict=True)]
-            for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
+        top = [list(zip(*row, strict=True)) for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
         known = any(q is not None for q in self._q)
         sampled = self._config is not None and self._config.do_sample
         return ChainRound(
@@ -292,7 +284,7 @@ class _Call:
         nexts = [began for began, _ in self._passes[1:]] + [self._passes[-1][1]]
         for token, (began, ended), later in zip(ids, self._passes, nexts, strict=True):
             spent = Nanoseconds(verify=ended - began, host=max(0, later - ended))
-            yield ChainRound((), (token,), spent, rule="none", draft_calls=0)
+            yield ChainRound((), (token,), spent)
 
     def _run(self, text: TokenTexts) -> Run:
         model, config, generator = self._model, self._config, self._generator
@@ -335,14 +327,12 @@ def _probabilities(logits: Tensor | None, tokens: Sequence[int]) -> list[float |
 
     Rows may be fewer than tokens, or of another vocabulary.
     """
-    unknown: list[float | None] = [None] * len(tokens)
-    if logits is None or logits.dim() != 3 or not tokens:
-        return unknown
-    p = logits[0, : len(tokens)].float().softmax(-1)
-    if max(tokens[: len(p)], default=0) >= p.shape[-1]:
-        return unknown
-    known = p.gather(-1, torch.tensor(tokens[: len(p)], device=p.device)[:, None])[:, 0].tolist()
-    return [*known, *unknown[len(known) :]]
+    known: list[float] = []
+    if logits is not None and logits.dim() == 3 and tokens:
+        p = logits[0, : len(tokens)].float().softmax(-1)
+        if max(own := list(tokens[: len(p)]), default=0) < p.shape[-1]:
+            known = p[range(len(own)), own].tolist()
+    return [*known, *[None] * (len(tokens) - len(known))]
 
 
 def _beside(trace: Trace, plain: Sequence[Trace], gap: Gap) -> Trace:

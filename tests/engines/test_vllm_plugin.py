@@ -13,16 +13,17 @@ import pytest
 import torch
 
 from specviz.engines.chain import NumberedTokens
-from specviz.engines.vllm_plugin import framing, plugin, rounds, scribe
+from specviz.engines.vllm_plugin import framing, plugin, scribe
 from specviz.trace import metrics, store
 from specviz.trace.schema import ACCEPTED, REJECTED, SKIPPED, Trace
 
 VOCAB, END = 16, 15
 ASKED = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "max_tokens": 9, "min_tokens": 0, "ends": [END]}
-SERVER = {
-    "model": "/models/tiny", "method": "", "drafter": "", "parameters": {}, "device": "cpu", "dtype": "bfloat16", "tier": "eager",
-    "tokenizer": None, "max_model_len": 64, "vllm": "0.0", "torch": "0.0",
+RUN = {
+    "target": "tiny", "method": "vllm_autoregressive", "title": "Autoregressive in vLLM", "draft": "", "parameters": {},
+    "device": "cpu", "dtype": "bfloat16", "tier": "eager", "libraries": {"vllm": "0.0", "torch": "0.0"},
 }  # fmt: skip
+SERVER = {"run": RUN, "tokenizer": None, "max_model_len": 64}
 
 
 class Runner:
@@ -36,7 +37,9 @@ class Runner:
         self.device = torch.device("cpu")
         lookup = {"prompt_lookup_min": 1, "prompt_lookup_max": 3}
         speculative = SimpleNamespace(method="ngram", num_speculative_tokens=3, model=None, **lookup)
-        model = {"model": "/models/tiny", "dtype": "torch.bfloat16"}
+        model = {"model": "/models/tiny", "dtype": "torch.bfloat16", "max_model_len": 64, "tokenizer_revision": None}
+        names = ("tokenizer", "runner_type", "tokenizer_mode", "trust_remote_code")
+        model |= dict.fromkeys(names, "auto")
         self.vllm_config = SimpleNamespace(
             model_config=SimpleNamespace(enforce_eager=True, skip_tokenizer_init=True, **model),
             speculative_config=speculative,
@@ -286,12 +289,12 @@ def test_what_was_sent_is_written_where_the_server_is_gone(tmp_path: Path) -> No
     framing.send(pipe, "server", SERVER)
     framing.send(pipe, "start", ["a", [1, 2, 3], ASKED])
     arrays = {
-        "sampled": np.array([[4]]), "sampled_scores": np.array([[1.0]], np.float32), "log_norm": np.array([2.0], np.float32),
-        "top": np.array([[1.0]], np.float32), "top_ids": np.array([[4]]),
+        "sampled": np.array([[4]]), "sampled_p": np.array([[0.25]], np.float32), "top": np.array([[0.5]], np.float32),
+        "top_ids": np.array([[4]]),
     }  # fmt: skip
     for _ in range(3):
         framing.send(pipe, "round", [["a"], [0], [False], [0, 5, 6, 7], 3], arrays)
     scribe.main(str(tmp_path), io.BytesIO(pipe.getvalue()[:-3]))
     trace = store.read(tmp_path / "a.spectrace.jsonl")
     assert trace.end is None and [step.emitted for step in trace.steps] == [(4,), (4,)]
-    assert trace.steps[1].bonus is not None and trace.steps[1].bonus.p == pytest.approx(np.exp(-1.0), abs=1e-4)
+    assert trace.steps[1].bonus is not None and trace.steps[1].bonus.p == 0.25

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from specviz.engines.fields import Fields
+from specviz.errors import BadInput, shown
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
+
 DRAFTER = "SPECVIZ_VLLM_DRAFTER"
 """Environment variable that tells :class:`specviz.engines.vllm_plugin.proposer.Drafter` what it is."""
 INFO = "specviz:speculative_config_info"
@@ -12,3 +19,14 @@ SETTINGS = (
     "draft_sample_method",
 )  # fmt: skip
 """Fields of vLLM's ``SpeculativeConfig`` that a method here may ask for."""
+
+
+def drafter_of(text: str) -> tuple[str, Any]:
+    """Method and parameters that the variable names, defaults filled in. Raises BadInput where it names none."""
+    try:
+        told = Fields.parsed(text)
+        method = get(told.text("method") or "")
+        return method.name, build(method.parameters, told.inner("parameters").found, method.title)
+    except BadInput as problem:
+        usage = '{"method": "prompt_lookup", "parameters": {}}'
+        raise BadInput(f"{DRAFTER} is {shown(text, 200)}; give it as {usage}. ({problem})") from None

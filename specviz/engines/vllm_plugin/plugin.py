@@ -2,25 +2,43 @@
 
 One worker sees all of it: the last stage of the pipeline, where there are logits, and there the first rank of the tensor
 parallel group, since all ranks sample alike. All others return at once. Nothing waits for a GPU: times are its events,
-numbers are copied while it goes on, and a process of their own makes steps of them (:mod:`.scribe`).
+numbers are copied while it goes on, and a process of their own makes steps of them (:mod:`.scribe`). In vLLM's process a thread
+packs the numbers and puts them into the other process' input; what is still there when vLLM is killed, that one writes.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import queue
+import subprocess
+import sys
+import threading
 import time
-from typing import Any
+from dataclasses import dataclass, field
+from typing import IO, Any, cast
 
+import numpy as np
 import torch
 
+from specviz.engines.chain import by_name
+from specviz.engines.vllm_plugin.framing import send
 from specviz.engines.vllm_plugin.labels import DRAFTER, INFO, SETTINGS
-from specviz.engines.vllm_plugin.rounds import Mark, Round, Sender
 
 FOLDER = "SPECVIZ_VLLM_TRACES"
 TOP = 3
 _LOG = logging.getLogger("vllm.specviz")
 _OURS = "_specviz_listener"
+Mark = Any
+"""A moment: nanoseconds of the host's clock, or a CUDA event."""
+MOST_WAITING = 20_000
+"""Rounds that may wait to be sent; while there are more, requests that come are served and not recorded."""
+CLOSING_SECONDS = 10.0
+TITLES = {
+    "ngram": "N-gram", "ngram_gpu": "N-gram", "suffix": "Suffix decoding", "draft_model": "Draft model", "eagle": "EAGLE",
+    "eagle3": "EAGLE-3", "medusa": "Medusa", "mtp": "Multi-token prediction", "custom_class": "Custom proposer",
+}  # fmt: skip
 
 
 def register() -> None:
@@ -105,7 +123,7 @@ class Listener:
         self.runner = runner
         self.active = get_pp_group().is_last_rank and get_tp_group().is_first_rank
         self._sender: Sender
-        self._scaled: torch.Tensor
+        self._p: torch.Tensor
         self.hear("_open", folder)
         self._round: Round | None = None
         self._draft: tuple[Mark, Mark] | None = None
@@ -157,14 +175,13 @@ class Listener:
             self._known.add(name)
             request = self.runner.requests[name]
             self._sender.start(name, list(request.prompt_token_ids or ()), request.sampling_params)
-        scaled = self._scaled = logits.float() / self._temperatures(told, logits.device)
-        told.keep("log_norm", torch.logsumexp(scaled, -1))
-        best = scaled.topk(TOP, -1)
+        p = self._p = (logits.float() / self._temperatures(told, logits.device)).softmax(-1)
+        best = p.topk(TOP, -1)
         told.keep("top", best.values)
         told.keep("top_ids", best.indices)
         if metadata is not None:
             told.keep("drafted", metadata.draft_token_ids)
-            told.keep("draft_scores", _at_drafts(scaled, metadata.draft_token_ids, told.counts))
+            told.keep("p", _at_drafts(p, metadata.draft_token_ids, told.counts))
 
     def drafted(self, probs: torch.Tensor | None) -> None:
         """The drafter's distributions [drafted token, vocab] of this round, where the engine keeps them."""
@@ -179,8 +196,8 @@ class Listener:
             return
         told.judged = self._mark()
         told.keep("sampled", output.sampled_token_ids)
-        told.keep("sampled_scores", _at_samples(self._scaled, output.sampled_token_ids, told.counts))
-        del self._scaled
+        told.keep("sampled_p", _at_samples(self._p, output.sampled_token_ids, told.counts))
+        del self._p
 
     def draft_begins(self, *given: Any, **named: Any) -> None:
         """The drafter starts, for the next round."""
@@ -210,19 +227,158 @@ class Listener:
         return torch.tensor(each, device=device)[:, None]
 
 
-def _at_drafts(scores: torch.Tensor, drafted: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """Scores [drafted token] of the drafted tokens in the rows that judge them."""
-    rows, first = list[int](), 0
-    for count in counts:
-        rows.extend(range(first, first + count))
-        first += count + 1
-    where = torch.tensor(rows, dtype=torch.long, device=scores.device)
-    return scores[where, drafted.to(scores.device).long()[: len(rows)].clamp_min(0)]
+def _at_drafts(p: torch.Tensor, drafted: torch.Tensor, counts: list[int]) -> torch.Tensor:
+    """Probabilities [drafted token] of the drafted tokens in the rows that judge them; each request has one row more."""
+    requests = [request for request, count in enumerate(counts) for _ in range(count)]
+    rows = torch.tensor([place + request for place, request in enumerate(requests)], dtype=torch.long, device=p.device)
+    return p[rows, drafted.to(p.device).long()[: len(rows)].clamp_min(0)]
 
 
-def _at_samples(scores: torch.Tensor, sampled: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """Scores [request, token] of the sampled tokens in the rows that they were drawn from."""
-    width = sampled.shape[1]
-    first = torch.tensor([0, *counts[:-1]], device=scores.device).cumsum(0) + torch.arange(len(counts), device=scores.device)
-    rows = (first[:, None] + torch.arange(width, device=scores.device)).clamp_max(len(scores) - 1)
-    return scores[rows, sampled.long().clamp(0, scores.shape[-1] - 1)]
+def _at_samples(p: torch.Tensor, sampled: torch.Tensor, counts: list[int]) -> torch.Tensor:
+    """Probabilities [request, token] of the sampled tokens in the rows that they were drawn from."""
+    first = torch.tensor([0, *(count + 1 for count in counts[:-1])], device=p.device).cumsum(0)
+    rows = (first[:, None] + torch.arange(sampled.shape[1], device=p.device)).clamp_max(len(p) - 1)
+    return p[rows, sampled.long().clamp(0, p.shape[-1] - 1)]
+
+
+def between(start: Mark, end: Mark) -> int:
+    """Nanoseconds from one moment to another, both of one kind."""
+    if isinstance(start, int):
+        return max(0, int(end) - start)
+    end.synchronize()
+    return max(0, int(start.elapsed_time(end) * 1e6))
+
+
+@dataclass
+class Round:
+    """One pass of the target over a batch of requests. Rows of tensors follow ``names``, ``counts`` drafted tokens each."""
+
+    scheduled: int
+    begun: Mark
+    draft: tuple[Mark, Mark] | None
+    idle_since: Mark | None
+    scored: Mark = 0
+    judged: Mark = 0
+    ended: Mark = 0
+    next_draft: tuple[Mark, Mark] | None = None
+    names: list[str] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    discarded: list[bool] = field(default_factory=list)
+    kept: dict[str, torch.Tensor] = field(default_factory=dict)
+    ready: Any = None
+
+    def keep(self, name: str, values: torch.Tensor) -> None:
+        """A tensor that is read once the round is over; a copy, since vLLM uses its buffers again."""
+        self.kept[name] = values.detach().clone()
+
+    def to_host(self, device: torch.device) -> None:
+        """Start the copies to the host; nobody waits for them here."""
+        if device.type == "cuda":
+            self.kept = {name: values.to("cpu", non_blocking=True) for name, values in self.kept.items()}
+            self.ready = torch.cuda.Event()
+            self.ready.record()
+
+    def plain(self) -> tuple[list[Any], dict[str, np.ndarray]]:
+        """What the other process gets: names, counts, discarded, times in ns, rows of the pass; and the arrays by name."""
+        if self.ready is not None:
+            self.ready.synchronize()
+        times = (
+            0 if self.draft is None else between(*self.draft),
+            between(self.begun, self.scored),
+            between(self.scored, self.judged),
+            0 if self.idle_since is None else between(self.idle_since, self.begun),
+        )
+        arrays = {name: (kept.float() if kept.dtype.is_floating_point else kept).numpy() for name, kept in self.kept.items()}
+        return [self.names, self.counts, self.discarded, times, self.scheduled], arrays
+
+
+class Sender:
+    """The other process, and the thread that feeds it. ``config`` is vLLM's own."""
+
+    def __init__(self, folder: str, config: Any) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self._queue: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
+        self._full = False
+        command = [sys.executable, "-m", "specviz.engines.vllm_plugin.scribe", folder]
+        # A session of its own: who ends vLLM, by Ctrl-C or by its process group, leaves it the time to write what it has.
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        self.put("server", settings_of(config))
+        self._thread = threading.Thread(target=self._work, name="specviz", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def start(self, name: str, prompt: list[int], params: Any) -> None:
+        """A request came."""
+        if self._queue.qsize() > MOST_WAITING:
+            if not self._full:
+                self._full = True
+                _LOG.warning("specviz is behind by %d rounds; requests that come meanwhile are not recorded.", MOST_WAITING)
+            return
+        self.put("start", (name, prompt, asked_of(params)))
+
+    def put(self, kind: str, content: Any) -> None:
+        """Send a message of this kind (see :mod:`.scribe`); a round is made plain by the thread."""
+        self._queue.put((kind, content))
+
+    def close(self) -> None:
+        """Send what waits, and wait until it is written."""
+        self._queue.put(None)
+        self._thread.join(CLOSING_SECONDS)
+        try:
+            self._process.wait(CLOSING_SECONDS)
+        except subprocess.TimeoutExpired:
+            _LOG.warning("specviz still writes traces; it ends by itself.")
+
+    def _work(self) -> None:
+        out = cast(IO[bytes], self._process.stdin)
+        try:
+            while (told := self._queue.get()) is not None:
+                kind, content = told
+                send(out, kind, *(content.plain() if isinstance(content, Round) else (content,)))
+            out.close()
+        except Exception:
+            _LOG.exception("specviz stopped recording; the server goes on.")
+            while self._queue.get() is not None:
+                pass  # what nobody writes is not kept either
+
+
+_ASKED = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "max_tokens": 0, "min_tokens": 0}
+"""Sampling parameters that a trace tells of, and what they are where a request has none."""
+
+
+def asked_of(params: Any) -> dict[str, Any]:
+    """A request's sampling parameters as plain values; ``ends`` are tokens that end its text: vLLM's scheduler stops at them."""
+    ends = params.stop_token_ids if params.ignore_eos else params.all_stop_token_ids or params.stop_token_ids
+    asked = {name: type(usual)(getattr(params, name) or usual) for name, usual in _ASKED.items()}
+    return {**asked, "ends": sorted(ends or ())}
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    """What every trace of the server says (``run``), and how its tokenizer is found, as plain values."""
+    import vllm
+
+    speculative, model, parallel = config.speculative_config, config.model_config, config.parallel_config
+    parameters = {"tensor_parallel": parallel.tensor_parallel_size, "pipeline_parallel": parallel.pipeline_parallel_size}
+    for name in ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max"):
+        parameters[name] = getattr(speculative, name, None)
+    method = "" if speculative is None else str(speculative.method)
+    drafter = str(getattr(speculative, "model", None) or "")
+    run = {
+        "target": _short(str(model.model)),
+        "method": f"vllm_{method or 'autoregressive'}",
+        "title": f"{TITLES.get(method, method or 'Autoregressive')} in vLLM",
+        "draft": "" if drafter in ("ngram", "suffix", method) else _short(drafter),
+        "parameters": by_name(parameters),
+        "device": str(config.device_config.device_type),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "tier": "eager" if model.enforce_eager else "compiled",
+        "libraries": {"vllm": vllm.__version__, "torch": torch.__version__},
+    }
+    names = ("tokenizer", "runner_type", "tokenizer_mode", "trust_remote_code")
+    tokenizer = {name: getattr(model, name) for name in names} | {"revision": model.tokenizer_revision}
+    return {"run": run, "tokenizer": None if model.skip_tokenizer_init else tokenizer, "max_model_len": model.max_model_len}
+
+
+def _short(name: str) -> str:
+    """A hub's name, or the last part of a folder's path."""
+    return os.path.basename(name) if os.path.isabs(name) else name

@@ -7,7 +7,6 @@ batch, which it moves: a row's text is taken up by the drafter that has read its
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,10 +20,8 @@ from specviz.drafters.memory.retrieval import Retrieval
 from specviz.drafters.memory.suffix_guess import LengthRule
 from specviz.drafters.null import NullDrafter
 from specviz.engine.interfaces import Context, Round
-from specviz.engines.vllm_plugin.labels import DRAFTER
+from specviz.engines.vllm_plugin.labels import DRAFTER, drafter_of
 from specviz.errors import BadInput
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
 
 Chain = Callable[[Context], Sequence[int]]
 _NOTHING: Any = None
@@ -50,7 +47,9 @@ class Drafter:
     """What vLLM makes of ``--speculative-config '{"method": "custom_class", "model": ".….Drafter", …}'``."""
 
     def __init__(self, vllm_config: Any) -> None:
-        self._method, self._own = _wanted()
+        self._method, self._own = drafter_of(os.environ.get(DRAFTER, ""))
+        if self._method not in ("prompt_lookup", "suffix_decoding") or getattr(self._own, "shape", "path") != "path":
+            raise BadInput(f"{DRAFTER} names {self._method}, which drafts no chain from the tokens alone.")
         self._most = int(vllm_config.speculative_config.num_speculative_tokens)
         self._window = int(vllm_config.model_config.max_model_len)
         self._store = OutputStore(self._own.remembered) if self._method == "suffix_decoding" and self._own.remembered else None
@@ -100,17 +99,3 @@ class Drafter:
 def context(ids: np.ndarray, room: int = 0) -> Context:
     """The tokens so far as our drafters are shown them; the rest of a context is for drafters that these are not."""
     return Context(ids.tolist(), len(ids), 0, _NOTHING, _NOTHING, torch.device("cpu"), room, record_notes=False)
-
-
-def _wanted() -> tuple[str, Any]:
-    """The method and its parameters. Raises BadInput where the variable names none that fits the slot."""
-    told = os.environ.get(DRAFTER, "")
-    try:
-        wanted = json.loads(told)
-        name, parameters = str(wanted["method"]), wanted.get("parameters") or {}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise BadInput(f'{DRAFTER} is {told[:200]!r}; give it as {{"method": "prompt_lookup", "parameters": {{}}}}.') from None
-    own = build(get(name).parameters, parameters, get(name).title)
-    if name not in ("prompt_lookup", "suffix_decoding") or (name == "suffix_decoding" and own.shape != "path"):
-        raise BadInput(f"{DRAFTER} names {name}, which drafts no chain from the tokens alone.")
-    return name, own

@@ -7,12 +7,12 @@ plugin starts it, and it lowers its own priority, so that it takes what time vLL
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TextIO
 
@@ -20,7 +20,7 @@ from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, TokenT
 from specviz.engines.vllm_plugin.framing import received
 from specviz.errors import BadInput
 from specviz.trace.notes.models import ServedNote
-from specviz.trace.schema import Nanoseconds, Run, Sampling
+from specviz.trace.schema import Nanoseconds, Sampling
 from specviz.trace.store import SUFFIX
 from specviz.trace.validate import MAX_FILE, Intake
 from specviz.trace.wire import MAX_LINE, Record, TraceWriter
@@ -32,15 +32,8 @@ MOST_SIZE = MAX_FILE // 4 - 2 * MAX_LINE
 NICE = 10
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 FIRST = "The pass that ends reading the prompt writes the first token: step 1 holds its time."
+WARPED = "p is shown before top-k, top-p and min-p."
 SHARED = "Requests were served together: a step's times are those of the round that they share."
-TITLES = {
-    "ngram": "N-gram", "ngram_gpu": "N-gram", "suffix": "Suffix decoding", "draft_model": "Draft model", "eagle": "EAGLE",
-    "eagle3": "EAGLE-3", "medusa": "Medusa", "mtp": "Multi-token prediction", "custom_class": "Custom proposer",
-}  # fmt: skip
-
-
-_OF_ROWS, _OF_DRAFTS = ("log_norm", "top", "top_ids"), ("drafted", "draft_scores", "q")
-"""Arrays of a round with an entry a row of the pass, and an entry a drafted token, of all requests one after the other."""
 
 
 class Scribe:
@@ -72,7 +65,7 @@ class Scribe:
 
             found = dict(server["tokenizer"])
             tokenizer = importlib.import_module("vllm.tokenizers").get_tokenizer(found.pop("tokenizer"), **found)
-            self._text = TokenizerText(tokenizer, server["model"], server["max_model_len"])
+            self._text = TokenizerText(tokenizer, server["run"]["target"], server["max_model_len"])
 
     def _start(self, name: str, prompt: list[int], asked: dict[str, Any]) -> None:
         self._files += bool(prompt)
@@ -83,27 +76,28 @@ class Scribe:
         if name in self._open:
             self._open.pop(name).close()
         file = new_file(self._folder, _UNSAFE.sub("_", name)[:120])
-        self._open[name] = _File(file, self._text, prompt, asked, run_line(self._server, self._text, prompt, asked))
+        self._open[name] = _File(file, self._text, prompt, asked, self._server["run"])
 
     def _round(
-        self,
-        arrays: dict[str, list[Any]],
-        names: list[str],
-        counts: list[int],
-        discarded: list[bool],
-        times: list[int],
-        rows: int,
+        self, arrays: Mapping[str, list[Any]], names: list[str], counts: list[int], discarded: list[bool], times: Any, rows: int
     ) -> None:
         draft, verify, judge, host = times
-        spent = Nanoseconds(draft=draft, verify=verify, judge=judge, host=host)
         row = flat = 0
         for place, (name, count) in enumerate(zip(names, counts, strict=True)):
             if name in self._open and not discarded[place]:
-                own = {key: arrays[key][row : row + count + 1] for key in _OF_ROWS}
-                own |= {key: arrays.get(key, [])[flat : flat + count] for key in _OF_DRAFTS}
-                own["sampled"] = [token for token in arrays["sampled"][place][: count + 1] if token >= 0]
-                own["sampled_scores"] = arrays["sampled_scores"][place]
-                self._open[name].add(own, spent, len(names), rows, "q" in arrays)
+                of_drafts, of_rows = slice(flat, flat + count), slice(row, row + count + 1)
+                drafted, q, p = (arrays.get(key, [])[of_drafts] for key in ("drafted", "q", "p"))
+                sampled = [token for token in arrays["sampled"][place][: count + 1] if token >= 0]
+                told = ChainRound(
+                    drafted, sampled, Nanoseconds(draft=draft, verify=verify, judge=judge, host=host),
+                    q=q, p=p, accepted=max(0, len(sampled) - 1) if drafted else 0, certain="q" not in arrays, padded=rows,
+                    top=[
+                        list(zip(ids, top, strict=True))
+                        for ids, top in zip(arrays["top_ids"][of_rows], arrays["top"][of_rows], strict=True)
+                    ],
+                    notes=(ServedNote(len(names), 0, count).to_note(),) if len(names) > 1 else (),
+                )  # fmt: skip
+                self._open[name].add(told, arrays["sampled_p"][place], len(names))
             row, flat = row + count + 1, flat + count
 
 
@@ -121,15 +115,26 @@ def new_file(folder: Path, name: str) -> TextIO:
 class _File:
     """One request's trace as it grows."""
 
-    def __init__(self, out: TextIO, text: TokenTexts, prompt: list[int], asked: Mapping[str, Any], run: Run) -> None:
+    def __init__(
+        self, out: TextIO, text: TokenTexts, prompt: list[int], asked: Mapping[str, Any], server: Mapping[str, Any]
+    ) -> None:
         self._out, self._size = out, 0
         self._writer, self._intake = TraceWriter(), Intake()
         self._ends = frozenset(asked["ends"])
-        self._steps = ChainSteps(text, prompt[-1], len(prompt), self._ends)
+        self._steps = ChainSteps(text, prompt[-1], len(prompt), self._ends, "ratio" if asked["temperature"] else "greedy")
         self._most, self._least = asked["max_tokens"] or 1 << 30, asked["min_tokens"]
-        self._greedy, self._over, self._batch = not asked["temperature"], "", 1
+        self._over, self._batch = "", 1
         self._began, self._prefill = time.perf_counter_ns(), 0
-        self._write(run)
+        top_k, pieces = max(0, asked["top_k"]), text.pieces([], prompt)
+        warped = asked["top_p"] < 1 or top_k or asked["min_p"] > 0
+        self._write(run_of(
+            **server,
+            sampling=Sampling(asked["temperature"], top_k, asked["top_p"], asked["seed"]),
+            max_new_tokens=self._most,
+            prompt="".join(pieces),
+            prompt_pieces=pieces,
+            warnings=(FIRST, WARPED) if warped else (FIRST,),
+        ))  # fmt: skip
 
     def _write(self, record: Record) -> None:
         """Write a record that a reader takes. Raises BadTrace for any other."""
@@ -138,36 +143,20 @@ class _File:
         self._size += self._out.write(line + "\n")
         self._out.flush()
 
-    def add(self, own: dict[str, Any], spent: Nanoseconds, batch: int, rows: int, with_q: bool) -> None:
-        """What a round of ``batch`` requests, ``rows`` rows in all, did for this one."""
-        sampled, drafted, norms = own["sampled"], own["drafted"], own["log_norm"]
-        if self._over or not sampled or not self._steps.room(len(sampled)) or self._size > MOST_SIZE:
+    def add(self, told: ChainRound, sampled_p: Sequence[float], batch: int) -> None:
+        """What a round of ``batch`` requests did for this one; ``sampled_p`` are probabilities of its tokens."""
+        if self._over or not told.emitted or not self._steps.room(len(told.emitted)) or self._size > MOST_SIZE:
             return
+        spent = told.time
         if not self._steps.steps:
             spent = Nanoseconds(verify=spent.verify, judge=spent.judge)
             self._prefill = max(0, time.perf_counter_ns() - self._began - spent.total)
         self._batch = max(self._batch, batch)
-        emitted, self._over = self._whole(sampled)
-        last = len(emitted) - 1
-        step = self._steps.add(ChainRound(
-            drafted, emitted, spent,
-            rule="greedy" if self._greedy else "ratio",
-            q=own["q"],
-            p=list(map(_probability, own["draft_scores"], norms)),
-            bonus_p=_probability(own["sampled_scores"][last], norms[last]),
-            top=[
-                [(token, _probability(score, norm)) for token, score in zip(ids, scores, strict=True)]
-                for ids, scores, norm in zip(own["top_ids"], own["top"], norms, strict=True)
-            ],
-            cut=self._over or None,
-            accepted=max(0, len(sampled) - 1) if drafted else 0,
-            certain=not self._greedy and not with_q,
-            padded=rows,
-            notes=(ServedNote(batch, 0, len(drafted)).to_note(),) if batch > 1 else (),
-        ))  # fmt: skip
-        self._write(step)
+        emitted, self._over = self._whole(told.emitted)
+        own = {"emitted": emitted, "time": spent, "bonus_p": sampled_p[len(emitted) - 1], "cut": self._over or None}
+        self._write(self._steps.add(replace(told, **own, certain=told.certain and self._steps.rule == "ratio")))
 
-    def _whole(self, sampled: list[int]) -> tuple[list[int], str]:
+    def _whole(self, sampled: Sequence[int]) -> tuple[Sequence[int], str]:
         """What of the round's tokens counts, and why the text is over: as vLLM's scheduler decides it."""
         written = len(self._steps.output)
         left = self._most - written
@@ -181,35 +170,6 @@ class _File:
         message = f"{SHARED} Up to {self._batch} at once." if self._batch > 1 else ""
         self._write(self._steps.end(self._over or "cancelled", message, self._prefill))
         self._out.close()
-
-
-def _probability(score: float, log_norm: float) -> float:
-    return min(1.0, math.exp(min(0.0, score - log_norm)))
-
-
-def run_line(server: Mapping[str, Any], text: TokenTexts, prompt: list[int], asked: Mapping[str, Any]) -> Run:
-    """What was asked of vLLM: ``server`` are its settings, ``asked`` the request's sampling parameters."""
-    method, drafter = server["method"], server["drafter"]
-    pieces = text.pieces([], prompt)
-    warped = asked["top_p"] < 1 or asked["top_k"] > 0 or asked["min_p"] > 0
-    return run_of(
-        _short(server["model"]),
-        f"vllm_{method or 'autoregressive'}",
-        f"{TITLES.get(method, method or 'Autoregressive')} in vLLM",
-        Sampling(asked["temperature"], asked["top_k"], asked["top_p"], asked["seed"]),
-        asked["max_tokens"] or 1_000_000,
-        **{name: server[name] for name in ("parameters", "device", "dtype", "tier")},
-        prompt="".join(pieces),
-        prompt_pieces=pieces,
-        draft="" if drafter in ("", "ngram", "suffix", method) else _short(drafter),
-        libraries={"vllm": server["vllm"], "torch": server["torch"]},
-        warnings=(FIRST, *(("p is shown before top-k, top-p and min-p.",) if warped else ())),
-    )
-
-
-def _short(name: str) -> str:
-    """A hub's name, or the last part of a folder's path."""
-    return Path(name).name if Path(name).is_absolute() else name
 
 
 def main(folder: str, source: IO[bytes]) -> None:
