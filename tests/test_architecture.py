@@ -62,7 +62,7 @@ BUDGETS = {
     "commands": 11_300,
     "drafters": 48_800,
     "engine": 25_100,
-    "engines": 23_400,
+    "engines": 22_400,
     "figures": 12_600,
     "inspection": 8_100,
     "methods": 50_820,

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import accumulate, chain, repeat, takewhile
-from typing import Any, Protocol
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
 
 from specviz.errors import BadInput, shown
 from specviz.trace.meaning import MAX_DEPTH
@@ -39,6 +40,9 @@ from specviz.trace.schema import (
 )
 from specviz.version import __version__
 
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import TokenText  # which imports torch
+
 MOST_TOKENS = 40_000
 """Most tokens of one run, so that its end fits on a line."""
 MOST_LETTERS = 120_000
@@ -51,14 +55,6 @@ _LONGEST = {"target": 1024, "method": 128, "title": 256, "draft": 1024, "device"
 """Most characters of a run's names."""
 
 
-class TokenTexts(Protocol):
-    """Token ids to text, for people, as :class:`specviz.engine.interfaces.TokenText`."""
-
-    def of(self, token: int) -> str: ...
-
-    def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]: ...
-
-
 class NumberedTokens:
     """Texts where no tokenizer is at hand: a token is its number."""
 
@@ -68,7 +64,7 @@ class NumberedTokens:
 
     def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
         """The same, one a token."""
-        return tuple(self.of(token) for token in more)
+        return tuple(map(self.of, more))
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,7 @@ class ChainRound:
 
     drafted: Sequence[int]
     emitted: Sequence[int]
-    time: Nanoseconds = field(default_factory=Nanoseconds)
+    time: Nanoseconds = Nanoseconds()
     rule: str = ""
     """That of the run if empty."""
     q: Sequence[float | None] = ()
@@ -108,9 +104,7 @@ class ChainSteps:
     """Rounds of one run, in order, as steps. ``root`` is the last token of the prompt and ``length`` how many it has; ``ends``
     are tokens that end a text unseen."""
 
-    def __init__(
-        self, text: TokenTexts, root: int, length: int, ends: frozenset[int] = frozenset(), rule: str = "greedy"
-    ) -> None:
+    def __init__(self, text: TokenText, root: int, length: int, ends: frozenset[int] = frozenset(), rule: str = "greedy") -> None:
         if length > MOST_PROMPT:
             raise BadInput(f"The prompt has {length} tokens; a trace holds {MOST_PROMPT} at most.")
         self._text, self._ends, self.rule = text, ends, rule
@@ -185,6 +179,12 @@ class ChainSteps:
 
     def _of(self, token: int) -> str:
         return self._text.of(token)[:MAX_TEXT]
+
+
+def short_name(name: object) -> str:
+    """A model's name, without the folders that it lies in, of 256 characters at most."""
+    text = "" if name is None else str(name)
+    return (PurePath(text).name if text.startswith("/") or PurePath(text).is_absolute() else text)[:256]
 
 
 def agreement(own: Sequence[int], other: Sequence[int]) -> int:

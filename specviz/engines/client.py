@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import re
-import ssl
 import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from concurrent.futures import wait
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -167,10 +166,8 @@ def _network() -> asyncio.AbstractEventLoop:
     return loop
 
 
-@cache
-def _certificates() -> ssl.SSLContext:
-    """Authorities that are trusted; reading them takes longer than most answers."""
-    return httpx.create_ssl_context(trust_env=False)
+_certificates = cache(partial(httpx.create_ssl_context, trust_env=False))
+"""Authorities that are trusted; reading them takes longer than most answers."""
 
 
 async def _next(chunks: AsyncIterator[bytes]) -> bytes:
@@ -179,13 +176,13 @@ async def _next(chunks: AsyncIterator[bytes]) -> bytes:
 
 def _data(chunks: Iterator[bytes]) -> Iterator[bytes]:
     """Data of server-sent events: the lines of one are joined, comments and other fields left out."""
-    held, data, size = bytearray(), list[bytes](), 0
+    held, data, size = bytearray(), list[bytearray](), 0
     for chunk in chunks:
         held += chunk
-        lines = []
+        lines = list[bytearray]()
         if b"\n" in chunk:
             *lines, held = held.split(b"\n")
-        for line in map(bytes.strip, map(bytes, lines)):
+        for line in map(bytearray.strip, lines):
             if line.startswith(b"data:"):
                 data.append(line[5:].strip())
                 size += len(line)

@@ -36,10 +36,10 @@ class Fields:
     def __contains__(self, name: str) -> bool:
         return self.found.get(name) is not None
 
-    def whole(self, name: str, most: int = EXACT, least: int = 0) -> int | None:
-        """A whole number from ``least`` to ``most``."""
+    def whole(self, name: str, most: int = EXACT) -> int | None:
+        """A whole number from 0 to ``most``."""
         value = self.found.get(name)
-        return None if value is None else self._whole(name, value, least, most)
+        return None if value is None else self._whole(name, value, most)
 
     def number(self, name: str, least: float = -math.inf, most: float = math.inf, what: str = "a number") -> float | None:
         """A finite number between these bounds, give or take a rounding."""
@@ -71,9 +71,7 @@ class Fields:
     def inner(self, name: str) -> Fields:
         """The object in a field, empty where there is none."""
         value = self.found.get(name)
-        if value is not None and not isinstance(value, dict):
-            raise self._wrong(name, value, "an object")
-        return Fields(value or {}, f"{self._path}{name}.")
+        return self._object(name, {} if value is None else value)
 
     def items(self, name: str, most: int) -> Sequence[Any]:
         """A list of at most ``most`` entries of any type, empty where there is none."""
@@ -84,22 +82,22 @@ class Fields:
 
     def objects(self, name: str, most: int) -> list[Fields]:
         """A list of objects."""
-        found = []
-        for place, entry in enumerate(self.items(name, most)):
-            if not isinstance(entry, dict):
-                raise self._wrong(f"{name}[{place}]", entry, "an object")
-            found.append(Fields(entry, f"{self._path}{name}[{place}]."))
-        return found
+        return [self._object(f"{name}[{place}]", entry) for place, entry in enumerate(self.items(name, most))]
+
+    def _object(self, name: str, value: Any) -> Fields:
+        if not isinstance(value, dict):
+            raise self._wrong(name, value, "an object")
+        return Fields(value, f"{self._path}{name}.")
 
     def wholes(self, name: str, most: int, largest: int) -> list[int]:
         """A list of whole numbers from 0 to ``largest``."""
-        return [self._whole(f"{name}[{place}]", entry, 0, largest) for place, entry in enumerate(self.items(name, most))]
+        return [self._whole(f"{name}[{place}]", entry, largest) for place, entry in enumerate(self.items(name, most))]
 
-    def _whole(self, name: str, value: Any, least: int, most: int) -> int:
+    def _whole(self, name: str, value: Any, most: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong(name, value, "a number")
-        if value != math.floor(value) or not least <= value <= most:
-            raise self._wrong(name, value, f"a whole number from {least} to {most}")
+        if value != math.floor(value) or not 0 <= value <= most:
+            raise self._wrong(name, value, f"a whole number from 0 to {most}")
         return int(value)
 
     def _wrong(self, name: str, value: Any, what: str) -> BadInput:

@@ -24,7 +24,6 @@ from pathlib import Path
 from specviz.engines.chain import LARGEST_TOKEN, MOST_PROMPT, MOST_TOKENS, ChainRound, ChainSteps, NumberedTokens, run_of
 from specviz.engines.fields import Fields
 from specviz.engines.responses import (
-    ALWAYS_ONE,
     REASONS,
     Arrival,
     TokenReader,
@@ -119,7 +118,7 @@ def _responses(objects: Sequence[Fields]) -> Imported:
         unread |= {f"metrics.{key}" for key in response.inner("metrics").found if key != "speculative_decoding"}
         traces.append(_response(response))
     notes = dict.fromkeys(word for trace in traces for word in trace.run.warnings if word != NO_TIMES)
-    return Imported(tuple(traces), (), _names(unread), (*notes, *_beyond(len(objects), "responses")))
+    return Imported(tuple(traces), unread=_names(unread), notes=(*notes, *_beyond(len(objects), "responses")))
 
 
 def _response(response: Fields) -> Trace:
@@ -137,14 +136,14 @@ def _response(response: Fields) -> Trace:
     prompt, length = prompt_of(response), response.inner("usage").whole("prompt_tokens", MOST_PROMPT) or 1
     steps = ChainSteps(reader, prompt[-1] if prompt else 0, len(prompt) or length)
     add_rounds(steps, rounds, reason)
-    words = filter(None, (warning, ALWAYS_ONE if reader.always_one else ""))
+    words = filter(None, (warning, reader.always_one))
     run = _run(response.text("model", 1024) or "unknown", "Imported response", *words)
     return Trace(run, tuple(steps.steps), steps.end(reason))
 
 
 def _dump(objects: Sequence[Fields], name: str) -> Imported:
     """llama.cpp's dump of drafts: token ids and probabilities of each draft, and how many were kept."""
-    unread = {key for one in objects for key in one.found if key not in _DUMP}
+    unread = set[str]().union(*(one.found for one in objects)) - _DUMP
     sequences: dict[int, list[tuple[int, ChainRound]]] = {}
     for place, one in enumerate(objects, start=1):
         entries = one.objects("pos", MAX_NODES)
@@ -157,7 +156,7 @@ def _dump(objects: Sequence[Fields], name: str) -> Imported:
             steps.add(told)
         run = _run(f"{name}, sequence {sequence}", "Imported dump of drafts", NO_BONUS)
         traces.append(Trace(run, tuple(steps.steps), steps.end("cancelled")))
-    return Imported(tuple(traces), (), _names(unread), _beyond(len(sequences), "sequences"))
+    return Imported(tuple(traces), unread=_names(unread), notes=_beyond(len(sequences), "sequences"))
 
 
 def _drafted(told: Fields, entries: Sequence[Fields], place: int) -> ChainRound:
@@ -190,8 +189,8 @@ def _table(objects: Sequence[Fields]) -> Imported:
             if isinstance(value, int | float) and not isinstance(value, bool):
                 row[name[:60]] = float(value)
         rows.append(row)
-    unread = {key for one in objects for key in one.found if key not in ("metrics", "metadata", "error")}
-    return Imported((), tuple(rows), _names(unread), ("Records of requests have no steps: this is a table.",))
+    unread = set[str]().union(*(one.found for one in objects)) - {"metrics", "metadata", "error"}
+    return Imported(rows=tuple(rows), unread=_names(unread), notes=("Records of requests have no steps: this is a table.",))
 
 
 def _run(target: str, title: str, *words: str) -> Run:

@@ -10,6 +10,7 @@ import codecs
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from specviz.engines.chain import LARGEST_TOKEN, MOST_LETTERS, MOST_PROMPT, MOST_TOKENS, ChainRound, ChainSteps, NumberedTokens
 from specviz.engines.fields import Fields
@@ -53,7 +54,7 @@ class Arrival:
 
 
 class TokenReader(NumberedTokens):
-    """Tokens of one answer, piece by piece (``chain.TokenTexts``). Those without an id are numbered as they appear.
+    """Tokens of one answer, piece by piece (``engine.interfaces.TokenText``). Those without an id are numbered as they appear.
 
     The text is the answer's content: each token adds what its bytes or its name say, as far as the content agrees, and what no
     token accounts for is a token without a probability. With ``doubtful``, p = 1 counts only once another p was seen.
@@ -65,8 +66,8 @@ class TokenReader(NumberedTokens):
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._late = False
         self._doubtful = doubtful
-        self.always_one = False
-        """Whether p was left out, since it was 1 for every token."""
+        self.always_one = ""
+        """A warning where p was left out, since it was 1 for every token."""
 
     def of(self, token: int) -> str:
         """The token's name, or its id in angle brackets."""
@@ -77,6 +78,14 @@ class TokenReader(NumberedTokens):
         number = self._numbers.setdefault(label, NUMBERED + len(self._numbers))
         self._labels[number] = label
         return number
+
+    def _known(self, token: int | None, label: str) -> int:
+        """The token, or a number for one without an id; its label is kept."""
+        if token is None:
+            return self.number(label)
+        if label:
+            self._labels.setdefault(token, label)
+        return token
 
     def read(self, choice: Fields) -> list[ServedToken]:
         """Tokens of one choice, or of one streamed piece of it, by its log probabilities and token ids (OpenAI's fields, with
@@ -91,7 +100,7 @@ class TokenReader(NumberedTokens):
             return self._unnamed(content)
         rows += [Fields({})] * (len(ids) - len(rows))
         if any(row.number("logprob") not in (None, 0.0) for row in rows):
-            self._doubtful = self.always_one = False
+            self._doubtful, self.always_one = False, ""
         entries = [self._entry(row, *ids[place : place + 1]) for place, row in enumerate(rows)]
         gaps, pieces, rest = [""] * len(rows), [entry.piece for entry in entries], ""
         if any(text is not None for text in texts):
@@ -117,14 +126,10 @@ class TokenReader(NumberedTokens):
             name = self._utf8.decode(raw)
         else:
             self._utf8.reset()
-        token = told if token is None else token
-        if token is None:
-            token = self.number(label)
-        elif label:
-            self._labels[token] = label
+        token = self._known(told if token is None else token, label)
         p = row.from_log("logprob")
         if self._doubtful and p == 1.0:
-            p, self.always_one = None, True
+            p, self.always_one = None, ALWAYS_ONE
         top = self._top(row, token, label) if p is not None else ()
         return ServedToken(token, "" if _BROKEN in name else name, p, top)
 
@@ -133,12 +138,7 @@ class TokenReader(NumberedTokens):
         found = []
         for other in row.objects("top_logprobs", MOST_TOP):
             token, label, *_ = _named(other)
-            if label and label == its_label:
-                token = emitted
-            elif token is None:
-                token = self.number(label)
-            elif label:
-                self._labels.setdefault(token, label)
+            token = emitted if label and label == its_label else self._known(token, label)
             if (p := other.from_log("logprob")) is not None:
                 found.append((token, p))
         return found
@@ -244,11 +244,10 @@ def rounds_by_counts(tokens: Sequence[ServedToken], accepted: Sequence[int], dra
     if accepted and -plain > accepted[-1] + 1:
         raise BadInput(f"The counts say {spoken + 1} tokens and the text has {len(tokens)}; is this a whole response?")
     rounds = [Arrival([token], drafted=0) for token in tokens[: 1 + max(0, plain)]]
-    place = len(rounds)
+    rest = iter(tokens[len(rounds) :])
     for kept, made in zip(accepted, drafted, strict=True):
-        if part := tokens[place : place + kept + 1]:
+        if part := list(islice(rest, kept + 1)):
             rounds.append(Arrival(part, drafted=made))
-        place += kept + 1
     return rounds, UNPLACED.format(count=plain) if plain > 0 and accepted else ""
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+from specviz.engines.chain import short_name
 from specviz.engines.client import Client
 from specviz.engines.fields import Fields
 from specviz.engines.server import Server
@@ -84,15 +85,15 @@ def compared(serving: Serving, found: Known) -> Match:
         return Match(same=words) if found.speculates == bool(wanted) else Match(different=words)
     same, different, unknown = [], [], []
     for name, value in wanted.items():
-        theirs = found.settings.get(name)
-        if theirs is None:
+        theirs = _plain(found.settings.get(name, ""))
+        if not theirs:
             unknown.append(name)
-        elif _alike(name, value, _plain(theirs)):
-            same.append(f"{name} {_short(value)}")
+        elif _alike(name, value, theirs):
+            same.append(f"{name} {short_name(value)}")
         elif name == "model" and (value == HEAD or theirs.startswith("/") or value.startswith("/")):
-            unknown.append(f"whether {_short(theirs)} holds the same weights as {_short(value)}")
+            unknown.append(f"whether {short_name(theirs)} holds the same weights as {short_name(value)}")
         else:
-            different.append(f"{name} is {_short(_plain(theirs))} there and {_short(value)} here")
+            different.append(f"{name} is {short_name(theirs)} there and {short_name(value)} here")
     return Match(tuple(same), tuple(different), tuple(unknown))
 
 
@@ -103,7 +104,3 @@ def _alike(name: str, ours: str, theirs: str) -> bool:
         return drafter_of(ours) == drafter_of(theirs) if name == DRAFTER else ours == theirs
     except BadInput:
         return ours == theirs
-
-
-def _short(value: str) -> str:
-    return PurePosixPath(value).name if value.startswith("/") else value[:200]

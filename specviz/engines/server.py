@@ -15,11 +15,10 @@ from itertools import accumulate, chain
 from typing import Any
 
 from specviz.engine.stop import why
-from specviz.engines.chain import ChainSteps, run_of
+from specviz.engines.chain import ChainSteps, run_of, short_name
 from specviz.engines.client import BrokenOff, Cancelled, Client, address, message
 from specviz.engines.fields import Fields
 from specviz.engines.responses import (
-    ALWAYS_ONE,
     REASONS,
     TIMES,
     Arrival,
@@ -101,12 +100,10 @@ def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Serv
     if status != 200:
         raise BadInput(f"{place} answers with status {status}; is this a server of OpenAI's kind?")
     try:
-        models = [
-            (model.text("id", 1024), model.text("owned_by", 1024)) for model in Fields.parsed(text).objects("data", MOST_MODELS)
-        ]
+        first = next(iter(Fields.parsed(text).objects("data", MOST_MODELS)), Fields({}))
+        name, owner = first.text("id", 1024), first.text("owned_by", 1024)
     except BadInput as problem:
         raise BadInput(f"{place} is no list of models ({problem}) Is this a server of OpenAI's kind?") from None
-    name, owner = models[0] if models else (None, None)
     if not name:
         raise BadInput(f"{place} names no model; is it a server of language models?")
     return Server(base, {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}.get(owner or "", "openai"), name, key)
@@ -156,14 +153,13 @@ class Answer:
                     yield replace(step, notes=(*step.notes, *sampler.news()))
             except (BrokenOff, BadInput) as problem:
                 self._broken = problem
-            sampler.stop()
         broken = ""
         if isinstance(self._broken, Cancelled):
             broken = why(self.cancel)
             self._reason = "time_limit" if broken else "cancelled"
         elif self._broken is not None:
             self._reason, broken = "error", f"The server broke off: {self._broken} The steps so far are kept."
-        words = (broken, self._summary, ALWAYS_ONE if self._reader.always_one else "")
+        words = (broken, self._summary, self._reader.always_one)
         end = steps.end(self._reason or "cancelled", " ".join(filter(None, words)))
         yield end
         self.trace = with_samples(self._whole(Trace(run, tuple(steps.steps), end)), sampler.samples)
@@ -213,12 +209,12 @@ class Answer:
         self.name = self.name or event.text("id", 1024) or ""
         if counts := event.inner("metrics").inner("speculative_decoding"):
             self._counts = counts_of(event) or self._counts
-            kept, made = counts.whole("num_accepted_draft_tokens"), counts.whole("num_draft_tokens")
-            rounds = counts.whole("num_spec_steps")
-            self._summary = f"The server counts {kept} of {made} drafted tokens accepted in {rounds} rounds with a draft."
+            self._summary = (
+                f"The server counts {counts.whole('num_accepted_draft_tokens')} of {counts.whole('num_draft_tokens')} drafted "
+                f"tokens accepted in {counts.whole('num_spec_steps')} rounds with a draft."
+            )
         elif made := (timings := event.inner("timings")).whole("draft_n"):
-            kept = timings.whole("draft_n_accepted")
-            self._summary = f"The server counts {kept} of {made} drafted tokens accepted."
+            self._summary = f"The server counts {timings.whole('draft_n_accepted')} of {made} drafted tokens accepted."
         elif told := event.found.get("sglext_spec") or event.inner("sglext").found.get("spec"):
             self._summary = f"The server says: {shown(told, 300)}"
         self.prompt_ids = prompt_of(event) or self.prompt_ids
@@ -249,7 +245,7 @@ class Answer:
         ask, server = self.ask, self.server
         words = (ARRIVALS if server.kind in ("openai", "sglang") else "", UNWEIGHED if self._unweighed else "")
         return run_of(
-            server.model.rstrip("/").rsplit("/", 1)[-1] if server.model.startswith("/") else server.model,
+            short_name(server.model),
             f"served_{server.kind.replace('.', '_')}",
             f"Served by {server.title}",
             Sampling(ask.temperature, ask.top_k, ask.top_p, ask.seed),

@@ -6,9 +6,10 @@ import re
 import threading
 import time
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, zip_longest
 
 from specviz.engines.client import CONNECT_SECONDS, Cancelled, Client
@@ -67,13 +68,9 @@ class Counters:
 
 def counters(url: str, key: str = "", cancel: threading.Event | None = None) -> Counters | None:
     """The server's counts of speculation, None where it has none or does not answer."""
-    with Client(url, key, cancel) as client:
-        return _read(client)
-
-
-def _read(client: Client) -> Counters | None:
     try:
-        return read_counters(client.found("/metrics", CONNECT_SECONDS))
+        with Client(url, key, cancel) as client:
+            return read_counters(client.found("/metrics", CONNECT_SECONDS))
     except Cancelled:
         return None
 
@@ -102,20 +99,17 @@ class Sampler:
         self._over = threading.Event()
         self._told = 0
         self.samples: list[CounterSample] = []
-        before = counters(url, key, cancel)
+        look = partial(counters, url, key, cancel)
+        before = look()
         self.began = time.perf_counter_ns()
         """The moment that samples count from, on the clock of ``time.perf_counter_ns``."""
         self._thread: threading.Thread | None = None
         if before is not None:
-            given = (Client(url, key, cancel), before)
-            self._thread = threading.Thread(target=self._work, args=given, name="specviz counters", daemon=True)
+            self._thread = threading.Thread(target=self._work, args=(look, before), name="specviz counters", daemon=True)
             self._thread.start()
 
     def __enter__(self) -> Sampler:
         return self
-
-    def __exit__(self, *problem: object) -> None:
-        self.stop()
 
     def news(self) -> tuple[Note, ...]:
         """A note of the samples that came since the last call; none before the first sample."""
@@ -123,24 +117,25 @@ class Sampler:
         self._told += len(fresh)
         return (_note(fresh),) if self._told else ()
 
-    def stop(self) -> None:
+    def stop(self, *problem: object) -> None:
         """Look once more, and no more. After ``cancel`` there is no look, so this does not wait."""
         self._over.set()
-        if self._thread is not None:
+        if self._thread:
             self._thread.join(CONNECT_SECONDS)
 
-    def _work(self, client: Client, before: Counters) -> None:
+    __exit__ = stop
+
+    def _work(self, look: Callable[[], Counters | None], before: Counters) -> None:
         """Keep what has changed, until the server answers no more, and once more behind the end."""
         over = False
-        with client:
-            while not over and len(self.samples) < MOST_SAMPLES:
-                over = self._over.wait(SAMPLE_SECONDS)
-                if (now := _read(client)) is None:
-                    return
-                counts = now.since(before)
-                if counts.drafts > (self.samples[-1].drafts if self.samples else 0):
-                    spent = (time.perf_counter_ns() - self.began) / 1e6
-                    self.samples.append(CounterSample(round(spent, 1), counts.drafts, counts.by_place))
+        while not over and len(self.samples) < MOST_SAMPLES:
+            over = self._over.wait(SAMPLE_SECONDS)
+            if (now := look()) is None:
+                return
+            counts = now.since(before)
+            if counts.drafts > (self.samples[-1].drafts if self.samples else 0):
+                spent = (time.perf_counter_ns() - self.began) / 1e6
+                self.samples.append(CounterSample(round(spent, 1), counts.drafts, counts.by_place))
 
 
 def _note(samples: Sequence[CounterSample]) -> Note:
@@ -155,12 +150,11 @@ def with_samples(trace: Trace, samples: Sequence[CounterSample]) -> Trace:
     if not samples or not trace.steps:
         return trace
     ends = list(accumulate(step.time.total / 1e6 for step in trace.steps))
-    of: dict[int, list[CounterSample]] = {}
+    of = defaultdict[int, list[CounterSample]](list)
     for sample in samples:
-        of.setdefault(min(bisect_left(ends, sample.ms), len(ends) - 1), []).append(sample)
+        of[min(bisect_left(ends, sample.ms), len(ends) - 1)].append(sample)
     first = min(of)
     steps = [
-        replace(step, notes=(*step.notes, _note(of.get(place, [])))) if place >= first else step
-        for place, step in enumerate(trace.steps)
+        replace(step, notes=(*step.notes, _note(of[place]))) if place >= first else step for place, step in enumerate(trace.steps)
     ]
     return replace(trace, steps=tuple(steps))

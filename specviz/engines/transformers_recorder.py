@@ -16,14 +16,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from torch import Tensor
 
-from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, TokenTexts, agreement, by_name, run_of
+from specviz.engine.interfaces import TokenText
+from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, agreement, by_name, run_of, short_name
 from specviz.errors import BadInput, SpecvizError, shown
 from specviz.models.text.text import TokenizerText
 from specviz.trace.metrics import summarise
@@ -39,9 +39,6 @@ METHODS = {
 """Title of what a candidate generator does, and the setting that chose it; all others have an assistant model."""
 FIRST_PASS = "transformers reads the prompt in the first pass, which scores the first draft as well: its time is in step 1."
 UNTOLD = "No tokenizer was given: tokens are shown by number. Pass it as specviz.record(model, tokenizer)."
-
-Gap = Callable[[Sequence[int]], float]
-"""From tokens behind the prompt to how far apart the target's two best logits are after them."""
 
 
 @dataclass
@@ -61,11 +58,11 @@ class Recording:
         """What a notebook shows: the last run's stage."""
         return self.trace._repr_html_()
 
-    def add(self, trace: Trace, gap: Gap) -> None:
-        """Keep a trace, and let every plain run be the baseline of those with its prompt; ``gap`` is for that prompt."""
+    def add(self, trace: Trace, call: _Call) -> None:
+        """Keep a call's trace, and let every plain run be the baseline of those with its prompt."""
         self.traces.append(trace)
         plain = [one for one in self.traces if one.run.method == PLAIN]
-        self.traces = [_beside(one, plain, gap) if one.run.method != PLAIN else one for one in self.traces]
+        self.traces = [_beside(one, plain, call) for one in self.traces]
 
 
 PLAIN = "transformers_generate"
@@ -95,7 +92,7 @@ def record(model: Any, tokenizer: Any = None) -> Iterator[Recording]:
         finally:
             busy.release()
         try:
-            recording.add(call.trace(output, text), call.gap)
+            recording.add(call.trace(output, text), call)
         except SpecvizError as problem:
             warnings.warn(f"This call of generate was not recorded: {problem}", stacklevel=2)
         return output
@@ -223,7 +220,7 @@ class _Call:
             draft_calls=max(1, len(self._drafted)) if known else 1,
         )  # fmt: skip
 
-    def trace(self, output: Any, text: TokenTexts) -> Trace:
+    def trace(self, output: Any, text: TokenText) -> Trace:
         """The run as a trace. Raises BadInput where it was none that a trace can hold."""
         spent = (self._now() - self._began) / 1e9
         sequences: Any = output if isinstance(output, Tensor) else getattr(output, "sequences", None)
@@ -234,9 +231,9 @@ class _Call:
         ends = frozenset([] if found is None else [found] if isinstance(found, int) else found)
         reason, message = ("eos", "") if ids[-1] in ends else self._ending(len(ids), spent)
         steps = ChainSteps(text, self._prompt[-1], len(self._prompt), ends)
-        for told in self._rounds or self._plain(ids):
-            at_end = len(steps.output) + len(told.emitted) == len(ids)
-            steps.add(replace(told, cut=reason if at_end and reason in CUTS else None))
+        *rounds, last = self._rounds or self._plain(ids)
+        for told in (*rounds, replace(last, cut=reason if reason in CUTS else None)):
+            steps.add(told)
         return Trace(self._run(text), tuple(steps.steps), steps.end(reason, message))
 
     def gap(self, output: Sequence[int]) -> float:
@@ -286,13 +283,15 @@ class _Call:
             spent = Nanoseconds(verify=ended - began, host=max(0, later - ended))
             yield ChainRound((), (token,), spent)
 
-    def _run(self, text: TokenTexts) -> Run:
+    def _run(self, text: TokenText) -> Run:
         model, config, generator = self._model, self._config, self._generator
         title, setting = METHODS.get(type(generator).__name__, ("Assisted generation in transformers", "num_assistant_tokens"))
         assistant = getattr(generator, "assistant_model", None)
         chosen = config if assistant is None or setting != "num_assistant_tokens" else generator
         loose = getattr(config, "assistant_ensemble_weight", None)
         settings = {setting: getattr(chosen, setting, None), "assistant_ensemble_weight": loose}
+        bound = f"Drafts are judged by a mixture of target and drafter, weight {loose}."
+        relaxed = {} if loose is None else {"exactness": "relaxed", "bound": bound}
         pieces = text.pieces([], self._prompt)
         return run_of(
             _name(model),
@@ -302,15 +301,14 @@ class _Call:
             if config.do_sample
             else Sampling(),
             self._budget(),
-            exactness="exact" if loose is None else "relaxed",
-            bound="" if loose is None else f"Drafts are judged by a mixture of target and drafter, weight {loose}.",
+            **relaxed,
             parameters=by_name(settings) if generator else {},
             device=str(model.device),
             dtype=str(model.dtype).removeprefix("torch."),
             tier="eager",
             prompt="".join(pieces),
             prompt_pieces=pieces,
-            draft="" if assistant is None or assistant is model else _name(assistant),
+            draft="" if assistant in (None, model) else _name(assistant),
             libraries={"torch": torch.__version__, "transformers": transformers.__version__},
             warnings=(FIRST_PASS, UNTOLD) if isinstance(text, NumberedTokens) else (FIRST_PASS,),
         )
@@ -318,8 +316,7 @@ class _Call:
 
 def _name(model: Any) -> str:
     """What it was loaded by: a hub's name, the last part of a folder's path, or else its class."""
-    name = str(getattr(model, "name_or_path", "") or "")
-    return (Path(name).name if Path(name).is_absolute() else name) or type(model).__name__
+    return short_name(getattr(model, "name_or_path", None)) or type(model).__name__
 
 
 def _probabilities(logits: Tensor | None, tokens: Sequence[int]) -> list[float | None]:
@@ -335,17 +332,17 @@ def _probabilities(logits: Tensor | None, tokens: Sequence[int]) -> list[float |
     return [*known, *[None] * (len(tokens) - len(known))]
 
 
-def _beside(trace: Trace, plain: Sequence[Trace], gap: Gap) -> Trace:
+def _beside(trace: Trace, plain: Sequence[Trace], call: _Call) -> Trace:
     """The trace with the plain run of its prompt as baseline, where there is one and it has none yet."""
     end = trace.end
+    if end is None or end.baseline is not None or trace.run.method == PLAIN:
+        return trace
     for one in plain:
-        if end is None or end.baseline is not None or one.end is None:
-            break
-        if one.run.prompt_pieces != trace.run.prompt_pieces or one.run.sampling != trace.run.sampling:
+        if one.end is None or one.run.prompt_pieces != trace.run.prompt_pieces or one.run.sampling != trace.run.sampling:
             continue
         own, other = end.output_ids, one.end.output_ids
         place, times = agreement(own, other), tuple(step.time.total for step in one.steps)
-        baseline = Baseline(times, 0, own == other, None if own == other else Divergence(place, gap(other[:place])))
+        baseline = Baseline(times, 0, own == other, None if own == other else Divergence(place, call.gap(other[:place])))
         metrics = summarise(trace.steps, end.reason, end.prefill_ns, baseline)
         return replace(trace, end=replace(end, baseline=baseline, metrics=metrics))
     return trace

@@ -78,13 +78,12 @@ class Serving:
 
     def command(self) -> str:
         """Lines for a shell in vLLM's environment that start the server: REPO is a checkout of specviz."""
-        plugin = "SPECVIZ_VLLM_TRACES=FOLDER"
         own = "".join(f" {name}={shlex.quote(value)}" for name, value in self.environment.items())
         serve = f"vllm serve {shlex.quote(self.target)}"
         if self.speculative is not None:  # without speculation vLLM refuses the first of the two
             config = shlex.quote(json.dumps(dict(self.speculative)))
             serve += f" --per-request-spec-decode-metrics detailed --speculative-config {config}"
-        return "\n".join(filter(None, ["pip install --no-deps REPO", self.before, f"{plugin}{own} {serve}"]))
+        return "\n".join(filter(None, ["pip install --no-deps REPO", self.before, f"SPECVIZ_VLLM_TRACES=FOLDER{own} {serve}"]))
 
 
 def expressed(request: Request) -> Serving:
@@ -132,12 +131,11 @@ def _custom(request: Request, target: str, most: int) -> Serving:
 
 
 def _draft_model(request: Request, target: str) -> Serving:
-    if request.draft in (None, "", "small_draft"):
+    if not request.draft or request.draft == "small_draft":
         raise BadInput(
             "The draft model that ships does not run on vLLM: it computes with the target's own embedding, and its file is no "
             "checkpoint of an architecture that vLLM has. Name another with --draft."
         )
-    assert request.draft is not None
     config: dict[str, Any] = {
         "method": "draft_model", "model": _served_name(request.draft, "draft model"),
         "num_speculative_tokens": request.parameters.gamma,
@@ -182,9 +180,9 @@ def _served_name(name: str, what: str) -> str:
             raise BadInput(f"{name} as {what} is a .gguf file; for a vLLM server give a folder with safetensors weights.")
         return str(place.path)
     assert place.entry is not None
-    if place.entry.modality != "text" or not isinstance(place.entry.source, HubRepository | WheelFile):
-        raise BadInput(
-            f"{place.entry.title} has an architecture of this project's own, which vLLM has not; choose another {what}."
-        )
     source = place.entry.source
-    return source.repository if isinstance(source, HubRepository) else str(cache_folder() / "models" / place.name)
+    if place.entry.modality == "text" and isinstance(source, HubRepository):
+        return source.repository
+    if place.entry.modality == "text" and isinstance(source, WheelFile):
+        return str(cache_folder() / "models" / place.name)
+    raise BadInput(f"{place.entry.title} has an architecture of this project's own, which vLLM has not; choose another {what}.")

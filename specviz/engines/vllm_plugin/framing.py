@@ -17,7 +17,7 @@ _WORDS = ""
 def send(out: IO[bytes], kind: str, content: Any, arrays: dict[str, np.ndarray] | None = None) -> None:
     """Write one message: ``content`` is plain JSON, ``arrays`` are of numbers."""
     words = np.frombuffer(json.dumps([kind, content]).encode(), np.uint8)
-    message = save({_WORDS: words, **{name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}})
+    message = save({_WORDS: words, **(arrays or {})})
     out.write(len(message).to_bytes(_LENGTH, "little") + message)
     out.flush()
 

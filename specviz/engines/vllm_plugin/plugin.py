@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 import numpy as np
 import torch
 
-from specviz.engines.chain import by_name
+from specviz.engines.chain import by_name, short_name
 from specviz.engines.vllm_plugin.framing import send
 from specviz.engines.vllm_plugin.labels import DRAFTER, INFO, SETTINGS
 
@@ -31,7 +31,7 @@ TOP = 3
 _LOG = logging.getLogger("vllm.specviz")
 _OURS = "_specviz_listener"
 Mark = Any
-"""A moment: nanoseconds of the host's clock, or a CUDA event."""
+"""A moment: nanoseconds of the host's clock, a CUDA event, or None for one that was not seen."""
 MOST_WAITING = 20_000
 """Rounds that may wait to be sent; while there are more, requests that come are served and not recorded."""
 CLOSING_SECONDS = 10.0
@@ -49,27 +49,23 @@ def register() -> None:
     from vllm.v1.metrics import loggers
     from vllm.v1.worker import gpu_model_runner
 
-    _tell_configuration(loggers.PrometheusStatLogger)
-
-    runner = gpu_model_runner.GPUModelRunner
+    logger, runner = loggers.PrometheusStatLogger, gpu_model_runner.GPUModelRunner
     if not hasattr(runner, _OURS):
         setattr(runner, _OURS, None)
+        _tell_configuration(logger)
         for name in _WRAPPED:
             _wrap(runner, name, folder)
 
 
 def _tell_configuration(logger: Any) -> None:
     """A line of ``/metrics`` that says how the server speculates, so that a client can see what it compares with."""
-    if hasattr(logger, _OURS):
-        return
-    setattr(logger, _OURS, None)
     plain_initialized = logger.log_engine_initialized
 
     def log_engine_initialized(self: Any) -> None:
         plain_initialized(self)
         try:
             speculative = self.vllm_config.speculative_config
-            labels = {name: _label(getattr(speculative, name, None)) for name in SETTINGS}
+            labels = {name: short_name(getattr(speculative, name, None)) for name in SETTINGS}
             labels[DRAFTER] = os.environ.get(DRAFTER, "") if labels["method"] == "custom_class" else ""
             help_text = "How this server speculates; no method where it does not."
             gauge = self._gauge_cls(name=INFO, documentation=help_text, multiprocess_mode="mostrecent", labelnames=list(labels))
@@ -80,18 +76,12 @@ def _tell_configuration(logger: Any) -> None:
     logger.log_engine_initialized = log_engine_initialized
 
 
-def _label(value: object) -> str:
-    """A setting as a label: without the folders that a model lies in."""
-    text = "" if value is None else str(value)
-    return os.path.basename(text.rstrip("/")) if text.startswith("/") else text
-
-
 _WRAPPED: dict[str, tuple[str, str]] = {
     "initialize_kv_cache": ("", ""),  # what writes the traces loads a tokenizer, while the server still warms up
     "execute_model": ("begin", ""),
     "_sample": ("scored", "sampled"),
     "_get_spec_decode_draft_probs": ("", "drafted"),
-    "propose_draft_token_ids": ("draft_begins", "draft_ends"),
+    "propose_draft_token_ids": ("drafting", "drafting"),
     "sample_tokens": ("", "end"),
 }
 """Methods of vLLM's model runner that a round goes through: what the listener hears of the arguments, and of the answer."""
@@ -126,9 +116,8 @@ class Listener:
         self._p: torch.Tensor
         self.hear("_open", folder)
         self._round: Round | None = None
-        self._draft: tuple[Mark, Mark] | None = None
-        self._drafting: Mark | None = None
-        self._ended: Mark | None = None
+        self._draft: tuple[Mark, Mark] = (None, None)
+        self._ended: Mark = None
         self._known: set[str] = set()
 
     def hear(self, what: str, *told: Any, **named: Any) -> None:
@@ -160,6 +149,7 @@ class Listener:
         if scheduler_output.total_num_scheduled_tokens:
             scheduled = int(scheduler_output.total_num_scheduled_tokens)
             self._round = Round(scheduled, begun=self._mark(), draft=self._draft, idle_since=self._ended)
+            self._draft = (None, None)
 
     def scored(self, logits: torch.Tensor | None, metadata: Any) -> None:
         """The target's pass is over. ``logits`` [row, vocab]: for each request a row a drafted token, and one more."""
@@ -199,22 +189,16 @@ class Listener:
         told.keep("sampled_p", _at_samples(self._p, output.sampled_token_ids, told.counts))
         del self._p
 
-    def draft_begins(self, *given: Any, **named: Any) -> None:
-        """The drafter starts, for the next round."""
-        self._drafting = self._mark()
-
-    def draft_ends(self, answer: Any) -> None:
-        """The drafter is done."""
-        if self._drafting is not None and self._round is not None:
-            self._round.next_draft = (self._drafting, self._mark())
+    def drafting(self, *given: Any, **named: Any) -> None:
+        """The drafter starts or ends, for the next round."""
+        self._draft = self._draft[1], self._mark()
 
     def end(self, answer: Any) -> None:
         """The round is over: let the writer have it."""
         told, self._round = self._round, None
         if told is None or not told.names or "sampled" not in told.kept:
             return
-        self._draft = told.next_draft
-        told.ended = self._ended = self._mark()
+        self._ended = self._mark()
         told.to_host(self.runner.device)
         self._sender.put("round", told)
 
@@ -243,6 +227,8 @@ def _at_samples(p: torch.Tensor, sampled: torch.Tensor, counts: list[int]) -> to
 
 def between(start: Mark, end: Mark) -> int:
     """Nanoseconds from one moment to another, both of one kind."""
+    if start is None:
+        return 0
     if isinstance(start, int):
         return max(0, int(end) - start)
     end.synchronize()
@@ -255,12 +241,10 @@ class Round:
 
     scheduled: int
     begun: Mark
-    draft: tuple[Mark, Mark] | None
-    idle_since: Mark | None
+    draft: tuple[Mark, Mark]
+    idle_since: Mark
     scored: Mark = 0
     judged: Mark = 0
-    ended: Mark = 0
-    next_draft: tuple[Mark, Mark] | None = None
     names: list[str] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     discarded: list[bool] = field(default_factory=list)
@@ -283,10 +267,10 @@ class Round:
         if self.ready is not None:
             self.ready.synchronize()
         times = (
-            0 if self.draft is None else between(*self.draft),
+            between(*self.draft),
             between(self.begun, self.scored),
             between(self.scored, self.judged),
-            0 if self.idle_since is None else between(self.idle_since, self.begun),
+            between(self.idle_since, self.begun),
         )
         arrays = {name: (kept.float() if kept.dtype.is_floating_point else kept).numpy() for name, kept in self.kept.items()}
         return [self.names, self.counts, self.discarded, times, self.scheduled], arrays
@@ -364,10 +348,10 @@ def settings_of(config: Any) -> dict[str, Any]:
     method = "" if speculative is None else str(speculative.method)
     drafter = str(getattr(speculative, "model", None) or "")
     run = {
-        "target": _short(str(model.model)),
+        "target": short_name(model.model),
         "method": f"vllm_{method or 'autoregressive'}",
         "title": f"{TITLES.get(method, method or 'Autoregressive')} in vLLM",
-        "draft": "" if drafter in ("ngram", "suffix", method) else _short(drafter),
+        "draft": "" if drafter in ("ngram", "suffix", method) else short_name(drafter),
         "parameters": by_name(parameters),
         "device": str(config.device_config.device_type),
         "dtype": str(model.dtype).removeprefix("torch."),
@@ -377,8 +361,3 @@ def settings_of(config: Any) -> dict[str, Any]:
     names = ("tokenizer", "runner_type", "tokenizer_mode", "trust_remote_code")
     tokenizer = {name: getattr(model, name) for name in names} | {"revision": model.tokenizer_revision}
     return {"run": run, "tokenizer": None if model.skip_tokenizer_init else tokenizer, "max_model_len": model.max_model_len}
-
-
-def _short(name: str) -> str:
-    """A hub's name, or the last part of a folder's path."""
-    return os.path.basename(name) if os.path.isabs(name) else name

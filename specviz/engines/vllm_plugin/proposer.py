@@ -68,9 +68,9 @@ class Drafter:
         self._texts = [text for text in texts if text is not None]
         chains = []
         for text, ids, new in zip(texts, rows, sampled, strict=True):
-            room = min(self._most, self._window - len(ids) - 1)
-            drafts = text is not None and len(new) and room > 0  # a row that still reads its prompt drafts nothing
-            chains.append(list(text.chain(context(ids, self._window - len(ids))))[:room] if text and drafts else [])
+            room, asked = min(self._most, self._window - len(ids) - 1), context(ids, self._window - len(ids))
+            # A row that still reads its prompt drafts nothing.
+            chains.append(list(text.chain(asked))[:room] if text and len(new) and room > 0 else [])
         return chains
 
     def _text_of(self, ids: np.ndarray, new: int) -> _Text | None:

@@ -14,9 +14,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import IO, TYPE_CHECKING, Any, TextIO
 
-from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, TokenTexts, run_of
+from specviz.engines.chain import ChainRound, ChainSteps, NumberedTokens, run_of
 from specviz.engines.vllm_plugin.framing import received
 from specviz.errors import BadInput
 from specviz.trace.notes.models import ServedNote
@@ -24,6 +24,9 @@ from specviz.trace.schema import Nanoseconds, Sampling
 from specviz.trace.store import SUFFIX
 from specviz.trace.validate import MAX_FILE, Intake
 from specviz.trace.wire import MAX_LINE, Record, TraceWriter
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import TokenText  # which imports torch
 
 MOST_FILES = 1000
 """Files that one process writes; requests after them are served and not recorded."""
@@ -44,7 +47,7 @@ class Scribe:
         self._open: dict[str, _File] = {}
         self._files = 0
         self._server: dict[str, Any] = {}
-        self._text: TokenTexts = NumberedTokens()
+        self._text: TokenText = NumberedTokens()
 
     def take(self, kind: str, told: Any, arrays: dict[str, list[Any]]) -> None:
         """One message: the server's settings, a request that starts or finishes, or a round of several."""
@@ -69,9 +72,9 @@ class Scribe:
 
     def _start(self, name: str, prompt: list[int], asked: dict[str, Any]) -> None:
         self._files += bool(prompt)
+        if prompt and self._files == MOST_FILES + 1:
+            print(f"specviz has written {MOST_FILES} traces and records no further requests.", file=sys.stderr)
         if not prompt or self._files > MOST_FILES:
-            if self._files == MOST_FILES + 1:
-                print(f"specviz has written {MOST_FILES} traces and records no further requests.", file=sys.stderr)
             return
         if name in self._open:
             self._open.pop(name).close()
@@ -116,7 +119,7 @@ class _File:
     """One request's trace as it grows."""
 
     def __init__(
-        self, out: TextIO, text: TokenTexts, prompt: list[int], asked: Mapping[str, Any], server: Mapping[str, Any]
+        self, out: TextIO, text: TokenText, prompt: list[int], asked: Mapping[str, Any], server: Mapping[str, Any]
     ) -> None:
         self._out, self._size = out, 0
         self._writer, self._intake = TraceWriter(), Intake()
@@ -153,8 +156,10 @@ class _File:
             self._prefill = max(0, time.perf_counter_ns() - self._began - spent.total)
         self._batch = max(self._batch, batch)
         emitted, self._over = self._whole(told.emitted)
-        own = {"emitted": emitted, "time": spent, "bonus_p": sampled_p[len(emitted) - 1], "cut": self._over or None}
-        self._write(self._steps.add(replace(told, **own, certain=told.certain and self._steps.rule == "ratio")))
+        self._write(self._steps.add(replace(
+            told, emitted=emitted, time=spent, bonus_p=sampled_p[len(emitted) - 1], cut=self._over or None,
+            certain=told.certain and self._steps.rule == "ratio",
+        )))  # fmt: skip
 
     def _whole(self, sampled: Sequence[int]) -> tuple[Sequence[int], str]:
         """What of the round's tokens counts, and why the text is over: as vLLM's scheduler decides it."""
