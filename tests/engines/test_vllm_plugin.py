@@ -255,7 +255,7 @@ def test_what_goes_wrong_leaves_the_server_alone(
     if wrong == "a fault of ours":
         monkeypatch.setattr(plugin.Listener, "scored", lambda *given: 1 / 0)
     elif wrong == "a reader who is behind":
-        monkeypatch.setattr(rounds, "MOST_WAITING", -1)
+        monkeypatch.setattr(plugin, "MOST_WAITING", -1)
     else:
         (tmp_path / "file").write_text("")
     runner, traces = played(tmp_path / ("file" if "folder" in wrong else ""), SCRIPT, monkeypatch)
