@@ -81,9 +81,9 @@ class TreeProbabilities:
         supports = [proposals[place].ids for place in on_host]
         wanted = [token + place * rows.shape[1] for place, ids in zip(on_host, supports, strict=True) for token in _listed(ids)]
         parts.append(rows.flatten().index_select(0, to_device(wanted, rows.device)))
-        *told, found = to_host(parts)
-        for start, places in zip(range(0, len(told), 4), groups.values(), strict=True):
-            self._keep([nodes[place] for place in places], told[start : start + 4], proposals[places[0]].ids is not None)
+        *copies, found = to_host(parts)
+        for start, places in zip(range(0, len(copies), 4), groups.values(), strict=True):
+            self._keep([nodes[place] for place in places], copies[start : start + 4], proposals[places[0]].ids is not None)
         for place, ids, p in zip(on_host, supports, found.split([len(_listed(ids)) for ids in supports]), strict=True):
             outside = (1.0 - p.sum(dtype=torch.float64)).clamp_min(0.0)
             self._tables[nodes[place]] = NodeTable(p, proposals[place].probability, ids, outside)
@@ -95,8 +95,8 @@ class TreeProbabilities:
             row = rows[place : place + 1]
             self._keep([node], [*self._group(row, proposal.ids), proposal.probability[None]], proposal.ids is not None)
 
-    def _keep(self, nodes: Sequence[int], told: Sequence[Tensor], listed: bool) -> None:
-        p, outside, ids, q = told
+    def _keep(self, nodes: Sequence[int], copies: Sequence[Tensor], listed: bool) -> None:
+        p, outside, ids, q = copies
         for row, node in enumerate(nodes):
             self._tables[node] = NodeTable(p[row], q[row], ids if listed else None, outside[row] if self._outside else None)
 

@@ -36,7 +36,7 @@ SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
     "OMP_WAIT_POLICY=PASSIVE": ("fixed", {"OMP_WAIT_POLICY": "PASSIVE"}),
     "OMP_NUM_THREADS=1": ("fixed", {"OMP_NUM_THREADS": "1"}),
 }
-"""Whether the number of threads follows the load, and what OpenMP is told."""
+"""Whether the number of threads follows the load, and the settings of OpenMP."""
 
 
 class Decoder:

@@ -229,7 +229,7 @@ def long_trace(steps: int) -> bytes:
 
 
 class Clock:
-    """Tokens a second of the last run, from its run line to its end line, whoever takes its events meanwhile."""
+    """Tokens a second of the last run, from its run line to its end line, whichever thread takes its events meanwhile."""
 
     rate = 0.0
 

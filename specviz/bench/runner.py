@@ -50,7 +50,7 @@ SUITES: dict[str, tuple[Part, ...]] = {
 
 
 OWN_PROCESSES = ("contention", "load", "page", "live")
-"""Suites that run the app or other processes as they come, or nothing at all."""
+"""Suites that run the app or other processes directly, or nothing at all."""
 
 
 def run_suite(

@@ -157,8 +157,8 @@ def main(address: str) -> None:
     for line in sys.stdin:
         started = time.process_time()
         updates = Visitor(form).press(json.loads(line)).updates
-        told = {"updates": len(updates), "seconds": max(updates) - min(updates), "cpu": time.process_time() - started}
-        print(json.dumps(told), flush=True)
+        measured = {"updates": len(updates), "seconds": max(updates) - min(updates), "cpu": time.process_time() - started}
+        print(json.dumps(measured), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ _STYLES = {"accepted": "\x1b[4;34m", "relaxed": "\x1b[4;33m", "own": "\x1b[32m"}
 
 
 class Live:
-    """Shows events as they come. ``quiet`` passes on warnings alone, and prints one JSON object at the end."""
+    """Shows events of a run. ``quiet`` passes on warnings alone, and prints one JSON object at the end."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet

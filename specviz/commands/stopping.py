@@ -18,7 +18,7 @@ class Stopping:
 
     @property
     def requested(self) -> bool:
-        """Whether somebody asked to stop."""
+        """Whether a stop was asked for."""
         return self.event.is_set()
 
     def __enter__(self) -> Stopping:

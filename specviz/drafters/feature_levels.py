@@ -119,7 +119,7 @@ class FixedLevels:
         self.columns = columns
         self.deepest = 0
         self.calls = 0
-        """Forwards since somebody set it to 0."""
+        """Forwards since it was set to 0."""
         self._stepper = stepper
         stepper.reach(columns + ROOM)
         self._held = stepper.rotary  # what is captured reads this table, whatever the stepper's becomes
@@ -241,7 +241,7 @@ _SPARE = "_spare_levels"
 _LOCK = threading.Lock()
 
 
-def lent(stepper: Any, inputs: int) -> FixedLevels:
+def borrowed(stepper: Any, inputs: int) -> FixedLevels:
     """Fixed tensors for so many committed inputs: what the last run left where it is large enough, else new ones."""
     with _LOCK:
         spare = vars(stepper).pop(_SPARE, None)
@@ -250,6 +250,6 @@ def lent(stepper: Any, inputs: int) -> FixedLevels:
 
 
 def give_back(stepper: Any, levels: FixedLevels) -> None:
-    """Keep what a finished run was lent for the next one."""
+    """Keep what a finished run was borrowed for the next one."""
     with _LOCK:
         setattr(stepper, _SPARE, levels)

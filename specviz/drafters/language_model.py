@@ -139,7 +139,7 @@ class LanguageModelDrafter(NullDrafter):
         self._fed: list[int] = []
         self._agreed = 0
         self._unseen = 0
-        """Tokens in the cache behind ``_fed`` that the host was not told yet."""
+        """Tokens in the cache behind ``_fed`` that the host does not know yet."""
         self._calls = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:

@@ -79,7 +79,7 @@ class GroupedDrafter(NullDrafter):
         """Tokens at the front of the cache whose entries are exact."""
         self._fed: list[int] = []
         self._unseen = 0
-        """Tokens in the cache behind ``_fed`` that the host was not told yet."""
+        """Tokens in the cache behind ``_fed`` that the host does not know yet."""
         self._calls = 0
         self._repair = _Repair()
 

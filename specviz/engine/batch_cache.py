@@ -31,7 +31,7 @@ def shared(curve: CostCurve, rows: int) -> CostCurve:
 
 
 class RowLayer(DynamicLayer):
-    """One layer's buffers [row, head, slot, size]. Where a pass writes is told before by :meth:`RowCache.aim`."""
+    """One layer's buffers [row, head, slot, size]. Where a pass writes is set before by :meth:`RowCache.aim`."""
 
     def __init__(self, rows: int, capacity: int) -> None:
         super().__init__()

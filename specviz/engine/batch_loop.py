@@ -52,7 +52,7 @@ class BatchRow(RunState):
 
     @classmethod
     def of(cls, alone: RunState) -> BatchRow:
-        """A run that was to have a session of its own as a row; its outcome stays the one that whoever asked holds."""
+        """A run that was to have a session of its own as a row; its outcome stays the object that the caller holds."""
         settings = (alone.prompt, alone.warp, alone.noise, alone.budget, alone.recorder, alone.cancel)
         return cls(alone.target, alone.composition, *settings, outcome=alone.outcome)
 

@@ -58,7 +58,7 @@ class KeyValueLayer(DynamicLayer):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write behind ``length``, or at the slots that the store was told; what attention is to see, [batch, head, kv, size]."""
+        """Write behind ``length``, or at the slots given to the store; what attention is to see, [batch, head, kv, size]."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         store = self.store

@@ -80,7 +80,7 @@ def capturing() -> Iterator[None]:
 class Stopwatch:
     """Marks the end of each phase of one step. A phase may be marked more than once; its parts add up.
 
-    What ``untimed`` has spent meanwhile belongs to no phase, and what it spent on capturing is not told with the step either.
+    What ``untimed`` has spent meanwhile belongs to no phase, and what it spent on capturing is not reported with the step either.
     """
 
     device: torch.device

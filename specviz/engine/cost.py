@@ -292,11 +292,11 @@ class Timed(Protocol):
 
 def measure(
     target: Timed, learn: Callable[[int, float], None], sizes: Sequence[int] = TIMED, chains: bool = False,
-    told: Callable[[float], None] = lambda share: None,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> None:  # fmt: skip
     """Time a few passes behind 128 cached tokens, sizes in turn so that drift hits all alike, and teach them.
 
-    ``chains`` is for models that score chains only. ``told`` hears which share of the passes was made.
+    ``chains`` is for models that score chains only. ``progress`` hears which share of the passes was made.
     """
     context = max(1, min(CONTEXT, target.context_length - 2 * max(sizes)))
     sizes = tuple(size for size in sizes if context + size < target.context_length)
@@ -305,7 +305,7 @@ def measure(
         session.prefill([1] * context)
         for number in range(len(sizes) * (1 + ROUNDS)):
             heed()
-            told(number / (len(sizes) * (1 + ROUNDS)))
+            progress(number / (len(sizes) * (1 + ROUNDS)))
             threads.look()
             size = sizes[number % len(sizes)]
             milliseconds = _pass(target, session, size, chains)

@@ -182,7 +182,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Round:
-    """A finished round, for whoever learns from it. ``emitted`` are the tokens committed after the root."""
+    """A finished round, for parts that learn from it. ``emitted`` are the tokens committed after the root."""
 
     context: Context
     draft: Draft

@@ -22,7 +22,7 @@ class Decoding(RunState):
     """One run with a session of its own: iterate :meth:`steps`, read ``outcome``."""
 
     def steps(self) -> Generator[Step, None, None]:
-        """Decode, yielding each step as it is recorded. Whatever goes wrong ends the run and is told in ``outcome``."""
+        """Decode, yielding each step as it is recorded. Whatever goes wrong ends the run and is recorded in ``outcome``."""
         session: Session | None = None
         # On CUDA a step is made while the next round's pass runs, so it is yielded one round later.
         recorded = self.deferred_steps(deferred=self.target.device.type == "cuda")
@@ -89,6 +89,6 @@ def _rescued(recorded: DeferredSteps) -> Step | None:
     """The step that was settled but not yet shown when something failed, if the device still gives it."""
     try:
         return recorded.pop()
-    except Exception as error:  # as a rule the same fault again, which is told already
+    except Exception as error:  # as a rule the same fault again, which is recorded already
         _LOG.warning("The last step before the fault is lost: %s", error)
         return None

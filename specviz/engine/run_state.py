@@ -91,7 +91,7 @@ def _no_mark(phase: str) -> None:
 class RunState:
     """One run of a composition on a target, from the token ids ``prompt``, round by round; ``outcome`` says how it went.
 
-    ``progress`` is told how far a long prompt is read: a sentence, and the share of it.
+    ``progress`` receives how far a long prompt is read: a sentence and the share.
     """
 
     target: Target
@@ -156,7 +156,7 @@ class RunState:
         return look
 
     def stopped(self) -> None:
-        """Note in ``outcome`` that somebody or the clock ended the run."""
+        """Note in ``outcome`` that a user or the clock ended the run."""
         self.outcome.message = why(self.cancel)
         self.outcome.reason = "time_limit" if self.outcome.message else "cancelled"
 

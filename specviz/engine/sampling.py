@@ -240,6 +240,6 @@ def draw(probability: Tensor, noise: Noise, *place: int, stream: int = TARGET) -
 
 def draws(probabilities: Tensor, noise: Noise, places: Sequence[tuple[int, ...]], stream: int = TARGET) -> Tensor:
     """int64 [row]: what :func:`draw` takes from each row of ``probabilities`` [row, vocab], with the noise of the row's place.
-    The host is not told."""
+    Nothing is copied to the host."""
     race = noise.exponentials(probabilities.shape[-1], stream, places, device=probabilities.device)
     return (probabilities.double() / race).argmax(-1)

@@ -1,4 +1,4 @@
-"""Stop conditions from outside a run: whoever asked for it, or the clock; also in the middle of a long prompt."""
+"""Stop conditions from outside a run: its user, or the clock; also in the middle of a long prompt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def unlimited() -> tuple[float, str]:
 class Stop(threading.Event):
     """A cancellation flag with a time limit.
 
-    Whoever computes asks ``is_set`` between two steps, so the limit needs no thread of its own. ``why`` is empty after a
+    The computing thread asks ``is_set`` between two steps, so the limit needs no thread of its own. ``why`` is empty after a
     plain ``set``, and says what the limit was when that was reached.
     """
 
@@ -72,7 +72,7 @@ class Stop(threading.Event):
 
 
 def why(cancel: threading.Event) -> str:
-    """The limit that ended a run; empty when somebody stopped it."""
+    """The limit that ended a run; empty when a user stopped it."""
     return cancel.why if isinstance(cancel, Stop) else ""
 
 
@@ -200,7 +200,7 @@ def watched(look: Look) -> Iterator[None]:
 
 
 def pieces(total: int, size: int | Callable[[int], int]) -> Iterator[tuple[int, int]]:
-    """Start and end of the pieces of ``total`` tokens, for whoever reads a text in several passes. ``size`` is the most that a
+    """Start and end of the pieces of ``total`` tokens, for reading a text in several passes. ``size`` is the most that a
     piece may have, or says so for the piece that starts at a token.
 
     Raises Interrupted before a piece that nobody wants any more.

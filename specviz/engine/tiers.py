@@ -133,7 +133,7 @@ class Inputs:
 
 @dataclass
 class Lease:
-    """A cache and the passes captured over it, lent to one session at a time and kept for the next.
+    """A cache and the passes captured over it, borrowed by one session at a time and kept for the next.
 
     ``graphs`` are keyed by (variant, taps, columns, width). A variant tells forwards apart that differ in what a capture would
     freeze; that of a session with embeddings of its own is of no use to another and goes with it.
@@ -202,7 +202,7 @@ class Leases:
         return lease
 
     def give(self, model: Any, lease: Lease) -> None:
-        """Keep what a finished run was lent."""
+        """Keep what a finished run borrowed."""
         with self._lock:
             idle = self._idle.setdefault(model, [])
             idle.append(lease)

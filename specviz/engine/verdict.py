@@ -12,7 +12,7 @@ from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
 
 
 def statuses(shape: TreeShape, path: Sequence[int], judged: Sequence[int]) -> tuple[str, ...]:
-    """A status per node: the path accepted, other judged nodes rejected, whoever was never reached skipped."""
+    """A status per node: the path accepted, other judged nodes rejected, nodes never reached skipped."""
     marks = [SKIPPED] * len(shape)
     marks[0] = ROOT
     for node in judged:

@@ -101,7 +101,7 @@ def _drafted(step: Step) -> bool:
 
 
 def _verdict(trace: Trace, costs: _Costs | None, found: metrics.Verdict | None) -> Term:
-    """The one sentence for whoever reads only one."""
+    """The one sentence for a reader of only one."""
     if not any(_drafted(step) for step in trace.steps):
         return _nothing_drafted(trace, found.speedup if found else None)
     if found is None:

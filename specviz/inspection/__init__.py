@@ -23,4 +23,4 @@ PROMPTS = (
     "Write a short story about a fox who learns to swim.",
     "Write a Python function that counts the vowels in a word and explain it.",
 )
-"""What a drafter is looked at on unless somebody names other prompts: none is trained on."""
+"""What a drafter is looked at on by default: none is trained on."""

@@ -25,7 +25,7 @@ def sha256(path: Path) -> str:
 
 
 def stored_facts(stored: Repository) -> dict[str, Any]:
-    """What a folder holds to draft with, whoever can read it: dialect, files with size and hash, tensors by name."""
+    """What a folder holds to draft with, whether or not a reader exists: dialect, files with size and hash, tensors by name."""
     dialect, stored = dialect_of(stored).title, drafting(stored)
     files = sorted(set(stored.files.values()))
     return {

@@ -159,7 +159,7 @@ def inspect(
     """Look at the drafter called ``name`` on this target, with the picture it is asked about where it reads pictures.
     ``whole_lens`` takes the logit lens of every hidden state.
 
-    Raises ModelUnavailable naming the tensor or setting for which it cannot be read, once what is stored was told.
+    Raises ModelUnavailable naming the tensor or setting for which it cannot be read, once what is stored was reported.
     """
     check_room((target_name, *second_models(name)))
     target: Any
@@ -191,7 +191,7 @@ def inspect(
 def _read(
     name: str, loaded: LoadedText | LoadedVisionLanguage, target: Any, fit: Fit, progress: Progress
 ) -> tuple[dict[str, Any], FeatureHead | ParallelNet, list[str]]:
-    """What is stored, the drafter, and the lines that tell of both; those of what is stored are told at once."""
+    """What is stored, the drafter, and the lines about both; those about what is stored are reported at once."""
     if ours(name):
         if name not in OWN:
             raise ModelUnavailable(f"{name} cannot be inspected; name a folder, a hub id, or one of {', '.join(OWN)}.")

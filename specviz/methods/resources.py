@@ -60,7 +60,7 @@ class MethodResources(ABC):
 
     def cost_curve(self) -> CostCurve:
         """What a pass of the target costs here by its nodes, as all passes so far say: another curve where that has changed."""
-        assert self.costs is not None, "whoever prepares a run says what its passes cost"
+        assert self.costs is not None, "the preparation of a run gives the cost of its passes"
         return self.costs.curve()
 
     @abstractmethod
@@ -74,7 +74,7 @@ class MethodResources(ABC):
         None, and where it is ``taught`` learned from the draft times of the runs."""
         from specviz.drafters.networks.forward_cost import forward_cost
 
-        assert self.costs is not None, "whoever prepares a run says what its passes cost"
+        assert self.costs is not None, "the preparation of a run gives the cost of its passes"
         return self.costs.forward(rows, None if network is None else partial(forward_cost, network, rows), taught)
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], Kept]) -> Kept:

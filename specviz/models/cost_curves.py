@@ -43,7 +43,7 @@ _LOCK = threading.RLock()
 
 
 class ModelCosts:
-    """Costs of one ``model`` here, told from those of all others by ``facts``: shared by its runs, and learned from them.
+    """Costs of one ``model`` here, set apart from all others by ``facts``: shared by its runs, and learned from them.
 
     ``chains`` is for models that score chains only. Where a ``unit`` is given, its pass of one row is what these costs are
     counted in: their ratio stays while the machine grows busy.

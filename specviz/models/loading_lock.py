@@ -28,7 +28,7 @@ class _Heeding(TorchFunctionMode):
 
 @contextmanager
 def exclusive_loading() -> Iterator[None]:
-    """Nobody else loads inside, and no bars are drawn but the one of unpacking a GGUF file, which cannot be told to."""
+    """Nobody else loads inside, and no bars are drawn but the one of unpacking a GGUF file, which has no switch."""
     with locked(_LOADING), _Heeding():
         bars_enabled = logging.is_progress_bar_enabled()
         logging.disable_progress_bar()

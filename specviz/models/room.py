@@ -19,7 +19,7 @@ from specviz.models.hub.cache_dir import MOST_RESERVED, cache_folder, check_disk
 from specviz.models.hub.catalog import NUMBER_BYTES, Entry, HubRepository, Place, ShippedFile, WheelFile, is_model, resolve
 
 LEAST = "bfloat16"
-"""A number format of the fewest bytes, for whoever cannot know yet what "auto" stands for."""
+"""A number format of the fewest bytes, where it is not known yet what "auto" stands for."""
 BESIDE = 1.1
 """What a loaded model takes for each byte of its weights: the head is packed beside its plain form, and passes need buffers."""
 MOST_HEADER = 100_000_000

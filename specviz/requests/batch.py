@@ -14,7 +14,7 @@ from specviz.targets.text_rows import TextRows
 from specviz.trace.schema import Step, Trace
 
 EVERY = 8
-"""Rounds between two sweeps of a batch's cache, unless somebody says otherwise."""
+"""Rounds between two sweeps of a batch's cache, by default."""
 
 
 def assemble(
@@ -43,7 +43,7 @@ def assemble(
 
 
 def _composition(ready: Prepared, rows: int) -> Composition:
-    """The method of one row, told what a pass costs it among others."""
+    """The method of one row, with the cost of a pass among others."""
     return ready.compose(cost_curve=lambda: shared(ready.parts.cost_curve(), rows))
 
 

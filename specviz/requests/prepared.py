@@ -177,9 +177,9 @@ class Prepared:
         outcome = decoding.outcome
         try:
             more = self.end_fields(outcome.output_ids)
-        except Exception as error:  # the run's end must be told whatever its picture does
+        except Exception as error:  # the run's end must be recorded whatever its picture does
             more = {}
-            if outcome.reason not in FAULTS:  # else the first fault is told already
+            if outcome.reason not in FAULTS:  # else the first fault is recorded already
                 decoding.note_fault(error)
         return End(
             reason=outcome.reason,

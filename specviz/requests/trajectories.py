@@ -60,7 +60,7 @@ def _alone(prepared: Prepared, numbers: Sequence[int], cancel: threading.Event) 
 
 
 def _whole_or_stopped(decoding: Decoding) -> Rounds:
-    """Its steps. Whoever does not want all of them has stopped it, as a batch tells of its rows."""
+    """Its steps. A caller that does not want all of them has stopped it, as a batch does for its rows."""
     whole = False
     try:
         yield from decoding.steps()

@@ -29,7 +29,7 @@ class ImageTarget:
     """Wraps a loaded model for one prompt. ``table`` [id, hidden] embeds codes, then prompt tokens.
 
     ``unconditional`` is the row that says nothing, as long as the prompt; ``guidance`` 1 needs no second row. ``stack`` are the
-    model's layers, called with embeddings, and ``head`` gives logits [.., code] of what they return; those of Janus unless told.
+    model's layers, called with embeddings, and ``head`` gives logits [.., code] of what they return; by default those of Janus.
     ``opening`` [row, place, hidden] stands for the prompt where its embeddings are more than its tokens' own; the first
     ``unseen`` places of both rows are seen by themselves alone.
     """
@@ -160,7 +160,7 @@ class ImageSession:
             self._cache = GrowingCache(target.alike, capacity + TREE_ROOM)
 
     def _runner(self, lease: Lease) -> GraphRunner:
-        """Padded passes over what was lent: both rows and their guidance in one graph."""
+        """Padded passes over the borrowed cache: both rows and their guidance in one graph."""
         target, taps = self.target, self.taps
 
         def forward(tokens: Tensor, places: Tensor, mask: Tensor, hidden: Tensor) -> tuple[Tensor, dict[int, Tensor]]:

@@ -29,7 +29,7 @@ from specviz.targets.layers import (
 )
 from specviz.targets.placed import devices_of, layer_devices, refuse_offloaded
 
-# Branches of a tree cannot be told apart by masking a recurrence, so such layers are refused rather than run wrong.
+# Branches of a tree cannot be separated by masking a recurrence, so such layers are refused rather than run wrong.
 BRANCHABLE = {FULL, SLIDING}
 # Kernels that take any mask.
 KERNELS = ("sdpa", "eager")
@@ -226,7 +226,7 @@ class TextSession:
             self._cache = GrowingCache(target.alike, capacity + TREE_ROOM)
 
     def _runner(self, lease: Lease) -> GraphRunner:
-        """Padded passes over what was lent."""
+        """Padded passes over the borrowed cache."""
         target, taps, embed = self.target, self.taps, self._embed
         more: dict[str, Any] = {} if embed is None else {"embed": embed}
 

@@ -1,7 +1,7 @@
 """Vision-language target: the picture enters with the prompt, after that it decodes text like any other.
 
 The picture is encoded once (see ``sights``) and handed over ready at every prefill. What differs between the families is
-told in one table: where a token stands (one axis, three, or counted from 1) and whether a prompt looks both ways. The
+kept in one table: where a token stands (one axis, three, or counted from 1) and whether a prompt looks both ways. The
 positions of a run live in its target, never on the model, which other runs share.
 """
 
@@ -151,7 +151,7 @@ class VisionLanguageSession(TextSession):
         return TargetPass(logits[:1], {tap: states[:length] for tap, states in hidden.items()})
 
     def _chain_mask(self, tokens: int, start: int) -> Any:
-        """A model whose prompts look both ways would make such a mask for plain text too, so it is told."""
+        """A model whose prompts look both ways would make such a mask for plain text too, so it is flagged."""
         if self.target.family.blocks == "prompt" and start == 0:
             column = torch.arange(tokens, device=self.target.device)
             return self.target.mask(column[None, :] <= column[:, None], 0, range(tokens))

@@ -114,7 +114,7 @@ def parting(trace: Trace) -> str:
     """Where a run that promises the same tokens parts from its autoregressive run, and on what; else nothing.
 
     Positions count from 0, so a run parts after as many tokens as its position says. At a temperature the logits say
-    nothing of how near the draw was, so the gap is told of greedy runs alone.
+    nothing of how near the draw was, so the gap is reported for greedy runs alone.
     """
     divergence = trace.end.baseline.first_divergence if trace.end is not None and trace.end.baseline is not None else None
     if divergence is None or promise(trace) != "equal":

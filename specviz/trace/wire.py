@@ -227,7 +227,7 @@ class TraceWriter:
 
 
 class _PackedNote(Mapping[str, Any]):
-    """A note's data as JSON text, read anew by whoever asks for a part of it: Python objects take twenty times the memory."""
+    """A note's data as JSON text, read anew for each part that is asked for: Python objects take twenty times the memory."""
 
     __slots__ = ("_json",)
 

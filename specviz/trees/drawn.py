@@ -61,8 +61,8 @@ class Drawn:
         for level in range(1, limit + 1):
             beam = beams[-1]
             assert ask is not None
-            drawn, told = self._drawn(ask(growing, beam), beam, noise)
-            offers = _offers(told, [reach[node] for node in beam], self._width)
+            drawn, host_facts = self._drawn(ask(growing, beam), beam, noise)
+            offers = _offers(host_facts, [reach[node] for node in beam], self._width)
             kept = list(zip(reach[1:], depths[1:], strict=True))
             count, deeper = self._planned(kept, [value for value, _, _ in offers], level, limit, pays)
             for place, node in enumerate(beam):
@@ -70,7 +70,7 @@ class Drawn:
                 if not values:
                     continue
                 proposal, perturbed, order = drawn[place]
-                tokens, shares, _, _ = told[place]
+                tokens, shares, _, _ = host_facts[place]
                 pick = Pick(node, proposal, perturbed, order, len(values))
                 fresh = growing.add(node, pick, tokens[: len(values)], shares[: len(values)], greedy=False)
                 # One that was drawn first is worth what its own probability says, known by now.
@@ -85,7 +85,7 @@ class Drawn:
 
     def _drawn(
         self, proposals: Sequence[Proposal | None], beam: Sequence[int], noise: NodeNoise
-    ) -> tuple[dict[int, tuple[Proposal, Tensor, Tensor]], dict[int, _Told]]:  # fmt: skip
+    ) -> tuple[dict[int, tuple[Proposal, Tensor, Tensor]], dict[int, _HostFacts]]:  # fmt: skip
         """As many children as a node may get, drawn from each proposal of a beam without replacement, in draw order: the top of
         log q with Gumbel noise. How many of them it gets is not known yet, and does not depend on which they are. By place in the
         beam: proposal, perturbed log-probabilities and order; and what the host has to know, in one copy.
@@ -105,11 +105,11 @@ class Drawn:
         count = order.shape[1]
         rows = torch.cat((tokens.double(), q.gather(1, order).double(), sure), dim=1).tolist()  # ids are exact in a double
         drawn = dict(zip(places, zip(given, perturbed.unbind(), order.unbind(), strict=True), strict=True))
-        told = {
+        host_facts = {
             place: ([int(token) for token in row[:count]], row[count : 2 * count], row[-2], int(row[-1]))
             for place, row in zip(places, rows, strict=True)
         }
-        return drawn, told
+        return drawn, host_facts
 
     def _planned(
         self, kept: Sequence[tuple[float, int]], offers: Sequence[float], level: int, limit: int, pays: SpeedupMaximising | None
@@ -137,7 +137,7 @@ class Drawn:
         return sum(chosen), len(chosen) > sum(chosen)
 
 
-_Told = tuple[list[int], list[float], float, int]
+_HostFacts = tuple[list[int], list[float], float, int]
 """Of a node's drawn children the tokens and probabilities, in draw order; its likeliest token's probability, and its support."""
 
 
@@ -181,11 +181,11 @@ class _Asking:
         return self._context.warp.log_probabilities(levels.ask(tokens, parents)).exp()
 
 
-def _offers(told: Mapping[int, _Told], reach: Sequence[float], width: int) -> list[tuple[float, int, int]]:
+def _offers(host_facts: Mapping[int, _HostFacts], reach: Sequence[float], width: int) -> list[tuple[float, int, int]]:
     """What may be drawn below a beam: the probability that it is accepted, the place of its parent in ``beam``, its rank. Best
     first, and so every parent's in the order of drawing."""
     found = []
-    for place, (_, _, likeliest, support) in told.items():
+    for place, (_, _, likeliest, support) in host_facts.items():
         shares = gains(likeliest, min(width, support))
         found += [(reach[place] * share, place, rank) for rank, share in enumerate(shares)]
     return sorted(found, key=lambda offer: (-offer[0], offer[1], offer[2]))

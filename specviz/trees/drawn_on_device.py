@@ -1,4 +1,4 @@
-"""Trees of drawn tokens decided where the drafter is: as :mod:`specviz.trees.drawn` grows them, the host being told once.
+"""Trees of drawn tokens decided where the drafter is: as :mod:`specviz.trees.drawn` grows them, with one copy to the host.
 
 Same trees from the same noise: each level is drawn from, and what it gets of the tree's places decided, by tensors of one shape
 in every round. Rows that stand for nothing are asked and not used, and so are levels that the tree turns out not to reach. Axis
@@ -79,14 +79,14 @@ class _Places:
 
 @dataclass(frozen=True)
 class _Level:
-    """A level as it was drawn. ``told`` [row, 2 * child + 3] is what the host has to know: tokens, the drafter's probabilities,
-    how many of the children are in the tree, which node the row is, and whether it is any. ``held`` is what a recorded step
-    reads and nobody else keeps."""
+    """A level as it was drawn. ``host_facts`` [row, 2 * child + 3] is what the host has to know: tokens, the drafter's
+    probabilities, how many of the children are in the tree, which node the row is, and whether it is any. ``held`` is what a
+    recorded step reads and nobody else keeps."""
 
     q: Tensor
     perturbed: Tensor
     order: Tensor
-    told: Tensor
+    host_facts: Tensor
     places: _Places
     beam: _Beam
     held: Tensor
@@ -174,10 +174,10 @@ class DrawnOnDevice:
         tokens = order if support is None else support[order]
         confidence = q.gather(1, order).double()  # as ids are exact in a double
         facts = torch.stack((chosen.view_as(order).sum(1), beam.nodes, beam.alive.long()), dim=1)
-        told = torch.cat((tokens.double(), confidence, facts.double()), dim=1)
+        host_facts = torch.cat((tokens.double(), confidence, facts.double()), dim=1)
         places, below = self._placed(offers.view_as(order), chosen, confidence, tokens, beam, places, level)
         below = replace(below, alive=below.alive & deeper)
-        return _Level(q, perturbed, order, told, places, below, held)
+        return _Level(q, perturbed, order, host_facts, places, below, held)
 
     def _planned(
         self, best: Tensor, places: _Places, level: int, constants: _Constants, costs: Tensor | None
@@ -240,10 +240,10 @@ def _hang(growing: Growing, drawn: Sequence[_Level], support: Tensor | None) -> 
     """Take over what was drawn, in one copy."""
     last = drawn[-1]
     waiting = last.beam.nodes * last.beam.alive  # where a drafter can go no further, a beam that nobody asked for
-    parts = [*(level.told.flatten() for level in drawn), last.places.values, waiting.double()]
-    *told, reach, unasked = torch.cat(parts).cpu().split([len(part) for part in parts])
+    parts = [*(level.host_facts.flatten() for level in drawn), last.places.values, waiting.double()]
+    *host_facts, reach, unasked = torch.cat(parts).cpu().split([len(part) for part in parts])
     beams: list[list[int]] = []
-    for level, numbers in zip(drawn, told, strict=True):
+    for level, numbers in zip(drawn, host_facts, strict=True):
         rows, children, beam = numbers.view(len(level.q), -1).tolist(), level.order.shape[1], []
         for row, (*listed, count, node, alive) in enumerate(rows):
             if alive:

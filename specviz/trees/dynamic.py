@@ -278,7 +278,7 @@ class Dynamic:
 
     @torch.inference_mode()
     def _grown(self, drafter: RanksChildren, context: Context, limit: int) -> tuple[_Candidates, bool]:
-        """All that is found down to level ``limit``, and whether it was stopped before. The host is told at the end, or as often
+        """All that is found down to level ``limit``, and whether it was stopped before. The host gets it at the end, or as often
         as ``stop`` has to be asked."""
         candidates = _Candidates([context.ids[-1]])
         temperature = max(self.cooled, context.warp.temperature) if self.cooled else 1.0

@@ -1,4 +1,4 @@
-"""Levels of a drafter: what a tree builder asks so that a tree may grow on the device, the host being told once.
+"""Levels of a drafter: what a tree builder asks so that a tree may grow on the device with one copy to the host.
 
 Axis names: ``row`` (of a level), ``support`` (tokens with drafter's mass).
 """

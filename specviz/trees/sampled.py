@@ -142,11 +142,11 @@ class _Level:
     tokens: Tensor
 
 
-_Told = tuple[list[list[int]], list[list[float]], list[int]]
+_HostFacts = tuple[list[list[int]], list[list[float]], list[int]]
 """What the host has to know of a level: tokens and probabilities [row][child], and how many children each row has at most."""
 
 
-def _host(levels: Sequence[_Level]) -> list[_Told]:
+def _host(levels: Sequence[_Level]) -> list[_HostFacts]:
     """What the host has to know of these levels, in one copy; tokens are exact in a double."""
     if not levels:
         return []
@@ -258,11 +258,11 @@ class Sampled:
         return _Level(q, ids, perturbed, order, order if ids is None else ids[order])
 
     def _hang(
-        self, growing: Growing, shape: TreeShape, inner_nodes: Sequence[int], level: _Level, told: _Told, place: dict[int, int],
-        distributions: Sequence[Proposal] | None = None,
+        self, growing: Growing, shape: TreeShape, inner_nodes: Sequence[int], level: _Level, host_facts: _HostFacts,
+        place: dict[int, int], distributions: Sequence[Proposal] | None = None,
     ) -> None:  # fmt: skip
         """Append a level's children, as many below each node as the shape wants and the drafter has."""
-        tokens, shares, supports = told
+        tokens, shares, supports = host_facts
         rows: Sequence[Proposal] = distributions or [Proposal(row, level.ids) for row in level.q.unbind()]
         for row, node in enumerate(inner_nodes):
             if node not in place:
@@ -277,8 +277,8 @@ class Sampled:
     def _by_levels(
         self, levels: AskedLevels | None, shape: TreeShape, context: Context, support: Tensor | None
     ) -> Growing:  # fmt: skip
-        """The shape filled on the drafter's device, the host being told at the end: which children there are not, because the
-        drafter has no more of them, comes out then, and what was drafted below such is not used.
+        """The shape filled on the drafter's device, with one copy to the host at the end. Only then is it known which children
+        the drafter could not give; what was drafted below such is not used.
 
         Noise is keyed by the shape's own nodes.
         """
@@ -300,8 +300,8 @@ class Sampled:
             most = max(len(shape.children[node]) for node in inner_nodes)
             drawn.append((inner_nodes, self._drawn(q, support, inner_nodes, most, context, noise)))
         place = {0: 0}
-        for (inner_nodes, level), told in zip(drawn, _host([level for _, level in drawn]), strict=True):
-            self._hang(growing, shape, inner_nodes, level, told, place)
+        for (inner_nodes, level), host_facts in zip(drawn, _host([level for _, level in drawn]), strict=True):
+            self._hang(growing, shape, inner_nodes, level, host_facts, place)
         return growing
 
     def _pick(self, node: int, distribution: Proposal, count: int, context: Context, noise: NodeNoise) -> Pick:

@@ -122,7 +122,7 @@ class Turns:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if (wanted := kind(scope)) is None:
             return await self.app(scope, receive, send)
-        if (body := await self._body(receive)) is None:  # read first: whoever sends slowly takes nobody's place
+        if (body := await self._body(receive)) is None:  # read first: a slow sender takes nobody's place
             detail = f"This request sends more than {self.most_bytes:,} bytes, the most there may be. Send less."
             return await JSONResponse({"detail": detail}, 413)(scope, receive, send)
         key = self.address(scope), wanted

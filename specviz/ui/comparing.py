@@ -286,8 +286,8 @@ def _times(count: int) -> str:
 def _baselines(left: Trace, right: Trace) -> str:
     """The autoregressive runs that the speed-ups are measured by, in milliseconds a token."""
     rates = [trace.end.metrics["baseline_tokens_per_second"] if trace.end else 0 for trace in (left, right)]
-    told = " and ".join(f"{1000 / rate:.1f}" for rate in rates if rate)
-    return f"One run each, so how far they vary is not known. Each against the autoregressive run beside it: {told} ms a token."
+    times = " and ".join(f"{1000 / rate:.1f}" for rate in rates if rate)
+    return f"One run each, so how far they vary is not known. Each against the autoregressive run beside it: {times} ms a token."
 
 
 def race(left: Trace, right: Trace, judged: Verdict) -> str:
@@ -326,8 +326,8 @@ def banner(rounds: Sequence[tuple[Trace, Trace]], rehearsals: tuple[int, int] = 
 
 
 def _block(headline: str, text: str, beside: str, bars: str = "") -> str:
-    told = f"<b>{markup(headline)}</b>" + (f", {markup(text)}" if text else "")
-    words = f'<p class="sp-won">{told}</p><p class="sp-beside">{markup(beside)}</p>'
+    verdict = f"<b>{markup(headline)}</b>" + (f", {markup(text)}" if text else "")
+    words = f'<p class="sp-won">{verdict}</p><p class="sp-beside">{markup(beside)}</p>'
     return f'<div class="sp-verdict"><div>{words}</div>{bars}</div>'
 
 

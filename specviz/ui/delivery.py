@@ -79,5 +79,5 @@ class Preload:
 
 
 def middleware() -> list[Any]:
-    """What every answer of the app goes through. Streams of events are passed on as they come."""
+    """What every answer of the app goes through. Streams of events are passed on unbuffered."""
     return [Middleware(GZipMiddleware, minimum_size=LEAST_BYTES, compresslevel=LEVEL), Middleware(Preload)]

@@ -31,7 +31,7 @@ TAKE = """(_, ...rest) => {
   const again = opened && (opened.type !== "navigate" || opened.name === kept.href);
   return [again && kept.parts ? JSON.stringify(kept.parts) : "", ...rest];
 }"""
-"""Hands over what the last page in this tab kept, if this one takes its place: not to somebody who follows a link."""
+"""Hands over what the last page in this tab kept, if this one takes its place: not to a visitor who follows a link."""
 
 
 def remember(place: str) -> str:

@@ -52,8 +52,8 @@ def _question(page: Page) -> str:
 
 
 def _answer(number: int, page: Page) -> str:
-    told = f"<b>{markup(page.ask.choices[page.ask.answer])}.</b> {page.reveal}" if page.ask else _paragraphs(page)
-    return f'<li value="{number}">{told}</li>'
+    answer = f"<b>{markup(page.ask.choices[page.ask.answer])}.</b> {page.reveal}" if page.ask else _paragraphs(page)
+    return f'<li value="{number}">{answer}</li>'
 
 
 def _draft(step: Step) -> str:

@@ -79,9 +79,9 @@ def build(shared: AppState) -> gr.Blocks:
             api_visibility="private",
         )  # fmt: skip
 
-        told = [text.hardware, vision.hardware, image.hardware]
+        shown = [text.hardware, vision.hardware, image.hardware]
         page.load(
-            lambda: [panels.hardware(shared.hardware.sentence())] * len(told), None, told, queue=False, show_progress="hidden",
+            lambda: [panels.hardware(shared.hardware.sentence())] * len(shown), None, shown, queue=False, show_progress="hidden",
             api_visibility="private",
         )  # fmt: skip
 
@@ -118,7 +118,7 @@ def _unhurried(page: gr.Blocks) -> None:
 def _settled(page: gr.Blocks) -> None:
     """Have every component work out its configuration now, and never again.
 
-    Gradio asks all of them for each session it makes, on the event loop and whoever names the session: 60 ms a request.
+    Gradio asks all of them for each session it makes, on the event loop and for any name of a session: 60 ms a request.
     """
     for block in page.blocks.values():
         for name in ("get_config", *(() if block.skip_api else OF_API)):

@@ -26,7 +26,7 @@ SWITCH_SECONDS = 0.0005
 """Most that a thread computes in Python before another one may. Files are read and made in threads beside the event loop, which
 has to come in hundreds of times for one answer and would wait Python's 5 ms each time."""
 COLLECTIONS = 1000
-"""Collections of the middle generation before one of all objects, which stops every thread for a second while somebody's large
+"""Collections of the middle generation before one of all objects, which stops every thread for a second while a visitor's large
 trace is read. A trace holds no cycles: its memory is free without one."""
 
 

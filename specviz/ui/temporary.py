@@ -51,7 +51,7 @@ def claim() -> None:
 
 
 def _before_sigterm(remove: Any) -> None:
-    """Have ``remove`` called when the process is told to end, which ends it as before."""
+    """Call ``remove`` when the process is asked to end, which ends it as before."""
     earlier = signal.getsignal(signal.SIGTERM)
 
     def end(number: int, frame: Any) -> None:
@@ -77,7 +77,7 @@ def sweep(folder: Path, spared: Collection[str] = (), age: float = AGE) -> None:
     """Remove files older than ``age`` seconds, those of broken-off uploads too, and folders that are empty then."""
     for place, _, names in os.walk(folder, topdown=False):
         for file in (Path(place) / name for name in names if name != LOCK):
-            with suppress(OSError):  # somebody else was faster
+            with suppress(OSError):  # another process was faster
                 facts = file.stat()
                 if str(file) not in spared and time.time() - max(facts.st_mtime, facts.st_ctime) > age:
                     file.unlink()

@@ -91,7 +91,7 @@ def written(lengths: Sequence[LengthCurves]) -> str:
 
 
 def _generated(lengths: Sequence[LengthCurves]) -> str:
-    """The one module that is no file, ``generated.js``: what the script is told by Python."""
+    """The one module that is no file, ``generated.js``: what the script gets from Python."""
     known = {
         "MEASURED": embedded(_compact([asdict(curves) for curves in lengths])),
         "LABELS": _compact(palette.LABELS),

@@ -83,7 +83,7 @@ def entry(row: Row) -> str:
 
 
 def _too_old() -> str | None:
-    """What to say where transformers is older than it has to be: machines that are lent come with packages of their own."""
+    """What to say where transformers is older than it has to be: rented machines come with packages of their own."""
     found = version("transformers")
     if tuple(map(int, found.split(".")[:2])) >= OLDEST:
         return None

@@ -33,7 +33,7 @@ class Sizes:
     """Bytes of the tensor whose copy measures the memory's bandwidth."""
     targets: dict[str, str]
     tests: tuple[str, ...]
-    """What pytest is told, beside the folder."""
+    """Arguments of pytest, beside the folder."""
     whole: float = 480.0
     methods: tuple[str, ...] = ()
 

@@ -85,7 +85,7 @@ def best_guess(
     every length tried. ``spots`` are where matches of 1, 2, … tokens end in a tree of ``depth``.
 
     Probabilities on one level add up to 1 at most, so no score exceeds the levels below a match, nor the limit: lengths that
-    cannot win by that are not tried, unless somebody wants to see them (``thorough``).
+    cannot win by that are not tried, unless they are to be shown (``thorough``).
     """
     lengths = range(1, len(spots) + 1)
     reach = {length: min(rule.limit(length), depth - length) for length in lengths}

@@ -19,7 +19,7 @@ _SCALE = ".row_scale"
 def write_weights(path: Path, tensors: Mapping[str, Tensor], card: Mapping[str, str]) -> None:
     """Write ``tensors`` by name: float matrices as int8 [row, column] with a scale a row, integers as int32.
 
-    The file is written whole or not at all: whoever is stopped in the middle keeps the one before.
+    The file is written whole or not at all: a writer stopped in the middle keeps the one before.
     """
     stored: dict[str, Tensor] = {}
     for name, value in tensors.items():

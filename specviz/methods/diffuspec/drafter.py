@@ -21,7 +21,7 @@ from specviz.trace.notes.drafts import DenoisedNote, Offer
 from specviz.trace.schema import Note
 
 SHOWN = 4
-"""So many of the likeliest tokens are told of each place."""
+"""Likeliest tokens reported per place."""
 
 
 class MaskedBlock(NullDrafter):

@@ -69,8 +69,8 @@ def columns(log_q: Tensor, support: Tensor, mass: float, cap: int, ends: frozens
     parts = [support[best.indices], best.values, places.amax(1), places.argmax(1), log_q[:, places.argmax(1)]]
     # In one copy: ids and places are exact in a double.
     flat = torch.cat([part.double().flatten() for part in parts]).cpu().split([part.numel() for part in parts])
-    told = [copy.view(part.shape).numpy() for copy, part in zip(flat, parts, strict=True)]
-    ids, values, at_all, end_places, end_q = told[0].astype(np.int64), told[1], told[2], told[3], told[4]
+    on_host = [copy.view(part.shape).numpy() for copy, part in zip(flat, parts, strict=True)]
+    ids, values, at_all, end_places, end_q = on_host[0].astype(np.int64), on_host[1], on_host[2], on_host[3], on_host[4]
     ending = [end for end in np.argsort(end_places, kind="stable") if at_all[end]]
     cumulative = np.exp(values).cumsum(-1)
     end_q, end_ids = end_q[:, ending], np.array(sorted(ends), dtype=np.int64)[ending]

@@ -16,7 +16,7 @@ from specviz.trace.notes.drafts import DraftLength, LatticeBeams, LatticeColumn,
 from specviz.trace.schema import Note
 
 SHOWN = 6
-"""So many candidates of a column are told, and every one that a beam took."""
+"""Candidates reported per column, besides every one that a beam took."""
 
 
 class DenoisesBlocks(Protocol):
@@ -109,7 +109,7 @@ class Searched:
 
 
 def _column(column: Column, at: int, beam_picks: set[tuple[int, int]]) -> tuple[LatticeColumn, dict[int, int]]:
-    """A column as it is told: its best candidates and those that a beam took; and where each of them stands there."""
+    """A column as reported: its best candidates and those that a beam took; and where each of them stands there."""
     picks = [pick for pick in range(len(column.tokens)) if pick < SHOWN or (at, pick) in beam_picks]
     entry = LatticeColumn(column.tokens[picks].tolist(), np.exp(column.log_q[picks]).tolist(), len(column.tokens))
     return entry, {pick: number for number, pick in enumerate(picks)}

@@ -1,7 +1,7 @@
 """DREAM's drafter: cross-attention to the target's features, shown only the image tokens that matter.
 
 DREAM (arXiv 2505.19201): of the visual tokens those stay that the target's last layer looks at most; a row of the prompt
-leaves the embeddings and the thoughts together, and what stays keeps its place. What the rows look at is told to the screen.
+leaves the embeddings and the thoughts together, and what stays keeps its place. What the rows attend to is shown.
 Axis names: ``token``, ``hidden``, ``row``, ``column``.
 """
 
@@ -24,7 +24,7 @@ from specviz.trace.notes.images import AttentionEntropyNote, AttentionLook
 from specviz.trace.schema import Note
 
 ARCS = 6
-"""Places that a row looks at most, of those told."""
+"""Places that a row attends to most, of those reported."""
 ROWS = 40
 
 Hidden = Mapping[int, Tensor]
@@ -39,7 +39,7 @@ class ReadsAttention(Protocol):
 
     @property
     def entropy_note(self) -> Callable[[Hidden], AttentionEntropyNote]:
-        """What the screen is told about its layers."""
+        """What the screen shows of its layers."""
 
 
 class CrossDrafter(FeatureDrafter[CrossCache]):
@@ -80,8 +80,8 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
 
     @property
     def levels(self) -> Callable[[Context], EagerLevels | FixedLevels | None] | None:  # type: ignore[override]
-        """As the feature drafter's, on the shortened prompt. None while notes are recorded: what rows look at is told by tokens,
-        so the host has to know them; and None on a CPU, where it does anyway and recording is to change nothing."""
+        """As the feature drafter's, on the shortened prompt. None while notes are recorded: what rows attend to is reported by
+        tokens, so the host has to know them; and None on a CPU, where it does anyway and recording is to change nothing."""
         if self._stepper.watched is not None or not self._far:
             return None
         assert self._view is not None

@@ -27,7 +27,7 @@ NOTHING: Share = (0.0, 0.0)
 @dataclass(frozen=True)
 class Hindsight:
     """What a drafter has to know of a round, float64 tensor or None, and what it makes of these numbers on the host: so all
-    drafters are told in one copy."""
+    drafters reach the host in one copy."""
 
     asked: Tensor | None
     judged: Callable[[Sequence[float]], Judged]
@@ -57,8 +57,8 @@ class JudgedModel(LanguageModelDrafter):
             rows = context.warp.probabilities(self._along(text, first - 1))
             asked = self._compared(rows, emitted, distributions)
 
-        def judged(told: Sequence[float]) -> Judged:
-            shared, ratio = told[: len(told) // 2], told[len(told) // 2 :]
+        def judged(numbers: Sequence[float]) -> Judged:
+            shared, ratio = numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
             self._shares.update(zip(range(first, first + len(shared)), zip(shared, ratio, strict=True), strict=True))
             return lambda start, place: self._shares.get(place, NOTHING)
 
@@ -133,9 +133,9 @@ class JudgedCopy(PromptCopy):
             wanted = [(place - first) * vocab + guess for (_, place), guess in guesses.items()]
             asked = distributions.flatten().index_select(0, to_device(wanted, distributions.device)).double()
 
-        def judged(told: Sequence[float]) -> Judged:
+        def judged(numbers: Sequence[float]) -> Judged:
             right = {pair: float(guess == text[pair[1]]) for pair, guess in guesses.items()}
-            shared = told or list(right.values())
+            shared = numbers or list(right.values())
             self._shares.update({pair: (share, right[pair]) for pair, share in zip(guesses, shared, strict=True)})
             return lambda start, place: self._shares.get((start, place), NOTHING)
 

@@ -73,7 +73,7 @@ class DrafterSelector:
         self._playing = next((arm for arm, sum_ in enumerate(accumulate(probabilities)) if coin < sum_), _last(probabilities))
         arm = self.arms[self._playing]
         draft = arm.builder.build(arm.drafter, context)
-        # The last round was judged after its draft was told: what that took is this one's, and chose its arm.
+        # The last round was judged after its draft was reported: what that took is this one's, and chose its arm.
         draft, self._hindsight_calls = replace(draft, calls=draft.calls + self._hindsight_calls), 0
         return replace(draft, notes=(*context.notes(lambda: [self._note(probabilities)]), *draft.notes))
 

@@ -32,7 +32,7 @@ FADE = 0.97
 
 class HybridController(Generic[Network, Memory]):
     """``memory`` proposes nothing where it is not sure enough (None: there is none); ``memory_builder`` turns what it proposes
-    into a tree, ``builder`` does so with the ``network``. ``probed`` is told to the reader: whether probes stand behind tokens.
+    into a tree, ``builder`` does so with the ``network``. ``probed`` is for the reader: whether probes stand behind tokens.
     Without a ``threshold`` the bar is weighed anew in each round, and the memory must offer whatever it has.
     """
 

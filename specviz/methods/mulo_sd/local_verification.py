@@ -129,7 +129,7 @@ class LocalVerification:
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         """Which codes of the block fail, and what the target draws in their places. The path is the whole block.
 
-        The host is told twice, which codes fail and how the block ends up. The target's further passes count as verification.
+        Two copies go to the host: which codes fail, and the block's end. The target's further passes count as verification.
         """
         nodes = len(draft.tree)
         distribution = context.warp.log_probabilities(target.logits[: nodes - 1]).exp()
@@ -146,7 +146,7 @@ class LocalVerification:
         if islands:  # a replayed graph spoils what an earlier one gave, and the recorder reads that yet
             with torch.inference_mode():
                 target.logits.copy_(judged)
-        tokens, marks, outdated, passes = repair.told()
+        tokens, marks, outdated, passes = repair.on_host()
         context.mark("verify")
         note = LocalVerificationNote(
             mass=mass,
@@ -206,7 +206,7 @@ class _Repair:
                 self._draw(wave.heads, at, before)
         return {head: number for number, wave in enumerate(waves, start=1) for head in wave.heads}
 
-    def told(self) -> tuple[list[int], list[str], list[int], int]:
+    def on_host(self) -> tuple[list[int], list[str], list[int], int]:
         """Codes and marks of all but the root, nodes with outdated entries, and how often the target ran, in one copy.
 
         A code is *accepted* where it is the very one that the target would have drawn there, else *relaxed*, by the logits of

@@ -83,7 +83,7 @@ class _Leaf:
 
 
 class _Merging:
-    """Candidates by their path: the same token below the same parent is one node, whoever proposes it."""
+    """Candidates by their path: the same token below the same parent is one node, from either source."""
 
     def __init__(self, root: int, deepest: int) -> None:
         self.leaves = [_Leaf(-1, root, 0)]

@@ -59,7 +59,7 @@ class JacobiWindow(NullDrafter):
 
 
 class WindowChain:
-    """Tree builder: the window as a chain, which the host is told in one copy."""
+    """Tree builder: the window as a chain, with one copy to the host."""
 
     def build(self, drafter: JacobiWindow, context: Context) -> Draft:
         guesses, distributions = drafter.window(context, max(0, context.max_depth - 1))

@@ -41,16 +41,16 @@ def is_msd(config: Mapping[str, Any]) -> bool:
 
 def seeing_head(stored: Repository, target: Fit) -> FeatureHead:
     """The same of MSD's heads and of ViSpec's, whose rows have one position each whatever the target's tokens have."""
-    told = {name: value for name, value in stored.config.items() if not name.startswith(_OF_THE_EYE)}
-    if told.pop("model_type", "llava") not in SEEING:
+    settings = {name: value for name, value in stored.config.items() if not name.startswith(_OF_THE_EYE)}
+    if settings.pop("model_type", "llava") not in SEEING:
         raise ModelUnavailable(
             f"{stored.name} has model_type {stored.config['model_type']!r}, which our reader does not know. {OURS}"
         )
-    rope = told.get("rope_scaling")
+    rope = settings.get("rope_scaling")
     if isinstance(rope, Mapping) and "mrope_section" in rope:
-        del told["rope_scaling"]
+        del settings["rope_scaling"]
     compressed = "imadpt.q" in stored.files
-    return _read(stored, target, {**told, "architectures": None}, VISPEC if compressed else MSD)
+    return _read(stored, target, {**settings, "architectures": None}, VISPEC if compressed else MSD)
 
 
 def _read(stored: Repository, target: Fit, settings: dict[str, Any], kind: str = KIND) -> FeatureHead:

@@ -1,6 +1,6 @@
 """A model brought here by a process of its own: ``python -m specviz.models.hub.apart NAME``.
 
-Whoever is forked later must not have computed before: the threads that torch's operations share work with do not survive a fork,
+A process to be forked must not have computed before: the threads that torch's operations share work with do not survive a fork,
 and the copy waits for them for ever. A ZeroGPU Space forks the app for each run.
 """
 

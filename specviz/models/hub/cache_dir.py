@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from specviz.errors import ModelUnavailable
 
 Progress = Callable[[str, float | None], None]
-"""Told what is going on, and how much of it is done in [0, 1], or None when nobody can know."""
+"""Receives what is going on and its share done in [0, 1], None where unknown."""
 
 
 MOST_RESERVED = 2e9

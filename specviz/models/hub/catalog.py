@@ -61,7 +61,7 @@ class Entry:
     """A model as its card shows it.
 
     ``roles`` says what it can be: a target, a draft model for others of its ``family`` (same tokenizer), or both.
-    ``run_on`` says where somebody ran it through this project; empty while nobody has. ``dtype`` is the number format
+    ``run_on`` says where it ran in this project; empty where it has not. ``dtype`` is the number format
     that "auto" stands for, where it is the model's and not the machine's.
     """
 

@@ -1,7 +1,7 @@
 """Pairs of a published target and published heads for it: sizes, memory, and the commands that run them. No torch.
 
 Sizes are worked out from the shapes in the trainers' own configurations (SpecForge, AngelSlim, speculators), at two bytes a
-parameter; nobody has run these pairs through this project yet, and ``status`` says so until somebody has.
+parameter; none of these pairs has run in this project yet, as ``status`` says.
 """
 
 from __future__ import annotations

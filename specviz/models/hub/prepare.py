@@ -46,7 +46,7 @@ def _from_catalogue(entry: Entry, progress: Progress) -> Path:
 
 
 def _packed(name: str, file: Path, progress: Progress) -> Path:
-    """A whole model that ships in one file; the copy is made again when somebody trained the file anew."""
+    """A whole model that ships in one file; the copy is made again when the file was trained anew."""
     if not file.is_file():
         raise ModelUnavailable(
             f"The weights {file.name} are missing from {file.parent}: get them with the project, or make them with "

@@ -29,7 +29,7 @@ from specviz.models.loading_lock import exclusive_loading
 
 OPENING = "<begin_of_image>"
 GUIDANCE = 5.0
-"""What transformers takes for these models unless told."""
+"""Default of transformers for these models."""
 
 _SHELF: ModelCache[LoadedImage] = MODELS
 

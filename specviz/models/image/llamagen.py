@@ -36,7 +36,7 @@ from specviz.models.loading_lock import exclusive_loading
 HEADS = {768: 12, 1024: 16, 1280: 20, 1536: 24, 2048: 32, 2560: 40, 3200: 32, 4096: 32}
 """By width: the heads of its authors' models, whose checkpoints do not say."""
 CLASS_GUIDANCE, CAPTION_GUIDANCE = 4.0, 7.5
-"""What its authors' samplers take unless told."""
+"""Defaults of its authors' samplers."""
 _LABELS, _EMPTY = "cls_embedding.embedding_table.weight", "cls_embedding.uncond_embedding"
 _DROPPED = ("freqs_cis", "causal_mask")
 _LANTERN = {

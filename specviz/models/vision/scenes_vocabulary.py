@@ -41,10 +41,10 @@ def _digest(picture: Image.Image) -> str:
 
 def warnings(model: str, tokenizer: Any, question: str, picture: Image.Image) -> tuple[str, ...]:
     """What to tell of a picture that is none of the example scenes, and of a question with words that were not learned."""
-    told = []
+    warnings = []
     if _digest(picture) not in _examples():
-        told.append(f"{model} knows emoji and plain shapes only: whatever else a picture shows, its answer is invented.")
+        warnings.append(f"{model} knows emoji and plain shapes only: whatever else a picture shows, its answer is invented.")
     if unknown := unlearned(tokenizer, question):
         named = ", ".join(f"“{word[:_LETTERS]}”" for word in unknown[:_MOST]) + (", …" if len(unknown) > _MOST else "")
-        told.append(f"{model} learned no question with {named}, and answers another one.")
-    return tuple(told)
+        warnings.append(f"{model} learned no question with {named}, and answers another one.")
+    return tuple(warnings)

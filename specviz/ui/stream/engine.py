@@ -115,7 +115,7 @@ def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:
 
 
 def stopped(run: Run, steps: list[Step], limit: str) -> End:
-    """The end of a run after these steps, by its time limit or somebody's wish.
+    """The end of a run after these steps, by its time limit or a visitor's wish.
 
     How long its prefill took stayed behind with the GPU, and so did the model that could decode the codes: a picture is put
     together from the rows that came.

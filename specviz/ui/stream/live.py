@@ -165,7 +165,7 @@ class Live:
         return self.queue.behind >= CROWD
 
     def _turn(self, ticket: Ticket, cancel: Event, feed: Feed, reader: Reader) -> Generator[Frame, None, str]:
-        """What the page is told until it is this run's turn; returns why that never comes, nothing when it has come."""
+        """What the page shows until it is this run's turn; returns why that never comes, nothing when it has come."""
         last_message, last_time = "", 0.0
         while True:
             turn = ticket.wait(WAIT_SECONDS)

@@ -1,6 +1,6 @@
 """Pool for all that turns a kept or uploaded run into data and back: bounded in number, size and memory.
 
-Gradio has forty threads for all that visitors do. Whoever wants something of a run waits here without holding one of them.
+Gradio has forty threads for all that visitors do. What a visitor wants of a run is waited for here without holding one of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORKERS = 2
 WAITING = 64
 """Jobs that may wait: two classes at once. One address may have half of them."""
 KEPT_BYTES = 64 << 20
-"""Of files that were made and wait, packed, for whoever wants them again."""
+"""Of files that were made and wait, packed, for the next request."""
 SWITCH_SECONDS = 0.0002
 """While jobs go on, how soon the interpreter passes from them to threads that answer: each answer asks for it dozens of times,
 and by default (5 ms) a hundred requests at once would wait a minute."""
@@ -115,7 +115,7 @@ class Pool:
 
         def kept() -> Made:
             made = known() or make()
-            with self._lock:  # before the job is over: whoever comes next finds one or the other
+            with self._lock:  # before the job is over: the next request finds one or the other
                 self._files[key] = made
                 while len(self._files) > 1 and sum(len(file.packed) for file in self._files.values()) > self.kept_bytes:
                     self._files.popitem(last=False)

@@ -36,7 +36,7 @@ MOST_KEPT = 64
 
 
 class Reader:
-    """Whether somebody reads the events of one run."""
+    """Whether a page reads the events of one run."""
 
     def __init__(self, hears: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
         self._hears = hears

@@ -1,4 +1,4 @@
-"""Queue in front of the engine: one run at a time, a bounded number waiting, each told how many are ahead."""
+"""Queue in front of the engine: one run at a time, a bounded number waiting, each with the number ahead."""
 
 from __future__ import annotations
 

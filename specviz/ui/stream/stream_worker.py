@@ -81,7 +81,7 @@ class StreamSink:
         self.put(lambda batch: setattr(batch, "failure", message))
 
     def put(self, item: Callable[[Batch], None] | None) -> None:
-        """Hand over, waiting for room as long as somebody is listening."""
+        """Hand over, waiting for room as long as a page is listening."""
         while not self.gone.is_set():
             try:
                 return self.items.put(item, timeout=0.2)

@@ -106,7 +106,7 @@ def model(name: str | None, settings: Settings, modality: str = "text") -> str:
 
 
 def _allowed(name: str, settings: Settings) -> str:
-    """A server of the list: whoever may visit a page must not point it at other hosts."""
+    """A server of the list: a visitor must not point the page at other hosts."""
     if name.removeprefix(SERVED) not in settings.servers:
         listed = ", ".join(settings.servers) or "none"
         raise BadInput(f"This app sends prompts only to the servers that SPECVIZ_SERVERS names: {listed}.")

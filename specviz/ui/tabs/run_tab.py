@@ -61,7 +61,7 @@ class RunTab(ABC):
     stop: gr.Button
     why: gr.HTML
     hardware: gr.HTML
-    """What runs compute on, told when the page has been opened."""
+    """Device that runs compute on, filled when the page has been opened."""
     method: gr.HTML
     summary: gr.HTML
     own: gr.HTML
@@ -74,7 +74,7 @@ class RunTab(ABC):
     figures: Figures
     """The whole account of the speed-up, in a fold under the stage."""
     stage_filled: gr.State
-    """Whether the stage has been given a run. All but the first tab's wait until somebody opens the tab."""
+    """Whether the stage has been given a run. All but the first tab's wait until the tab is opened."""
 
     @property
     def outputs(self) -> list[Any]:
@@ -280,7 +280,7 @@ def room(
     """Lay a tab out. ``make_controls`` makes its controls; it is ``filled`` where its run travels with the page."""
     name = first.name if first else ""
     parts: dict[str, Any] = {"stage_filled": gr.State(filled)}
-    # What the stage shows, in the header's free corner: recorded runs, and this session's as they come.
+    # What the stage shows, in the header's free corner: recorded runs, and this session's.
     parts["recording"] = choice.listing(
         grouped(shared.archive, [], tab.modality), name, "Showing", elem_id=f"{tab.prefix}-recording", elem_classes="sp-top"
     )
