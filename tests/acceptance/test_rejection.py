@@ -100,3 +100,13 @@ def test_matching_draws_with_the_noise_of_the_tokens_own_place() -> None:
     first, second = (int(Warp(1.0).choose(P.log()[None], [place], noise)) for place in (3, 4))
     assert [tree.host_tokens[node] for node in verdict.path] == [first]
     assert verdict.bonus == second
+
+
+def test_the_second_siblings_threshold_is_that_of_what_is_left() -> None:
+    left = remaining(P, Proposal(Q), [0, 3])
+    left.reject(0)
+    # r = (p - q)+ = (0, 0, 0.1, 0.3) / 0.4 and q without token 0 = (0, 0.3, 0.2, 0.1) / 0.6
+    assert left.threshold(1) == 0.0
+    assert left.threshold(2) == pytest.approx(0.25 / (0.2 / 0.6))
+    assert left.threshold(3) == 1.0
+    assert (left.distribution() / left.distribution().sum()).tolist() == pytest.approx([0.0, 0.0, 0.25, 0.75])

@@ -296,3 +296,25 @@ def test_a_device_is_asked_once_and_its_tree_judged_as_on_this_cpu(form: str, dr
             there = rule.judge(*given)
             assert device.waits == before + 1
         assert there == here and here.notes
+
+
+@pytest.mark.slow
+def test_the_published_codes_residual_breaks_that_bound() -> None:
+    """It strikes out nearest latent codes whose mass was never moved."""
+    broken = 0
+    for near, p, q in worlds(300, 96):
+        four = [int(code) for code in numpy.argsort(-q)[:4]]
+        out = certain(Relaxed(near, Limit(delta=DELTA), 20, "repository"), p, four)
+        broken += apart(out, p) > 1 - (1 - DELTA) ** 4 + 1e-9
+    assert broken > 5
+    p, near = numpy.array([0.05, 0.10, 0.60, 0.05, 0.20]), torch.tensor([[1, 2, 3, 4]] * 5)
+    assert apart(certain(Relaxed(near, Limit(delta=0.2), 2, "repository"), p, [0]), p) > 0.5
+    assert apart(certain(Relaxed(near, Limit(delta=0.2), 2), p, [0]), p) <= 0.2
+
+
+def test_with_the_published_codes_residual_siblings_leave_that_bound() -> None:
+    found = [
+        float((siblings(Relaxed(near, Limit(factor=1.5), 4, "repository"), p, q, 1) / p).max())
+        for near, p, q in coarse_worlds(45)
+    ]
+    assert max(found) > 1.6

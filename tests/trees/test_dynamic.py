@@ -156,3 +156,16 @@ def test_sure_rounds_get_larger_trees_than_doubtful_ones(seed: int) -> None:
         Dynamic(5, 4, pays=SpeedupMaximising.on(CURVE)).build(Fancy(seed, temperature), context()) for temperature in (4.0, 0.5)
     )
     assert max(sure.tree.shape.depths) > max(doubtful.tree.shape.depths)
+
+
+def test_a_sure_drafter_keeps_a_chain_connected() -> None:
+    """Probabilities of 1 make every node of the chain worth the same: only the order tells parent from child."""
+    drafter = Fancy(temperature=5000.0)
+    draft = Dynamic(6, 3, 4).build(drafter, context())
+    assert draft.tree.shape.parents == (-1, 0, 1, 2, 3)
+
+
+def test_padding_that_is_paid_for_is_used() -> None:
+    probabilities = [0.5] + [0.001] * 30
+    assert SpeedupMaximising.on(CURVE)(probabilities, 2) == 1
+    assert SpeedupMaximising.on(CURVE, "graph")(probabilities, 2) == 7, "a pass of two rows is one of eight there"
