@@ -48,18 +48,26 @@ def model_trouble() -> str:
     return ""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--shard", metavar="K/N", help="run the files of part K of N alone, as one of several machines")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Search longer for examples where slow tests run too."""
     settings.load_profile("fast" if "not slow" in config.getoption("markexpr") else "full")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave ``spread(n)`` cases of a function in the fast lane, evenly over all of them, and mark the others slow.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the shard's files, and of a function's cases ``spread(n)`` of them in the fast lane, the others being slow.
 
-    The steps shift by one, so that stacked parameters do not always meet in the same pairs. In CI a test that waits on a
-    browser, on a machine that others use too, has a second chance; no other test has.
+    Those in the fast lane are spread evenly. The steps shift by one, so that stacked parameters do not always meet in the same
+    pairs. In CI a test that waits on a browser, on a machine that others use too, has a second chance; no other test has.
     """
+    if shard := config.getoption("shard"):
+        part, parts = map(int, shard.split("/"))
+        files = set(sorted({item.path for item in items})[part - 1 :: parts])
+        items[:] = [item for item in items if item.path in files]
     functions: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
         if os.environ.get("CI") and item.get_closest_marker("browser"):
