@@ -34,22 +34,16 @@ def counting(length: int) -> Dialogues:
     return Dialogues(tokens, np.array([0, len(tokens)]), np.array([2]), np.array([0.0]))
 
 
-@pytest.mark.parametrize(("misses", "tau"), [(0, 5.0), (1, 1.0)])
-def test_always_right_and_never_right(misses: int, tau: float) -> None:
-    found = chain_agreement(Counting(misses), counting(40), [0], MARKERS, depth=4)  # type: ignore[arg-type]
-    assert found["tau"] == tau
-    assert [found[f"first{depth}"] for depth in range(1, 5)] == ([1.0] * 4 if not misses else [0.0] * 4)
-
-
-def test_a_miss_every_third_token_gives_three_a_step() -> None:
-    found = chain_agreement(Counting(3), counting(60), [0], MARKERS, depth=4)  # type: ignore[arg-type]
-    assert found["tau"] == pytest.approx(3.0, abs=0.2)
-
-
-def test_steps_cut_by_the_end_of_the_answer_are_left_out_and_no_more_are_taken_than_asked_for() -> None:
-    found = chain_agreement(Counting(0), counting(12), [0], MARKERS, depth=4)  # type: ignore[arg-type]
-    assert found["steps"] == 2 and found["tau"] == 5.0
-    assert chain_agreement(Counting(0), counting(60), [0, 0], MARKERS, 2, runs=7)["steps"] == 7  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("misses", "length", "runs", "tau", "steps"),
+    [(0, 40, 99, 5.0, 8), (1, 40, 99, 1.0, 36), (3, 60, 99, 3.0, 20), (0, 12, 99, 5.0, 2), (0, 60, 7, 5.0, 7)],
+    ids=["always right", "never", "all but every third", "short", "no more steps than asked for"],
+)
+def test_steps_emit_what_was_foreseen_and_those_that_the_answers_end_cuts_are_left_out(
+    misses: int, length: int, runs: int, tau: float, steps: int
+) -> None:
+    found = chain_agreement(Counting(misses), counting(length), [0], MARKERS, depth=4, runs=runs)  # type: ignore[arg-type]
+    assert found["tau"] == pytest.approx(tau, abs=0.2) and found["steps"] == pytest.approx(steps, abs=2)
 
 
 def test_chains_are_what_a_small_model_drafts_token_by_token() -> None:

@@ -23,14 +23,6 @@ def test_a_training_that_reads_in_turn_visits_all_before_any_twice_wherever_it_b
     assert data.in_turn(chosen, 0, 28, [4]) != whole
 
 
-def test_a_file_comes_back_as_it_was_written(tmp_path: Path) -> None:
-    made = dialogues()
-    data.write(tmp_path / "deep" / "d.npz", made)
-    again = data.read(tmp_path / "deep" / "d.npz")
-    assert (again.tokens == made.tokens).all() and (again.starts == made.starts).all()
-    assert (again.prompt == made.prompt).all() and (again.temperature == made.temperature).all()
-
-
 def test_a_missing_file_names_the_command_that_makes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECVIZ_DATA", str(tmp_path / "none.npz"))
     with pytest.raises(BadInput, match="train dialogues"):
@@ -85,19 +77,6 @@ def test_rows_are_full_and_count_each_answer_token_once() -> None:
         assert all(b == 5 + (a - 4) % 35 for a, b in rise), "an answer is read in order, questions are not counted"
 
 
-def test_every_answer_is_seen_whole() -> None:
-    made = dialogues(12)
-    ends = 0
-    seen: set[tuple[int, ...]] = set()
-    for row in islice(data.rows(made, range(12), MARKERS, 60, np.random.default_rng(1)), 30):
-        text = " ".join(map(str, row.tokens))
-        for number in range(12):
-            if " ".join(map(str, made.of(number))) in text:
-                seen.add((number,))
-                ends += 1
-    assert len(seen) == 12 and ends > 12
-
-
 def test_an_answer_that_was_cut_is_closed_before_the_next_turn() -> None:
     made = dialogues(4)
     cut = data.Dialogues(np.where(made.tokens == END, 9, made.tokens), made.starts, made.prompt, made.temperature)
@@ -115,14 +94,6 @@ def test_the_draft_vocabulary_is_the_most_used_words_and_the_end() -> None:
     assert (count == used[ids]).all()
     left_out = np.setdiff1d(np.arange(VOCAB), ids)
     assert used[left_out].max() <= min(used[one] for one in ids if one not in (END, 0))
-
-
-def test_a_dialogue_longer_than_a_row_does_not_open_every_row_after_it() -> None:
-    told = dialogues(12)
-    shortest = len(MARKERS.prefix) + min(len(told.of(number)) for number in range(12))
-    stream = data.rows(told, range(12), MARKERS, shortest - 4, np.random.default_rng(0))
-    seen = {tuple(next(stream).tokens[len(MARKERS.prefix) :][:4].tolist()) for _ in range(12)}
-    assert len(seen) == 12, "every dialogue's beginning comes once before any comes again"
 
 
 def test_several_files_are_read_as_one_and_no_answer_twice(tmp_path: Path) -> None:

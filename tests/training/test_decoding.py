@@ -49,11 +49,6 @@ def test_nothing_follows_an_answers_end() -> None:
     assert any(one.answer[-1] == END for one in found) and any(len(one.answer) == LONGEST for one in found)
 
 
-def test_rows_do_not_depend_on_their_neighbours() -> None:
-    several, alone = answers(decoder(rows=5), 0.0), answers(decoder(rows=1), 0.0)
-    assert {ids: one.answer for ids, one in several.items()} == {ids: one.answer for ids, one in alone.items()}
-
-
 @pytest.mark.parametrize("tokens", [1, 5, 9])
 def test_many_requests_are_read_in_passes_of_few_tokens(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
     together = answers(decoder(rows=7), 0.0)
@@ -64,25 +59,6 @@ def test_many_requests_are_read_in_passes_of_few_tokens(tokens: int, monkeypatch
     monkeypatch.setattr(one, "_pass", lambda ids, *more: (widths.append(ids[..., 0].numel()), one_pass(ids, *more))[1])
     assert {ids: found.answer for ids, found in answers(one, 0.0).items()} == {ids: f.answer for ids, f in together.items()}
     assert max(widths) <= max(tokens, *map(len, ASKED)), "one request is read at once, however long"
-
-
-def test_the_model_is_left_as_it_was() -> None:
-    model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
-    before = model.config._attn_implementation
-    list(Decoder(model, END, PREFIX, TAPS, 2, 64).run([Request((7, 8), 0.0, 3)]))
-    assert model.config._attn_implementation == before
-
-
-def test_requests_are_taken_when_there_is_room_and_not_before() -> None:
-    taken: list[int] = []
-
-    def requests() -> object:
-        for number in range(1000):
-            taken.append(number)
-            yield Request((7 + number % 9, 5), 1.0, LONGEST)
-
-    first = next(iter(decoder(rows=3).run(requests(), torch.Generator().manual_seed(0))))
-    assert first.answer and len(taken) <= 3
 
 
 @pytest.mark.parametrize("period", [1, 3, GRAM])

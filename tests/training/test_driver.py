@@ -66,17 +66,6 @@ def test_going_on_from_nothing_is_told(tmp_path: Path, capsys: pytest.CaptureFix
     assert "resumed after" in capsys.readouterr().out
 
 
-def test_the_clock_counts_training_time_alone() -> None:
-    progress = driver.Progress(seconds=30.0)
-    clock = driver.Clock(progress, minutes=1.0)
-    assert clock.share == 0.5
-    clock.start()
-    clock.stop()
-    assert 30.0 <= progress.seconds < 45.0
-    progress.seconds = 90.0
-    assert clock.share == 1.0
-
-
 SETTINGS = Schedule(minutes=60.0, peak=0.05, every=1e-9)
 
 
@@ -222,20 +211,6 @@ def test_a_gpu_that_holds_not_even_one_example_is_told_so(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     with pytest.raises(ModelUnavailable, match="not even with one example.*--device cpu"):
         Pulled(SETTINGS, 0).step(0.0)
-
-
-@pytest.mark.parametrize("fast", [True, False])
-def test_products_are_in_bfloat16_where_the_device_is_made_for_it(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "cpu_has_bfloat16", lambda: fast)
-    seen = set()
-
-    def loss(part: Sequence[int]) -> torch.Tensor:
-        seen.add((state.weight @ state.weight).dtype)
-        return state.weight.sum()
-
-    state = Pulled(SETTINGS)
-    state.learn([1], loss, 1)
-    assert seen == {torch.bfloat16 if fast else torch.float32}
 
 
 def test_a_recipe_s_settings_are_data_and_a_gpu_has_its_own() -> None:

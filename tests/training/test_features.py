@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specviz.training.features import FeatureStore, fused_taps
+from specviz.training.features import FeatureStore
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues
 
@@ -66,11 +66,6 @@ def test_a_gpu_remembers_as_many_texts_as_it_has_memory_for() -> None:
     assert torch.equal(first, again)
 
 
-def test_fresh_and_stored_features_are_the_same_numbers(tmp_path: Path) -> None:
-    found = store(tmp_path)
-    assert torch.equal(found.get([3])[0].features, found.get([3])[0].features)
-
-
 def test_another_process_finds_what_was_computed(tmp_path: Path) -> None:
     first = store(tmp_path)
     before = first.get([1, 2, 3])
@@ -92,17 +87,6 @@ def test_what_was_cut_off_in_the_middle_leaves_no_file(tmp_path: Path, monkeypat
     assert not store(tmp_path).has(2)
 
 
-def test_two_at_once_write_beside_each_other(tmp_path: Path) -> None:
-    first, second = store(tmp_path), store(tmp_path)
-    first.get([1, 2])
-    second.get([2, 3])
-    model = Counting()
-    both = store(tmp_path, model)
-    for number, seen in zip((1, 2, 3), both.get([1, 2, 3]), strict=True):
-        assert torch.allclose(seen.features, truth(model, both, number), rtol=2e-3, atol=2e-3)
-    assert model.read == 0
-
-
 def test_threads_get_right_features(tmp_path: Path) -> None:
     model = Counting()
     found = store(tmp_path, model)
@@ -117,8 +101,3 @@ def test_huge_activations_stay_finite(tmp_path: Path) -> None:
     model = Counting()
     model.model.base_model.embed_tokens.weight.mul_(1e7)
     assert torch.isfinite(store(tmp_path, model).get([0])[0].features).all()
-
-
-def test_taps_of_any_depth_exist() -> None:
-    assert fused_taps(30) == (2, 15, 27) and fused_taps(32) == (2, 16, 29)
-    assert all(0 <= tap < layers for layers in range(1, 40) for tap in fused_taps(layers))

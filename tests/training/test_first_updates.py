@@ -9,7 +9,6 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,11 +19,10 @@ import torch
 import torch.nn.functional as F
 
 from specviz.drafters.networks.masked_lm import save as save_masked
-from specviz.drafters.networks.recurrent_net import RecurrentConfig
 from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape
 from specviz.models.vision import scenes as shipped
-from specviz.training import data, driver, features, parallel, registry
+from specviz.training import data, driver, parallel, registry
 from specviz.training.driver import Progress, TrainState
 from specviz.training.families import (
     arms,
@@ -37,13 +35,11 @@ from specviz.training.families import (
     image_samplers,
     image_vq,
     masked,
-    owl,
     picture_drafters,
     scenes_vlm,
 )
 from specviz.training.families.scenes_batches import train_tokenizer
 from specviz.training.families.scenes_vlm import Learner, Shape
-from specviz.training.features import TargetAssets
 from specviz.training.registry import recipes as known_recipes
 from tests.support.tiny.hybrid import hybrid as tiny_hybrid
 from tests.support.tiny.hybrid import pure
@@ -51,7 +47,7 @@ from tests.support.tiny.images import tiny_image
 from tests.support.tiny.shelf import TEXTS, spell
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_forest import drafter
-from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
+from tests.support.training.tiny_training import END, VOCAB, dialogues, short_windows, world
 
 WRITTEN_DOWN = Path(__file__).with_name("first_updates.json")
 UPDATES = 50
@@ -73,23 +69,13 @@ def _smaller(patch: Patch, name: str, **own: int) -> None:
 
 def _text(name: str, folder: Path, patch: Patch) -> None:
     """A tiny Llama and dialogues that count."""
-    model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
-    target = SimpleNamespace(
-        model=model, name="tiny", device=torch.device("cpu"), tokenizer_hash="", eos_ids=[END], tokenizer=None
-    )
-    assets = TargetAssets(target, model.get_input_embeddings().weight.detach(), MARKERS, ())  # type: ignore[arg-type]
-    patch.setattr(data, "find", lambda names: [])
-    patch.setattr(data, "read_all", lambda files: dialogues(120))
-    patch.setattr(features, "target_assets", lambda device: assets)
+    world(patch, 120)
 
 
 def _owl(name: str, folder: Path, patch: Patch) -> None:
     """Windows as short as the tiny answers."""
     _text(name, folder, patch)
-    patch.setattr(owl, "RecurrentConfig", partial(RecurrentConfig, width=24, entry=24, word=24))
-    patch.setattr(owl, "LENGTH", 16)
-    patch.setattr(owl, "EARLIEST", 2)
-    patch.setattr(owl.some_places, "__defaults__", (16,))
+    short_windows(patch)
 
 
 def _gto(name: str, folder: Path, patch: Patch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -165,28 +164,3 @@ def test_the_file_grows_when_resumed_and_can_be_trained_on(
     assert list(dialogues.dialogues_of(dialogues.packed(made))) == made
     store = store_for(assets.target.model, "tiny", more, assets.markers)
     assert all(store.has(number) for number in range(len(more))), "what was thought while writing is kept"
-
-
-def test_a_file_without_kinds_is_the_targets_own_turns() -> None:
-    made = [Dialogue((8, *ANSWER), (9, END), 0.5, "chat", True)]
-    plain = replace(dialogues.packed(made), kind=None, held_out=None)
-    assert list(dialogues.dialogues_of(plain)) == [Dialogue((8, *ANSWER), (9, END), 0.5, "unprompted", False)]
-
-
-def test_answers_come_in_the_order_of_their_questions(assets: TargetAssets) -> None:
-    asked_for = [(50 + number, *ANSWER) for number in range(5)]
-    found = dialogues.answers(assets, asked_for, 0.0, 6)
-    assert [one.question for one in found] == asked_for
-    assert [one.answer for one in found] == [dialogues.answers(assets, [one], 0.0, 6)[0].answer for one in asked_for]
-
-
-@pytest.mark.slow
-def test_files_of_other_names_hold_other_turns(assets: TargetAssets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialogues, "target_assets", lambda device: assets)
-    turns = []
-    for name in ("one", "other"):
-        seconds = count(step=0.5)
-        monkeypatch.setattr(dialogues.time, "monotonic", lambda seconds=seconds: next(seconds))
-        dialogues.make(Job(recipes()["dialogues"], "cpu", 1.0, False, (str(tmp_path / f"{name}.npz"),)))
-        turns.append({one.question for one in dialogues.dialogues_of(data.read(tmp_path / f"{name}.npz"))})
-    assert all(turns) and len(turns[0] & turns[1]) < 0.1 * len(turns[0]), "short turns may coincide, most do not"

@@ -1,4 +1,4 @@
-"""The recipe of the block drafter on a tiny made-up world: what counts, what is shown, that it learns, what it foresees."""
+"""The recipe of the block drafter on a tiny made-up world: what counts, what is shown, what it foresees."""
 
 from __future__ import annotations
 
@@ -16,15 +16,12 @@ from torch import Tensor
 from specviz.drafters.networks.block_net import BlockNet, load, save
 from specviz.drafters.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
-from specviz.training import data, driver
+from specviz.training import driver
 from specviz.training.data import places_in
-from specviz.training.driver import train
 from specviz.training.families import falcon
 from specviz.training.families.falcon import (
     BlockTraining,
-    Inputs,
     block_shape,
-    glanced,
     glances,
     levels,
     noisy,
@@ -34,24 +31,16 @@ from specviz.training.families.falcon import (
     summed,
     truth_of,
 )
-from specviz.training.families.feature import FeatureTraining, Settings, TrainInputs, run
-from specviz.training.features import DialogueFeatures, FeatureStore, joined
+from specviz.training.families.feature import Settings, TrainInputs, run
+from specviz.training.features import DialogueFeatures, joined
 from specviz.training.registry import Job, recipes
-from tests.support.tiny.text import tiny_llama
-from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
+from tests.support.training.tiny_training import IDS, VOCAB, inputs
 
-IDS = torch.tensor([END, *range(5, 35)])
 SETTINGS = Settings(minutes=0.02, batch=4, every=1.0, measured=3, workers=1, peak=0.003)
 
 
-def inputs_of(folder: Path | None = None) -> TrainInputs:
-    model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
-    made = dialogues()
-    training, held_out = data.split(made)
-    target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc")
-    material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
-    store = FeatureStore(model, made, MARKERS, (1, 2), folder)
-    return TrainInputs(material, [Path(__file__)], store, training, held_out, IDS)  # type: ignore[arg-type]
+def inputs_of() -> TrainInputs:
+    return inputs((1, 2))
 
 
 def fresh(given: TrainInputs, started: bool = True, **own: int) -> BlockNet:
@@ -70,11 +59,6 @@ def state_of(given: TrainInputs, net: BlockNet, share: float = 0.0) -> BlockTrai
     return made
 
 
-def mean_loss(one: FeatureTraining, numbers: list[int]) -> float:
-    with torch.no_grad():
-        return sum(float(one.loss(seen, torch.Generator().manual_seed(0), 0.01)) for seen in one.store.get(numbers))
-
-
 def test_places_that_count_are_those_whose_token_is_in_the_answer_and_in_the_vocabulary() -> None:
     given = inputs_of()
     net = fresh(given, started=False)
@@ -91,37 +75,12 @@ def test_places_that_count_are_those_whose_token_is_in_the_answer_and_in_the_voc
     )
 
 
-def test_noise_is_small_and_spares_the_truth() -> None:
-    given = inputs_of()
-    seen = given.store.get([4])[0]
-    text = noisy(seen, torch.Generator().manual_seed(0))
-    apart = (text.features - seen.features[:-1, -1]).abs()
-    assert 0 < float(apart.max()) <= 0.1 * 512 / (len(seen.tokens) - 1)
-    assert torch.equal(text.tokens, seen.tokens[1:])
-
-
-@pytest.mark.parametrize("ratio", [0.0, 0.2, 1.0])
-def test_as_much_is_shown_as_the_ratio_of_what_was_wrong(ratio: float) -> None:
-    beginnings = torch.arange(3, 43, 2)
-    found = glances(10, ratio, beginnings, 2, torch.Generator().manual_seed(1))
-    assert len(found) == round(10 * ratio) and set(found.tolist()) <= set(beginnings.tolist())
-    assert found.tolist() == sorted(set(found.tolist()))
-
-
 def test_no_more_is_shown_than_there_are_blocks_and_never_a_whole_one() -> None:
     beginnings = torch.arange(0, 30, 3)
     found = glances(1000, 1.0, beginnings, 3, torch.Generator().manual_seed(1))
     assert {place % 3 for place in found.tolist()} == {0, 1}
     assert set(beginnings.tolist()) <= set(found.tolist())
     assert len(glances(5, 1.0, beginnings[:0], 2, torch.Generator())) == 0
-
-
-def test_what_is_shown_is_feature_and_token_together_k_steps_ahead() -> None:
-    text = Inputs(torch.arange(10), torch.arange(10.0)[:, None].expand(-1, 3))
-    found = reveal(text, torch.tensor([2, 6]), 2)
-    assert found.tokens.tolist() == [0, 1, 4, 3, 4, 5, 8, 7, 8, 9]
-    assert found.features[:, 0].tolist() == [0, 1, 4, 3, 4, 5, 8, 7, 8, 9]
-    assert text.tokens.tolist() == list(range(10)), "the text itself stays"
 
 
 def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,49 +113,11 @@ def test_less_is_shown_the_further_the_training_is(share: float, ratio: float | 
     assert shown == ([] if ratio is None else [pytest.approx(ratio)])
 
 
-def test_it_starts_from_two_linear_guesses_and_the_first_place_knows_the_blocks_last_input() -> None:
-    given = inputs_of()
-    net, blank = fresh(given), fresh(given, started=False)
-    error = {net: torch.zeros(2), blank: torch.zeros(2)}
-    for seen in given.store.get(given.held_out):
-        for one, total in error.items():
-            outputs = one(seen.tokens[None, 1:], seen.features[None, :-1, -1], 0)[0, :-2]
-            apart = (outputs - seen.features[2:-1, -1]).square().mean(-1)[seen.first - 3 :]
-            level = (torch.arange(len(apart)) + seen.first - 3) % 2
-            total += torch.stack([apart[level == 0].sum(), apart[level == 1].sum()]).detach()
-    assert float(error[net].sum()) < 0.8 * float(error[blank].sum())
-    assert float(error[net][0]) < 0.9 * float(error[net][1])
-
-
 def test_a_target_without_gated_layers_is_refused() -> None:
     given = inputs_of()
     odd = SimpleNamespace(base_model=SimpleNamespace(layers=[torch.nn.Linear(2, 2)]))
     with pytest.raises(ModelUnavailable, match="Llama-like"):
         start(fresh(given, started=False), odd, given.store.get(given.training[:2]))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("share", [0.5, 1.0])
-def test_it_learns(share: float) -> None:
-    given = inputs_of()
-    made = state_of(given, fresh(given), share)
-    shown_nothing = state_of(given, made.net, 1.0)
-    before = mean_loss(shown_nothing, given.held_out)
-    for number in range(25):
-        made.apply(made.learn_from(given.training[4 * number % 40 :][:4]), 0.003)
-    assert mean_loss(shown_nothing, given.held_out) < 0.9 * before
-
-
-@pytest.mark.slow
-def test_training_tells_how_far_it_is_and_measures_both_levels(tmp_path: Path) -> None:
-    given, told = inputs_of(tmp_path), []
-    made = state_of(given, fresh(given))
-    inner = made.step
-    made.step = lambda share: (told.append(share), inner(share))[1]  # type: ignore[method-assign]
-    seen: list[dict[str, float]] = []
-    train(made, tmp_path / "c.safetensors", lambda entry: seen.append(dict(entry)))
-    assert told[0] == 0 and told == sorted(told)
-    assert {"loss", "gap", "tau", "first1", "first2", "five1", "five2", "alone1", "alone2"} <= set(seen[-1])
 
 
 class Oracle(BlockNet):
@@ -265,14 +186,6 @@ def test_joined_dialogues_are_taught_as_each_by_itself(monkeypatch: pytest.Monke
     apart = [truth_of(net, place, one) for one in several]
     assert truth.places.tolist() == torch.cat([one.places + begin for one, begin in zip(apart, begins, strict=False)]).tolist()
     assert torch.equal(truth.features, torch.cat([one.features for one in apart]))
-
-
-def test_of_joined_dialogues_only_the_beginnings_of_their_own_blocks_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = inputs_of()
-    net, whole = fresh(given, started=False), joined(given.store.get([4, 5, 6]))
-    text, truth = noisy(whole, torch.Generator()), truth_of(net, places_in(IDS, VOCAB), whole)
-    shown = glanced(net, text, truth, 1, 100.0, torch.Generator())
-    assert len(shown) and {int(place) % 2 for place in text.within(shown)} == {1}
 
 
 def test_what_is_written_loads_again_and_its_card_says_what_was_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,13 @@
-"""The tree's reward in training: advantages, clipping, what is moved and what is not, and two arms that compare."""
+"""The tree's reward in training: advantages, clipping, the change of low rank, and what a branch is worth."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from specviz.drafters.networks.lora import TALL, WIDE, merge_lora
-from specviz.training import driver
 from specviz.training.families import gto
 from specviz.training.families.gto import Arena, Groups, GtoTraining, Settings, Size, grown
 from specviz.training.families.unrolling import unroll
@@ -42,19 +39,6 @@ def test_the_surrogate_stops_pulling_where_it_is_clipped() -> None:
     assert value.tolist() == pytest.approx([-2.0, -2.4, -1.0, 3.0, 1.6, 2.2])
     (pull,) = torch.autograd.grad(value.sum(), [ratio])
     assert pull.tolist() == pytest.approx([-2.0, 0.0, -2.0, 2.0, 0.0, 2.0])
-
-
-@pytest.mark.slow
-def test_groups_are_adjacent_apart_and_inside_the_answer() -> None:
-    seen, whole = store().get([0])[0], set()
-    for number in range(30):
-        starts = gto.chosen_starts(seen, HOW, np.random.default_rng(number))
-        assert starts.shape == (2, 4)
-        assert bool((starts[:, 1:] - starts[:, :-1] == 1).all()) and int(starts[0, -1]) < int(starts[1, 0])
-        whole |= set(starts.flatten().tolist())
-    assert whole == set(range(seen.first - 2, len(seen.tokens) - 2)), "every start that drafts an answer token may come"
-    short = replace(seen, tokens=seen.tokens[: seen.first + 2])
-    assert gto.chosen_starts(short, HOW, np.random.default_rng(0)).shape == (0, 4)
 
 
 def test_a_low_rank_change_starts_as_none_and_has_the_gradient_of_its_factors() -> None:
@@ -128,74 +112,9 @@ def test_a_branch_is_as_likely_as_its_tokens_one_after_the_other(other: tuple[Ar
         )
 
 
-def test_descending_makes_the_better_branches_likelier(other: tuple[Arena, gto.Judged, int]) -> None:
-    both, found, number = other
-    seen = store().get([number])[0]
-    pulls = [place for place, branch in enumerate(found.branches) if branch and found.advantage[place]]
-    branches, length = (
-        [found.branches[place] for place in pulls],
-        torch.tensor([len(found.branches[place]) for place in pulls]),
-    )
-    change = LowRank(both.net, rank=4, seed=0)
-
-    def leaning() -> float:
-        with torch.no_grad():
-            logs = gto.branch_log(both.net, both.place, seen, found.starts[pulls], branches) / length
-        return float((logs * found.advantage[pulls]).sum())
-
-    before = leaning()
-    value = gto.tree_loss(both, seen, found, 1.0)
-    assert value is not None
-    pulled = torch.autograd.grad(value, list(change.matrices.values()))
-    gradients = change.gradients(dict(zip(change.matrices, pulled, strict=True)))
-    for name, gradient in gradients.items():
-        change.factors[name] -= 1e-3 * gradient
-    change.put()
-    assert leaning() > before
-
-
 def state_of(net_noise: float = 0.5, settings: Settings = SETTINGS) -> GtoTraining:
     both = arena(drafter(net_noise), drafter(net_noise))
     return GtoTraining(both, store(), list(range(16)), settings)
-
-
-@pytest.mark.slow
-def test_training_gains_reward_on_dialogues_it_never_saw(tmp_path: Path) -> None:
-    made = state_of()
-    for number in range(60):
-        made.update(number / 60, driver.rate(SETTINGS.peak, number / 60, number, warm=5))
-    arms = {"start": {name: 0 * value for name, value in made.optimizer.averaged().items()}, "gto": made.optimizer.averaged()}
-    found = {}
-    for name, factors in arms.items():
-        with made.using(factors):
-            found[name] = made.accepted(list(range(16, 24)), SIZE)
-    assert found["gto"]["reward"] > found["start"]["reward"] + 0.02
-    assert found["gto"]["tau"] > found["start"]["tau"]
-    for figures in found.values():
-        assert {f"{name}{level}" for name in ("first", "five") for level in range(1, SIZE.depth + 1)} < set(figures)
-        assert 0 < figures["first1"] <= figures["five1"] <= 1
-    assert found["gto"]["first1"] != found["start"]["first1"], "each arm's own network was asked"
-
-
-def test_every_dialogue_is_read_before_any_twice() -> None:
-    made = state_of()
-    numbers = [number for update in range(2 * len(made.training) // SETTINGS.batch) for number in made.numbers_of(update)]
-    assert sorted(numbers[: len(made.training)]) == sorted(made.training)
-
-
-@pytest.mark.slow
-def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path) -> None:
-    checkpoint, told = tmp_path / "c.safetensors", []
-    settings = replace(SETTINGS, minutes=0.02, every=1e-9)
-    first = state_of(settings=settings)
-    progress = driver.train(first, checkpoint, lambda entry: told.append(dict(entry)))
-    assert progress.updates == len(told) >= 1
-    assert {"loss", "tokens"} <= set(told[0])
-    second = state_of(settings=replace(settings, resume=True))
-    again = driver.train(second, checkpoint, lambda entry: None)
-    assert again.updates == progress.updates, "its time was over"
-    for name, value in second.optimizer.averaged().items():
-        torch.testing.assert_close(value, first.optimizer.averaged()[name])
 
 
 def test_tau_counts_hops_along_the_greedy_answer() -> None:

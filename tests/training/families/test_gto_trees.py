@@ -1,4 +1,4 @@
-"""Trees grown together equal those found one by one, and their rewards what the target says of each path."""
+"""Trees grown together equal those that drafting grows, and their rewards what the target says of each path."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from specviz.drafters.feature_drafter import FeatureDrafter
-from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.engine.interfaces import Context, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.training.families.gto import Size, Tree, grown, worth
-from specviz.training.families.unrolling import unroll
 from specviz.training.features import DialogueFeatures
 from specviz.trees.dynamic import Dynamic
 from tests.support.training.tiny_forest import drafter, store, target
@@ -23,52 +21,6 @@ SOME_IDS = tuple(range(0, 40, 2))
 
 def features(seen: DialogueFeatures) -> torch.Tensor:
     return seen.features[:, :3].flatten(1)
-
-
-def shares(net: FeatureNet, seen: DialogueFeatures, start: int, path: tuple[int, ...]) -> torch.Tensor:
-    """The drafter's log distribution of the next token after ``path``, drafted from ``start``: by going along that one path."""
-    text = torch.cat((seen.tokens[: start + 2], torch.tensor(path, dtype=torch.long)))
-    padded = torch.cat((text, torch.zeros(2, dtype=torch.long)))
-    whole = torch.cat((features(seen)[: start + 1], torch.zeros(len(padded) - start - 1, 3 * 32)))
-    output = unroll(net, padded, whole, [torch.tensor([start])] * (len(path) + 1))[-1]
-    distribution = torch.full((40,), -math.inf)
-    ids = torch.arange(40) if net.draft_ids is None else net.draft_ids
-    distribution[ids] = torch.log_softmax(net.logits(output)[0], -1)
-    return distribution
-
-
-def one_by_one(net: FeatureNet, seen: DialogueFeatures, start: int, size: Size) -> dict[tuple[int, ...], float]:
-    """Expand and rerank as the paper tells it, with a forward for every single node: kept paths and their values."""
-    beam, considered = {(): 0.0}, {}
-    for _ in range(size.depth):
-        below = {}
-        for path, value in beam.items():
-            best = shares(net, seen, start, path).topk(size.width)
-            for share, token in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-                below[(*path, token)] = value + share
-        considered |= below
-        beam = dict(sorted(below.items(), key=lambda item: -item[1])[: size.width])
-    return dict(sorted(considered.items(), key=lambda item: -item[1])[: size.nodes])
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("ids", [None, SOME_IDS], ids=["whole vocabulary", "draft vocabulary"])
-@torch.no_grad()
-def test_trees_grown_together_are_those_grown_one_by_one(ids: tuple[int, ...] | None) -> None:
-    net, seen = drafter(noise=0.4, ids=ids), store().get([3])[0]
-    starts = torch.tensor([6, 7, 11, 30])
-    trees = grown(net, seen.tokens, features(seen), starts, SIZE)
-    for start, tree in zip(starts.tolist(), trees, strict=True):
-        alone = one_by_one(net, seen, start, SIZE)
-        assert tree.paths == {(), *alone}
-        assert len(tree.tokens) == SIZE.nodes + 1
-        assert max(map(len, tree.paths)) > 1
-
-
-def test_what_follows_the_text_is_counted() -> None:
-    tree = Tree((-1, 5, 6, 7, 8), (-1, 0, 0, 1, 3))
-    assert [tree.along(text) for text in ([5, 7, 8, 9], [5, 8], [6, 7], [9], [])] == [3, 1, 1, 0, 0]
-    assert tree.paths == {(), (5,), (6,), (5, 7), (5, 7, 8)}
 
 
 def by_hand(text: list[int], root: int, tree: Tree) -> tuple[float, tuple[int, ...]]:

@@ -1,7 +1,4 @@
-"""Curriculum of image models: short beginnings of many pictures cost what few whole ones do and come when the schedule says.
-
-Own drawings come as often as it says before others are drawn.
-"""
+"""Curriculum of image models: short beginnings of many pictures cost what few whole ones do."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import torch
 
 from specviz.models.image.prompts import PROMPT_TOKENS
 from specviz.training.families import image_ar
-from specviz.training.families.image_ar import SCHEDULE, TIMES, Curriculum, length
+from specviz.training.families.image_ar import TIMES, Curriculum
 
 
 class Shelf:
@@ -30,28 +27,6 @@ class Shelf:
     def draw(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         words, _, codes = self.guided_batch(count)
         return words, codes
-
-
-def test_the_schedule_is_whole() -> None:
-    assert [end for end, _ in SCHEDULE] == sorted(end for end, _ in SCHEDULE) and SCHEDULE[-1][0] == 1
-    for _, kinds in SCHEDULE:
-        assert sum(kinds.values()) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("grid", [8, 16])
-def test_every_phase_reads_whole_pictures_and_short_beginnings(grid: int) -> None:
-    shares = torch.linspace(0, 1, 400).tolist()
-    for begin, end in zip((0.0, 0.35), (0.34, 1.0), strict=True):
-        found = {length(begin, one, grid) for one in shares} | {length(end, one, grid) for one in shares}
-        assert any(places == grid * grid for places, _ in found)
-        assert any(own and places <= grid * grid // 4 for places, own in found)
-        assert all(places % grid == 0 and grid <= places <= grid * grid for places, _ in found)
-
-
-def test_own_drawings_end_after_a_quarter() -> None:
-    """Below its own wrong rows a picture is noise, and nothing is to be learned from it."""
-    found = {length(share, one / 400, 16) for share in (0.0, 0.3, 0.5, 1.0) for one in range(400)}
-    assert max(places for places, own in found if own) == 64
 
 
 def lessons(monkeypatch: pytest.MonkeyPatch, places: int, own: bool, grid: int = 4, count: int = 3) -> Curriculum:

@@ -1,4 +1,4 @@
-"""The recipes of masked language models: what is hidden and what it counts, that they learn, resume, and stay apart."""
+"""The recipes of masked language models: what is hidden and what it counts, that stages resume and the base stays."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import torch
 from specviz.drafters.networks.lora import TALL, merge_lora
 from specviz.drafters.networks.masked_lm import MaskedLM
 from specviz.drafters.networks.small_lm import SmallLM
-from specviz.training import acceptance, data
+from specviz.training import data
 from specviz.training.driver import train
 from specviz.training.families import masked
 from specviz.training.families.masked import SECOND, MaskedTraining, Settings, block_agreement
-from tests.support.training.tiny_masked import SETTINGS, fresh, small_lm, state_of, taught
+from tests.support.training.tiny_masked import SETTINGS, fresh, state_of, taught
 from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues, embedding
 
 STAGES = masked.StagedSettings(minutes=60, batch=8, texts=4, peak=0.02, rank=8, reach=6, refined=8)
@@ -31,11 +31,6 @@ def learned() -> MaskedLM:
     made = state_of()
     taught(made, 150)
     return made.model
-
-
-def agreement(model: MaskedLM, places: int = 4) -> float:
-    told = dialogues(120)
-    return block_agreement(model, told, data.split(told)[1], MARKERS, places, 60)["tau"]
 
 
 def test_the_start_reads_text_as_the_small_draft_model_did_where_it_could_look_both_ways_it_does() -> None:
@@ -77,15 +72,6 @@ def test_a_continuation_hides_nothing_before_its_cut_and_a_refinement_hides_the_
     assert seen == set(range(1, 7)), "the earliest counts most, and every length comes up"
 
 
-def test_batches_of_unequal_texts_are_padded_and_weigh_one_together() -> None:
-    made = [masked.refinement(np.arange(5, 39), 8, 6, 1.1, probability(seed)) for seed in range(10)]
-    parts = masked.in_parts(made, 4)
-    assert [len(part.ids) for part in parts] == [4, 4, 2]
-    assert sum(float(part.weight.sum()) for part in parts) == pytest.approx(1.0)
-    assert sum(int(part.blank.sum()) for part in parts) == sum(int(one.blank.sum()) for one in made)
-    assert made[0].last(3).tokens.tolist() == made[0].tokens[-3:].tolist()
-
-
 def test_padding_and_parts_change_no_gradient() -> None:
     model = fresh()
     made = [masked.refinement(np.array([*MARKERS.prefix, *dialogues().of(at)]), 8, 6, 1.1, probability(at)) for at in range(5)]
@@ -98,11 +84,6 @@ def test_padding_and_parts_change_no_gradient() -> None:
 
     for one, other in zip(gradients(5), gradients(1), strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
-
-
-@pytest.mark.slow
-def test_it_learns_to_fill_in_answers_it_never_saw(learned: MaskedLM) -> None:
-    assert agreement(learned) > 2.5 > 1.5 > agreement(fresh().eval())
 
 
 def test_what_is_kept_out_is_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,23 +116,6 @@ def test_the_learned_answers_of_a_milestone_are_the_first_that_were_read(monkeyp
     next(made.stream)
     assert made.measure() == {"tau": 2.0, "gap": 1.0}
     assert judged == [data.split(told)[1], list(dict.fromkeys(asked))[:8]]
-
-
-@pytest.mark.parametrize("stage", ["", SECOND])
-def test_deer_sees_every_dialogue_before_any_twice(stage: str) -> None:
-    made, asked = stages(fresh(), stage, replace(STAGES, batch=7, refined=7)), list[int]()
-    own = made.example
-    made.example = lambda number, *rest: asked.append(number) or own(number, *rest)  # type: ignore[method-assign]
-    while len(asked) < len(made.training):
-        next(made.stream)
-    assert sorted(asked[: len(made.training)]) == sorted(made.training)
-
-
-def test_a_model_that_starts_from_another_lies_where_that_one_does() -> None:
-    start = small_lm().to("meta")
-    start.embedding, start.draft_ids = start.embedding.to("meta"), start.draft_ids.to("meta")
-    made = masked.from_autoregressive(start)
-    assert {value.device.type for value in made.parameters()} == {"meta"}
 
 
 def blind(model: MaskedLM) -> float:
@@ -229,16 +193,3 @@ def test_agreement_counts_blocks_by_hand(learned: MaskedLM) -> None:
     assert found["tau"] == pytest.approx(np.mean(lengths) + 1) and found["steps"] == len(lengths)
     assert found["longest"] == max(lengths) and len(answer) > 4
     assert found["first1"] == pytest.approx(np.mean([length > 0 for length in lengths]))
-
-
-@pytest.mark.slow
-def test_a_target_that_says_the_same_accepts_every_first_place(learned: MaskedLM) -> None:
-    def itself(ids: torch.Tensor) -> torch.Tensor:
-        rows = torch.full((len(ids), VOCAB), -torch.inf)
-        for place in range(len(ids)):
-            rows[place, learned.draft_ids] = learned(ids[: place + 1], masked.PLACES)[0]
-        return rows
-
-    made = state_of(learned)
-    found = acceptance.overlap(made.first_places, learned.draft_ids, itself, dialogues(), [3], MARKERS)
-    assert found == pytest.approx(1.0, abs=1e-5)

@@ -1,95 +1,34 @@
-"""Heads learn to see further ahead: on answers that count upwards every head can know what comes."""
+"""Heads that see further ahead: their loss, their linear start, and the tree that is fitted to them."""
 
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
 from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafters.networks.weights import read_weights
 from specviz.methods.resources import TREES
-from specviz.training import acceptance, data, driver
+from specviz.training import acceptance, driver
 from specviz.training.data import places_in
 from specviz.training.families import feature, medusa
-from specviz.training.families.feature import FeatureTraining, Settings, TrainInputs
-from specviz.training.features import DialogueFeatures, FeatureStore, joined, target_distribution
+from specviz.training.features import FeatureStore, joined
 from specviz.training.registry import WEIGHTS, Job, recipes
 from specviz.trees.calibrated import CalibratedTree
-from tests.support.tiny.text import tiny_llama
-from tests.support.training.tiny_training import MARKERS, dialogues
+from tests.support.training.tiny_training import VOCAB, assets, inputs
 
 HEADS = 3
 
 
 def store() -> FeatureStore:
-    return FeatureStore(tiny_llama(dtype=torch.float32), dialogues(), MARKERS, (0, 1, 2))
+    return inputs((0, 1, 2)).store
 
 
-def network(draft_ids: torch.Tensor | None = None) -> ParallelNet:
-    head = tiny_llama(dtype=torch.float32).get_output_embeddings().weight.detach()
-    return ParallelNet(ParallelConfig(32, HEADS, 2, blocks=0, trunk=1, turned=True), head, draft_ids)
-
-
-def counting_distribution(head: torch.Tensor, seen: DialogueFeatures) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a target that had learned to count would say: the answers themselves."""
-    whole = tiny_llama(dtype=torch.float32).get_output_embeddings().weight
-    ids = (whole[None] == head[:, None]).all(-1).int().argmax(1)
-    places = (ids[None] == seen.tokens[seen.first :, None]).int().argmax(1)
-    return torch.nn.functional.one_hot(places, len(head)).float(), target_distribution(head, seen)[1]
-
-
-@pytest.fixture
-def counting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(medusa, "target_distribution", counting_distribution)
-
-
-def trained_on(state: FeatureTraining, batch: list[int]) -> float:
-    one = state.learn_from(batch)
-    state.apply(one, 0.05)
-    return one.loss
-
-
-def trained(net: ParallelNet, updates: int = 60) -> FeatureStore:
-    kept = store()
-    place = places_in(torch.arange(48) if net.draft_ids is None else net.draft_ids, 48)
-    settings = Settings(workers=1)
-    state = FeatureTraining(net, kept, range(50), range(50, 60), settings, partial(medusa.loss, net, place), lambda _: {})
-    generator = np.random.default_rng(0)
-    losses = [trained_on(state, generator.choice(50, 8, replace=False).tolist()) for _ in range(updates)]
-    assert losses[-1] < losses[0]
-    state.use_average()
-    return kept
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("counting")
-def test_trained_heads_know_the_tokens_ahead() -> None:
-    net = network()
-    before = medusa.figures(medusa.ranks(net, store(), range(50, 60)), [(0,), (0, 0), (0, 0, 0)])
-    kept = trained(net)
-    after = medusa.figures(medusa.ranks(net, kept, range(50, 60)), [(0,), (0, 0), (0, 0, 0)])
-    for head in range(1, HEADS + 1):
-        assert after[f"first{head}"] > before[f"first{head}"] + 0.2
-        assert after[f"five{head}"] >= after[f"first{head}"]
-    assert after["tau"] == pytest.approx(after["chain"])
-    assert after["tau"] > 1.3
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("counting")
-def test_a_draft_vocabulary_without_some_of_the_answers_leaves_them_out() -> None:
-    net = network(torch.arange(0, 30))
-    kept = trained(net, 30)
-    ranks = medusa.ranks(net, kept, range(50, 60))
-    truth = torch.cat([seen.tokens[seen.first :] for seen in kept.get(range(50, 60))])
-    assert (truth >= 30).any()
-    assert (ranks < medusa.WIDTH).float().mean() < (truth < 30).float().mean()
+def network() -> ParallelNet:
+    head = assets().target.model.get_output_embeddings().weight.detach()
+    return ParallelNet(ParallelConfig(32, HEADS, 2, blocks=0, trunk=1, turned=True), head, None)
 
 
 def test_the_loss_is_the_cross_entropy_to_the_distribution_at_the_token_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +39,7 @@ def test_the_loss_is_the_cross_entropy_to_the_distribution_at_the_token_ahead(mo
     for value in net.parameters():
         value.data.normal_(std=0.2)
     seen = kept.get([7])[0]
-    place = places_in(torch.arange(48), 48)
+    place = places_in(torch.arange(VOCAB), VOCAB)
     place[int(seen.tokens[seen.first + 1])] = -100
     found = medusa.loss(net, place, seen, torch.Generator(), 0.5)
     expected = 0.0
@@ -118,14 +57,14 @@ def test_the_loss_is_the_cross_entropy_to_the_distribution_at_the_token_ahead(mo
 def test_dialogues_read_in_one_pass_give_the_loss_of_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(medusa, "SHARES", (1.0,) * HEADS)
     net, kept = network(), store()
-    place, several = places_in(torch.arange(40), 48), kept.get([7, 30, 12])
+    place, several = places_in(torch.arange(36), VOCAB), kept.get([7, 30, 12])
     alone = sum(float(medusa.loss(net, place, seen, torch.Generator(), 1.0).detach()) for seen in several)
     assert float(medusa.loss(net, place, joined(several), torch.Generator(), 1.0).detach()) == pytest.approx(alone, rel=1e-5)
 
 
 def test_a_share_of_the_positions_stands_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     net, kept = network(), store()
-    place, seen = places_in(torch.arange(48), 48), kept.get([7])[0]
+    place, seen = places_in(torch.arange(VOCAB), VOCAB), kept.get([7])[0]
     generator = torch.Generator().manual_seed(0)
     shared = [float(medusa.loss(net, place, seen, generator, 1.0).detach()) for _ in range(300)]
     monkeypatch.setattr(medusa, "SHARES", (1.0,) * HEADS)
@@ -179,20 +118,15 @@ def test_weights_tree_and_card_are_written_also_where_no_features_are_kept(
     monkeypatch.setattr(driver, "WEIGHTS", tmp_path)
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(medusa, "TREES", tmp_path / "trees")
-    kept, made = store(), dialogues()
-    model = tiny_llama(dtype=torch.float32)
-    target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc", name="tiny")
-    material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
-    training, held_out = data.split(made)
-    inputs = TrainInputs(material, [Path(__file__)], kept, training, held_out, torch.arange(48))  # type: ignore[arg-type]
-    monkeypatch.setattr(feature, "gather", lambda job: inputs)
+    given = inputs((0, 1, 2), torch.arange(VOCAB), count=200)
+    monkeypatch.setattr(feature, "gather", lambda job: given)
     monkeypatch.setattr(medusa, "HEADS", HEADS)
     threads = torch.get_num_threads()
     medusa.make(Job(recipes()["medusa"], "cpu", 1e-12, False))
     torch.set_num_threads(threads)
     metrics = json.loads(read_weights(tmp_path / "medusa.safetensors")[1]["metrics"])
     assert metrics["read"] == 8 and {"tau_8", "gap", "chain"} <= set(metrics)
-    greedy = [number for number in held_out if made.temperature[number] == 0]
+    greedy = given.judged_on
     source = CalibratedTree.load(tmp_path / "trees" / "medusa.json").source
     assert source.startswith(f"{len(greedy) - len(greedy) // 2} held-out greedy answers of tiny")
 
@@ -200,18 +134,14 @@ def test_weights_tree_and_card_are_written_also_where_no_features_are_kept(
 def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that_nobody_learned_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kept, made = store(), dialogues()
-    model = tiny_llama(dtype=torch.float32)
-    target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc", name="tiny")
-    material = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach())
-    training, held_out = data.split(made)
-    inputs = TrainInputs(material, [Path(__file__)], kept, training, held_out, torch.arange(48))  # type: ignore[arg-type]
-    medusa.start(net := network(), kept, training[:12])
+    given = inputs((0, 1, 2), torch.arange(VOCAB), count=200)
+    kept = given.store
+    medusa.start(net := network(), kept, given.training[:12])
     asked: list[list[int]] = []
     plain = medusa.ranks
     monkeypatch.setattr(medusa, "ranks", lambda net, store, numbers: asked.append(list(numbers)) or plain(net, store, numbers))
-    tree, found = medusa.fitted(inputs, net, 1)
-    assert sorted(sum(asked, [])) == [number for number in held_out if made.temperature[number] == 0]
+    tree, found = medusa.fitted(given, net, 1)
+    assert sorted(sum(asked, [])) == sorted(given.judged_on)
     assert len(asked) == 2 and all(asked)
     for numbers, expected in zip(asked, (1 + sum(tree.probability[:8]), found["tau_8"]), strict=True):
         assert acceptance.figures(plain(net, kept, numbers), tree.paths[:8])["tree"] == pytest.approx(expected, abs=1e-6)

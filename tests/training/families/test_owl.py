@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
-from specviz.drafters.networks.recurrent_net import RecurrentConfig
 from specviz.errors import BadInput
-from specviz.training import data
 from specviz.training.data import Dialogues
 from specviz.training.driver import train
 from specviz.training.families import owl
-from specviz.training.families.feature import TrainInputs
 from specviz.training.families.owl import DRAFTING, OwlTraining, Settings
-from specviz.training.features import FeatureStore
-from tests.support.tiny.text import tiny_llama
-from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
+from tests.support.training.tiny_training import END, MARKERS, dialogues, inputs, short_windows
 
 SETTINGS = Settings(minutes=0.03, every=1e-9, batch=4, fresh=2, kept=8, places=4)
 
@@ -31,26 +24,14 @@ SETTINGS = Settings(minutes=0.03, every=1e-9, batch=4, fresh=2, kept=8, places=4
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows as short as the tiny answers, and a network no wider than the target."""
-    narrow = partial(RecurrentConfig, width=24, entry=24, word=24)
-    monkeypatch.setattr(owl, "RecurrentConfig", narrow)
-    monkeypatch.setattr(owl, "LENGTH", 16)
+    short_windows(monkeypatch)
     monkeypatch.setattr(owl, "ANSWERED", 4)
-    monkeypatch.setattr(owl, "EARLIEST", 2)
-    monkeypatch.setattr(owl.some_places, "__defaults__", (16,))
     monkeypatch.setattr(owl, "FITTED", 8)
     monkeypatch.setattr(owl, "DEPTH", 2)
 
 
 def state_of(settings: Settings = SETTINGS) -> OwlTraining:
-    model = tiny_llama(dtype=torch.float32, vocab=VOCAB)
-    made = dialogues()
-    training, held_out = data.split(made)
-    target = SimpleNamespace(model=model, device=torch.device("cpu"), tokenizer_hash="abc")
-    assets = SimpleNamespace(target=target, embedding=model.get_input_embeddings().weight.detach(), markers=MARKERS)
-    store = FeatureStore(model, made, MARKERS, (1, 2))
-    ids = torch.tensor([END, *range(5, 40)])
-    inputs = TrainInputs(assets, Path(__file__), store, training, held_out, ids)  # type: ignore[arg-type]
-    return OwlTraining(inputs, settings)
+    return OwlTraining(inputs((1, 2), torch.tensor([END, *range(5, 40)])), settings)
 
 
 def moved(state: OwlTraining, before: dict[str, torch.Tensor]) -> set[str]:
@@ -110,15 +91,6 @@ def test_a_training_that_goes_on_visits_what_it_has_not_seen_first() -> None:
     assert len(first.visited()) == 20 and len(second.visited()) == 30
 
 
-def test_over_many_passes_text_is_read_evenly() -> None:
-    windows = owl.Windows(long_dialogues(), MARKERS, range(30))
-    stream, inner = windows.stream(np.random.default_rng(0)), slice(owl.LENGTH // 2, -owl.LENGTH // 2)
-    for _ in range(2000):
-        next(stream)
-    means = np.array([windows.reads_of(number)[inner].mean() for number in range(30) if len(windows.reads_of(number)) > 40])
-    assert means.std() / means.mean() < 0.1
-
-
 @pytest.mark.slow
 def test_a_milestone_tells_what_was_read_and_the_gap_to_it() -> None:
     state = state_of()
@@ -143,24 +115,6 @@ def test_a_milestone_tells_what_was_read_and_the_gap_to_it() -> None:
     for _ in range(20):
         state.update(0.6)
     assert state.measure()["distinct"] < state.progress.tokens == sum(len(window) for window in windows)
-
-
-@pytest.mark.slow
-def test_the_network_learns() -> None:
-    state = state_of()
-    state.begin()
-    state.update(0.0)
-    state.update(0.2, 0.0)
-    parts = [state._read() for _ in range(8)]
-
-    @torch.no_grad()
-    def loss() -> float:
-        return sum(float(owl.loss(state.net, part, torch.Generator().manual_seed(0))) for part in parts)
-
-    before = loss()
-    for _ in range(40):
-        state.update(0.2, 0.02)
-    assert loss() < 0.92 * before
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from specviz.models.vision import scenes as shipped
 from specviz.targets.attention_maps import importance, most_looked_at
 from specviz.training import driver
 from specviz.training.families import picture_drafters as making
-from specviz.training.families.feature import learned
 from specviz.training.families.picture_drafters import (
     ALL,
     COMPRESSED,
@@ -31,7 +29,6 @@ from specviz.training.families.picture_drafters import (
 from specviz.training.families.scenes_batches import Writer, train_tokenizer
 from specviz.training.families.scenes_vlm import Learner, Shape
 from specviz.training.families.unrolling import unroll
-from specviz.training.optimizer import Optimizer
 from specviz.training.registry import Job, recipes
 
 TINY = Shape(width=32, layers=4, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
@@ -140,44 +137,6 @@ def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: 
         net = feature_file.load(path, *shared, *where)
         assert net.config.steps == (3 if name == "vlm_hivis" else 0) and net.config.taps == (LAYERS,)
         assert name != "vlm_hivis" or bool((net.steps != 0).any(1).all())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", WHOLE[:3])
-def test_each_learns_to_foresee_what_it_is_taught(home: Path, name: str) -> None:
-    kind = making.KINDS[name]
-    learner, store, spoken = stored(home, kind.taps(LAYERS), kind.view, 0.75)
-    net = kind.network(learner, store, [0, 1, 2, 3])
-    taught = store.get([n for n in range(len(spoken.scene)) if spoken.dialogues.temperature[n] == 0][:3])
-    parameters = learned(net)
-    optimizer = Optimizer(parameters)
-    before = acceptance_figures(net, taught, 3)["tau"]
-    for update in range(90 if name == "vlm_dream" else 40):  # twice the layers, and shut gates at first
-        generator = torch.Generator().manual_seed(update)
-        lost = torch.stack([kind.loss(net, seen, generator, 0.05) for seen in taught]).sum()
-        found = torch.autograd.grad(lost, list(parameters.values()))
-        optimizer.step(dict(zip(parameters, found, strict=True)), 0.01)
-    assert acceptance_figures(net, taught, 3)["tau"] > before + 0.3
-
-
-def test_the_middle_feature_is_learned_from(home: Path) -> None:
-    kind = making.KINDS["vlm_dream"]
-    learner, store, _ = stored(home, kind.taps(LAYERS), COMPRESSED)
-    seen = store.get([0])[0]
-    changed = replace(seen, features=seen.features.clone())
-    changed.features[:, 1] += 1
-    net = kind.network(learner, store, [0])
-    lost = [kind.loss(net, one, torch.Generator().manual_seed(0), 1.0) for one in (seen, changed)]
-    assert not torch.equal(*lost)
-
-
-@pytest.mark.slow
-def test_a_later_run_goes_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    making.make(job("vlm_eagle", 0.01))
-    making.make(job("vlm_eagle", 0.02, resume=True))
-    told = [line.split() for line in capsys.readouterr().out.splitlines() if " loss " in line]
-    first, later = (float(line[line.index("updates") + 1]) for line in told)
-    assert later > first > 0
 
 
 def test_step_vectors_go_in_where_the_network_feeds_on_itself(home: Path) -> None:

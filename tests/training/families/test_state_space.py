@@ -1,17 +1,13 @@
-"""The state-space recipes: they learn and resume, the data is what it says."""
+"""The state-space recipes: where they start, what they lose, and that the data is what it says."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 import torch.nn.functional as F
 
-from specviz.training.driver import train
 from specviz.training.families.hybrid import (
     CHUNK,
     END,
@@ -29,7 +25,7 @@ from specviz.training.families.hybrid import (
     small_tokenizer,
     target_config,
 )
-from tests.support.tiny.hybrid import VOCAB, hybrid, pure
+from tests.support.tiny.hybrid import VOCAB, hybrid
 
 SETTINGS = Settings(minutes=0.02, batch=2, length=CHUNK)
 
@@ -54,32 +50,6 @@ def test_the_shipped_shapes_are_small_and_start_calm() -> None:
             x = model.base_model(ids).last_hidden_state
             alone = model.get_input_embeddings()(ids)
         assert torch.allclose(F.normalize(x, dim=-1), F.normalize(alone, dim=-1), atol=1e-4), "layers are silent at first"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [hybrid, pure])
-def test_a_few_updates_learn(make: Any) -> None:
-    made = state_of(make(dtype=torch.float32).requires_grad_(True))
-    stream = rows(made.corpus.training, SETTINGS.length, np.random.default_rng(0))
-    losses = []
-    for _ in range(25):
-        one = made.learn_from([next(stream) for _ in range(2)])
-        made.apply(one, 0.01)
-        losses.append(one.loss)
-    assert np.mean(losses[-3:]) < 0.6 * losses[0]
-
-
-@pytest.mark.slow
-def test_a_training_that_was_stopped_goes_on(tmp_path: Path) -> None:
-    said: list[Any] = []
-    first = state_of(hybrid(dtype=torch.float32).requires_grad_(True))
-    done = train(first, tmp_path / "one.safetensors", said.append)
-    assert done.updates > 0 and said[-1]["updates"] == done.updates and np.isfinite(said[-1]["held_out"])
-    again = state_of(hybrid(seed=5, dtype=torch.float32).requires_grad_(True), replace(SETTINGS, resume=True))
-    resumed = train(again, tmp_path / "one.safetensors", said.append)
-    assert resumed.updates == done.updates, "its minutes were spent already"
-    for name, value in first.model.state_dict().items():
-        assert torch.equal(again.model.state_dict()[name], value), name
 
 
 def test_a_drafter_that_is_its_teacher_has_nothing_to_learn() -> None:
