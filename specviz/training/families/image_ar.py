@@ -21,10 +21,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import DynamicCache, JanusConfig, JanusForConditionalGeneration
+from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.drafters.networks.weights import read_weights, write_weights
-from specviz.engine.cache import CACHE_ARGUMENT
+from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
 from specviz.models.device import choose_device
 from specviz.models.image.image import SHIPPED
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, VqShape, janus_config
@@ -111,7 +111,8 @@ def guided(both: Sequence[Tensor], strength: float) -> Tensor:
 def draw(model: Any, prompts: Tensor, empty: Tensor, cells: int, guidance: float, seed: int) -> Tensor:
     """Codes [picture, cell] at temperature 1 for prompts [picture, word] with guidance against ``empty`` ones."""
     generator = torch.Generator(prompts.device).manual_seed(seed)
-    rows, cache, columns = model.get_input_embeddings()(torch.cat((prompts, empty))), DynamicCache(), list[Tensor]()
+    cache = GrowingCache(model.config.text_config.num_hidden_layers, prompts.shape[1] + cells).cache
+    rows, columns = model.get_input_embeddings()(torch.cat((prompts, empty))), list[Tensor]()
     while len(columns) < cells:
         states = model.model.language_model(inputs_embeds=rows, use_cache=True, **{CACHE_ARGUMENT: cache}).last_hidden_state
         logits = guided(model.model.generation_head(states[:, -1:])[:, 0].float().chunk(2), guidance)
