@@ -71,7 +71,7 @@ BUDGETS = {
     "specviz": 3_800,
     "targets": 14_300,
     "trace": 21_100,
-    "training": 77_610,
+    "training": 77_110,
     "trees": 13_400,
     "ui": 47_500,
     "viewer": 3_700,

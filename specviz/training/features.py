@@ -194,9 +194,7 @@ class FeatureStore:
         return features
 
 
-def store_for(
-    model: Any, name: str, dialogues: Dialogues, markers: Markers, identity: Mapping[str, Any] | None = None
-) -> FeatureStore:
+def store_for(model: Any, name: str, dialogues: Dialogues, markers: Markers) -> FeatureStore:
     """The store of this target and data: on disk where the target runs on a processor."""
     layers = int(model.config.get_text_config().num_hidden_layers)
     taps = (*fused_taps(layers), layers)
@@ -204,7 +202,7 @@ def store_for(
         free, _ = torch.cuda.mem_get_info(model.device)
         return FeatureStore(model, dialogues, markers, taps, memory=int(MEMORY * free))
     weights = model.get_input_embeddings().weight[:64].float().cpu().numpy().tobytes()
-    facts = json.dumps([name, taps, markers.prefix, str(model.dtype), dict(identity or {})]).encode()
+    facts = json.dumps([name, taps, markers.prefix, str(model.dtype), {}]).encode()  # {}: earlier stores had more here
     digest = hashlib.sha256(weights + facts).hexdigest()[:16]
     return FeatureStore(model, dialogues, markers, taps, cache_folder() / "features" / digest)
 
@@ -237,15 +235,13 @@ class TargetAssets:
     answer: tuple[int, ...]
 
 
-def target_assets(device: str, name: str = TARGET, dtype: str = "auto") -> TargetAssets:
+def target_assets(device: str) -> TargetAssets:
     """Load the target and take what training needs of it. Raises ModelUnavailable when its template is another one."""
-    loaded = load_causal_lm(name, dtype, device, lambda message, fraction: print(message, flush=True))
+    loaded = load_causal_lm(TARGET, "auto", device, lambda message, fraction: print(message, flush=True))
     ids = {part: _ids(loaded.tokenizer, part) for part in (PREFIX, ANSWER, TURN)}
     end = _ids(loaded.tokenizer, "<|im_end|>")
     if len(end) != 1 or end[0] not in loaded.eos_ids or ids[ANSWER][0] != end[0]:
-        raise ModelUnavailable(
-            f"{name} does not end its turns with <|im_end|>, so it is no SmolLM2: the recipes are for {TARGET}."
-        )
+        raise ModelUnavailable(f"{TARGET} does not end its turns with <|im_end|>, so it is no SmolLM2: restore its tokenizer.")
     embedding = loaded.model.get_input_embeddings().weight.detach().to(torch.float32)
     return TargetAssets(loaded, embedding, Markers(ids[PREFIX], ids[TURN], end[0]), ids[ANSWER])
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from specviz.drafters.networks.lora import TALL, WIDE
 
+_MOMENTUM = 0.95
 _QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
@@ -32,7 +33,7 @@ class Optimizer:
     """Updates named parameters in place from given gradients; its state is tensors by name, saved like weights."""
 
     def __init__(
-        self, parameters: Mapping[str, Tensor], momentum: float = 0.95, average: float = 0.99,
+        self, parameters: Mapping[str, Tensor], average: float = 0.99,
         stacked: Mapping[str, int] | None = None, rough: torch.dtype | None = None,
         pace: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
@@ -44,7 +45,6 @@ class Optimizer:
         self.pace = dict(pace or {})
         self.parameters = dict(parameters)
         self.stacked = dict(stacked or {})
-        self.momentum = momentum
         self.average = average
         self.updates = 0
         zeros = {name: torch.zeros_like(value) for name, value in self.parameters.items()}
@@ -75,8 +75,8 @@ class Optimizer:
         return {name: self.state[f"mean.{name}"] for name in self.parameters}
 
     def _muon(self, name: str, gradient: Tensor) -> Tensor:
-        first = self.state[f"first.{name}"].lerp_(gradient, 1 - self.momentum)
-        ahead = gradient.lerp(first, self.momentum).chunk(self.stacked.get(name, 1))
+        first = self.state[f"first.{name}"].lerp_(gradient, 1 - _MOMENTUM)
+        ahead = gradient.lerp(first, _MOMENTUM).chunk(self.stacked.get(name, 1))
         moves = [orthogonalised(matrix if self.rough is None else matrix.to(self.rough)) for matrix in ahead]
         return torch.cat([move.to(gradient) * (0.2 * max(move.shape) ** 0.5) for move in moves])
 
@@ -107,11 +107,10 @@ class LowRank:
             value.requires_grad_(name in self.matrices)
 
     @torch.no_grad()
-    def put(self, factors: Mapping[str, Tensor] | None = None) -> None:
-        """Make the network what ``factors`` (None: the own ones) say."""
-        change = self.factors if factors is None else factors
+    def put(self) -> None:
+        """Make the network what the factors say."""
         for name, value in self.matrices.items():
-            value.copy_(torch.addmm(self._base[name], change[name + TALL], change[name + WIDE]))
+            value.copy_(torch.addmm(self._base[name], self.factors[name + TALL], self.factors[name + WIDE]))
 
     def gradients(self, matrix_gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Gradients of the factors from those of the matrices."""

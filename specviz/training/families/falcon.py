@@ -165,17 +165,11 @@ def _second_guess(
     net: BlockNet, x: Sequence[Tensor], normed: Sequence[Tensor], rows: Sequence[Tensor], ahead: Tensor
 ) -> tuple[Tensor, Tensor]:
     """What the features ``ahead`` differ by from the first guess, as a map of (what the block's last input is seen as - one's
-    own), in two factors [hidden, value] and [hidden, value]. All places of a block but the last have their say."""
-    config, values = net.config, net.config.kv_heads * net.config.head_size
-    apart, missing = [], []
-    for further in range(1, config.block):
-        apart.append(torch.cat([inputs[row + further] - inputs[row] for inputs, row in zip(normed, rows, strict=True)]))
-        missing.append(ahead - torch.cat([inputs[row] for inputs, row in zip(x, rows, strict=True)]))
-    if not apart:
-        return ahead.new_zeros(config.hidden, values), ahead.new_zeros(config.hidden, values)
-    difference = torch.cat(apart).double()
-    linear = fit(difference, torch.cat(missing))
-    outward = F.pad(_principal(difference @ linear, values), (0, max(0, values - config.hidden)))
+    own), in two factors [hidden, value] and [hidden, value]. The first place of a block has its say."""
+    values = net.config.kv_heads * net.config.head_size
+    difference = torch.cat([inputs[row + 1] - inputs[row] for inputs, row in zip(normed, rows, strict=True)]).double()
+    linear = fit(difference, ahead - torch.cat([inputs[row] for inputs, row in zip(x, rows, strict=True)]))
+    outward = F.pad(_principal(difference @ linear, values), (0, max(0, values - net.config.hidden)))
     return (linear @ outward).to(ahead), outward.to(ahead)
 
 
@@ -306,21 +300,13 @@ def glanced(net: BlockNet, text: Inputs, truth: Truth, phase: int, ratio: float,
     """A first pass without gradients, and which inputs to show after it."""
     guessed = net.logits(outputs(net, text, phase)[truth.places]).argmax(-1)
     beginnings = truth.places[(text.within(truth.places) - phase) % net.block == 0]
-    return glances(int((guessed != truth.logits.argmax(-1)).sum()), ratio, beginnings, net.block, generator)
+    return glances(int((guessed != truth.logits.argmax(-1)).sum()), ratio, beginnings, generator)
 
 
-def glances(wrong: int, ratio: float, beginnings: Tensor, block: int, generator: torch.Generator) -> Tensor:
-    """Inputs to replace, int64, ascending: ``ratio`` of the number that were ``wrong``, at random ``beginnings`` of blocks.
-
-    With k = 2 a block is shown its first place. With larger blocks a random run of 1 to k - 1 places from the first on.
-    """
-    runs = max(1, block - 1)
-    count = min(round(ratio * wrong / ((1 + runs) / 2)), len(beginnings))
-    order = torch.randperm(len(beginnings), generator=generator)[:count]
-    length = torch.randint(1, runs + 1, (count,), generator=generator)
-    chosen = [beginnings[order] + step for step in range(runs)]
-    parts = [places[length > step] for step, places in enumerate(chosen)]
-    return torch.cat(parts).sort().values if parts else beginnings[:0]
+def glances(wrong: int, ratio: float, beginnings: Tensor, generator: torch.Generator) -> Tensor:
+    """Inputs to replace, int64, ascending: ``ratio`` of the number that were ``wrong``, at random ``beginnings`` of blocks. The
+    block of two that ships is shown its first place."""
+    return beginnings[torch.randperm(len(beginnings), generator=generator)[: round(ratio * wrong)]].sort().values
 
 
 def reveal(text: Inputs, places: Tensor, block: int) -> Inputs:

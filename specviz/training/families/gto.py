@@ -359,17 +359,13 @@ class GtoTraining(TrainState):
         self.arena, self.store, self.training, self.held_out = arena, store, training, held_out
         self.settle()
 
-    def numbers_of(self, update: int) -> list[int]:
-        """The dialogues of an update, the same after a resumption."""
-        batch = self.settings.batch
-        return data.in_turn(self.training, update * batch, batch, [self.settings.seed])
-
     def step(self, share: float) -> Step:
         """Cross-entropy, and the reward of trees grown from a few prefixes of each dialogue."""
         number, arena, how, seed = self.progress.updates, self.arena, self.settings.groups, self.settings.seed
-        numbers, judgements = self.numbers_of(number), list[Judged]()
+        batch, judgements = self.settings.batch, list[Judged]()
+        numbers = data.in_turn(self.training, number * batch, batch, [seed])
         answers = sum(len(self.store.dialogues.answer(dialogue_number)) for dialogue_number in numbers)
-        prefixes = self.settings.batch * how.groups * how.members
+        prefixes = batch * how.groups * how.members
 
         def loss(part: Sequence[tuple[int, int]]) -> Tensor:
             ((place, dialogue_number),) = part

@@ -70,16 +70,15 @@ class ScoreTraining(TrainState):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """How often the plain prompt of a picture on white is the best, and among the best five, of those asked together."""
+        """How often the plain prompt of a picture on white is the best of those asked together, and how many those are."""
         figures, net = dict[str, float](), copy.deepcopy(self.net).cpu()
         for name, concepts in (("learned", self.learning[::16]), ("held_out", self.kept_out)):
             styled = [(concept, emoji.STYLES[at % len(emoji.STYLES)]) for at, concept in enumerate(concepts[:AMONG])]
             ranks = net.logits(
                 *self.examples([(concept, style, "white", prompt_of(concept, style)) for concept, style in styled])
             )
-            better = (ranks > ranks.diagonal()[:, None]).sum(1)
-            shares = {most: float((better < most).float().mean()) for most in (1, 5)}
-            figures |= {f"{name}_first": shares[1], f"{name}_five": shares[5], f"{name}_among": float(len(styled))}
+            first = (ranks <= ranks.diagonal()[:, None]).all(1)
+            figures |= {f"{name}_first": float(first.float().mean()), f"{name}_among": float(len(styled))}
         return figures
 
     def save(self, path: Path, card: dict[str, str]) -> None:

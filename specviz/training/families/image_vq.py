@@ -8,7 +8,6 @@ so that nothing else has to be trained again. ``train image_patches``: what each
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -131,21 +130,17 @@ class Tokenizer:
 
     @torch.no_grad()
     def measure(self, art: emoji.Emoji, count: int) -> dict[str, float]:
-        """On concepts that nobody learned from, half of them on colours: signal to noise in decibels at 64 and 32 pixels, and
-        how many codes are in use."""
+        """On concepts that nobody learned from, half of them on colours: signal to noise in decibels at 64 and 32 pixels."""
         rows = [row for concept in art.part(held_out=True) for row in concept.rows.values()][:count]
         grounds = np.array(list(emoji.GROUNDS.values()))[np.arange(len(rows)) % 3 * (np.arange(len(rows)) % 2)]
-        pixels, used, figures = torch.from_numpy(art.on(rows, grounds)), list[Tensor](), dict[str, float]()
+        pixels, figures = torch.from_numpy(art.on(rows, grounds)), dict[str, float]()
         for name, batch in (("psnr64", pixels), ("psnr32", F.avg_pool2d(pixels, 2))):
             errors = []
             for part in batch.to(self.codebook.vectors.device).split(34):
-                vectors, _, codes = self.quantised(self.encode(part))
+                vectors, _, _ = self.quantised(self.encode(part))
                 errors.append((self.decode(vectors).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4)
-                used.append(codes)
             figures[name] = float(-10 * torch.cat(errors).log10().mean())
-        shares = torch.bincount(torch.cat(used)).float()
-        shares = shares[shares > 0] / shares.sum()
-        return {**figures, "codes_used": float(len(shares)), "perplexity": math.exp(float(-(shares * shares.log()).sum()))}
+        return figures
 
 
 def reconstruction(drawn: Tensor, pixels: Tensor) -> Tensor:
@@ -251,8 +246,8 @@ def patches(loaded: LoadedImage, codes: Tensor) -> tuple[Tensor, dict[str, float
     """Mean cell [code, row, column, rgb] from -1 to 1 of each code in the pictures ``codes`` [picture, place], and figures.
 
     The decoder looks at a cell's neighbours, so a code decoded by itself, or among its like, has a colour that no picture shows;
-    a code in none of them is read so. The figures are root mean squares over all cells, of 255: how far a cell's pixels are from
-    its code's patch, from that patch's one colour, and from its code among its like.
+    a code in none of them is read so. ``patch`` is the root mean square, of 255, of how far a cell's pixels are from its code's
+    patch.
     """
     alone = tiles(loaded).double()
     total, squares, count = torch.zeros_like(alone), torch.zeros(len(alone)).double(), torch.zeros(len(alone)).double()
@@ -264,12 +259,8 @@ def patches(loaded: LoadedImage, codes: Tensor) -> tuple[Tensor, dict[str, float
         squares.index_add_(0, part.flatten(), cells.square().mean((1, 2, 3)))
         count.index_add_(0, part.flatten(), torch.ones(part.numel()).double())
     mean = torch.where((count > 0)[:, None, None, None], total / count.clamp_min(1)[:, None, None, None], alone)
-    guesses = {"patch": mean, "colour": mean.mean((1, 2), keepdim=True).expand_as(mean), "alone": alone}
-    figures = {"unseen": float((count == 0).sum())}
-    for name, guess in guesses.items():
-        errors = squares.sum() - 2 * (total * guess).sum() / guess[0].numel() + (count * guess.square().mean((1, 2, 3))).sum()
-        figures[name] = float((errors / count.sum()).sqrt() * 127.5)
-    return mean.float(), figures
+    errors = squares.sum() - 2 * (total * mean).sum() / mean[0].numel() + (count * mean.square().mean((1, 2, 3))).sum()
+    return mean.float(), {"unseen": float((count == 0).sum()), "patch": float((errors / count.sum()).sqrt() * 127.5)}
 
 
 def make(job: Job) -> None:

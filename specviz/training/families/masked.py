@@ -210,10 +210,9 @@ class MaskedTraining(TrainState):
         blocks = lambda numbers: block_agreement(self.model, dialogues, numbers, self.markers, PLACES, MEASURED[1])  # noqa: E731
         greedy = data.greedy_only(dialogues, self.held_out)[:count]
         found, known = blocks(greedy), blocks(data.greedy_only(dialogues, self.training)[:count])
-        kinds = {f"tau, {name}": blocks(numbers)["tau"] for name, numbers in data.by_kind(dialogues, greedy).items()}
         sampled, logits = data.greedy_only(dialogues, self.held_out, 1.0)[: SAMPLED[0]], lambda ids: target(ids[None]).logits[0]
         first = acceptance.overlap(self.first_places, self.model.draft_ids, logits, dialogues, sampled, self.markers)
-        return {**found, **kinds, "gap": known["tau"] - found["tau"], "first_at_temperature_1": first}
+        return {**found, "gap": known["tau"] - found["tau"], "first_at_temperature_1": first}
 
 
 def loss(model: MaskedLM, place: Tensor, masked: Masked) -> tuple[Tensor, int]:

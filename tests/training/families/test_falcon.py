@@ -75,12 +75,11 @@ def test_places_that_count_are_those_whose_token_is_in_the_answer_and_in_the_voc
     )
 
 
-def test_no_more_is_shown_than_there_are_blocks_and_never_a_whole_one() -> None:
-    beginnings = torch.arange(0, 30, 3)
-    found = glances(1000, 1.0, beginnings, 3, torch.Generator().manual_seed(1))
-    assert {place % 3 for place in found.tolist()} == {0, 1}
-    assert set(beginnings.tolist()) <= set(found.tolist())
-    assert len(glances(5, 1.0, beginnings[:0], 2, torch.Generator())) == 0
+@pytest.mark.parametrize(("wrong", "ratio", "shown"), [(10, 0.0, 0), (10, 0.2, 2), (1000, 1.0, 20)])
+def test_as_much_is_shown_as_the_ratio_of_what_was_wrong(wrong: int, ratio: float, shown: int) -> None:
+    beginnings = torch.arange(3, 43, 2)
+    found = glances(wrong, ratio, beginnings, torch.Generator().manual_seed(1)).tolist()
+    assert len(found) == shown and set(found) <= set(beginnings.tolist()) and found == sorted(set(found))
 
 
 def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:

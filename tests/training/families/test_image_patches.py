@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from specviz.models.image.codebook import tiles
@@ -22,7 +23,8 @@ def test_a_patch_is_the_mean_of_the_cells_that_hold_its_code() -> None:
         for row, column in [divmod(place, loaded.grid)]
     ]
     torch.testing.assert_close(mean[chosen], torch.stack(cells).mean(0), atol=1e-5, rtol=0)
-    assert figures["patch"] <= min(figures["colour"], figures["alone"])
+    whole = mean[codes].unflatten(1, (loaded.grid, -1)).transpose(2, 3).reshape(pixels.shape)
+    assert figures["patch"] == pytest.approx(float((whole - pixels).square().mean().sqrt() * 127.5), rel=1e-4)
 
 
 def test_a_code_that_no_picture_holds_is_read_among_its_like() -> None:
