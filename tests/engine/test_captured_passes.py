@@ -261,13 +261,13 @@ def test_a_captured_pass_needs_no_numbers_at_all(attention: str) -> None:
 def test_a_target_pass_and_its_commit_never_wait_for_the_device(tier: str) -> None:
     with emulated_cuda() as device:
         model = tiny_llama().to("cuda")
-        session, before = TextTarget(model, "tiny", (), tier).open(64, taps=(2,)), device.waits
+        session, before = TextTarget(model, "tiny", (), tier).open(64, taps=(2,)), device.counts.waits
         session.prefill(PROMPT)
         trees = [DraftTree.of([1, 2, 3, 4], parents, "cuda") for parents in ([-1, 0, 0, 1], [-1, 0, 1, 1])]
         for tree in trees:  # each shape goes to the device once, and each width is captured
             session.score(tree)
             session.keep((0, 2))
-        assert (device.waits - before, device.captures) == (0, int(tier == "graph"))
+        assert (device.counts.waits - before, device.counts.captures) == (0, int(tier == "graph"))
 
 
 def test_a_nucleus_by_sorting_is_the_nucleus_by_selection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from specviz.engine.state_space import sources_of
 from specviz.engine.tree import DraftTree, GrownShape, TreeShape
-from tests.support.counting_device import CountingDevice
+from tests.support.emulated_cuda import emulated_cuda
 from tests.support.tiny.text import tiny_target
 
 PARENTS = (-1, 0, 0, 0, 2, 2, 1, 4, 6)
@@ -38,8 +38,7 @@ def test_its_convolution_reads_what_that_of_the_plain_shape_reads(taps: int) -> 
 
 
 def test_tokens_and_parents_are_told_in_one_copy() -> None:
-    device = CountingDevice()
-    with device.present():
+    with emulated_cuda() as device:
         shape = GrownShape.root("cuda").below(torch.zeros(2, dtype=torch.long, device="cuda"))
         tree = DraftTree(shape, torch.ones(3, dtype=torch.long, device="cuda"))
         assert device.fresh().waits == 0

@@ -13,7 +13,6 @@ from specviz.engine.sampling import Noise
 from specviz.requests.image import CodeText
 from specviz.targets.text import TextTarget
 from tests.support import dispatch
-from tests.support.counting_device import CountingDevice
 from tests.support.emulated_cuda import emulated_cuda
 from tests.support.tiny.text import Letters, decode, tiny_llama
 from tests.support.worlds import hybrid
@@ -32,8 +31,7 @@ def counted(name: str, values: dict[str, Any], warped: str) -> list[dispatch.Ste
     """Warmed-up steps of a run that is asserted to write what the CPU writes."""
     warp, here = WARPS[warped], _target("cpu")
     expected = decode(here, compose(name, values, here, warp), PROMPT, TOKENS, warp, 7)
-    device = CountingDevice()
-    with device.present():
+    with emulated_cuda() as device:
         there = _target("cuda")
         run = Decoding(there, compose(name, values, there, warp), PROMPT, warp, Noise(7), TOKENS, Recorder(Letters(), "off"))
         steps = dispatch.count(device, run)
@@ -82,8 +80,7 @@ def test_a_tree_of_drawn_tokens_asks_once(values: dict[str, int]) -> None:
 def counted_picture(name: str, values: dict[str, Any], warped: str, guidance: float) -> list[dispatch.StepCounts]:
     """The same of a whole picture that is drawn for the second time, with the graphs of the first."""
     warp, expected = WARPS[warped], images.World(guidance, 8).draw(name, values, WARPS[warped])
-    device = CountingDevice()
-    with device.present():
+    with emulated_cuda() as device:
         world = images.World(guidance, 8, device="cuda", tier="graph")
         assert world.draw(name, values, warp).ids == expected.ids
         recorder = Recorder(CodeText(world.loaded), "off")
@@ -119,8 +116,7 @@ def test_a_step_over_recurrent_layers_waits_as_rarely(kind: str, which: str, war
     values, warp = hybrid.TREES[which], hybrid.WARPS[warped]
     rule = {"rule": "ratio"} if which == "drawn" else {}
     expected = hybrid.run({**values, **rule}, hybrid.models(kind), warp, TOKENS)
-    device = CountingDevice()
-    with device.present():
+    with emulated_cuda() as device:
         target, draft = hybrid.models.__wrapped__(kind, device="cuda")  # kept by the name of a device that goes
         composition = hybrid.compose({**values, **rule}, target, draft, warp)
         recorder = Recorder(Letters(), "off")

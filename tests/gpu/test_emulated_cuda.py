@@ -8,8 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from specviz.engine.to_device import to_device
 from tests.support.devices import EMULATED, device_named
 from tests.support.emulated_cuda import EmulatedCuda, emulated_cuda
+
+CUDA = torch.device("cuda")
 
 
 @pytest.fixture
@@ -32,11 +35,30 @@ def test_tensors_of_two_devices_do_not_meet(emulated: EmulatedCuda) -> None:
         there.numpy()
 
 
-def test_reading_the_device_is_counted_and_copying_to_it_is_not(emulated: EmulatedCuda) -> None:
-    there = torch.arange(4).to("cuda", non_blocking=True)
-    assert emulated.waits == 0
-    assert int(there[1]) == 1 and bool(there.any()) and there.tolist() == [0, 1, 2, 3]
-    assert emulated.waits == 3
+WAITS: dict[str, Callable[[Tensor], object]] = {
+    "list": lambda there: there.tolist(), "number": lambda there: int(there[0]), "truth": lambda there: bool((there > 1).any()),
+    "to the host": lambda there: there.cpu(), "truths": lambda there: there[there > 1], "a list": lambda there: there[[0, 1]],
+    "places": lambda there: there.nonzero(), "made there": lambda there: torch.tensor([1.0], device="cuda"),
+    "not pinned": lambda there: torch.ones(3).to("cuda", non_blocking=True), "all": lambda there: torch.cuda.synchronize(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=list(WAITS))
+def test_what_makes_the_host_wait_is_counted(emulated: EmulatedCuda, wait: Callable[[Tensor], object]) -> None:
+    there = to_device([3, 1, 2], CUDA)
+    emulated.fresh()
+    wait(there)
+    assert emulated.fresh().waits == 1
+
+
+def test_calls_are_counted_and_pinned_copies_do_not_wait(emulated: EmulatedCuda) -> None:
+    there = to_device([3, 1, 2], CUDA)
+    host = torch.empty(3, dtype=torch.long, pin_memory=True)
+    host.copy_(there, non_blocking=True)
+    assert emulated.fresh().waits == 0 and host.tolist() == [3, 1, 2]
+    assert (there + 1)[1:].is_cuda
+    counted = emulated.fresh()
+    assert (counted.calls, counted.launches, counted.waits) == (2, 1, 0), "nothing is launched for a view"
 
 
 READS: dict[str, Callable[[Tensor], object]] = {
@@ -64,7 +86,8 @@ def test_a_replay_reads_the_buffers_anew_and_keeps_what_the_host_decided(emulate
     x.fill_(2.0)
     graph.replay()
     assert fresh.tolist() == out.tolist() == [6.0, 6.0]
-    assert emulated.captures == 1
+    counted = emulated.fresh()
+    assert (counted.captures, counted.replays, counted.captured) == (1, 1, 2)
 
 
 def test_memory_is_what_something_still_holds(emulated: EmulatedCuda) -> None:

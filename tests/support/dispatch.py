@@ -2,7 +2,7 @@
 
 ``python -m tests.support.dispatch [METHOD ...]`` prints them.
 
-Runs take the code paths of a GPU, graphs included, on a device whose numbers lie on the CPU (see ``counting_device.py``). A
+Runs take the code paths of a GPU, graphs included, on a device whose numbers lie on the CPU (see ``emulated_cuda.py``). A
 step that captured a graph is left out, as are notes: what is counted is a warmed-up step as it is timed.
 """
 
@@ -28,7 +28,7 @@ from specviz.errors import SpecvizError
 from specviz.methods.registry import all_methods
 from specviz.models.hub.catalog import DEFAULT_IMAGE_TARGET, DEFAULT_TEXT_TARGET, DEFAULT_VISION_TARGET
 from specviz.prompts import pictures
-from tests.support.counting_device import CountingDevice, Counts
+from tests.support.emulated_cuda import Counts, EmulatedCuda, emulated_cuda
 
 PHASES = ("draft", "verify", "judge", "commit")
 TEMPERATURES = (0.0, 1.0)
@@ -59,7 +59,7 @@ class StepCounts:
 
 
 @contextmanager
-def counted_steps(device: CountingDevice) -> Iterator[list[StepCounts]]:
+def counted_steps(device: EmulatedCuda) -> Iterator[list[StepCounts]]:
     """The steps that are made meanwhile: phases end where the loop's own clock says."""
     steps: list[StepCounts] = []
 
@@ -77,7 +77,7 @@ def counted_steps(device: CountingDevice) -> Iterator[list[StepCounts]]:
         yield steps
 
 
-def count(device: CountingDevice, decoding: Decoding) -> list[StepCounts]:
+def count(device: EmulatedCuda, decoding: Decoding) -> list[StepCounts]:
     """The steps of a run that captured nothing. Raises what ended the run, and a SpecvizError where too few were left."""
     decoding.ignore_eos = True
     with counted_steps(device) as steps:
@@ -151,8 +151,7 @@ def subjects(target: str, methods: Sequence[str]) -> Iterator[Subject]:
 
 def run(report: Report, target: str, methods: Sequence[str]) -> None:
     """Every method on each kind of target, at each temperature, then the goals of EAGLE-3 with five levels."""
-    device = CountingDevice()
-    with device.present():
+    with emulated_cuda() as device:
         for subject in subjects(target, methods):
             bench = Bencher(subject.target, TOKENS, {"device": "cuda", "tier": subject.tier, "dtype": "float32"})
             for name in subject.methods:
@@ -162,7 +161,7 @@ def run(report: Report, target: str, methods: Sequence[str]) -> None:
             _goals(report, Bencher(target, TOKENS, {"device": "cuda", "tier": "graph", "dtype": "float32"}), device)
 
 
-def _method(report: Report, bench: Bencher, device: CountingDevice, subject: Subject, name: str, temperature: float) -> None:
+def _method(report: Report, bench: Bencher, device: EmulatedCuda, subject: Subject, name: str, temperature: float) -> None:
     title = f"{name}{subject.note}, T = {temperature:g}"
     try:
         steps = _steps(bench, device, name, temperature, subject.prompt)
@@ -174,13 +173,13 @@ def _method(report: Report, bench: Bencher, device: CountingDevice, subject: Sub
 
 
 def _steps(
-    bench: Bencher, device: CountingDevice, name: str, temperature: float, prompt: str | PictureQuestion = PROMPT, **more: Any
+    bench: Bencher, device: EmulatedCuda, name: str, temperature: float, prompt: str | PictureQuestion = PROMPT, **more: Any
 ) -> list[StepCounts]:  # fmt: skip
     ready = bench.prepared(name, prompt, temperature, **more)
     return count(device, ready.decoding(ready.compose(), 0, "off", threading.Event()))
 
 
-def _goals(report: Report, bench: Bencher, device: CountingDevice) -> None:
+def _goals(report: Report, bench: Bencher, device: EmulatedCuda) -> None:
     for temperature in TEMPERATURES:
         steps = _steps(bench, device, "eagle3", temperature, parameters=EAGLE3)
         named = f"eagle3, depth 5, match, T = {temperature:g}"

@@ -3,7 +3,8 @@
 What is checked: an operation takes tensors of one device, host memory is not read through a tensor of the device, and while a
 graph is captured nothing waits for the device or copies from the host. A captured graph keeps the very calls that were made, so
 that whatever the host decided is baked in as on a GPU; what they gave during capture is poisoned, and a replay makes the calls
-again on the same buffers. Kernels, their rounding and the clock are the CPU's: this says that a run works, not how fast.
+again on the same buffers. What is counted: aten calls, waits of the host (values it reads, blocking copies either way, sizes that
+depend on values) and graphs. Kernels, their rounding and the clock are the CPU's: this says that a run works, not how fast.
 """
 
 from __future__ import annotations
@@ -11,21 +12,36 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from specviz.engine.to_device import forget
 
 DEVICE = torch.device("cuda", 0)
 CAPTURING = "operation not permitted when stream is capturing"
-READS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "nonzero", "masked_select", "unique", "equal"}
-"""Operations whose result, or its shape, the host waits for."""
+READS = {"item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__array__", "numpy"}
+"""What hands values to the host."""
+WAITS = {
+    "aten::nonzero", "aten::masked_select", "aten::is_nonzero", "aten::equal", "aten::_unique2", "aten::unique_dim",
+    "aten::unique_consecutive", "aten::bincount", "aten::multinomial", "aten::_local_scalar_dense",
+}  # fmt: skip
+"""Operations whose result, or its shape, the host waits for. So does a gather by truth values, or by a list of the host."""
+INDEXED = {"__getitem__", "__setitem__", "index_put_"}
+FUSED = {
+    F.scaled_dot_product_attention, F.linear, F.rms_norm, F.layer_norm, F.embedding, F.silu, F.softmax, F.log_softmax,
+    torch.lstm, torch.softmax, torch.log_softmax, Tensor.softmax, Tensor.log_softmax, torch.rms_norm,
+}  # fmt: skip
+"""One call each on a GPU, of which the CPU makes several."""
 DRAWS = {"rand", "randn", "rand_like", "randn_like", "normal_", "uniform_", "randint", "multinomial", "bernoulli"}
 """What a device draws from one seed is not what the host draws from it."""
 FROM_HOST = {"tensor", "as_tensor", "asarray", "from_numpy"}
@@ -74,6 +90,40 @@ def _mapped(values: Any, change: Callable[[Any], Any]) -> Any:
     return change(values)
 
 
+@dataclass
+class Counts:
+    """What was asked of the device. ``calls`` are aten calls outside graphs, ``launches`` those of them that are not mere
+    views, ``captured`` the aten calls inside replayed graphs, ``replays`` the graphs, ``waits`` the synchronisations."""
+
+    calls: int = 0
+    launches: int = 0
+    captured: int = 0
+    replays: int = 0
+    captures: int = 0
+    waits: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
+
+
+class _Tally(TorchDispatchMode):
+    """Counts the aten calls of one operation."""
+
+    def __init__(self, device: EmulatedCuda) -> None:
+        super().__init__()
+        self.device = device
+        self.calls = self.launches = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.name in WAITS:
+            self.device.wait(func._schema.name)
+        found = func(*args, **(kwargs or {}))
+        self.calls += 1
+        self.launches += func._schema.is_mutable or not func.is_view
+        return found
+
+
 def _room(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
@@ -88,9 +138,10 @@ def _spoilt(dtype: torch.dtype) -> float:
 class Graph:
     """Stands for ``torch.cuda.CUDAGraph``: the calls made while it was captured."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: EmulatedCuda) -> None:
         self.calls: list[tuple[Callable[[], Any], list[Tensor]]] = []
-        self.replays = 0
+        self.size = 0
+        self.device = device
 
     def poison(self) -> None:
         """Spoil what capture computed: on a GPU nothing ran, and the memory holds anything."""
@@ -100,7 +151,8 @@ class Graph:
                     tensor.fill_(_spoilt(tensor.dtype))
 
     def replay(self) -> None:
-        self.replays += 1
+        self.device.counts.replays += 1
+        self.device.counts.captured += self.size
         with torch.inference_mode(), torch._C.DisableTorchFunction():
             for call, results in self.calls:
                 for old, new in zip(results, _fresh_of(call(), results), strict=True):
@@ -142,50 +194,78 @@ class Stream:
     def wait_stream(self, other: Any) -> None:
         return None
 
-    synchronize = wait_event = query = record_event = wait_stream
+    wait_event = query = record_event = wait_stream
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
 
 
 class EmulatedCuda(TorchFunctionMode):
-    """The device. ``waits`` counts how often the host waited for it, ``captures`` how many graphs were captured."""
+    """The device and its ``counts``."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.waits = self.captures = 0
+        self.counts = Counts()
         self.graph: Graph | None = None
+
+    def fresh(self) -> Counts:
+        """What was counted since the last call of this."""
+        counted, self.counts = self.counts, Counts()
+        return counted
+
+    def wait(self, reason: str) -> None:
+        """The host waits for the device, which a capture refuses."""
+        if self.graph is not None:
+            raise RuntimeError(f"{reason}: {CAPTURING}")
+        self.counts.waits += 1
+        self.counts.reasons[reason] += 1
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         kwargs = dict(kwargs or {})
         if name == "__get__":
             return func(*args, **kwargs)
-        kwargs.pop("pin_memory", None)
-        if name == "pin_memory":
-            return args[0]
+        if kwargs.pop("pin_memory", False) or name == "pin_memory":
+            made = args[0].clone() if name == "pin_memory" else func(*args, **kwargs)
+            made.pinned = True
+            return made
         if name in ("to", "cuda", "cpu", "type"):
             return self._moved(name, func, args, kwargs)
         given = list(_tensors([*args, kwargs]))
         self._check(name, given, kwargs)
         device = kwargs.pop("device", None)
         away = torch.device(device).type == "cuda" if device is not None else any(isinstance(one, Placed) for one in given)
-        if away and name in FROM_HOST and self.graph is not None:
-            raise RuntimeError(f"{name}: {CAPTURING}")
+        if away and name in FROM_HOST:
+            self.wait("a blocking copy to the device")
+        if name == "copy_" and away and not isinstance(args[0], Placed):
+            func(*args, **kwargs)
+            return args[0]
         change = _placed if away else _plain
         if not away and (device is None or func not in _device_constructors()):
             return func(*args, **kwargs) if device is None else func(*args, device=device, **kwargs)
-        if name in READS and away:
-            return self._read(name, func, args, kwargs)
-
+        if away and name in READS:
+            self.wait(name)
+            return func(*args, **kwargs)
+        if away and name in INDEXED:
+            indices = args[1] if isinstance(args[1], tuple) or name == "index_put_" else [args[1]]
+            if any(_asks(index) for index in indices):
+                self.wait("an index of truth values or of the host")
         if away and name in DRAWS:
             torch.rand(1)
 
         def call() -> Any:
             return _mapped(func(*args, **kwargs), change)
 
-        return self._called(call, given)
+        return self._called(call, given, func in FUSED)
 
-    def _called(self, call: Callable[[], Any], given: list[Tensor]) -> Any:
-        result = call()
-        if self.graph is not None:
+    def _called(self, call: Callable[[], Any], given: list[Tensor], fused: bool = False) -> Any:
+        with _Tally(self) as tally:
+            result = call()
+        if self.graph is None:
+            self.counts.calls += 1 if fused else tally.calls
+            self.counts.launches += 1 if fused else tally.launches
+        else:
+            self.graph.size += 1 if fused else tally.calls
             rooms = {_room(one) for one in given}
             fresh = [one for one in _tensors(result) if _room(one) not in rooms]
             assert not fresh or len(fresh) == len(list(_tensors(result)))
@@ -199,24 +279,15 @@ class EmulatedCuda(TorchFunctionMode):
         strangers = [one for one in given if not isinstance(one, Placed) and one.ndim]
         if strangers and name not in ACROSS:
             raise RuntimeError(f"{name}: expected all tensors to be on the same device, found cuda:0 and cpu")
-        if strangers and not kwargs.get("non_blocking"):
-            self._wait(name)
-
-    def _wait(self, name: str) -> None:
-        if self.graph is not None:
-            raise RuntimeError(f"{name}: {CAPTURING}")
-        self.waits += 1
-
-    def _read(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
-        self._wait(name)
-        return func(*args, **kwargs)
+        if strangers and not (kwargs.get("non_blocking") and all(getattr(one, "pinned", False) for one in strangers)):
+            self.wait(f"{name}: a blocking copy")
 
     def _moved(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
         """``to``, ``cuda`` and ``cpu``: a copy where the device changes."""
         tensor, rest = args[0], list(args[1:])
         if name == "type":
             return func(*args, **kwargs)
-        waits = not kwargs.pop("non_blocking", False)
+        waits = not (kwargs.pop("non_blocking", False) and getattr(tensor, "pinned", False))
         device: Any = kwargs.pop("device", None)
         if name in ("cuda", "cpu"):
             device, rest = name, []
@@ -230,7 +301,9 @@ class EmulatedCuda(TorchFunctionMode):
         rest = [one for one in rest if isinstance(one, torch.dtype)]
         if here != there:
             if waits or self.graph is not None:
-                self._wait(name)
+                self.wait(f"{name}: a blocking copy")
+            self.counts.calls += not waits
+            self.counts.launches += not waits
             return (_placed if there else _plain)(tensor.detach().clone()).to(*rest, **kwargs)
         if not rest and not {"dtype", "copy", "memory_format"} & set(kwargs):
             return tensor
@@ -238,7 +311,7 @@ class EmulatedCuda(TorchFunctionMode):
 
     @contextlib.contextmanager
     def capture(self, graph: Graph, *args: Any, **options: Any) -> Iterator[None]:
-        self.captures += 1
+        self.counts.captures += 1
         self.graph = graph
         try:
             yield
@@ -250,6 +323,11 @@ class EmulatedCuda(TorchFunctionMode):
         """Bytes of every tensor on the device that something still holds."""
         rooms = {_room(one): one.untyped_storage().nbytes() for one in gc.get_objects() if type(one) is Placed}
         return sum(rooms.values())
+
+
+def _asks(index: Any) -> bool:
+    """Whether an index says only by its values how much it names, or lies on the host."""
+    return isinstance(index, list) or isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8)
 
 
 @contextlib.contextmanager
@@ -268,13 +346,13 @@ def emulated_cuda() -> Iterator[EmulatedCuda]:
         "current_device": lambda: 0,
         "get_device_name": lambda *args: "emulated CUDA",
         "is_bf16_supported": lambda *args, **options: True,
-        "synchronize": lambda *args: None,
+        "synchronize": lambda *args: device.wait("torch.cuda.synchronize"),
         "current_stream": lambda *args: Stream(),
         "stream": nothing,
         "device": nothing,
         "Stream": Stream,
         "Event": Event,
-        "CUDAGraph": Graph,
+        "CUDAGraph": lambda **options: Graph(device),
         "graph": device.capture,
         "graph_pool_handle": lambda: (0, 1),
         "is_current_stream_capturing": lambda: device.graph is not None,
