@@ -49,7 +49,7 @@ def model_trouble() -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--shard", metavar="K/N", help="run the files of part K of N alone, as one of several machines")
+    parser.addoption("--shard", metavar="K/N", help="run the functions of part K of N alone, as one of several machines")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,15 +59,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the shard's files, and of a function's cases ``spread(n)`` of them in the fast lane, the others being slow.
+    """Keep the shard's functions, and of a function's cases ``spread(n)`` of them in the fast lane, the others being slow.
 
     Those in the fast lane are spread evenly. The steps shift by one, so that stacked parameters do not always meet in the same
     pairs. In CI a test that waits on a browser, on a machine that others use too, has a second chance; no other test has.
     """
     if shard := config.getoption("shard"):
         part, parts = map(int, shard.split("/"))
-        files = set(sorted({item.path for item in items})[part - 1 :: parts])
-        items[:] = [item for item in items if item.path in files]
+        kept = set(sorted({item.nodeid.split("[")[0] for item in items})[part - 1 :: parts])
+        items[:] = [item for item in items if item.nodeid.split("[")[0] in kept]
     functions: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
         if os.environ.get("CI") and item.get_closest_marker("browser"):

@@ -25,5 +25,5 @@ def test_parts_share_out_the_tests() -> None:
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True).stdout
         return [line for line in listed.splitlines() if "::" in line]
 
-    parts = [collected("--shard", f"{part}/2") for part in (1, 2)]
+    parts = [collected("--shard", f"{part}/3") for part in (1, 2, 3)]
     assert all(parts) and sorted(sum(parts, [])) == sorted(collected())
