@@ -190,7 +190,8 @@ def test_a_run_over_its_time_ends_with_what_it_has_and_says_why() -> None:
     )  # what a first run imports is no part of the second one's time
     room = Room(FakeEngine(steps=400, pace=0.02))
     room.live.seconds = 1
-    last = list(room.live.run(PageSession(), REQUEST))[-1]
+    # A frame that only takes the wait for the baseline back may follow.
+    last = [frame for frame in room.live.run(PageSession(), REQUEST) if frame.trace is not None][-1]
     assert last.trace is not None and last.trace.end is not None
     assert (last.trace.end.reason, last.trace.end.message) == ("time_limit", "A run has 1 s here.")
     assert len(last.trace.steps) < 400 and room.free()
