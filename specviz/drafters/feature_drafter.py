@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import torch
 from torch import Tensor
 
-from specviz.drafters.feature_levels import ROOM, EagerLevels, FixedLevels, borrowed, give_back
+from specviz.drafters.feature_levels import ROOM, EagerLevels, FixedLevels, borrow, give_back
 from specviz.drafters.feature_stepper import FeatureStepper
 from specviz.drafters.networks.feature_net import FeatureNet
 from specviz.drafters.null import NullDrafter
@@ -131,7 +131,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         columns = max(_FIRST_COLUMNS, 2 * len(context.ids))
         fixed = context.device.type == "cuda" if self._wants_fixed is None else self._wants_fixed
         if fixed and self._fixable():
-            self._fixed = borrowed(self._stepper, columns)
+            self._fixed = borrow(self._stepper, columns)
             self._cache = cast("Cache", self._fixed.cache)
         else:
             self._cache = self._stepper.open(columns)
@@ -144,7 +144,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         """Make the cache reach so far."""
         assert self._cache is not None
         if self._fixed is not None and columns + ROOM > self._fixed.columns:
-            larger = borrowed(self._stepper, 2 * columns)
+            larger = borrow(self._stepper, 2 * columns)
             larger.cache.copy(self._fixed.cache, self._committed)
             self._fixed, self._cache = larger, cast("Cache", larger.cache)
         self._cache.reserve(columns)

@@ -241,7 +241,7 @@ _SPARE = "_spare_levels"
 _LOCK = threading.Lock()
 
 
-def borrowed(stepper: Any, inputs: int) -> FixedLevels:
+def borrow(stepper: Any, inputs: int) -> FixedLevels:
     """Fixed tensors for so many committed inputs: what the last run left where it is large enough, else new ones."""
     with _LOCK:
         spare = vars(stepper).pop(_SPARE, None)
@@ -250,6 +250,6 @@ def borrowed(stepper: Any, inputs: int) -> FixedLevels:
 
 
 def give_back(stepper: Any, levels: FixedLevels) -> None:
-    """Keep what a finished run was borrowed for the next one."""
+    """Keep what a finished run had borrowed for the next one."""
     with _LOCK:
         setattr(stepper, _SPARE, levels)

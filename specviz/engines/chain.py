@@ -123,31 +123,31 @@ class ChainSteps:
         metrics = summarise(self.steps, reason, prefill_ns)
         return End(reason, tuple(self.output), text, prefill_ns, metrics, message[:MAX_TEXT])
 
-    def add(self, told: ChainRound) -> Step:
+    def add(self, round_: ChainRound) -> Step:
         """The round as a step. Raises BadInput where a trace cannot hold it."""
-        drafted, emitted, number = told.drafted, told.emitted, len(self.steps) + 1
+        drafted, emitted, number = round_.drafted, round_.emitted, len(self.steps) + 1
         if not emitted or not self.room(len(emitted)) or len(drafted) > MAX_DEPTH:
             raise BadInput(
                 f"Round {number} drafts {len(drafted)} and emits {len(emitted)} tokens; a trace holds {MOST_TOKENS} tokens in "
                 f"{MAX_STEPS} rounds, with drafts of {MAX_DEPTH}."
             )
-        for token in (*drafted, *emitted, *(token for best in told.top for token, _ in best)):
+        for token in (*drafted, *emitted, *(token for best in round_.top for token, _ in best)):
             if not 0 <= token <= LARGEST_TOKEN:
                 raise BadInput(f"A token id is {shown(token)}; it should be a whole number from 0 to {LARGEST_TOKEN}.")
         # A token drawn in place of a rejected one may be the same token: what the engine says of acceptance counts.
-        accepted = agreement(drafted, emitted) if told.accepted is None else told.accepted
+        accepted = agreement(drafted, emitted) if round_.accepted is None else round_.accepted
         with_bonus, overruled = len(emitted) > accepted, accepted < len(drafted)
-        untold = max(0, min(told.untold, MAX_NODES - 1 - len(drafted)))
+        untold = max(0, min(round_.untold, MAX_NODES - 1 - len(drafted)))
         nodes = [Node(-1, self._last, self._of(self._last), status=ROOT)]
-        known = (chain(told.q, repeat(None)), chain(told.p[: accepted + 1], repeat(None)))
+        known = (chain(round_.q, repeat(None)), chain(round_.p[: accepted + 1], repeat(None)))
         for depth, (token, q, p) in enumerate(zip(drafted, *known, strict=False)):
             status = ACCEPTED if depth < accepted else REJECTED if with_bonus and depth == accepted else SKIPPED
             nodes.append(Node(depth, token, self._of(token), _share(q), _share(p), status))
-        bonus, rule = None, told.rule or self.rule
+        bonus, rule = None, round_.rule or self.rule
         if with_bonus:
             source = "residual" if overruled and rule == "ratio" else "target"
-            bonus = Bonus(accepted, emitted[accepted], self._of(emitted[accepted]), _share(told.bonus_p), source)
-        pieces = self._text.pieces(self.output, emitted) if told.pieces is None else told.pieces
+            bonus = Bonus(accepted, emitted[accepted], self._of(emitted[accepted]), _share(round_.bonus_p), source)
+        pieces = self._text.pieces(self.output, emitted) if round_.pieces is None else round_.pieces
         step = Step(
             index=number - 1,
             position=self._prompt_length + len(self.output) - 1,
@@ -157,17 +157,17 @@ class ChainSteps:
             emitted=tuple(emitted),
             pieces=tuple("" if token in self._ends else piece[:MAX_TEXT] for token, piece in zip(emitted, pieces, strict=True)),
             rule=rule if drafted or untold else "none",
-            time=told.time,
-            cut=None if with_bonus else told.cut,
-            draft_calls=told.draft_calls if drafted or untold else 0,
+            time=round_.time,
+            cut=None if with_bonus else round_.cut,
+            draft_calls=round_.draft_calls if drafted or untold else 0,
             verified=len(drafted) + untold,
-            padded=max(min(told.padded, 1_000_000), len(drafted) + untold + 1),
+            padded=max(min(round_.padded, 1_000_000), len(drafted) + untold + 1),
             rows=tuple(
                 TargetRow(node, tuple(Candidate(token, self._of(token), min(1.0, p)) for token, p in best[:64] if p > 0))
-                for node, best in enumerate(told.top[: accepted + 1])
+                for node, best in enumerate(round_.top[: accepted + 1])
             ),
-            notes=told.notes,
-            certain=told.certain and bool(drafted),
+            notes=round_.notes,
+            certain=round_.certain and bool(drafted),
         )
         texts = [*step.pieces, *(node.text for node in nodes), *(one.text for row in step.rows for one in row.top)]
         if sum(map(len, texts)) > MOST_LETTERS:

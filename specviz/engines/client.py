@@ -207,8 +207,8 @@ def _refusal(chunks: Iterator[bytes]) -> str:
         return message(text)
 
 
-def message(told: Any) -> str:
+def message(answer: Any) -> str:
     """The message in an error of OpenAI's kind; any other as it stands."""
     for name in ("error", "message"):
-        told = told[name] if isinstance(told, dict) and told.get(name) else told
-    return " ".join((told if isinstance(told, str) else shown(told, 300)).split())[:300]
+        answer = answer[name] if isinstance(answer, dict) and answer.get(name) else answer
+    return " ".join((answer if isinstance(answer, str) else shown(answer, 300)).split())[:300]

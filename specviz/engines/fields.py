@@ -57,7 +57,7 @@ class Fields:
         return self.number(name, 0.0, 1.0, "a probability from 0 to 1")
 
     def from_log(self, name: str) -> float | None:
-        """A probability that is told by its logarithm."""
+        """A probability that is given by its logarithm."""
         value = self.number(name, most=0.0, what="a log probability, 0 at most")
         return None if value is None else math.exp(value)
 

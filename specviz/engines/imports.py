@@ -152,17 +152,17 @@ def _dump(objects: Sequence[Fields], name: str) -> Imported:
     traces = []
     for sequence, rounds in list(sequences.items())[:MOST_TRACES]:
         steps = ChainSteps(_DumpTokens(), _UNKNOWN, 1)
-        for _, told in sorted(rounds, key=lambda round_: round_[0]):
-            steps.add(told)
+        for _, round_ in sorted(rounds, key=lambda round_: round_[0]):
+            steps.add(round_)
         run = _run(f"{name}, sequence {sequence}", "Imported dump of drafts", NO_BONUS)
         traces.append(Trace(run, tuple(steps.steps), steps.end("cancelled")))
     return Imported(tuple(traces), unread=_names(unread), notes=_beyond(len(sequences), "sequences"))
 
 
-def _drafted(told: Fields, entries: Sequence[Fields], place: int) -> ChainRound:
+def _drafted(round_: Fields, entries: Sequence[Fields], place: int) -> ChainRound:
     """A round of the dump. The token that the target added is not in the dump: it is the draft's, if all were kept, or none."""
     ids = [token for entry in entries if (token := entry.whole("tok", _UNKNOWN - 1)) is not None]
-    kept = told.whole("n_accepted")
+    kept = round_.whole("n_accepted")
     if kept is None:
         kept = sum(entry.found.get("acc") in (1, True) for entry in entries)
     if kept > len(ids) or len(ids) < len(entries):
@@ -175,7 +175,7 @@ class _DumpTokens(NumberedTokens):
     """Ids as texts; tokens that the dump does not name are said to be so."""
 
     def of(self, token: int) -> str:
-        """The id in angle brackets, or that it is not told."""
+        """The id in angle brackets, or that it is unknown."""
         return "<not told>" if token == _UNKNOWN else super().of(token)
 
 

@@ -121,12 +121,12 @@ class TokenReader(NumberedTokens):
 
     def _entry(self, row: Fields, token: int | None = None) -> ServedToken:
         """The token of a row, its name kept, and its text as far as that can be known without its neighbours, else empty."""
-        told, label, name, raw = _named(row)
+        token_id, label, name, raw = _named(row)
         if raw and raw != name.encode():
             name = self._utf8.decode(raw)
         else:
             self._utf8.reset()
-        token = self._known(told if token is None else token, label)
+        token = self._known(token_id if token is None else token, label)
         p = row.from_log("logprob")
         if self._doubtful and p == 1.0:
             p, self.always_one = None, ALWAYS_ONE
@@ -188,7 +188,7 @@ class TokenReader(NumberedTokens):
 
 
 def _named(row: Fields) -> tuple[int | None, str, str, bytes]:
-    """Id, label, name and bytes of a row's token, as far as they are told. The name may be an id, as vLLM can be asked for."""
+    """Id, label, name and bytes of a row's token, as far as they are known. The name may be an id, as vLLM can be asked for."""
     name, raw = row.text("token") or "", bytes(row.wholes("bytes", 4 * MAX_TEXT, 255))
     token = row.whole("id", LARGEST_TOKEN)
     if by_id := _NAMED_BY_ID.fullmatch(name):
@@ -197,11 +197,11 @@ def _named(row: Fields) -> tuple[int | None, str, str, bytes]:
     return token, label[:MAX_TEXT], name, raw
 
 
-def _rows(told: Fields) -> list[Fields]:
+def _rows(logprobs: Fields) -> list[Fields]:
     """Log probabilities a token, of a chat or of a plain completion."""
-    if "content" in told:
-        return told.objects("content", MOST_TOKENS)
-    names, values = told.items("tokens", MOST_TOKENS), told.items("token_logprobs", MOST_TOKENS)
+    if "content" in logprobs:
+        return logprobs.objects("content", MOST_TOKENS)
+    names, values = logprobs.items("tokens", MOST_TOKENS), logprobs.items("token_logprobs", MOST_TOKENS)
     return [Fields({"token": name, "logprob": value}, "logprobs.") for name, value in zip(names, values, strict=False)]
 
 

@@ -27,7 +27,7 @@ _INFO = re.compile(INFO)
 
 @dataclass(frozen=True)
 class Known:
-    """``settings`` by name, as far as known, and who told. ``speculates`` is None where nobody tells."""
+    """``settings`` by name, as far as known, and their source. ``speculates`` is None where that is unknown."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     speculates: bool | None = None

@@ -215,8 +215,8 @@ class Answer:
             )
         elif made := (timings := event.inner("timings")).whole("draft_n"):
             self._summary = f"The server counts {timings.whole('draft_n_accepted')} of {made} drafted tokens accepted."
-        elif told := event.found.get("sglext_spec") or event.inner("sglext").found.get("spec"):
-            self._summary = f"The server says: {shown(told, 300)}"
+        elif details := event.found.get("sglext_spec") or event.inner("sglext").found.get("spec"):
+            self._summary = f"The server says: {shown(details, 300)}"
         self.prompt_ids = prompt_of(event) or self.prompt_ids
 
     def _body(self) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def prometheus(text: str, names: re.Pattern[str]) -> Iterator[tuple[re.Match[str
     for line in text.splitlines():
         found = _SAMPLE.fullmatch(line[:MOST_LINE])
         if found and (name := names.fullmatch(found[1])) and (value := whole(found[3])) is not None:
-            labels = {label: told.replace('\\"', '"').replace("\\\\", "\\") for label, told in _LABEL.findall(found[2] or "")}
+            labels = {label: value.replace('\\"', '"').replace("\\\\", "\\") for label, value in _LABEL.findall(found[2] or "")}
             yield name, labels, value
 
 
@@ -97,7 +97,7 @@ class Sampler:
 
     def __init__(self, url: str, key: str = "", cancel: threading.Event | None = None) -> None:
         self._over = threading.Event()
-        self._told = 0
+        self._reported = 0
         self.samples: list[CounterSample] = []
         look = partial(counters, url, key, cancel)
         before = look()
@@ -113,9 +113,9 @@ class Sampler:
 
     def news(self) -> tuple[Note, ...]:
         """A note of the samples that came since the last call; none before the first sample."""
-        fresh = self.samples[self._told :]
-        self._told += len(fresh)
-        return (_note(fresh),) if self._told else ()
+        fresh = self.samples[self._reported :]
+        self._reported += len(fresh)
+        return (_note(fresh),) if self._reported else ()
 
     def stop(self, *problem: object) -> None:
         """Look once more, and no more. After ``cancel`` there is no look, so this does not wait."""

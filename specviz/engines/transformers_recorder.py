@@ -190,11 +190,11 @@ class _Call:
 
         def learned(input_ids: Tensor, scores: Tensor, *given: Any, **asked: Any) -> Any:
             judged = self._now()
-            told = self._round(input_ids[0, self._length :].tolist(), scores, judged)
+            round_ = self._round(input_ids[0, self._length :].tolist(), scores, judged)
             began = self._now()
             answer = learn(input_ids, scores, *given, **asked)
-            draft = told.time.draft + self._now() - began
-            self._rounds.append(replace(told, time=replace(told.time, draft=draft)))
+            draft = round_.time.draft + self._now() - began
+            self._rounds.append(replace(round_, time=replace(round_.time, draft=draft)))
             return answer
 
         generator.get_candidates, generator.update_candidate_strategy = proposed, learned
@@ -232,8 +232,8 @@ class _Call:
         reason, message = ("eos", "") if ids[-1] in ends else self._ending(len(ids), spent)
         steps = ChainSteps(text, self._prompt[-1], len(self._prompt), ends)
         *rounds, last = self._rounds or self._plain(ids)
-        for told in (*rounds, replace(last, cut=reason if reason in CUTS else None)):
-            steps.add(told)
+        for round_ in (*rounds, replace(last, cut=reason if reason in CUTS else None)):
+            steps.add(round_)
         return Trace(self._run(text), tuple(steps.steps), steps.end(reason, message))
 
     def gap(self, output: Sequence[int]) -> float:
@@ -270,7 +270,7 @@ class _Call:
         written = ids[start:]
         if ids[:start] != self._prompt or not written:
             return "its prompt was not read as token ids in one pass"
-        if self._rounds and [token for told in self._rounds for token in told.emitted] != written:
+        if self._rounds and [token for round_ in self._rounds for token in round_.emitted] != written:
             return "the rounds do not add up to the text"
         if not self._rounds and len(self._passes) != len(written):
             return f"it called the model {len(self._passes)} times for {len(written)} tokens"

@@ -24,9 +24,9 @@ SETTINGS = (
 def drafter_of(text: str) -> tuple[str, Any]:
     """Method and parameters that the variable names, defaults filled in. Raises BadInput where it names none."""
     try:
-        told = Fields.parsed(text)
-        method = get(told.text("method") or "")
-        return method.name, build(method.parameters, told.inner("parameters").found, method.title)
+        stored = Fields.parsed(text)
+        method = get(stored.text("method") or "")
+        return method.name, build(method.parameters, stored.inner("parameters").found, method.title)
     except BadInput as problem:
         usage = '{"method": "prompt_lookup", "parameters": {}}'
         raise BadInput(f"{DRAFTER} is {shown(text, 200)}; give it as {usage}. ({problem})") from None

@@ -120,12 +120,12 @@ class Listener:
         self._ended: Mark = None
         self._known: set[str] = set()
 
-    def hear(self, what: str, *told: Any, **named: Any) -> None:
+    def hear(self, what: str, *args: Any, **named: Any) -> None:
         """Call this method of ours. The first fault is logged, and ends the recording, never the server."""
         if not self.active or not what:
             return
         try:
-            getattr(self, what)(*told, **named)
+            getattr(self, what)(*args, **named)
         except Exception:  # a viewer must not stop a server
             self.active = False
             _LOG.exception("specviz stopped recording; the server goes on.")
@@ -153,25 +153,25 @@ class Listener:
 
     def scored(self, logits: torch.Tensor | None, metadata: Any) -> None:
         """The target's pass is over. ``logits`` [row, vocab]: for each request a row a drafted token, and one more."""
-        told = self._round
-        if told is None or logits is None:
+        round_ = self._round
+        if round_ is None or logits is None:
             return
-        told.scored = self._mark()
+        round_.scored = self._mark()
         batch = self.runner.input_batch
-        told.names = list(batch.req_ids)
-        told.counts = [0] * len(told.names) if metadata is None else [int(count) for count in metadata.num_draft_tokens]
-        told.discarded = self.runner.discard_request_mask.np[: len(told.names)].tolist()
-        for name in [name for name in told.names if name not in self._known]:
+        round_.names = list(batch.req_ids)
+        round_.counts = [0] * len(round_.names) if metadata is None else [int(count) for count in metadata.num_draft_tokens]
+        round_.discarded = self.runner.discard_request_mask.np[: len(round_.names)].tolist()
+        for name in [name for name in round_.names if name not in self._known]:
             self._known.add(name)
             request = self.runner.requests[name]
             self._sender.start(name, list(request.prompt_token_ids or ()), request.sampling_params)
-        p = self._p = (logits.float() / self._temperatures(told, logits.device)).softmax(-1)
+        p = self._p = (logits.float() / self._temperatures(round_, logits.device)).softmax(-1)
         best = p.topk(TOP, -1)
-        told.keep("top", best.values)
-        told.keep("top_ids", best.indices)
+        round_.keep("top", best.values)
+        round_.keep("top_ids", best.indices)
         if metadata is not None:
-            told.keep("drafted", metadata.draft_token_ids)
-            told.keep("p", _at_drafts(p, metadata.draft_token_ids, told.counts))
+            round_.keep("drafted", metadata.draft_token_ids)
+            round_.keep("p", _at_drafts(p, metadata.draft_token_ids, round_.counts))
 
     def drafted(self, probs: torch.Tensor | None) -> None:
         """The drafter's distributions [drafted token, vocab] of this round, where the engine keeps them."""
@@ -181,12 +181,12 @@ class Listener:
 
     def sampled(self, output: Any) -> None:
         """The verdict. ``sampled_token_ids`` [request, token], -1 where there is none."""
-        told = self._round
-        if told is None or not told.names:
+        round_ = self._round
+        if round_ is None or not round_.names:
             return
-        told.judged = self._mark()
-        told.keep("sampled", output.sampled_token_ids)
-        told.keep("sampled_p", _at_samples(self._p, output.sampled_token_ids, told.counts))
+        round_.judged = self._mark()
+        round_.keep("sampled", output.sampled_token_ids)
+        round_.keep("sampled_p", _at_samples(self._p, output.sampled_token_ids, round_.counts))
         del self._p
 
     def drafting(self, *given: Any, **named: Any) -> None:
@@ -195,19 +195,19 @@ class Listener:
 
     def end(self, answer: Any) -> None:
         """The round is over: let the writer have it."""
-        told, self._round = self._round, None
-        if told is None or not told.names or "sampled" not in told.kept:
+        round_, self._round = self._round, None
+        if round_ is None or not round_.names or "sampled" not in round_.kept:
             return
         self._ended = self._mark()
-        told.to_host(self.runner.device)
-        self._sender.put("round", told)
+        round_.to_host(self.runner.device)
+        self._sender.put("round", round_)
 
-    def _temperatures(self, told: Round, device: torch.device) -> torch.Tensor | float:
+    def _temperatures(self, round_: Round, device: torch.device) -> torch.Tensor | float:
         """Each row's temperature [row, 1], or 1 for all where they are greedy or 1: p is that of the warped distribution."""
-        found = [float(self.runner.requests[name].sampling_params.temperature or 1.0) for name in told.names]
+        found = [float(self.runner.requests[name].sampling_params.temperature or 1.0) for name in round_.names]
         if set(found) <= {1.0}:
             return 1.0
-        each = [value for value, count in zip(found, told.counts, strict=True) for _ in range(count + 1)]
+        each = [value for value, count in zip(found, round_.counts, strict=True) for _ in range(count + 1)]
         return torch.tensor(each, device=device)[:, None]
 
 
@@ -316,8 +316,8 @@ class Sender:
     def _work(self) -> None:
         out = cast(IO[bytes], self._process.stdin)
         try:
-            while (told := self._queue.get()) is not None:
-                kind, content = told
+            while (item := self._queue.get()) is not None:
+                kind, content = item
                 send(out, kind, *(content.plain() if isinstance(content, Round) else (content,)))
             out.close()
         except Exception:

@@ -49,16 +49,16 @@ class Scribe:
         self._server: dict[str, Any] = {}
         self._text: TokenText = NumberedTokens()
 
-    def take(self, kind: str, told: Any, arrays: dict[str, list[Any]]) -> None:
+    def take(self, kind: str, content: Any, arrays: dict[str, list[Any]]) -> None:
         """One message: the server's settings, a request that starts or finishes, or a round of several."""
         if kind == "server":
-            self._begin(told)
+            self._begin(content)
         elif kind == "start":
-            self._start(*told)
+            self._start(*content)
         elif kind == "round":
-            self._round(arrays, *told)
-        elif told in self._open:
-            self._open.pop(told).close()
+            self._round(arrays, *content)
+        elif content in self._open:
+            self._open.pop(content).close()
 
     def _begin(self, server: dict[str, Any]) -> None:
         """The server's settings, and its tokenizer as vLLM loads it."""
@@ -91,7 +91,7 @@ class Scribe:
                 of_drafts, of_rows = slice(flat, flat + count), slice(row, row + count + 1)
                 drafted, q, p = (arrays.get(key, [])[of_drafts] for key in ("drafted", "q", "p"))
                 sampled = [token for token in arrays["sampled"][place][: count + 1] if token >= 0]
-                told = ChainRound(
+                round_ = ChainRound(
                     drafted, sampled, Nanoseconds(draft=draft, verify=verify, judge=judge, host=host),
                     q=q, p=p, accepted=max(0, len(sampled) - 1) if drafted else 0, certain="q" not in arrays, padded=rows,
                     top=[
@@ -100,7 +100,7 @@ class Scribe:
                     ],
                     notes=(ServedNote(len(names), 0, count).to_note(),) if len(names) > 1 else (),
                 )  # fmt: skip
-                self._open[name].add(told, arrays["sampled_p"][place], len(names))
+                self._open[name].add(round_, arrays["sampled_p"][place], len(names))
             row, flat = row + count + 1, flat + count
 
 
@@ -146,19 +146,19 @@ class _File:
         self._size += self._out.write(line + "\n")
         self._out.flush()
 
-    def add(self, told: ChainRound, sampled_p: Sequence[float], batch: int) -> None:
+    def add(self, round_: ChainRound, sampled_p: Sequence[float], batch: int) -> None:
         """What a round of ``batch`` requests did for this one; ``sampled_p`` are probabilities of its tokens."""
-        if self._over or not told.emitted or not self._steps.room(len(told.emitted)) or self._size > MOST_SIZE:
+        if self._over or not round_.emitted or not self._steps.room(len(round_.emitted)) or self._size > MOST_SIZE:
             return
-        spent = told.time
+        spent = round_.time
         if not self._steps.steps:
             spent = Nanoseconds(verify=spent.verify, judge=spent.judge)
             self._prefill = max(0, time.perf_counter_ns() - self._began - spent.total)
         self._batch = max(self._batch, batch)
-        emitted, self._over = self._whole(told.emitted)
+        emitted, self._over = self._whole(round_.emitted)
         self._write(self._steps.add(replace(
-            told, emitted=emitted, time=spent, bonus_p=sampled_p[len(emitted) - 1], cut=self._over or None,
-            certain=told.certain and self._steps.rule == "ratio",
+            round_, emitted=emitted, time=spent, bonus_p=sampled_p[len(emitted) - 1], cut=self._over or None,
+            certain=round_.certain and self._steps.rule == "ratio",
         )))  # fmt: skip
 
     def _whole(self, sampled: Sequence[int]) -> tuple[Sequence[int], str]:

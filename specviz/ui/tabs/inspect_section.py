@@ -73,7 +73,7 @@ def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: st
     return reports[0] if reports else None
 
 
-def described(report: Report) -> str:
+def report_html(report: Report) -> str:
     """The report as HTML: the advice, acceptance by depth of every reading, what the drafter is."""
     loaded = report.verdict.loaded
     depths = "".join(f"<th scope=col>depth {depth + 1}</th>" for depth in range(loaded.depth))
@@ -142,7 +142,7 @@ def build(shared: AppState) -> None:
                 figures = report.figures("dark" if look == "dark" else "light").values()
                 shown = [gr.Plot(fluid(figure), visible=True) for figure in figures]
                 shown += [gr.Plot(visible=False)] * (PLOTS - len(shown))
-                end |= {answer: described(report)} | dict(zip(plots, shown, strict=True))
+                end |= {answer: report_html(report)} | dict(zip(plots, shown, strict=True))
         except SpecvizError as error:
             end[banner] = say(str(error))
         yield end

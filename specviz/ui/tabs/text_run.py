@@ -61,8 +61,11 @@ def running(shared: AppState, caller: Caller, run_name: str, ask: Callable[[], R
                     return
                 last = frame.trace or last
                 yield _changed(shared, run_name, frame)
-        if last is not None:
-            yield Change(trace=last) if page.current(frame.cancel) else Change()
+        if last:
+            if not page.current(frame.cancel):
+                yield Change()
+                return
+            yield Change(trace=last)
     except SpecvizError as error:
         yield Change(banner=_refused(shared, run_name, str(error)))
     yield Change(running=False)
