@@ -15,9 +15,9 @@ from specviz.version import __version__ as __version__
 
 def __getattr__(name: str) -> Any:
     if name == "run":
-        return importlib.import_module("specviz.runner").run
+        return importlib.import_module("specviz.pipeline.runner").run
     if name == "record":
-        return importlib.import_module("specviz.engines.transformers_recorder").record
+        return importlib.import_module("specviz.interop.transformers_recorder").record
     if name == "figures":
         return importlib.import_module("specviz.figures")
     raise AttributeError(f"module 'specviz' has no attribute {name!r}")

@@ -24,10 +24,10 @@ from specviz.methods.registry import Paper, method
 )
 def compose(parameters, parts):
     from specviz.acceptance.match import Match
-    from specviz.drafters.memory.prompt_copy import PromptCopy
+    from specviz.drafting.memory.prompt_copy import PromptCopy
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
-    from specviz.trees.copied import Copied
+    from specviz.drafting.trees.copied import Copied
 
     return Composition(SingleDrafter(PromptCopy(2, 1, 2, False, True), Copied()), Match())
 """

@@ -155,8 +155,8 @@ def _browser(browser: str) -> Iterator[None]:
 def main(target: str, mode: str) -> None:
     """Decode greedily whenever asked, one run after another."""
     from specviz.engine.threads import ThreadLimit
-    from specviz.request import Request
-    from specviz.runner import prepare
+    from specviz.pipeline.request import Request
+    from specviz.pipeline.runner import prepare
 
     ready = prepare(Request(method="autoregressive", prompt=PROMPT, target=target, max_new_tokens=TOKENS))
     print("ready", flush=True)

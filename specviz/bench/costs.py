@@ -13,8 +13,8 @@ from specviz.bench.contention import busy_loops
 from specviz.bench.kit import COMMON
 from specviz.bench.report import Report, Row
 from specviz.engine.threads import ThreadLimit
-from specviz.request import Request
-from specviz.runner import Prepared, prepare
+from specviz.pipeline.request import Request
+from specviz.pipeline.runner import Prepared, prepare
 
 GOAL = 0.9
 METHODS = ("eagle2", "eagle3")

@@ -10,11 +10,11 @@ import statistics
 import sys
 from collections.abc import Sequence
 
-from specviz.engines.server import Answer, Ask, Server, look
 from specviz.errors import BadInput, SpecvizError
+from specviz.interop.server import Answer, Ask, Server, look
+from specviz.pipeline.request import Memory, Request
+from specviz.pipeline.runner import run
 from specviz.prompts import kinds
-from specviz.request import Memory, Request
-from specviz.runner import run
 from specviz.trace.schema import Trace
 
 OWN = ("autoregressive", "prompt_lookup", "eagle3")

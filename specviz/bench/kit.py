@@ -18,8 +18,8 @@ import torch
 
 from specviz.engine.interfaces import Composition
 from specviz.errors import SpecvizError
-from specviz.request import Memory, Request
-from specviz.runner import Prepared, prepare
+from specviz.pipeline.request import Memory, Request
+from specviz.pipeline.runner import Prepared, prepare
 from specviz.trace.metrics import tau
 from specviz.trace.schema import Step
 

@@ -29,9 +29,9 @@ import psutil
 from specviz.bench.kit import Bencher, in_own_thread
 from specviz.bench.report import Report, Row, paired
 from specviz.bench.visitor import Form, Outcome, Visitor
+from specviz.pipeline.request import Memory, Request
+from specviz.pipeline.runner import stream
 from specviz.prompts import prompts
-from specviz.request import Memory, Request
-from specviz.runner import stream
 from specviz.trace import metrics, store
 from specviz.trace.schema import End, Run, Step, Trace
 

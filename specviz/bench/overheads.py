@@ -14,8 +14,8 @@ from specviz.bench.kit import Bencher
 from specviz.bench.report import Report, Row, paired
 from specviz.errors import SpecvizError
 from specviz.models.text.load import prepare as fetched
+from specviz.pipeline.runner import Prepared
 from specviz.prompts import prompts
-from specviz.runner import Prepared
 
 
 def against_transformers(report: Report, bench: Bencher) -> None:

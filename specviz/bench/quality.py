@@ -21,7 +21,7 @@ from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
 from specviz.models.image.image import weights_of
 from specviz.models.image.image_score import ImageScore, load
-from specviz.runner import Prepared
+from specviz.pipeline.runner import Prepared
 
 BLOCK = 1024
 """Codes whose distances to all others are held at once."""

@@ -13,7 +13,7 @@ from specviz.commands.text_file import read_text
 from specviz.errors import BadInput
 from specviz.figures.theme import count, number
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
-from specviz.request import Memory, Request
+from specviz.pipeline.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import End
 
@@ -46,8 +46,8 @@ def execute(options: argparse.Namespace) -> int:
         options.out.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise BadInput(f"{options.out} cannot be made a folder for traces: {problem.strerror}.") from None
-    from specviz.requests.batch import traces
-    from specviz.runner import prepare
+    from specviz.pipeline.batch import traces
+    from specviz.pipeline.runner import prepare
 
     progress, memory = ProgressLine(), Memory()
     ready = [prepare(request, memory, progress) for request in requests]

@@ -15,8 +15,8 @@ from specviz.trace import store
 from specviz.trace.schema import Run, Step, Trace
 
 if TYPE_CHECKING:
-    from specviz.engines.server import Ask, Server
-    from specviz.engines.server_counters import Counters
+    from specviz.interop.server import Ask, Server
+    from specviz.interop.server_counters import Counters
 
 HELP = "draw what a running server does with a prompt"
 MOST_PROMPTS = 256
@@ -42,8 +42,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Ask, print, measure."""
-    from specviz.engines import server as servers
-    from specviz.engines.server_counters import counters
+    from specviz.interop import server as servers
+    from specviz.interop.server_counters import counters
 
     if not 1 <= options.rounds <= 100:
         raise BadInput(f"--rounds is {options.rounds}; choose a number from 1 to 100.")
@@ -113,7 +113,7 @@ def _tell_counters(counts: Counters) -> None:
 
 def _speedup(server: Server, baseline: Server, asks: Sequence[Ask], rounds: int) -> None:
     """Seconds an answered token of both, each prompt on both in turn."""
-    from specviz.engines import server as servers
+    from specviz.interop import server as servers
 
     if server.url == baseline.url:
         raise BadInput("--baseline names the same server; start the model once more without speculation, on another port.")

@@ -28,9 +28,9 @@ def execute(options: argparse.Namespace) -> int:
     folder = Path(options.out).expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"{folder} is there already and not an empty folder; name another with --out.")
-    from specviz.models.drafters.head_writer import write_head
-    from specviz.models.drafters.heads import load_heads
-    from specviz.models.drafters.own_heads import as_head
+    from specviz.models.heads.head_writer import write_head
+    from specviz.models.heads.heads import load_heads
+    from specviz.models.heads.own_heads import as_head
     from specviz.models.text.load import load_causal_lm
     from specviz.targets.text import TextTarget
 

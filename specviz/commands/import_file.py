@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Write what there is and name what was not read."""
-    from specviz.engines import imports
+    from specviz.interop import imports
 
     found = imports.read(options.file)
     for note in found.notes:

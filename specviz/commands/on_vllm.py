@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 from specviz.commands.console import ProgressLine, say, tell
 from specviz.commands.live import Live
 from specviz.commands.stopping import Stopping
-from specviz.engines.vllm_methods import Serving, expressed
 from specviz.errors import BadInput
+from specviz.interop.vllm_methods import Serving, expressed
 from specviz.methods.registry import get
-from specviz.request import Memory, Request
+from specviz.pipeline.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import End, Run, Step, Trace
 
 if TYPE_CHECKING:
-    from specviz.engines.served_config import Match
-    from specviz.engines.server import Server
+    from specviz.interop.served_config import Match
+    from specviz.interop.server import Server
 
 CLOSING_SECONDS = 10.0
 """How long the plugin may take to close a trace after the answer."""
@@ -58,8 +58,8 @@ def execute(options: argparse.Namespace, request: Request) -> int:
         for sentence in serving.differs:
             tell(sentence)
         return 0
-    from specviz.engines.served_config import compared, known
-    from specviz.engines.server import look
+    from specviz.interop.served_config import compared, known
+    from specviz.interop.server import look
 
     server = look(options.server, options.key)
     if server.kind != "vllm":
@@ -103,7 +103,7 @@ def _asked(
     options: argparse.Namespace, request: Request, server: Server, match: Match
 ) -> tuple[Trace, tuple[int, ...], tuple[str, ...]]:
     """The server's run, the token ids of the prompt as it read it, and what is to be said of the run."""
-    from specviz.engines.server import Answer, Ask
+    from specviz.interop.server import Answer, Ask
 
     length, temperature, warp = request.max_new_tokens, request.temperature or 0.0, (request.top_p, request.top_k)
     ask = Ask(request.prompt, length, temperature, request.seed, request.raw, *warp)
@@ -156,7 +156,7 @@ def plugin_trace(folder: Path, name: str) -> Trace | None:
 
 def _compare(options: argparse.Namespace, request: Request, theirs: Trace, prompt: Sequence[int], told: Sequence[str]) -> None:
     """Our own run of the request, and the page of both."""
-    from specviz.runner import stream
+    from specviz.pipeline.runner import stream
     from specviz.viewer import pair
 
     def decoded(asked: Request, live: Live | None) -> Trace:

@@ -1,6 +1,6 @@
 """``record``: make the recorded runs that the app opens with anew, as the file beside each asks for.
 
-``NAME.json`` says under ``request`` what to run (the fields of :class:`specviz.request.Request`). ``rehearsals`` is how often to
+``NAME.json`` says under ``request`` what to run (the fields of a ``Request``). ``rehearsals`` is how often to
 run it before, so that a method with a memory has something to remember. Every run is decoded several times, and the one with
 the median speed-up is kept: neither the luckiest nor one that something else held up.
 
@@ -23,7 +23,7 @@ from specviz.commands.console import ProgressLine, say, tell
 from specviz.errors import BadInput
 from specviz.figures.theme import number
 from specviz.paths import ASSETS
-from specviz.request import Memory, Request
+from specviz.pipeline.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import Trace
 
@@ -45,7 +45,7 @@ def execute(options: argparse.Namespace) -> int:
     if options.times < 1:
         raise BadInput("--times is how often each run is decoded; give a whole number from 1.")
     entries = _requested_entries(options.folder, options.names)
-    from specviz.runner import run as decode
+    from specviz.pipeline.runner import run as decode
 
     for name, entry in entries.items():
         trace = _median(_row if "beside" in entry else partial(_once, decode), name, entry, options.times)
@@ -113,8 +113,8 @@ def _once(decode: Decode, entry: Mapping[str, Any]) -> Trace:
 
 def _row(entry: Mapping[str, Any]) -> Trace:
     """The entry's own row of a batch, decoded in step with the prompts beside it; each row's seed follows the last one's."""
-    from specviz.requests.batch import traces
-    from specviz.runner import prepare
+    from specviz.pipeline.batch import traces
+    from specviz.pipeline.runner import prepare
 
     memory, progress, request = Memory(), ProgressLine(), entry["request"]
     ready = []

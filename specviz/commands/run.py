@@ -14,7 +14,7 @@ from specviz.commands.stopping import Stopping
 from specviz.commands.text_file import read_text
 from specviz.errors import BadInput, shown
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
-from specviz.request import Request
+from specviz.pipeline.request import Request
 from specviz.trace import metrics, store
 from specviz.trace.schema import End, Run, Step, Trace
 
@@ -71,7 +71,7 @@ def execute(options: argparse.Namespace) -> int:
         return on_vllm.execute(options, request)
     on_vllm.only_there(options)
     from specviz.commands.live import Live
-    from specviz.runner import stream
+    from specviz.pipeline.runner import stream
 
     progress, recording, live = ProgressLine(), _Recording(), Live(quiet=options.json)
     try:

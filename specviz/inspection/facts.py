@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from specviz.drafters.networks.feature_head import FeatureHead, HeadConventions
-from specviz.models.drafters.dialects import dialect_of, drafting
+from specviz.drafting.networks.feature_head import FeatureHead, HeadConventions
+from specviz.models.heads.dialects import dialect_of, drafting
 from specviz.models.hub.published import Repository
 
 _CHUNK = 1 << 20

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specviz.drafters.head_stepper import HeadStepper
-from specviz.drafters.networks.feature_head import FeatureHead
-from specviz.drafters.networks.parallel_net import ParallelNet
-from specviz.drafters.visual_context import EMBEDDINGS, pictured
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.parallel_net import ParallelNet
+from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.drafting.runtimes.visual_context import EMBEDDINGS, pictured
 from specviz.engine.stop import heed
 from specviz.inspection.passages import Passage
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from specviz.engine.stop import heed
 from specviz.figures.drafter_readings import Lens
 from specviz.inspection.passages import Passage
-from specviz.models.drafters.quantised_copy import matrix
+from specviz.models.heads.quantised_copy import matrix
 from specviz.targets.hybrid import HybridTarget
 from specviz.targets.text import TextTarget
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafters.visual_context import Layout
+from specviz.drafting.runtimes.visual_context import Layout
 from specviz.engine.stop import heed
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ModelUnavailable
@@ -19,8 +19,8 @@ from specviz.models.hub.catalog import IMAGE, VISION
 from specviz.models.hub.modality import modality_of
 from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
-from specviz.request import Request
-from specviz.runner import prepare
+from specviz.pipeline.request import Request
+from specviz.pipeline.runner import prepare
 from specviz.targets.causal import causal_target
 from specviz.targets.hybrid import HybridTarget
 from specviz.targets.image_prompt import sight

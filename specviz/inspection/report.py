@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specviz.drafters.networks.feature_head import FeatureHead
-from specviz.drafters.networks.feature_net import FeatureNet
-from specviz.drafters.networks.parallel_net import ParallelNet
-from specviz.drafters.visual_context import EMBEDDINGS
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.parallel_net import ParallelNet
+from specviz.drafting.runtimes.visual_context import EMBEDDINGS
 from specviz.errors import ModelUnavailable
 from specviz.figures.drafter_readings import MOST, Lens, acceptance_of_readings, logit_lens
 from specviz.figures.reliability import Bin, binned, calibration_error, of_bins
@@ -23,9 +23,9 @@ from specviz.inspection.passages import Passage, open_target, passages
 from specviz.inspection.readings import layers_wanted
 from specviz.inspection.verdict import ROUNDS, Verdict, advice, judge
 from specviz.models.device import check_room
-from specviz.models.drafters import dialects
-from specviz.models.drafters.heads import fit_of, load_heads, ours
-from specviz.models.drafters.own_heads import as_head
+from specviz.models.heads import dialects
+from specviz.models.heads.heads import fit_of, load_heads, ours
+from specviz.models.heads.own_heads import as_head
 from specviz.models.hub.cache_dir import Progress
 from specviz.models.hub.published import Fit, open_repository
 from specviz.models.room import second_models

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 )
 def compose(parameters: NoParameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.drafters.null import NullDrafter
+    from specviz.drafting.runtimes.null import NullDrafter
+    from specviz.drafting.trees.root import RootOnly
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
-    from specviz.trees.root import RootOnly
 
     return Composition(SingleDrafter(NullDrafter(), RootOnly()), Match())

@@ -45,11 +45,11 @@ class Parameters:
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
+    from specviz.drafting.trees.sampled import Sampled
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import chain
     from specviz.methods.diffuspec.drafter import MaskedBlock
-    from specviz.trees.sampled import Sampled
 
     name = "deer" if parameters.aligned else "masked_lm"
     drafter = MaskedBlock(parts.drafter_weights(name), parameters.block)

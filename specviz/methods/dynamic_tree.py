@@ -9,10 +9,10 @@ from specviz.methods.parameters import choice, number
 from specviz.trace.notes.drafts import TreeDepth
 
 if TYPE_CHECKING:
-    from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+    from specviz.drafting.trees.dynamic import CurrentCosts
     from specviz.engine.interfaces import TreeBuilder
     from specviz.methods.resources import MethodResources
-    from specviz.trees.dynamic import CurrentCosts
 
 # Parameters of several methods.
 WIDTH = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
@@ -42,7 +42,7 @@ class TreeParameters(Protocol):
 def paying(parts: MethodResources, network: Any, rows: int, per_node: int = 1) -> CurrentCosts:
     """Who weighs nodes and levels by what a target pass, and a forward of ``network`` over ``rows``, cost at the moment. A node
     takes ``per_node`` rows of a pass; ``network`` is None where none is timed before its first run."""
-    from specviz.trees.dynamic import CurrentCosts
+    from specviz.drafting.trees.dynamic import CurrentCosts
 
     costs = CurrentCosts(parts.cost_curve, lambda: parts.forward_cost(network, rows), parts.target.tier, per_node)
     costs.now()  # what has to be timed first is timed before the run, not in its first step
@@ -56,9 +56,9 @@ def dynamic_tree(
     one was made with these heads and this width on this target, and is ``usual`` for others. With ``drawn`` a sampling target
     gets a tree of drawn tokens, which weighs levels and nodes anew in each round.
     """
-    from specviz.trees.depth_profile import DepthProfile, depth_that_pays
-    from specviz.trees.drawn import Drawn
-    from specviz.trees.dynamic import Dynamic
+    from specviz.drafting.trees.depth_profile import DepthProfile, depth_that_pays
+    from specviz.drafting.trees.drawn import Drawn
+    from specviz.drafting.trees.dynamic import Dynamic
 
     if drawn and not parts.warp.greedy:
         pays = None if parameters.nodes else paying(parts, network, 1 if parts.guidance is None else 2)

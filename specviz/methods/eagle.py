@@ -57,10 +57,10 @@ class Parameters:
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafters.guided_drafter import feature_drafter
+    from specviz.drafting.runtimes.guided_drafter import feature_drafter
+    from specviz.drafting.trees.sampled import Sampled
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
-    from specviz.trees.sampled import Sampled
 
     network = parts.drafter_weights("eagle")
     builder = Sampled(_shape(parameters, parts), ranked=parameters.rule == "rejection")
@@ -70,9 +70,9 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
 
 
 def _shape(parameters: Parameters, parts: MethodResources) -> TreeShape:
+    from specviz.drafting.trees.calibrated import CalibratedTree
     from specviz.engine.tree import shape_from_counts
     from specviz.methods.dynamic_tree import paying
-    from specviz.trees.calibrated import CalibratedTree
 
     if parameters.tree == "published" or parts.grid is not None:  # the fitted tree was fitted on text
         return shape_from_counts(PUBLISHED)

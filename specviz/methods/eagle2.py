@@ -64,8 +64,8 @@ class Parameters:
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafters.compressed_picture import with_picture
-    from specviz.drafters.guided_drafter import feature_drafter
+    from specviz.drafting.runtimes.compressed_picture import with_picture
+    from specviz.drafting.runtimes.guided_drafter import feature_drafter
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import dynamic_tree

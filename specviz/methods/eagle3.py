@@ -60,8 +60,8 @@ class Parameters:
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafters.feature_drafter import FeatureDrafter
-    from specviz.drafters.visual_context import AllRows
+    from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+    from specviz.drafting.runtimes.visual_context import AllRows
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import dynamic_tree

@@ -54,11 +54,11 @@ class Parameters:
 )
 def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafters.layer_groups import GroupedDrafter
+    from specviz.drafting.runtimes.layer_groups import GroupedDrafter
+    from specviz.drafting.trees.sampled import Sampled
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import chain
-    from specviz.trees.sampled import Sampled
 
     kind = parameters.drafter
     if kind == "auto":

@@ -56,12 +56,12 @@ class Parameters:
 def compose(parameters: Parameters, parts: VisionLanguageResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafters.language_model import LanguageModelDrafter
-    from specviz.drafters.visual_context import TextAlone
+    from specviz.drafting.runtimes.language_model import LanguageModelDrafter
+    from specviz.drafting.runtimes.visual_context import TextAlone
+    from specviz.drafting.trees.sampled import Sampled
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import chain
-    from specviz.trees.sampled import Sampled
 
     draft = parts.draft_model()
     drafter = LanguageModelDrafter(draft.open, draft.context_length)

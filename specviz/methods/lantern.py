@@ -59,7 +59,7 @@ class Parameters:
 )  # fmt: skip
 def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     from specviz.acceptance.relaxed import Limit, Relaxed
-    from specviz.drafters.guided_drafter import feature_drafter
+    from specviz.drafting.runtimes.guided_drafter import feature_drafter
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import dynamic_tree

@@ -42,10 +42,10 @@ class Parameters:
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.drafters.memory.prompt_copy import PromptCopy
+    from specviz.drafting.memory.prompt_copy import PromptCopy
+    from specviz.drafting.trees.copied import Copied
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
-    from specviz.trees.copied import Copied
 
     drafter = PromptCopy(
         parameters.longest,

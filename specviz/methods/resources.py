@@ -15,10 +15,10 @@ from specviz.paths import ASSETS
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from specviz.drafters.intermediate import IntermediateModel
-    from specviz.drafters.language_model import DraftModel
-    from specviz.drafters.layer_groups import GroupedModel
-    from specviz.drafters.visual_context import Layout
+    from specviz.drafting.runtimes.intermediate import IntermediateModel
+    from specviz.drafting.runtimes.language_model import DraftModel
+    from specviz.drafting.runtimes.layer_groups import GroupedModel
+    from specviz.drafting.runtimes.visual_context import Layout
     from specviz.engine.cost import CostCurve, RunCosts
     from specviz.engine.interfaces import Target
     from specviz.engine.sampling import Warp
@@ -72,7 +72,7 @@ class MethodResources(ABC):
     def forward_cost(self, network: Any, rows: int, taught: bool = True) -> float:
         """Milliseconds of a forward of a drafter's ``network`` over ``rows`` nodes here: timed before its first run, unless it is
         None, and where it is ``taught`` learned from the draft times of the runs."""
-        from specviz.drafters.networks.forward_cost import forward_cost
+        from specviz.drafting.networks.forward_cost import forward_cost
 
         assert self.costs is not None, "the preparation of a run gives the cost of its passes"
         return self.costs.forward(rows, None if network is None else partial(forward_cost, network, rows), taught)

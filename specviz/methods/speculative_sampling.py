@@ -43,11 +43,11 @@ class Parameters:
 )
 def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafters.language_model import LanguageModelDrafter
+    from specviz.drafting.runtimes.language_model import LanguageModelDrafter
+    from specviz.drafting.trees.sampled import Sampled
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import chain
-    from specviz.trees.sampled import Sampled
 
     draft = parts.draft_model()
     drafter = LanguageModelDrafter(draft.open, draft.context_length)

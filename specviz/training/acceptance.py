@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.networks.small_lm import SmallLM
+from specviz.drafting.networks.small_lm import SmallLM
 from specviz.training.data import IGNORED, Dialogues, Markers
 
 BREADTH = 5

@@ -21,7 +21,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specviz.drafters.networks.weights import read_weights, write_weights
+from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.training import parallel

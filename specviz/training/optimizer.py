@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor, nn
 
-from specviz.drafters.networks.lora import TALL, WIDE
+from specviz.drafting.networks.lora import TALL, WIDE
 
 _MOMENTUM = 0.95
 _QUINTIC = (3.4445, -4.7750, 2.0315)

@@ -12,7 +12,7 @@ from itertools import combinations
 from specviz.errors import BadInput, SpecvizError
 from specviz.figures.theme import markup
 from specviz.methods.registry import all_methods
-from specviz.request import Memory, Request
+from specviz.pipeline.request import Memory, Request
 from specviz.trace import metrics
 from specviz.trace.schema import Run, Trace
 from specviz.ui.shared import AppState

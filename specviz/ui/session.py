@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from specviz.engine.stop import Limit, Stop, unlimited
 from specviz.errors import BadInput, SpecvizError
-from specviz.request import Memory
+from specviz.pipeline.request import Memory
 
 MOST_PAGES = 256
 """Pages whose earlier runs the server remembers; beyond it the one idle for longest is forgotten."""

@@ -43,8 +43,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from specviz.engines.client import address
 from specviz.errors import BadInput, shown
+from specviz.interop.client import address
 from specviz.models.hub import catalog
 from specviz.paths import ASSETS
 

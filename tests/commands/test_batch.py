@@ -31,8 +31,8 @@ def test_every_prompt_becomes_a_row_with_a_seed_of_its_own(
         asked.append((request.prompt, request.seed, request.method, request.temperature, request.parameters.nodes))
         return request
 
-    monkeypatch.setitem(sys.modules, "specviz.requests.batch", SimpleNamespace(traces=traces))
-    monkeypatch.setitem(sys.modules, "specviz.runner", SimpleNamespace(prepare=prepare))
+    monkeypatch.setitem(sys.modules, "specviz.pipeline.batch", SimpleNamespace(traces=traces))
+    monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", SimpleNamespace(prepare=prepare))
     prompts, out = tmp_path / "prompts.txt", tmp_path / "made" / "here"
     prompts.write_text("One.\n\n  Two.\n", encoding="utf-8")
     given = [
@@ -59,8 +59,10 @@ def test_every_prompt_becomes_a_row_with_a_seed_of_its_own(
 
 def broken_off(traces: Callable[..., list[Trace]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, list[str]]:
     """The status of a batch of two whose engine does this, and how the rows that were kept ended."""
-    monkeypatch.setitem(sys.modules, "specviz.requests.batch", SimpleNamespace(traces=traces))
-    monkeypatch.setitem(sys.modules, "specviz.runner", SimpleNamespace(prepare=lambda request, memory, progress: request))
+    monkeypatch.setitem(sys.modules, "specviz.pipeline.batch", SimpleNamespace(traces=traces))
+    monkeypatch.setitem(
+        sys.modules, "specviz.pipeline.runner", SimpleNamespace(prepare=lambda request, memory, progress: request)
+    )
     prompts, out = tmp_path / "prompts.txt", tmp_path / "made"
     prompts.write_text("One.\nTwo.\n", encoding="utf-8")
     status = main(["batch", "--prompts", str(prompts), "--out", str(out)])

@@ -12,7 +12,7 @@ from torch import Tensor
 from specviz.__main__ import main
 from specviz.commands.convert import read_zip
 from specviz.errors import ModelUnavailable
-from specviz.models.drafters.published_eagle3 import feature_head
+from specviz.models.heads.published_eagle3 import feature_head
 from specviz.models.hub.published import open_repository
 from tests.support.tiny.published_heads import CONFIG, feature_tensors, target
 

@@ -10,8 +10,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.__main__ import main
-from specviz.drafters.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
-from specviz.models.drafters.head_writer import write_head
+from specviz.drafting.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
+from specviz.models.heads.head_writer import write_head
 from tests.support.referee.filled import weight
 from tests.support.tiny.published_heads import parallel_tensors, saved
 from tests.support.tiny.tokenizers import byte_level_tokenizer

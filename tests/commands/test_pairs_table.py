@@ -11,7 +11,7 @@ import pytest
 
 from specviz.commands import run
 from specviz.methods.registry import all_methods
-from specviz.models.drafters.published_mtp import FAMILIES
+from specviz.models.heads.published_mtp import FAMILIES
 from specviz.models.hub.catalog import resolve
 from specviz.models.hub.pairs import MTP, PAIRS
 

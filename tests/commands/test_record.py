@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from specviz.__main__ import main
-from specviz.request import Memory, Request
+from specviz.pipeline.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import Nanoseconds, Trace
 from tests.support.traces.samples import sample_trace
@@ -47,7 +47,7 @@ def index(tmp_path: Path) -> Path:
 
 
 def record(monkeypatch: pytest.MonkeyPatch, engine: FakeEngine, *given: str) -> int:
-    monkeypatch.setitem(sys.modules, "specviz.runner", types.SimpleNamespace(run=engine.run))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", types.SimpleNamespace(run=engine.run))  # type: ignore[arg-type]
     return main(["record", *given])
 
 
@@ -87,8 +87,8 @@ def test_a_row_of_a_batch_is_decoded_in_step_with_the_prompts_beside_it(
         own = replace(row, steps=tuple(replace(step, time=Nanoseconds(verify=times)) for step in row.steps))
         return [own, *(sample_trace(9) for _ in ready[1:])]
 
-    monkeypatch.setitem(sys.modules, "specviz.runner", types.SimpleNamespace(prepare=prepare, run=None))  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "specviz.requests.batch", types.SimpleNamespace(traces=traces))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", types.SimpleNamespace(prepare=prepare, run=None))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "specviz.pipeline.batch", types.SimpleNamespace(traces=traces))  # type: ignore[arg-type]
     assert main(["record", "sky", "--folder", str(index)]) == 0
     assert asked == [("Why?", 5, False), ("When?", 6, False), ("Where?", 7, False), 3] * 3
     kept = store.read(index / FILE)

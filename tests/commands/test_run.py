@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from specviz.__main__ import main
-from specviz.request import Request
+from specviz.pipeline.request import Request
 from specviz.trace import store
 from specviz.trace.schema import Trace
 from tests.support.fakes.commands import RUN, Event, put_fake

@@ -11,7 +11,9 @@ import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from specviz.acceptance.match import Match
-from specviz.drafters.null import NullDrafter
+from specviz.drafting.runtimes.null import NullDrafter
+from specviz.drafting.trees.calibrated import CalibratedTree, from_counts, load_all
+from specviz.drafting.trees.root import RootOnly
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.cost import CostCurve, best_size
 from specviz.engine.interfaces import Composition, Context, Draft, TargetPass
@@ -25,8 +27,6 @@ from specviz.methods.registry import all_methods
 from specviz.methods.resources import TREES
 from specviz.trace import metrics, store
 from specviz.trace.schema import End, Run, Sampling, Trace
-from specviz.trees.calibrated import CalibratedTree, from_counts, load_all
-from specviz.trees.root import RootOnly
 from tests.support.tiny.text import Letters, decode, parts_for, tiny_target
 
 

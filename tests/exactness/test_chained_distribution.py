@@ -12,11 +12,11 @@ import torch
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
+from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, Context, Draft, Pick, Proposal, Round, TargetPass
 from specviz.engine.sampling import Noise
 from specviz.engine.tree import DraftTree, chain
 from specviz.methods.polybasic.cascade import Cascade
-from specviz.trees.sampled import Sampled
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.text import intermediate_of
 from tests.support.worlds.three_tokens import PLAIN, World, drawn, exact_distribution, spoken

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from specviz.acceptance.rejection import Rejection
-from specviz.drafters.language_model import SmallModel
+from specviz.drafting.runtimes.language_model import SmallModel
+from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, Context, Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, chain
@@ -18,7 +19,6 @@ from specviz.methods.hedgespec.counterfactual import expected_length
 from specviz.methods.hedgespec.evaluable import JudgedCopy, JudgedModel
 from specviz.methods.hedgespec.online_learners import NormalHedge, UpperConfidence
 from specviz.methods.hedgespec.selection import Arm, DrafterSelector
-from specviz.trees.sampled import Sampled
 from tests.support.tiny.arms import arm, compose, compose_named
 from tests.support.tiny.text import LENGTH, decode, tiny_target
 from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, WARM, baseline

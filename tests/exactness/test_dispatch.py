@@ -10,7 +10,7 @@ import torch
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise
-from specviz.requests.image import CodeText
+from specviz.pipeline.image import CodeText
 from specviz.targets.text import TextTarget
 from tests.support import dispatch
 from tests.support.emulated_cuda import emulated_cuda

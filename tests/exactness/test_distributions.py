@@ -17,10 +17,10 @@ from specviz.acceptance import rejection
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.acceptance.residual import DenseResidual, Residual, remaining
+from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, chain, shape_from_counts
-from specviz.trees.sampled import Sampled
 from tests.support.worlds.three_tokens import World, context, drawn, exact_distribution, judged, rebuilt, share, total_variation
 
 BINARY = shape_from_counts([[2], [2, 2]])

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from specviz.acceptance.rejection import Rejection
+from specviz.drafting.trees import drawn
+from specviz.drafting.trees.drawn import Drawn
+from specviz.drafting.trees.dynamic import SpeedupMaximising
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Draft
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
-from specviz.trees import drawn
-from specviz.trees.drawn import Drawn
-from specviz.trees.dynamic import SpeedupMaximising
 from tests.support.worlds.three_tokens import World, context, exact_distribution
 
 Chances = list[tuple[float, tuple[int, ...]]]

@@ -8,16 +8,16 @@ import torch
 
 from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
-from specviz.drafters.feature_drafter import FeatureDrafter
-from specviz.drafters.feature_stepper import FeatureStepper
-from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
+from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain, shape_from_counts
 from specviz.methods.eagle import PUBLISHED
 from specviz.targets.text import TextTarget
-from specviz.trees.sampled import Sampled
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.feature import tiny_net
 from tests.support.worlds.three_tokens import PROMPT, VOCAB, World, drawn, exact_distribution, spoken

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from specviz.acceptance.rejection import Rejection
+from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.interfaces import Draft
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.ddd.depth import BeamMass
-from specviz.trees.dynamic import Dynamic
 from tests.support.tiny.text import LENGTH, decode, tiny_target
 from tests.support.worlds.builders import composed
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline

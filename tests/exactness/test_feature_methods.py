@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.methods.ddd.depth import CANDIDATES, CalibratedDepth
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build

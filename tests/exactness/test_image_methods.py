@@ -13,10 +13,10 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import BadInput
 from specviz.methods.registry import get
-from specviz.request import Request
-from specviz.requests.image import CodeText
-from specviz.requests.prepared import check_modality
-from specviz.runner import prepare
+from specviz.pipeline.image import CodeText
+from specviz.pipeline.prepared import check_modality
+from specviz.pipeline.request import Request
+from specviz.pipeline.runner import prepare
 from tests.support.ladder import PICTURES, Row
 from tests.support.traces.image_runs import image_trace, tiny_models
 from tests.support.worlds.image import WARM, World, plain_rows

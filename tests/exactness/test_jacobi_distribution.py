@@ -23,7 +23,7 @@ from specviz.methods.parameters import build
 from specviz.methods.registry import get
 from specviz.methods.speculative_jacobi import drafter as jacobi_window
 from specviz.methods.speculative_jacobi.drafter import JacobiWindow, WindowChain
-from specviz.requests.image import CodeText
+from specviz.pipeline.image import CodeText
 from tests.support.worlds.enumerated import Tables
 from tests.support.worlds.image import WARM, World, plain_rows
 

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from specviz.acceptance.rejection import Rejection
-from specviz.drafters.null import NullDrafter
+from specviz.drafting.runtimes.null import NullDrafter
+from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition, Context, Proposal, TargetPass
 from specviz.engine.sampling import ACCEPT, TARGET, Noise, Warp
@@ -33,10 +34,9 @@ from specviz.methods.hedgespec.selection import Arm, DrafterSelector
 from specviz.methods.parameters import NoParameters
 from specviz.methods.registry import Method, get
 from specviz.methods.resources import MethodResources
-from specviz.request import Memory, Recollection, Request
-from specviz.requests import trajectories
-from specviz.requests.prepared import Prepared
-from specviz.trees.sampled import Sampled
+from specviz.pipeline import trajectories
+from specviz.pipeline.prepared import Prepared
+from specviz.pipeline.request import Memory, Recollection, Request
 from tests.support.tiny.text import Letters, TinyResources
 
 WARM = Warp(1.0)

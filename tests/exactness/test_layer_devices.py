@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from specviz.acceptance.rejection import Rejection
-from specviz.drafters.layer_groups import GroupedDrafter
+from specviz.drafting.runtimes.layer_groups import GroupedDrafter
+from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
 from specviz.engine.tree import chain
 from specviz.errors import BadInput
-from specviz.models.drafters.grouped import LeanFuzzy, of_decoder
-from specviz.models.drafters.placement import dealt, places
-from specviz.models.drafters.quantised_copy import lean_copy
-from specviz.trees.sampled import Sampled
+from specviz.models.heads.grouped import LeanFuzzy, of_decoder
+from specviz.models.heads.placement import dealt, places
+from specviz.models.heads.quantised_copy import lean_copy
 from tests.support.tiny.text import decode
 from tests.support.worlds.text import DEEP, PROMPT, WARPS, deep_target
 

@@ -13,19 +13,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.acceptance.rejection import Rejection
-from specviz.drafters.language_model import DraftModel, SmallModel
-from specviz.drafters.layer_groups import GroupedDrafter
-from specviz.drafters.networks.fused_decoder import spans
-from specviz.drafters.small_groups import GroupedStepper
+from specviz.drafting.networks.fused_decoder import spans
+from specviz.drafting.runtimes.language_model import DraftModel, SmallModel
+from specviz.drafting.runtimes.layer_groups import GroupedDrafter
+from specviz.drafting.runtimes.small_groups import GroupedStepper
+from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context, Draft, Proposal
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
 from specviz.methods.registry import get
-from specviz.models.drafters.grouped import LeanFuzzy, SmallFuzzy, of_decoder
-from specviz.models.drafters.quantised_copy import lean_copy
+from specviz.models.heads.grouped import LeanFuzzy, SmallFuzzy, of_decoder
+from specviz.models.heads.quantised_copy import lean_copy
 from specviz.targets.text import TextTarget
-from specviz.trees.sampled import Sampled
 from tests.support.tiny.text import decode, parts_for, tiny_target
 from tests.support.worlds.text import DEEP, GREEDY, PROMPT, WARPS, compose, deep_target, grouped, small
 from tests.support.worlds.three_tokens import PLAIN, World, drawn, exact_distribution, spoken

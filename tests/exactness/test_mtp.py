@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from specviz.drafters.head_stepper import HeadStepper
+from specviz.drafting.runtimes.head_stepper import HeadStepper
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
-from specviz.models.drafters.dialects import read
+from specviz.models.heads.dialects import read
 from specviz.models.hub.published import open_repository
 from specviz.targets.causal import causal_target
 from specviz.targets.hybrid import HybridTarget

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
+from specviz.drafting.trees.depth_profile import LEAST, DepthProfile
 from specviz.engine.interfaces import Composition
 from specviz.methods import resources as methods_parts
 from specviz.methods.ddd.depth import PUBLISHED_LEVELS, CalibratedDepth, CalibratedRound
@@ -18,7 +19,6 @@ from specviz.methods.parameters import build, describe
 from specviz.methods.registry import all_methods
 from specviz.trace.notes.base import plain
 from specviz.trace.notes.drafts import TreeDepth
-from specviz.trees.depth_profile import LEAST, DepthProfile
 from tests.support.tiny.blocks import block_net
 from tests.support.tiny.text import decode, parts_for, tiny_target
 from tests.support.worlds.feature import tiny_net

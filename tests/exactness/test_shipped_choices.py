@@ -12,7 +12,7 @@ from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
 from specviz.methods.owl.spec_token import SpecToken
 from specviz.models.text.load import load_causal_lm
-from specviz.runner import run
+from specviz.pipeline.runner import run
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Trace
 from specviz.trace.validate import check

@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 import specviz
-from specviz.drafters.networks.weights import read_weights
-from specviz.models.drafters.heads import WEIGHTS
+from specviz.drafting.networks.weights import read_weights
+from specviz.models.heads.heads import WEIGHTS
 from specviz.trace.schema import Trace
 
 PROMPT = "Why do leaves change colour in autumn? Answer in one sentence."

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specviz.models.text.load import load_causal_lm
-from specviz.runner import run
+from specviz.pipeline.runner import run
 from specviz.trace.schema import RELAXED, Trace
 from specviz.trace.validate import check
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from specviz.models.drafters.heads import WEIGHTS
+from specviz.models.heads.heads import WEIGHTS
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
 from specviz.models.vision.vision_drafts import FILES, TEXT
-from specviz.runner import run
+from specviz.pipeline.runner import run
 from specviz.trace.schema import Trace
 
 SCENE = Path(__file__).resolve().parents[2] / "assets" / "images" / "scenes" / "snake-dog-train.png"

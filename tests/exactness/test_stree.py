@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from specviz.acceptance.rejection import Rejection
+from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.stree.drafter import TreeModelDrafter
 from specviz.targets.hybrid import HybridTarget
-from specviz.trees.sampled import Sampled
 from tests.support.tiny.hybrid import hybrid, target
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.hybrid import BEAM, GREEDY, MODELS, PROMPT, WARM, Audited, alone, compose, models, run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specviz.drafters.language_model import DraftModel, SessionModel
+from specviz.drafting.runtimes.language_model import DraftModel, SessionModel
 from specviz.engine.cost import CostCurve
 from specviz.errors import BadInput
 from specviz.methods.parameters import build, describe

@@ -15,7 +15,7 @@ import torch
 import specviz
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
-from specviz.models.drafters.heads import cached
+from specviz.models.heads.heads import cached
 from specviz.targets.text import TextTarget
 from tests.support.ladder import TREE
 from tests.support.tiny.text import Decoded, decode, tiny_llama

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specviz.drafters.networks.feature_head import FeatureHead
+from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.inspection.forced import Reading, foresee
 from specviz.inspection.readings import layers_wanted
 from specviz.inspection.verdict import advice, judge

@@ -13,16 +13,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specviz.drafters.networks.feature_head import FeatureHead
+from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.errors import ModelUnavailable
 from specviz.inspection.forced import Reading
 from specviz.inspection.passages import Passage, open_target, passages
 from specviz.inspection.readings import layers_wanted
 from specviz.inspection.verdict import Verdict, advice, judge
-from specviz.models.drafters.dialects import read
-from specviz.models.drafters.head_writer import write_head
-from specviz.models.drafters.heads import fit_of, load_heads
-from specviz.models.drafters.own_heads import as_head
+from specviz.models.heads.dialects import read
+from specviz.models.heads.head_writer import write_head
+from specviz.models.heads.heads import fit_of, load_heads
+from specviz.models.heads.own_heads import as_head
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.models.hub.published import Fit, open_repository
 from specviz.prompts import prompts

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.drafters.networks import latent_samplers
-from specviz.drafters.networks.weights import write_weights
+from specviz.drafting.networks import latent_samplers
+from specviz.drafting.networks.weights import write_weights
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.image import image, image_parts
 from specviz.models.image.prompts import PICTURE, PROMPT_TOKENS

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.drafters.networks.weights import read_weights
+from specviz.drafting.networks.weights import read_weights
 from specviz.models.image.codebook import tiles
 from specviz.models.image.image import WEIGHTS, LoadedImage, load_image_model
 from specviz.models.image.image_parts import code_patches, image_drafter, image_samplers

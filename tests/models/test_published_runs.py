@@ -14,7 +14,7 @@ from specviz.engine.sampling import Warp
 from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from specviz.models.drafters.heads import drafting_heads, ours
+from specviz.models.heads.heads import drafting_heads, ours
 from specviz.targets.text import TextTarget
 from tests.support.tiny.published_heads import CONFIG, NARROW, feature_tensors, narrow_tensors, parallel_tensors, saved
 from tests.support.tiny.text import decode, parts_for, tiny_target

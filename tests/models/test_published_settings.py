@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from specviz.errors import ModelUnavailable
-from specviz.models.drafters.dialects import read
-from specviz.models.drafters.published_eagle3 import feature_head
+from specviz.models.heads.dialects import read
+from specviz.models.heads.published_eagle3 import feature_head
 from tests.support.tiny.published_heads import (
     CONFIG,
     HIDDEN,

@@ -18,8 +18,8 @@ from specviz.models.cache import ModelCache
 from specviz.models.hub import hub
 from specviz.models.text.load import load_causal_lm
 from specviz.models.vision.vision_language import load_vision_language
-from specviz.request import Request
-from specviz.runner import prepare
+from specviz.pipeline.request import Request
+from specviz.pipeline.runner import prepare
 
 GIB = 2**30
 

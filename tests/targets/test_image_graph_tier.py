@@ -16,7 +16,7 @@ from specviz.engine.sampling import Warp
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
-from specviz.requests.image import image_target
+from specviz.pipeline.image import image_target
 from specviz.targets.image import ImageSession, ImageTarget
 from tests.support.emulated_cuda import emulated_cuda
 from tests.support.fakes.graphs import Graphs

@@ -7,7 +7,7 @@ import torch
 
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
-from specviz.requests.image import image_target
+from specviz.pipeline.image import image_target
 from tests.support.worlds.image import World, plain_rows
 
 TIERS = ("eager", "graph")

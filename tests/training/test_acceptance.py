@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
+from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
 from specviz.training import acceptance
 from specviz.training.acceptance import chain_agreement
 from specviz.training.data import Dialogues, Markers

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specviz.drafters.networks.weights import read_weights
+from specviz.drafting.networks.weights import read_weights
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.training import driver, parallel
 from specviz.training.driver import Progress, Schedule, Step, TrainState, train

@@ -18,8 +18,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from specviz.drafters.networks.masked_lm import save as save_masked
-from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
+from specviz.drafting.networks.masked_lm import save as save_masked
+from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape
 from specviz.models.vision import scenes as shipped
 from specviz.training import data, driver, parallel, registry

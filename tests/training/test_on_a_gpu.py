@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from specviz.drafters.networks.weights import read_weights
+from specviz.drafting.networks.weights import read_weights
 from specviz.training import driver, registry
 from specviz.training.families import feature, medusa
 from specviz.training.registry import recipes as known_recipes

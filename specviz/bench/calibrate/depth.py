@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from specviz.acceptance.match import Match
+from specviz.drafting.trees.depth_profile import DepthProfile
+from specviz.drafting.trees.dynamic import SHARPER, Dynamic
+from specviz.drafting.trees.root import RootOnly
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Context, Draft
 from specviz.methods.resources import TREES
+from specviz.pipeline.request import Request
+from specviz.pipeline.runner import prepare
 from specviz.prompts import prompts
-from specviz.request import Request
-from specviz.runner import prepare
-from specviz.trees.depth_profile import DepthProfile
-from specviz.trees.dynamic import SHARPER, Dynamic
-from specviz.trees.root import RootOnly
 
 CALIBRATION = prompts("calibration")
 

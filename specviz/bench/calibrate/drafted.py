@@ -12,16 +12,16 @@ from typing import Any
 
 from specviz.bench.calibrate import cascade
 from specviz.bench.calibrate import depth as calibrate_depth
+from specviz.drafting.trees.calibrated import from_counts
 from specviz.errors import BadInput
 from specviz.methods.ddd.depth import CalibratedDepth, CalibratedRound
 from specviz.methods.resources import TREES
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
+from specviz.pipeline.request import Request
+from specviz.pipeline.runner import prepare
 from specviz.prompts import prompts
-from specviz.request import Request
-from specviz.runner import prepare
 from specviz.trace.schema import Step
 from specviz.training.families.medusa import refit
-from specviz.trees.calibrated import from_counts
 
 CALIBRATION = prompts("calibration")
 

@@ -17,7 +17,9 @@ from pathlib import Path
 import torch
 
 from specviz.acceptance.match import Match
-from specviz.drafters.null import NullDrafter
+from specviz.drafting.runtimes.null import NullDrafter
+from specviz.drafting.trees.calibrated import CalibratedTree, from_counts
+from specviz.drafting.trees.root import RootOnly
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Round
 from specviz.engine.sampling import DRAFT, Noise, Warp
@@ -25,11 +27,9 @@ from specviz.errors import BadInput
 from specviz.methods.resources import TREES
 from specviz.methods.stand.ngram_store import NgramStore, best_tokens, warped
 from specviz.methods.token_recycling.successors import SuccessorMatrix, top_successors
+from specviz.pipeline.request import Request
+from specviz.pipeline.runner import Prepared, prepare
 from specviz.prompts import prompts
-from specviz.request import Request
-from specviz.runner import Prepared, prepare
-from specviz.trees.calibrated import CalibratedTree, from_counts
-from specviz.trees.root import RootOnly
 
 CALIBRATION = prompts("calibration")
 

@@ -12,8 +12,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.bench.first_run.sizes import Shape, Sizes
-from specviz.drafters.feature_stepper import FeatureStepper
-from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.engine.cost import PassTimes, RunCosts, measure
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from specviz.drafting.trees.dynamic import SpeedupMaximising
 from specviz.errors import BadInput
 from specviz.trace.notes.drafts import BeamMassNote
 from specviz.trace.schema import Note
-from specviz.trees.dynamic import SpeedupMaximising
 
 PUBLISHED_LEVELS = (5, 7, 9)
 PUBLISHED_THRESHOLD = -0.3

@@ -10,10 +10,10 @@ from specviz.methods.parameters import choice, number
 from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
+    from specviz.drafting.trees.dynamic import SpeedupMaximising
     from specviz.engine.interfaces import Composition
     from specviz.methods.ddd.depth import BeamMass
     from specviz.methods.resources import MethodResources
-    from specviz.trees.dynamic import SpeedupMaximising
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Parameters:
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+    from specviz.drafting.trees.dynamic import SHARPER, Dynamic
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import paying
-    from specviz.trees.dynamic import SHARPER, Dynamic
 
     network = parts.drafter_weights(parameters.drafter)
     needed = not parameters.nodes or parameters.threshold == "calibrated"
@@ -86,8 +86,8 @@ def _stop(
     parameters: Parameters, parts: MethodResources, costs: SpeedupMaximising | None
 ) -> tuple[BeamMass, tuple[str, ...]]:  # fmt: skip
     """The rule, and what the user should know about it. Heads that ship draft for the target they were calibrated on only."""
+    from specviz.drafting.trees.dynamic import ahead_on
     from specviz.methods.ddd.depth import PUBLISHED_LEVELS, PUBLISHED_THRESHOLD, BeamMass, CalibratedDepth
-    from specviz.trees.dynamic import ahead_on
 
     below: tuple[float, ...] = ()
     warnings: tuple[str, ...] = ()

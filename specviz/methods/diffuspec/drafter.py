@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from specviz.drafters.chain_levels import ChainLevels
-from specviz.drafters.networks.masked_lm import MaskedLM
-from specviz.drafters.null import NullDrafter
+from specviz.drafting.networks.masked_lm import MaskedLM
+from specviz.drafting.runtimes.chain_levels import ChainLevels
+from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick
 from specviz.engine.sampling import Warp
 from specviz.engine.to_device import to_device

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specviz.drafters.cross_stepper import CrossCache, CrossStepper
-from specviz.drafters.feature_drafter import FeatureDrafter
-from specviz.drafters.feature_levels import EagerLevels, FixedLevels
-from specviz.drafters.visual_context import EMBEDDINGS, Layout, View
+from specviz.drafting.runtimes.cross_stepper import CrossCache, CrossStepper
+from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+from specviz.drafting.runtimes.feature_levels import EagerLevels, FixedLevels
+from specviz.drafting.runtimes.visual_context import EMBEDDINGS, Layout, View
 from specviz.engine.interfaces import Context, Pick, TargetPass
 from specviz.trace.notes.images import AttentionEntropyNote, AttentionLook
 from specviz.trace.schema import Note

@@ -59,13 +59,13 @@ class Parameters:
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.drafters.visual_context import Layout
+    from specviz.drafting.runtimes.visual_context import Layout
+    from specviz.drafting.trees.dynamic import Dynamic
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.dream.attention_summary import summarise_attention
     from specviz.methods.dream.drafter import CrossDrafter
     from specviz.methods.dynamic_tree import paying
-    from specviz.trees.dynamic import Dynamic
 
     network = parts.drafter_weights("dream")
     if not parameters.cross_attention:

@@ -17,12 +17,12 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from specviz.drafting.trees.dynamic import RanksChildren, SizePolicy
+from specviz.drafting.trees.levels import RanksNodes
 from specviz.engine.interfaces import Context, Draft, Drafter, TreeBuilder
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.trace.notes.drafts import Block, BlocksNote
 from specviz.trace.schema import Note
-from specviz.trees.dynamic import RanksChildren, SizePolicy
-from specviz.trees.levels import RanksNodes
 
 
 def by_forwards(pays: SizePolicy, block: int) -> SizePolicy:

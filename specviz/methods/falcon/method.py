@@ -72,14 +72,14 @@ class Parameters:
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafters.block_drafter import BlockDrafter
+    from specviz.drafting.runtimes.block_drafter import BlockDrafter
+    from specviz.drafting.trees.dynamic import Dynamic
+    from specviz.drafting.trees.sampled import Sampled
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition, TreeBuilder
     from specviz.engine.tree import shape_from_counts
     from specviz.methods.dynamic_tree import paying
     from specviz.methods.falcon.block_tree import Blocks, Ranked, by_forwards
-    from specviz.trees.dynamic import Dynamic
-    from specviz.trees.sampled import Sampled
 
     network = parts.drafter_weights("falcon")
     block, depth = network.block, parameters.forwards * network.block

@@ -62,7 +62,7 @@ class Parameters:
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.drafters.feature_drafter import FeatureDrafter
+    from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import dynamic_tree

@@ -13,8 +13,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from specviz.drafters.language_model import LanguageModelDrafter, TaughtModel
-from specviz.drafters.memory.prompt_copy import PromptCopy
+from specviz.drafting.memory.prompt_copy import PromptCopy
+from specviz.drafting.runtimes.language_model import LanguageModelDrafter, TaughtModel
 from specviz.engine.interfaces import Context, TargetPass
 from specviz.engine.to_device import to_device
 

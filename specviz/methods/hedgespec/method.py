@@ -87,13 +87,13 @@ def recalled(parts: TextResources, kind: str, loss: str, remember: bool, make: C
 def choosing(parts: TextResources, chooser: Chooser, gamma: int, loss: str = "length") -> Composition:
     """All arms under a chooser."""
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafters.language_model import SmallModel
+    from specviz.drafting.runtimes.language_model import SmallModel
+    from specviz.drafting.trees.copied import Copied
+    from specviz.drafting.trees.sampled import Sampled
     from specviz.engine.interfaces import Composition
     from specviz.engine.tree import chain
     from specviz.methods.hedgespec.evaluable import JudgedCopy, JudgedModel
     from specviz.methods.hedgespec.selection import Arm, DrafterSelector
-    from specviz.trees.copied import Copied
-    from specviz.trees.sampled import Sampled
 
     def opened(name: str) -> Callable[[int], SmallModel]:
         return lambda capacity: SmallModel(shipped[name], capacity)

@@ -58,12 +58,12 @@ class Parameters:
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.drafters.visual_context import TextAlone
+    from specviz.drafting.runtimes.visual_context import TextAlone
+    from specviz.drafting.trees.dynamic import Dynamic
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import paying
     from specviz.methods.hivis.step_embedding import Comparing, StepwiseDrafter
-    from specviz.trees.dynamic import Dynamic
 
     network, steps = parts.drafter_weights("hivis")
     pays = None if parameters.nodes else paying(parts, None, parameters.width)

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.feature_drafter import FeatureDrafter
-from specviz.drafters.feature_stepper import FeatureCache, FeatureStepper
-from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+from specviz.drafting.runtimes.feature_stepper import FeatureCache, FeatureStepper
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.trace.notes.images import StepEmbeddingsNote

@@ -55,12 +55,12 @@ class Parameters(owl.Parameters):
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.drafters.memory.output_store import OutputStore
-    from specviz.drafters.memory.retrieval import Retrieval
-    from specviz.drafters.memory.suffix_guess import LengthRule
+    from specviz.drafting.memory.output_store import OutputStore
+    from specviz.drafting.memory.retrieval import Retrieval
+    from specviz.drafting.memory.suffix_guess import LengthRule
+    from specviz.drafting.trees.retrieved import Retrieved
     from specviz.engine.interfaces import Composition
     from specviz.methods.howl.hybrid import HybridController
-    from specviz.trees.retrieved import Retrieved
 
     store = None
     if parameters.remembered:

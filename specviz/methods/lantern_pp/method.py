@@ -65,10 +65,10 @@ class Parameters:
 )  # fmt: skip
 def compose(parameters: Parameters, parts: ImageResources) -> Composition:
     from specviz.acceptance.relaxed import Limit, Relaxed
-    from specviz.drafters.guided_drafter import feature_drafter
+    from specviz.drafting.runtimes.guided_drafter import feature_drafter
+    from specviz.drafting.trees.sampled import Sampled
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
-    from specviz.trees.sampled import Sampled
 
     network = parts.drafter_weights("eagle")
     rule = Relaxed(parts.neighbours(), Limit(factor=parameters.factor), parameters.k, parameters.residual)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specviz.drafters.networks.parallel_net import ParallelNet
-from specviz.drafters.null import NullDrafter
+from specviz.drafting.networks.parallel_net import ParallelNet
+from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.trace.notes.drafts import HeadOffer, HeadsNote
 from specviz.trace.schema import Note

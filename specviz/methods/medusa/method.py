@@ -96,10 +96,10 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
 
 
 def _paths(parameters: Parameters, parts: MethodResources) -> tuple[RankPath, ...]:
+    from specviz.drafting.trees.calibrated import CalibratedTree
     from specviz.engine.tree import shape_from_counts
     from specviz.methods.dynamic_tree import paying
     from specviz.methods.medusa.cartesian_tree import paths_of
-    from specviz.trees.calibrated import CalibratedTree
 
     if parameters.tree == "published" or not parts.uses_shipped_weights:
         return paths_of(shape_from_counts(PUBLISHED))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specviz.drafters.null import NullDrafter
+from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Draft, Round, Session, TargetPass
 from specviz.engine.sampling import DRAFT
 from specviz.engine.to_device import to_device

@@ -12,8 +12,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from specviz.drafters.networks.recurrent_net import RecurrentNet, RecurrentStepper, State
-from specviz.drafters.null import NullDrafter
+from specviz.drafting.networks.recurrent_net import RecurrentNet, RecurrentStepper, State
+from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.methods.owl.spec_token import SpecTokenPass

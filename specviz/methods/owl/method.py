@@ -10,7 +10,7 @@ from specviz.methods.parameters import number, switch
 from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
-    from specviz.drafters.networks.recurrent_net import RecurrentStepper
+    from specviz.drafting.networks.recurrent_net import RecurrentStepper
     from specviz.engine.interfaces import Composition
     from specviz.methods.howl.hybrid import HybridController
     from specviz.methods.owl.spec_token import SpecToken
@@ -69,11 +69,11 @@ def opener(parameters: Parameters, network: RecurrentStepper) -> SpecToken | Non
 
 def drafting(parameters: Parameters, parts: MethodResources) -> tuple[RecurrentStepper, HybridController]:
     """The network, ready to draft, and a controller with it and no memory."""
-    from specviz.drafters.networks.recurrent_net import RecurrentStepper
+    from specviz.drafting.networks.recurrent_net import RecurrentStepper
+    from specviz.drafting.trees.dynamic import Dynamic
     from specviz.methods.dynamic_tree import paying
     from specviz.methods.howl.hybrid import HybridController
     from specviz.methods.owl.drafter import RecurrentDrafter
-    from specviz.trees.dynamic import Dynamic
 
     weights = parts.drafter_weights("owl")
     network = weights if isinstance(weights, RecurrentStepper) else RecurrentStepper(weights)

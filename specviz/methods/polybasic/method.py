@@ -69,13 +69,13 @@ class Parameters:
 def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafters.feature_drafter import FeatureDrafter
-    from specviz.drafters.memory.prompt_copy import PromptCopy
+    from specviz.drafting.memory.prompt_copy import PromptCopy
+    from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+    from specviz.drafting.trees.copied import Copied
+    from specviz.drafting.trees.dynamic import Dynamic, SpeedupMaximising
     from specviz.engine.interfaces import Composition
     from specviz.methods.polybasic.cascade import Cascade
     from specviz.methods.polybasic.cost_model import as_note
-    from specviz.trees.copied import Copied
-    from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 
     below = _below(parameters, parts)
     network = None if below == "copy" else parts.drafter_weights(below)

@@ -12,13 +12,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from specviz.drafting.trees.dynamic import SizePolicy
 from specviz.engine.interfaces import Context, Controller, Draft, Round, TargetPass
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.reader.estimates import Estimates
 from specviz.trace.notes.drafts import Graft, MergedTreeNote
 from specviz.trace.schema import MAX_PRUNED, Note
-from specviz.trees.dynamic import SizePolicy
 
 DRAFTER = "drafter"
 LARGEST = 255

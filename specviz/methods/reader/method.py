@@ -55,9 +55,9 @@ class Parameters:
 )
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.drafters.memory.output_store import OutputStore
-    from specviz.drafters.memory.retrieval import Retrieval
-    from specviz.drafters.memory.suffix_guess import LengthRule
+    from specviz.drafting.memory.output_store import OutputStore
+    from specviz.drafting.memory.retrieval import Retrieval
+    from specviz.drafting.memory.suffix_guess import LengthRule
     from specviz.engine.interfaces import Composition
     from specviz.methods.dynamic_tree import paying
     from specviz.methods.reader.estimates import Estimates

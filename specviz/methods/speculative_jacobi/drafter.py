@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from specviz.drafters.null import NullDrafter
+from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Draft, Proposal, Round, TargetPass
 from specviz.engine.sampling import DRAFT, EXTRA, draws
 from specviz.engine.to_device import to_device

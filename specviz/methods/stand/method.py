@@ -59,10 +59,10 @@ class Parameters:
 def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
+    from specviz.drafting.trees.sampled import Sampled
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.stand.ngram_store import NgramDrafter, NgramStore
-    from specviz.trees.sampled import Sampled
 
     orders = tuple(range(4, parameters.lowest_order - 1, -1))
     key = ("stand", parts.target.name, parts.prompt_key, orders)
@@ -73,8 +73,8 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
 
 def _shape(parameters: Parameters, parts: MethodResources, store: NgramStore) -> TreeShape | Callable[[Context], TreeShape]:
     """One tree of so many nodes, or per round what pays where so long an n-gram is known."""
+    from specviz.drafting.trees.calibrated import load_all
     from specviz.engine.cost import best_size
-    from specviz.trees.calibrated import load_all
 
     trees = load_all(parts.tree_file("stand"))
     if parameters.nodes:

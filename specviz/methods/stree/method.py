@@ -9,10 +9,10 @@ from specviz.methods.parameters import choice, number
 from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
+    from specviz.drafting.trees.dynamic import CurrentCosts
     from specviz.engine.interfaces import Composition, Target
     from specviz.engine.tree import TreeShape
     from specviz.methods.resources import TextResources
-    from specviz.trees.dynamic import CurrentCosts
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ class Parameters:
 def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
+    from specviz.drafting.trees.dynamic import Dynamic
+    from specviz.drafting.trees.sampled import Sampled
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition, TreeBuilder
     from specviz.errors import BadInput, ModelUnavailable
     from specviz.methods.stree.drafter import TreeModelDrafter
     from specviz.targets.hybrid import HybridTarget
-    from specviz.trees.dynamic import Dynamic
-    from specviz.trees.sampled import Sampled
 
     if not isinstance(parts.target, HybridTarget):
         raise ModelUnavailable(
@@ -102,7 +102,7 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
 
 def _paying(parameters: Parameters, parts: TextResources, draft: Target) -> CurrentCosts:
     """Who sizes a beam's tree: level by level the drafter runs over all that it has seen of the tree so far."""
-    from specviz.trees.dynamic import CurrentCosts
+    from specviz.drafting.trees.dynamic import CurrentCosts
 
     own = parts.cost_curve_of(draft)
     forward = sum(own.at(1 + level * parameters.width) for level in range(parameters.depth)) / parameters.depth

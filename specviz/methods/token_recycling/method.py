@@ -65,9 +65,9 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
 
 
 def _shape(parameters: Parameters, parts: MethodResources) -> TreeShape:
+    from specviz.drafting.trees.calibrated import CalibratedTree
     from specviz.engine.cost import best_size
     from specviz.engine.tree import shape_from_counts
-    from specviz.trees.calibrated import CalibratedTree
 
     if parameters.tree == "published":
         return shape_from_counts(PUBLISHED)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specviz.drafters.null import NullDrafter
+from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Round
 from specviz.trace.notes.drafts import SuccessorRow, SuccessorsNote
 from specviz.trace.schema import Note

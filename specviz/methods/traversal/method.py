@@ -50,11 +50,11 @@ class Parameters:
     '--prompt "Why?"`',
 )
 def compose(parameters: Parameters, parts: TextResources) -> Composition:
+    from specviz.drafting.trees.sampled import Sampled
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.errors import BadInput
     from specviz.methods.traversal.verification import Traversal
-    from specviz.trees.sampled import Sampled
 
     if parameters.drafter == "draft_model" and parameters.shape != "chain":
         raise BadInput(
@@ -67,8 +67,8 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
 
 def _drafter(parameters: Parameters, parts: TextResources) -> tuple[Any, tuple[int, ...], str, tuple[str, ...]]:
     """The drafter, the hidden states it reads, its name, and what the user should know about it."""
-    from specviz.drafters.feature_drafter import FeatureDrafter
-    from specviz.drafters.language_model import LanguageModelDrafter
+    from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+    from specviz.drafting.runtimes.language_model import LanguageModelDrafter
 
     if parameters.drafter == "eagle3":
         network = parts.drafter_weights("eagle3")

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from specviz.drafters.networks.weights import read_weights, write_weights
+from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.loading_lock import exclusive_loading

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import JanusConfig, JanusForConditionalGeneration
 
-from specviz.drafters.networks.weights import read_weights
+from specviz.drafting.networks.weights import read_weights
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models import room
 from specviz.models.cache import MODELS, ModelCache

@@ -14,11 +14,11 @@ import math
 import torch
 from torch import Tensor
 
-from specviz.drafters.networks import latent_samplers
-from specviz.drafters.networks.feature_file import config_of
-from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
-from specviz.drafters.networks.latent_samplers import LatentSamplers
-from specviz.drafters.networks.weights import read_weights
+from specviz.drafting.networks import latent_samplers
+from specviz.drafting.networks.feature_file import config_of
+from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.latent_samplers import LatentSamplers
+from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.image.image import SHIPPED, LoadedImage, embedding_table, weights_of
 from specviz.models.image.image_score import ImageScore

@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast, SmolVLMConfig, SmolVLMForConditionalGeneration
 
-from specviz.drafters.networks.weights import read_weights, write_weights
+from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.loading_lock import exclusive_loading
 

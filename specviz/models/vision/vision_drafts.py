@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from specviz.drafters.cross_stepper import CrossStepper
-from specviz.drafters.feature_stepper import FeatureStepper
-from specviz.drafters.language_model import DraftModel, SessionModel, SmallModel
-from specviz.drafters.networks import feature_file, small_lm
-from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
-from specviz.drafters.networks.weights import read_weights
+from specviz.drafting.networks import feature_file, small_lm
+from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafting.networks.weights import read_weights
+from specviz.drafting.runtimes.cross_stepper import CrossStepper
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
+from specviz.drafting.runtimes.language_model import DraftModel, SessionModel, SmallModel
 from specviz.errors import ModelUnavailable
-from specviz.models.drafters.heads import WEIGHTS, cached, layout_for, version
-from specviz.models.drafters.lora_heads import digest
+from specviz.models.heads.heads import WEIGHTS, cached, layout_for, version
+from specviz.models.heads.lora_heads import digest
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.vocabulary import same_words
 from specviz.models.text.load import load_causal_lm

@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from specviz.drafters.networks.small_lm import SmallLM
-from specviz.drafters.networks.small_lm import load as load_small
-from specviz.drafters.networks.weights import write_weights
-from specviz.models.drafters.lora_heads import CHANGES, digest
+from specviz.drafting.networks.small_lm import SmallLM
+from specviz.drafting.networks.small_lm import load as load_small
+from specviz.drafting.networks.weights import write_weights
+from specviz.models.heads.lora_heads import CHANGES, digest
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.training import data, driver, features, phrases
 from specviz.training.data import Dialogues, Markers

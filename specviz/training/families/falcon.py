@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from specviz.drafters.networks.block_net import BlockConfig, BlockNet, save
+from specviz.drafting.networks.block_net import BlockConfig, BlockNet, save
 from specviz.training import acceptance, driver, parallel
 from specviz.training.data import IGNORED
 from specviz.training.driver import Step

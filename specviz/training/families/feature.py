@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from specviz.drafters.networks.feature_file import save
-from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.drafting.networks.feature_file import save
+from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.eagle import PUBLISHED
 from specviz.methods.medusa.cartesian_tree import paths_of

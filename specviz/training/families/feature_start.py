@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.errors import ModelUnavailable
 from specviz.training.features import FeatureStore
 

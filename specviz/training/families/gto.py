@@ -23,12 +23,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.networks.feature_net import FeatureNet, attend
+from specviz.drafting.networks.feature_net import FeatureNet, attend
 from specviz.engine.interfaces import Target
 from specviz.engine.tree import DraftTree
 from specviz.methods.gto.expected_length import branch_lengths, tree_reward
-from specviz.models.drafters.heads import load_heads
-from specviz.models.drafters.lora_heads import CHANGES, digest, independent_copy
+from specviz.models.heads.heads import load_heads
+from specviz.models.heads.lora_heads import CHANGES, digest, independent_copy
 from specviz.targets.text import TextTarget
 from specviz.training import acceptance, data, driver, features
 from specviz.training.driver import Schedule, Step, TrainState

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import JanusConfig, JanusForConditionalGeneration
 
-from specviz.drafters.networks.weights import read_weights, write_weights
+from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
 from specviz.models.device import choose_device
 from specviz.models.image.image import SHIPPED

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import JanusVQVAEConfig
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
-from specviz.drafters.networks.weights import read_weights
+from specviz.drafting.networks.weights import read_weights
 from specviz.models.hub.cache_dir import cache_folder, ensure_folder
 from specviz.models.image.image import weights_of
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config

@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
-from specviz.drafters.networks.weights import write_weights
+from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.weights import write_weights
 from specviz.models.image.image import LoadedImage, embedding_table, load_image_model
 from specviz.training import driver
 from specviz.training.driver import Schedule, Step, TrainState

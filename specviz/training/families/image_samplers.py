@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.networks.latent_samplers import LatentSamplers, SamplerConfig, save
+from specviz.drafting.networks.latent_samplers import LatentSamplers, SamplerConfig, save
 from specviz.models.device import choose_device
 from specviz.training import driver
 from specviz.training.driver import Schedule, Step, TrainState

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.networks.weights import write_weights
+from specviz.drafting.networks.weights import write_weights
 from specviz.models.device import choose_device
 from specviz.models.image.image_score import SIDE, ScoreNet
 from specviz.training import driver

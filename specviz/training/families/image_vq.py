@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.networks.weights import read_weights, write_weights
+from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import BadInput
 from specviz.models.device import choose_device
 from specviz.models.image.codebook import tiles

@@ -20,13 +20,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.networks.masked_lm import MaskedLM, save
-from specviz.drafters.networks.masked_lm import load as load_masked
-from specviz.drafters.networks.small_lm import SmallLM
-from specviz.drafters.networks.small_lm import load as load_small
-from specviz.drafters.networks.weights import read_weights
-from specviz.models.drafters.drafts import FILE as SMALL
-from specviz.models.drafters.lora_heads import CHANGES, digest
+from specviz.drafting.networks.masked_lm import MaskedLM, save
+from specviz.drafting.networks.masked_lm import load as load_masked
+from specviz.drafting.networks.small_lm import SmallLM
+from specviz.drafting.networks.small_lm import load as load_small
+from specviz.drafting.networks.weights import read_weights
+from specviz.models.heads.drafts import FILE as SMALL
+from specviz.models.heads.lora_heads import CHANGES, digest
 from specviz.training import acceptance, data, driver, features, parallel
 from specviz.training.data import IGNORED, Dialogues, Markers, Row
 from specviz.training.driver import Schedule, Step, TrainState

@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet, load, save
+from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet, load, save
+from specviz.drafting.trees.calibrated import CalibratedTree, from_counts
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.medusa.cartesian_tree import paths_of
 from specviz.methods.medusa.method import PUBLISHED
@@ -28,7 +29,6 @@ from specviz.training.families.feature import FeatureTraining, TrainInputs
 from specviz.training.features import DialogueFeatures, FeatureStore, target_distribution
 from specviz.training.parallel import evenly
 from specviz.training.registry import WEIGHTS, Job, recipes
-from specviz.trees.calibrated import CalibratedTree, from_counts
 
 DEPTH_WEIGHT = 0.8
 # Shares of the positions that each head learns from. Every one counts as much as it would if all did: the fewer, the

@@ -12,8 +12,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from specviz.drafters.memory.ngram_model import Counts, NgramModel, save
-from specviz.drafters.networks.masked_lm import MaskedLM, load
+from specviz.drafting.memory.ngram_model import Counts, NgramModel, save
+from specviz.drafting.networks.masked_lm import MaskedLM, load
 from specviz.methods.diffuspec.lattice import Ngrams, columns, distribution, search
 from specviz.methods.diffuspec.searched import Searching
 from specviz.training import acceptance, data, driver, features

@@ -22,7 +22,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 from transformers import DynamicCache
 
-from specviz.drafters.networks.recurrent_net import RecurrentConfig, RecurrentNet, save, unit
+from specviz.drafting.networks.recurrent_net import RecurrentConfig, RecurrentNet, save, unit
 from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.errors import BadInput
 from specviz.training import acceptance, driver

@@ -24,9 +24,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.networks import feature_file, small_lm
-from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
-from specviz.drafters.networks.feature_net import FeatureNet, attend
+from specviz.drafting.networks import feature_file, small_lm
+from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafting.networks.feature_net import FeatureNet, attend
 from specviz.models.device import choose_device
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.vocabulary import tokenizer_hash

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from specviz.drafters.networks.small_lm import SmallConfig, SmallLM, save
+from specviz.drafting.networks.small_lm import SmallConfig, SmallLM, save
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.acceptance import chain_agreement
 from specviz.training.data import IGNORED, Dialogues, Markers

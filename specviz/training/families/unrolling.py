@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.training.data import IGNORED
 from specviz.training.features import DialogueFeatures, target_distribution
 from specviz.training.parallel import evened, evenly

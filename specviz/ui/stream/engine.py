@@ -13,7 +13,7 @@ import gradio as gr
 from specviz.engine.stop import Stop, computing, why
 from specviz.errors import SpecvizError
 from specviz.figures.unfinished import unfinished
-from specviz.request import Memory, Request
+from specviz.pipeline.request import Memory, Request
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import End, Run, Step, Trace
 from specviz.ui.settings import GPU_SECONDS, LOADING_SECONDS
@@ -35,7 +35,7 @@ def local(request: Request, memory: Memory, cancel: threading.Event, progress: P
     """A run in this process."""
     progress("Starting the engine", None)
     with computing(COMPUTING, progress):
-        from specviz.runner import stream
+        from specviz.pipeline.runner import stream
 
         yield from stream(request, memory=memory, cancel=cancel, progress=progress)
 
@@ -60,7 +60,7 @@ def borrowed() -> Stream:
 
     @lend
     def on_gpu(request: Request) -> Iterator[Event | Refusal]:
-        from specviz.runner import stream
+        from specviz.pipeline.runner import stream
 
         try:
             yield from stream(request, cancel=Stop(lambda: limit))

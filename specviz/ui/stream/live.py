@@ -11,7 +11,7 @@ from threading import Event
 
 from specviz.engine.stop import NOTHING_RUN, Interrupted, why
 from specviz.errors import BadTrace
-from specviz.request import Memory, Request
+from specviz.pipeline.request import Memory, Request
 from specviz.trace import store as traces
 from specviz.trace.schema import End, Run, Trace
 from specviz.trace.store import TraceWriter

@@ -7,10 +7,10 @@ from collections.abc import Generator
 from dataclasses import replace
 
 from specviz.engine.stop import Stop
-from specviz.engines.server import Answer, Ask, Server, look
-from specviz.engines.server_counters import Counters, counters
 from specviz.errors import BadInput
-from specviz.request import Memory, Request
+from specviz.interop.server import Answer, Ask, Server, look
+from specviz.interop.server_counters import Counters, counters
+from specviz.pipeline.request import Memory, Request
 from specviz.trace.schema import End, Run
 from specviz.ui.stream.engine import Event, Progress, Stream
 

@@ -10,7 +10,7 @@ from specviz.errors import BadInput
 from specviz.methods import registry
 from specviz.methods.parameters import build, number, switch
 from specviz.models.hub import catalog
-from specviz.request import Request
+from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import request_form

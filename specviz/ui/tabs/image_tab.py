@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.request import Request
+from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
 from specviz.ui.shared import AppState

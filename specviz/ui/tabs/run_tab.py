@@ -13,7 +13,7 @@ import gradio as gr
 
 from specviz.errors import BadInput, SpecvizError
 from specviz.methods.registry import all_methods
-from specviz.request import Request
+from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import kept, theme
 from specviz.ui.kept import Kept, overlaid

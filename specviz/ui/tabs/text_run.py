@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from specviz.errors import SpecvizError
-from specviz.request import Request
+from specviz.pipeline.request import Request
 from specviz.trace.schema import Run, Trace
 from specviz.ui.shared import AppState
 from specviz.ui.shown import MINE

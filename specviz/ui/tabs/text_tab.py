@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from specviz.methods.registry import all_methods
-from specviz.request import Request
+from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
 from specviz.ui.kept import Kept

@@ -9,7 +9,7 @@ import gradio as gr
 
 from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
-from specviz.request import Request
+from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
 from specviz.ui.kept import Kept

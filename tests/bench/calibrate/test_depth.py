@@ -6,11 +6,11 @@ import pytest
 
 from specviz.acceptance.match import Match
 from specviz.bench.calibrate.depth import Place, UnsentTrees, places_of, table, tau
-from specviz.drafters.feature_drafter import FeatureDrafter
-from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
+from specviz.drafting.trees.dynamic import SHARPER, Dynamic
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
-from specviz.trees.dynamic import SHARPER, Dynamic
 from tests.support.tiny.text import Decoded, decode, tiny_target
 from tests.support.worlds.feature import tiny_net
 from tests.support.worlds.text import GREEDY, PROMPT, WARM

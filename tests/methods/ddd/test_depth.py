@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from specviz.drafting.trees.dynamic import Dynamic, SpeedupMaximising
 from specviz.errors import BadInput
 from specviz.methods.ddd.depth import CANDIDATES, BeamMass, CalibratedDepth, CalibratedRound
-from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 from tests.support.worlds.fancy import Fancy, context, paths, searched
 
 

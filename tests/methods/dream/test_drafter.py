@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from specviz.acceptance.match import Match
-from specviz.drafters.cross_stepper import CrossStepper
-from specviz.drafters.networks.cross_net import CrossNet
+from specviz.drafting.networks.cross_net import CrossNet
+from specviz.drafting.runtimes.cross_stepper import CrossStepper
+from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.methods.dream.attention_summary import summarise_attention
 from specviz.methods.dream.drafter import CrossDrafter
 from specviz.targets.attention_maps import importance, most_looked_at, text_part
-from specviz.trees.dynamic import Dynamic
 from tests.support.tiny.text import Decoded, decode
 from tests.support.worlds.vision import GREEDY, World, cross_net, world
 from tests.support.worlds.witness import Witness, hidden_states

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from specviz.drafting.trees.dynamic import Dynamic
+from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Context, Pick, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain, shape_from_counts
 from specviz.methods.falcon.block_tree import Blocks, Ranked
 from specviz.methods.falcon.method import DRAWN, PUBLISHED
 from specviz.trace.schema import Note
-from specviz.trees.dynamic import Dynamic
-from specviz.trees.sampled import Sampled
 
 VOCAB = 30
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from specviz.acceptance.match import Match
-from specviz.drafters.memory.prompt_copy import PromptCopy
+from specviz.drafting.memory.prompt_copy import PromptCopy
+from specviz.drafting.trees.copied import Copied
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.methods.gto.expected_length import Rewarded
 from specviz.methods.gto.shadow_drafting import ShadowDrafting
-from specviz.trees.copied import Copied
 from tests.support.tiny.text import Decoded, decode, tiny_target
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from specviz.drafting.trees.retrieved import Retrieved
 from specviz.engine.interfaces import Context, Draft, Round
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.howl.hybrid import TREE, AdaptiveThreshold, HybridController, expected, followed
 from specviz.trace.notes.drafts import SuffixNote
-from specviz.trees.retrieved import Retrieved
 
 
 def guess(tokens: list[int], parents: list[int], shares: list[float]) -> Draft:

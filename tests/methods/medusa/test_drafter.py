@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from specviz.acceptance.match import Match
-from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet, load, save
+from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet, load, save
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context, Draft, Round
 from specviz.engine.loop import Decoding

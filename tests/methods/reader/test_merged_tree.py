@@ -12,13 +12,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specviz.drafting.trees.dynamic import SpeedupMaximising
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Context, Draft
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.reader.estimates import Estimates
 from specviz.methods.reader.merged_tree import Merged
-from specviz.trees.dynamic import SpeedupMaximising
 
 
 def context(ids: Sequence[int], room: int = 1000, warp: Warp = Warp()) -> Context:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from specviz.drafting.trees.copied import Copied
 from specviz.engine.interfaces import Context
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.token_recycling.static import Static
 from specviz.trace.notes.drafts import SuccessorRow, SuccessorsNote
 from specviz.trace.schema import Note
-from specviz.trees.copied import Copied
 
 
 def context(room: int = 100) -> Context:

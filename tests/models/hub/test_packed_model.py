@@ -13,7 +13,7 @@ import torch
 import specviz
 from specviz.errors import BadInput, ModelUnavailable, SpecvizError
 from specviz.methods.registry import all_methods
-from specviz.models.drafters.lora_heads import IMITATES, named
+from specviz.models.heads.lora_heads import IMITATES, named
 from specviz.models.hub.packed_model import card_in, read_model, tokenizer_hash_in, unpack, write_model
 from specviz.models.text import load
 from specviz.models.text.load import load_causal_lm
@@ -122,7 +122,7 @@ def test_missing_weights_say_how_to_get_them(shelf: Path) -> None:
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
-    from specviz.drafters.networks.weights import write_weights
+    from specviz.drafting.networks.weights import write_weights
 
     write_weights(tmp_path / "other.safetensors", {"x": torch.zeros(2, 2)}, {})
     with pytest.raises(ModelUnavailable, match="no packed model"):

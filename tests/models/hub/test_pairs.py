@@ -21,9 +21,9 @@ from transformers import (
 )
 
 from specviz.__main__ import main, parser
-from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
-from specviz.drafters.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
-from specviz.models.drafters.head_writer import write_head
+from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafting.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
+from specviz.models.heads.head_writer import write_head
 from specviz.models.hub.pairs import DREAM, FLAT, LANTERN, MTP, NARROW, PAIRS, SPECULATORS, VISPEC, Pair
 from tests.support.referee.filled import weight
 

@@ -12,8 +12,8 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specviz.errors import ModelUnavailable
-from specviz.models.drafters.published_eagle3 import feature_head
-from specviz.models.drafters.published_medusa import parallel_net
+from specviz.models.heads.published_eagle3 import feature_head
+from specviz.models.heads.published_medusa import parallel_net
 from specviz.models.hub.published import open_repository
 from tests.support.tiny.published_heads import (
     CONFIG,

@@ -18,8 +18,8 @@ from transformers.models.chameleon.modeling_chameleon import ChameleonDecoderLay
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.image.anole import LoadedAnole
 from specviz.models.image.image_hub import load_hub_image
-from specviz.requests.image import image_target
-from specviz.runner import run
+from specviz.pipeline.image import image_target
+from specviz.pipeline.runner import run
 from tests.support.worlds.witness import Witness
 
 CODES, HIDDEN, HEADS, INNER, GRID = 24, 32, 4, 48, 4
@@ -132,13 +132,13 @@ def test_a_picture_is_the_models_own_greedy_one_under_guidance(loaded: LoadedAno
 
 def test_the_drafter_is_chameleons_layer_on_both_rows(loaded: LoadedAnole, tmp_path: Path) -> None:
     from specviz.acceptance.match import Match
-    from specviz.drafters.guided_drafter import GuidedDrafter
-    from specviz.drafters.head_stepper import HeadStepper
+    from specviz.drafting.runtimes.guided_drafter import GuidedDrafter
+    from specviz.drafting.runtimes.head_stepper import HeadStepper
+    from specviz.drafting.trees.dynamic import Dynamic
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.sampling import Warp
-    from specviz.models.drafters.published_lantern import anole_head
-    from specviz.trees.dynamic import Dynamic
+    from specviz.models.heads.published_lantern import anole_head
     from tests.support.tiny.text import decode
 
     head = anole_head("eagle", str(drafter(tmp_path / "drafter")), loaded)

@@ -13,7 +13,7 @@ from transformers import Emu3Config, PreTrainedTokenizerFast
 
 from specviz.errors import ModelUnavailable
 from specviz.models.image.image_hub import load_hub_image
-from specviz.runner import run
+from specviz.pipeline.runner import run
 from tests.support.tiny.images import tiny_image
 
 

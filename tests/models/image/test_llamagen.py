@@ -18,8 +18,8 @@ from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.image.image_classes import ClassPrompts
 from specviz.models.image.image_hub import load_hub_image
 from specviz.models.image.llamagen import LoadedLlamaGen
-from specviz.requests.image import image_target
-from specviz.runner import run
+from specviz.pipeline.image import image_target
+from specviz.pipeline.runner import run
 from tests.support.fakes.graphs import Graphs
 from tests.support.tiny import llamagen as tiny
 from tests.support.worlds.witness import Witness
@@ -141,13 +141,13 @@ def test_prompts_of_any_length_replay_the_same_graphs(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("captions", [False, True])
 def test_the_drafter_is_lanterns_on_both_rows(tmp_path: Path, captions: bool) -> None:
     from specviz.acceptance.match import Match
-    from specviz.drafters.guided_drafter import GuidedDrafter
-    from specviz.drafters.head_stepper import HeadStepper
+    from specviz.drafting.runtimes.guided_drafter import GuidedDrafter
+    from specviz.drafting.runtimes.head_stepper import HeadStepper
+    from specviz.drafting.trees.dynamic import Dynamic
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.engine.sampling import Warp
-    from specviz.models.drafters.published_lantern import llamagen_head
-    from specviz.trees.dynamic import Dynamic
+    from specviz.models.heads.published_lantern import llamagen_head
     from tests.support.tiny.text import decode
 
     path, scale = tiny.folder(tmp_path / "target", GRID, captions), SCALE[captions]

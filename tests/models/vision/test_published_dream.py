@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafters.cross_stepper import CrossStepper
+from specviz.drafting.runtimes.cross_stepper import CrossStepper
 from specviz.engine.interfaces import Composition
 from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from specviz.models.drafters import dialects
-from specviz.models.drafters.heads import drafting_heads, fit_of
+from specviz.models.heads import dialects
+from specviz.models.heads.heads import drafting_heads, fit_of
 from specviz.models.hub.published import open_repository
 from tests.support.tiny.published_heads import saved
 from tests.support.tiny.text import decode, parts_for

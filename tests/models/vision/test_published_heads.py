@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, float64
 
 from specviz.acceptance.match import Match
-from specviz.drafters.head_stepper import HeadStepper
-from specviz.drafters.networks.feature_head import FeatureHead
-from specviz.drafters.visual_context import AllRows
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.drafting.runtimes.visual_context import AllRows
+from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
-from specviz.models.drafters import dialects
-from specviz.models.drafters.heads import fit_of
+from specviz.models.heads import dialects
+from specviz.models.heads.heads import fit_of
 from specviz.models.hub.published import open_repository
-from specviz.trees.dynamic import Dynamic
 from tests.support.tiny.published_heads import CONFIG, expected_logits, feature_tensors, saved
 from tests.support.tiny.text import Decoded, decode
 from tests.support.worlds.heads import ran

@@ -12,16 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.acceptance.match import Match
-from specviz.drafters.compressed_picture import with_picture
-from specviz.drafters.head_stepper import HeadStepper
-from specviz.drafters.networks.feature_head import FeatureHead
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.runtimes.compressed_picture import with_picture
+from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
 from specviz.errors import ModelUnavailable
-from specviz.models.drafters import dialects
-from specviz.models.drafters.heads import fit_of
+from specviz.models.heads import dialects
+from specviz.models.heads.heads import fit_of
 from specviz.models.hub.published import open_repository
-from specviz.trees.dynamic import Dynamic
 from tests.support.tiny.published_heads import saved
 from tests.support.tiny.text import decode
 from tests.support.worlds.vision import GREEDY, World, world

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from specviz.request import Request
+from specviz.pipeline.request import Request
 from specviz.trace.schema import End, Run, Step, Trace
 from tests.support.traces.samples import sample_trace
 
@@ -38,7 +38,7 @@ class FakeRun:
 def put_fake(monkeypatch: pytest.MonkeyPatch, trace: Trace | None = None, events: Events | None = None) -> FakeRun:
     """Put a fake engine in the real one's place; it plays ``trace``, a plain sample when None."""
     made = FakeRun(trace or sample_trace(6), events)
-    monkeypatch.setitem(sys.modules, "specviz.runner", made)
+    monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", made)
     return made
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from specviz.engine.stop import Stop, why
 from specviz.errors import SpecvizError
 from specviz.methods.registry import all_methods
-from specviz.request import Memory, Request
+from specviz.pipeline.request import Memory, Request
 from specviz.trace import metrics, store
 from specviz.trace.schema import End, Run, Step, Trace
 from specviz.ui.settings import Settings

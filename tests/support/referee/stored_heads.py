@@ -11,14 +11,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specviz.drafters.networks.feature_head import FeatureHead
-from specviz.models.drafters.dialects import read
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.models.heads.dialects import read
 from specviz.models.hub.published import Fit, Repository, open_repository
 from tests.support.referee.filled import uniform
 from tests.support.referee.speculators_heads import HIDDEN, ROWS, VOCAB, filled, states, text
 from tests.support.tiny.published_heads import drafted_logits
 
-FOLDER = Path(__file__).resolve().parents[2] / "models" / "drafters" / "speculators"
+FOLDER = Path(__file__).resolve().parents[2] / "models" / "heads" / "speculators"
 HEADS: dict[str, dict[str, Any]] = json.loads(gzip.decompress((FOLDER / "heads.json.gz").read_bytes()))
 LOGITS = load_file(FOLDER / "logits.safetensors")
 FIT = Fit("tiny", 8, uniform("the target's embedding", (VOCAB, HIDDEN)), uniform("the target's head", (VOCAB, HIDDEN)))

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from specviz.drafters.language_model import DraftModel, SessionModel
-from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
+from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
+from specviz.drafting.runtimes.language_model import DraftModel, SessionModel
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.methods.hedgespec.method import DOMAINS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from specviz.drafters.networks.block_net import BlockConfig, BlockNet
+from specviz.drafting.networks.block_net import BlockConfig, BlockNet
 from specviz.targets.text import TextTarget
 
 TAP = 2

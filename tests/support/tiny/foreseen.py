@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from specviz.drafters.head_stepper import HeadStepper
-from specviz.drafters.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
+from specviz.drafting.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
+from specviz.drafting.runtimes.head_stepper import HeadStepper
 from specviz.inspection.passages import Passage
 from specviz.models.hub.published import Fit
 from tests.support.referee.filled import uniform, weight

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import JanusConfig, JanusForConditionalGeneration
 
-from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
-from specviz.drafters.networks.latent_samplers import LatentSamplers, SamplerConfig
+from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.latent_samplers import LatentSamplers, SamplerConfig
 from specviz.models.image.image import LoadedImage, loaded_from
 from specviz.models.image.image_parts import feature_net
 from specviz.models.image.image_shape import TextShape, VqShape, janus_config

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from specviz.drafters.memory.ngram_model import NgramModel
-from specviz.drafters.networks.masked_lm import MaskedLM
-from specviz.drafters.networks.small_lm import SmallConfig
+from specviz.drafting.memory.ngram_model import NgramModel
+from specviz.drafting.networks.masked_lm import MaskedLM
+from specviz.drafting.networks.small_lm import SmallConfig
 from specviz.targets.text import TextTarget
 from specviz.training.families.ngrams import counted
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specviz.drafters.head_stepper import HeadStepper
-from specviz.drafters.networks.feature_head import FeatureHead
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.runtimes.head_stepper import HeadStepper
 from specviz.models.hub.published import Fit, Repository, open_repository
 from tests.support.tiny.text import tiny_llama
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from specviz.drafters.networks.recurrent_net import RecurrentConfig, RecurrentNet
+from specviz.drafting.networks.recurrent_net import RecurrentConfig, RecurrentNet
 from specviz.targets.text import TextTarget
 
 

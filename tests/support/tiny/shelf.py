@@ -8,8 +8,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from specviz.models.drafters import drafts
-from specviz.models.drafters.lora_heads import IMITATES, named
+from specviz.models.heads import drafts
+from specviz.models.heads.lora_heads import IMITATES, named
 from specviz.models.hub import prepare
 from specviz.models.hub.packed_model import write_model
 from specviz.models.text import load

@@ -10,9 +10,9 @@ import torch
 from hypothesis import settings
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from specviz.drafters.intermediate import IntermediateModel
-from specviz.drafters.language_model import DraftModel, SessionModel
-from specviz.drafters.layer_groups import GroupedModel
+from specviz.drafting.runtimes.intermediate import IntermediateModel
+from specviz.drafting.runtimes.language_model import DraftModel, SessionModel
+from specviz.drafting.runtimes.layer_groups import GroupedModel
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition, Target
 from specviz.engine.loop import Decoding, Outcome

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from specviz.requests import image
-from specviz.runner import run
+from specviz.pipeline import image
+from specviz.pipeline.runner import run
 from specviz.trace.schema import Trace
 from tests.support.tiny.images import tiny_image_drafter, tiny_pair, tiny_patches, tiny_samplers
 

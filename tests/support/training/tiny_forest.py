@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from specviz.drafters.networks.feature_net import FeatureNet
+from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.targets.text import TextTarget
 from specviz.training.data import Dialogues, places_in
 from specviz.training.families.feature_start import sample, shape_of, start

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from specviz.drafters.networks.masked_lm import MaskedLM
-from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
+from specviz.drafting.networks.masked_lm import MaskedLM
+from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
 from specviz.training.families import masked
 from specviz.training.families.masked import MaskedTraining, Settings
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.drafters.networks.recurrent_net import RecurrentConfig
+from specviz.drafting.networks.recurrent_net import RecurrentConfig
 from specviz.training import data, features
 from specviz.training.data import Dialogues, Markers
 from specviz.training.families import owl

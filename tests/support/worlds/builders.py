@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from specviz.acceptance.match import Match
+from specviz.drafting.trees.dynamic import Dynamic, SpeedupMaximising
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Acceptance, Composition, TreeBuilder
 from specviz.methods.ddd.depth import BeamMass
 from specviz.targets.text import TextTarget
-from specviz.trees.dynamic import Dynamic, SpeedupMaximising
 from tests.support.worlds.foreseeing import Foreseer
 
 CURVE = CostCurve((1, 8, 16, 32), (10.0, 11.0, 13.0, 20.0))

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafters.feature_drafter import FeatureDrafter
-from specviz.drafters.feature_stepper import FeatureStepper
-from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.training.families.unrolling import unroll
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from specviz.drafters.null import NullDrafter
+from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, Session, TargetPass
 from specviz.engine.tree import DraftTree
 from specviz.targets.text import TextTarget

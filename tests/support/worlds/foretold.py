@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from specviz.drafters.block_drafter import BlockDrafter
+from specviz.drafting.runtimes.block_drafter import BlockDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import shape_of

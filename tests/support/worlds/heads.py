@@ -8,7 +8,7 @@ from typing import Any
 
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
-from specviz.models.drafters.heads import drafting_heads
+from specviz.models.heads.heads import drafting_heads
 from tests.support.tiny.text import Decoded, decode, parts_for
 from tests.support.worlds.vision import World
 

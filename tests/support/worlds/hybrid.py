@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from specviz.drafters.language_model import DraftModel, SessionModel
+from specviz.drafting.runtimes.language_model import DraftModel, SessionModel
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from specviz.acceptance.relaxed import look_alikes
-from specviz.drafters.feature_stepper import FeatureStepper
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
@@ -18,7 +18,7 @@ from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
 from specviz.methods.resources import MethodResources
 from specviz.models.image.image import LoadedImage
-from specviz.requests.image import CodeText, coarse_partner, codes_first, image_target
+from specviz.pipeline.image import CodeText, coarse_partner, codes_first, image_target
 from specviz.targets.image import ImageTarget
 from tests.support.tiny.images import tiny_image, tiny_image_drafter, tiny_pair, tiny_samplers
 from tests.support.tiny.text import Decoded, parts_for

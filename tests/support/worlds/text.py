@@ -8,22 +8,22 @@ from typing import Any
 
 import torch
 
-from specviz.drafters.feature_stepper import FeatureStepper
-from specviz.drafters.intermediate import FittedSession, IntermediateModel, SmallSession
-from specviz.drafters.layer_groups import GroupedModel
-from specviz.drafters.networks.fused_session import LeanSession
-from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet
-from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
-from specviz.drafters.small_groups import GroupedStepper
+from specviz.drafting.networks.fused_session import LeanSession
+from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
+from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
+from specviz.drafting.runtimes.intermediate import FittedSession, IntermediateModel, SmallSession
+from specviz.drafting.runtimes.layer_groups import GroupedModel
+from specviz.drafting.runtimes.small_groups import GroupedStepper
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
-from specviz.models.drafters.grouped import SmallFuzzy, of_decoder
-from specviz.models.drafters.quantisation import eight_bits
-from specviz.models.drafters.quantised_copy import lean_copy
+from specviz.models.heads.grouped import SmallFuzzy, of_decoder
+from specviz.models.heads.quantisation import eight_bits
+from specviz.models.heads.quantised_copy import lean_copy
 from specviz.targets.text import TextTarget
 from tests.support.tiny.arms import arms
 from tests.support.tiny.blocks import block_net

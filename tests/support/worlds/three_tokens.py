@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from specviz.acceptance import rejection
+from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Acceptance, Context, Draft, Pick, Proposal, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.targets.text import TextTarget
-from specviz.trees.sampled import Sampled
 
 PLAIN = Warp(1.0)
 VOCAB = 3

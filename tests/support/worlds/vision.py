@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafters.cross_stepper import CrossStepper
-from specviz.drafters.feature_stepper import FeatureStepper
-from specviz.drafters.language_model import DraftModel, SmallModel
-from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
-from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet, attend
-from specviz.drafters.networks.small_lm import SmallConfig, SmallLM
-from specviz.drafters.visual_context import Layout
+from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet, attend
+from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
+from specviz.drafting.runtimes.cross_stepper import CrossStepper
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
+from specviz.drafting.runtimes.language_model import DraftModel, SmallModel
+from specviz.drafting.runtimes.visual_context import Layout
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.drafters.networks.lora import merge_lora
-from specviz.drafters.networks.small_lm import SmallLM
-from specviz.drafters.networks.weights import read_weights, write_weights
+from specviz.drafting.networks.lora import merge_lora
+from specviz.drafting.networks.small_lm import SmallLM
+from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
-from specviz.models.drafters.arms import _of, load_arms
+from specviz.models.heads.arms import _of, load_arms
 from specviz.training import data
 from specviz.training.driver import train
 from specviz.training.families import arms

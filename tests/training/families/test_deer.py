@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from specviz.drafters.networks.masked_lm import load, save
-from specviz.drafters.networks.weights import read_weights
-from specviz.models.drafters.lora_heads import load_changed
+from specviz.drafting.networks.masked_lm import load, save
+from specviz.drafting.networks.weights import read_weights
+from specviz.models.heads.lora_heads import load_changed
 from specviz.training import data, driver, features
 from specviz.training.families import masked
 from specviz.training.registry import Job, recipes

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.drafters.networks.block_net import BlockNet, load, save
-from specviz.drafters.networks.weights import read_weights
+from specviz.drafting.networks.block_net import BlockNet, load, save
+from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.training import driver
 from specviz.training.data import places_in

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.drafters.networks.feature_file import save
-from specviz.drafters.networks.feature_net import FeatureNet
-from specviz.drafters.networks.weights import read_weights
+from specviz.drafting.networks.feature_file import save
+from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.weights import read_weights
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.eagle import PUBLISHED
 from specviz.methods.medusa.cartesian_tree import paths_of

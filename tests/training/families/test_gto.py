@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specviz.drafters.networks.lora import TALL, WIDE, merge_lora
+from specviz.drafting.networks.lora import TALL, WIDE, merge_lora
 from specviz.training.families import gto
 from specviz.training.families.gto import Arena, Groups, GtoTraining, Settings, Size, grown
 from specviz.training.families.unrolling import unroll

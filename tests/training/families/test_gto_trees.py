@@ -7,12 +7,12 @@ import math
 import pytest
 import torch
 
-from specviz.drafters.feature_drafter import FeatureDrafter
+from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.interfaces import Context, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.training.families.gto import Size, Tree, grown, worth
 from specviz.training.features import DialogueFeatures
-from specviz.trees.dynamic import Dynamic
 from tests.support.training.tiny_forest import drafter, store, target
 
 SIZE = Size(depth=4, width=3, nodes=12)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from specviz.drafters.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.training.families.image_drafter import (
     SHELF,
     TIMES,

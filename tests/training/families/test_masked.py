@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.drafters.networks.lora import TALL, merge_lora
-from specviz.drafters.networks.masked_lm import MaskedLM
-from specviz.drafters.networks.small_lm import SmallLM
+from specviz.drafting.networks.lora import TALL, merge_lora
+from specviz.drafting.networks.masked_lm import MaskedLM
+from specviz.drafting.networks.small_lm import SmallLM
 from specviz.training import data
 from specviz.training.driver import train
 from specviz.training.families import masked

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from specviz.drafters.networks.parallel_net import ParallelConfig, ParallelNet
-from specviz.drafters.networks.weights import read_weights
+from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
+from specviz.drafting.networks.weights import read_weights
+from specviz.drafting.trees.calibrated import CalibratedTree
 from specviz.methods.resources import TREES
 from specviz.training import acceptance, driver
 from specviz.training.data import places_in
 from specviz.training.families import feature, medusa
 from specviz.training.features import FeatureStore, joined
 from specviz.training.registry import WEIGHTS, Job, recipes
-from specviz.trees.calibrated import CalibratedTree
 from tests.support.training.tiny_training import VOCAB, assets, inputs
 
 HEADS = 3

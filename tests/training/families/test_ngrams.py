@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.drafters.memory.ngram_model import NgramModel
+from specviz.drafting.memory.ngram_model import NgramModel
 from specviz.methods.diffuspec.lattice import columns, distribution, search
 from specviz.training.families.ngrams import SEARCH_WEIGHTS, counted, searched_agreement, texts
 from tests.support.training.tiny_masked import state_of, taught

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.drafters.networks import feature_file, small_lm
-from specviz.drafters.networks.cross_net import CrossConfig, CrossNet
-from specviz.drafters.networks.weights import read_weights
+from specviz.drafting.networks import feature_file, small_lm
+from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafting.networks.weights import read_weights
 from specviz.models.vision import scenes as shipped
 from specviz.targets.attention_maps import importance, most_looked_at
 from specviz.training import driver

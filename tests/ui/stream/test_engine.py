@@ -18,7 +18,7 @@ from PIL import Image
 
 from specviz.engine.stop import Stop
 from specviz.errors import BadInput, SpecvizError
-from specviz.request import Memory, Request
+from specviz.pipeline.request import Memory, Request
 from specviz.trace.schema import End, Step
 from specviz.ui.stream import engine
 from tests.support.traces.image_runs import GRID, image_trace
@@ -53,9 +53,9 @@ class Lender:
 def lent(monkeypatch: pytest.MonkeyPatch, lender: Lender, stream: Any) -> engine.Stream:
     """The way to run on a Space, its GPU and its engine replaced."""
     monkeypatch.setitem(sys.modules, "spaces", lender)
-    run = types.ModuleType("specviz.runner")
+    run = types.ModuleType("specviz.pipeline.runner")
     run.stream = stream  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "specviz.runner", run)
+    monkeypatch.setitem(sys.modules, "specviz.pipeline.runner", run)
     return engine.choose(zero_gpu=True)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from specviz.engine.stop import computing, waiting
-from specviz.request import Request
+from specviz.pipeline.request import Request
 from specviz.trace import store
 from specviz.trace.schema import Run
 from specviz.trace.store import TraceStore

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from specviz.errors import BadInput
-from specviz.request import Memory, Request
+from specviz.pipeline.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import End, Run, Step, Trace
 from specviz.ui import settings as environment

@@ -17,7 +17,7 @@ from specviz.errors import BadInput
 from specviz.methods.registry import all_methods
 from specviz.models.image import image_vocabulary as image_words
 from specviz.models.image.image import LoadedImage
-from specviz.requests import image
+from specviz.pipeline import image
 from specviz.targets.image import ImageSession
 from specviz.trace import validate
 from specviz.training.families import emoji, image_codes

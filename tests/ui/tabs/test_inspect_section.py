@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from specviz.errors import ModelUnavailable, SpecvizError
-from specviz.request import Request
+from specviz.pipeline.request import Request
 from specviz.ui.session import PageSession
 from specviz.ui.shared import AppState
 from specviz.ui.stream.presence import Caller

@@ -1,0 +1,52 @@
+"""Store of earlier outputs as one suffix tree; the oldest outputs leave when it is full."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from specviz.drafting.memory.suffix_tree import SuffixTree
+
+Answer = TypeVar("Answer")
+
+# About 350 bytes a token: 14 MB at most.
+MOST_TOKENS = 40_000
+
+
+class OutputStore:
+    """Outputs of one target, shared by the runs of one user, which may overlap in time."""
+
+    def __init__(self, most_outputs: int = 64, most_tokens: int = MOST_TOKENS) -> None:
+        self.most_outputs = most_outputs
+        self.most_tokens = most_tokens
+        self._tree = SuffixTree()
+        self._texts: deque[list[int]] = deque()
+        self._lock = threading.Lock()
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens are remembered."""
+        return self._tree.root.count
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs are remembered."""
+        return len(self._texts)
+
+    def add(self, output: Sequence[int]) -> None:
+        """Remember a finished output; of one that is too long its end."""
+        tail = list(output)[-self.most_tokens :]
+        if not tail or not self.most_outputs:
+            return
+        with self._lock:
+            self._texts.append(self._tree.start())
+            self._tree.extend(tail)
+            while len(self._texts) > self.most_outputs or self.tokens > self.most_tokens:
+                self._tree.remove(self._texts.popleft())
+
+    def ask(self, question: Callable[[SuffixTree], Answer]) -> Answer:
+        """Put a question to the tree while nobody changes it."""
+        with self._lock:
+            return question(self._tree)

@@ -1,0 +1,85 @@
+"""Prompt lookup: the latest earlier occurrence of the current suffix, and what followed it there.
+
+After Saxena's prompt lookup decoding (2023) as the reference implementations run it: longest suffix first, and by
+default the earliest occurrence that has a full continuation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specviz.drafting.runtimes.null import NullDrafter
+from specviz.engine.interfaces import Context, Round, TargetPass
+from specviz.trace.notes.drafts import CopyNote
+from specviz.trace.schema import Note
+
+
+class PromptCopy(NullDrafter):
+    """An index of every n-gram's occurrences, extended as text is committed.
+
+    ``longest`` and ``shortest`` bound the suffix length; ``length`` is how many tokens are copied. With ``latest`` the
+    most recent occurrence wins. As published a continuation has its full length and begins before the suffix does; with
+    ``partial`` it may be shorter because the text ends, and begin anywhere before that end.
+    """
+
+    def __init__(self, longest: int, shortest: int, length: int, latest: bool, partial: bool) -> None:
+        self.longest = longest
+        self.shortest = min(shortest, longest)
+        self.length = length
+        self.latest = latest
+        self.partial = partial
+        self._restart()
+
+    def _restart(self) -> None:
+        self._places: dict[tuple[int, ...], list[int]] = {}
+        self._noted: list[tuple[int, ...]] = []
+        """Every n-gram in the order in which it was indexed."""
+        self._indexed = 0
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._restart()
+        self._index(context.ids)
+
+    def observe(self, finished: Round) -> None:
+        self._index([*finished.context.ids, *finished.emitted])
+
+    def _index(self, ids: Sequence[int]) -> None:
+        """Note where every n-gram ends (exclusive), for ends not seen before."""
+        for end in range(self._indexed + 1, len(ids) + 1):
+            for size in range(self.shortest, min(self.longest, end) + 1):
+                self._noted.append(tuple(ids[end - size : end]))
+                self._places.setdefault(self._noted[-1], []).append(end)
+        self._indexed = len(ids)
+
+    def bookmark(self) -> tuple[int, int]:
+        """How far the text is indexed, to come :meth:`back` to when what follows was provisional."""
+        return self._indexed, len(self._noted)
+
+    def back(self, bookmark: tuple[int, int]) -> None:
+        """Forget what was indexed since."""
+        while len(self._noted) > bookmark[1]:
+            self._places[self._noted.pop()].pop()
+        self._indexed = bookmark[0]
+
+    def continuation(self, context: Context) -> tuple[Sequence[int], tuple[Note, ...]]:
+        """What followed the longest suffix that occurred before, and where that was."""
+        ids = context.ids
+        for size in range(min(self.longest, len(ids) - 1), self.shortest - 1, -1):
+            source = self._source(tuple(ids[-size:]), len(ids))
+            if source is not None:
+                # The context's last place is the bonus token's.
+                tokens = ids[source : source + min(self.length, max(0, context.max_depth - 1))]
+                return tokens, context.notes(lambda: [self._note(len(ids) - size, size, source, len(tokens))])
+        return (), context.notes(lambda: [self._note(len(ids), 0, 0, 0)])
+
+    def _source(self, suffix: tuple[int, ...], total: int) -> int | None:
+        """Where the continuation to copy starts, or None."""
+        last = total - 1 if self.partial else min(total - self.length, total - len(suffix) - 1)
+        places = self._places.get(suffix, [])
+        if not self.latest:
+            return places[0] if places and places[0] <= last else None
+        return next((place for place in reversed(places) if place <= last), None)
+
+    @staticmethod
+    def _note(start: int, size: int, source: int, length: int) -> Note:
+        return CopyNote(start, size, source, length).to_note()

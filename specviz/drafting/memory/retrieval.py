@@ -1,0 +1,131 @@
+"""Retrieval drafter: suffix trees of this run's text and of what the target wrote in earlier runs.
+
+Local and global tree of SuffixDecoding (Oliaro et al., arXiv 2411.04975); the short-term and the long-term memory of
+READER (arXiv 2508.09072).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specviz.drafting.memory.output_store import OutputStore
+from specviz.drafting.memory.suffix_guess import Guess, LengthRule, best_guess, matches
+from specviz.drafting.memory.suffix_tree import DEPTH, SuffixTree
+from specviz.drafting.runtimes.null import NullDrafter
+from specviz.engine.interfaces import Context, Round, TargetPass
+from specviz.trace.notes.drafts import SuffixNote, SuffixRow, SuffixTrial
+from specviz.trace.schema import Note
+
+CONTEXT = "context"
+OUTPUTS = "outputs"
+SHOWN_ROWS = 12
+SHOWN_CHILDREN = 6
+
+
+@dataclass(frozen=True)
+class MemoryGuess:
+    """What one memory expects: ``source`` says which, ``tried`` are (match length, limit, score)."""
+
+    source: str
+    guess: Guess
+    tried: list[tuple[int, int, float]]
+
+    @property
+    def near(self) -> bool:
+        """Whether this is the run's own text."""
+        return self.source == CONTEXT
+
+
+class Retrieval(NullDrafter):
+    """Two memories: the text of this run, and ``store``, the outputs of runs before it (None to do without)."""
+
+    def __init__(self, store: OutputStore | None, rule: LengthRule, threshold: float = 0.0) -> None:
+        self.store = store
+        self.rule = rule
+        self.threshold = threshold
+        self._text: list[int] = []
+        self._start = 0
+        self._tree = SuffixTree()
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._tree = SuffixTree()
+        self._tree.start()
+        self._tree.extend(context.ids)
+        self._text = list(context.ids)
+        self._start = len(self._text)
+
+    def observe(self, finished: Round) -> None:
+        self._tree.extend(finished.emitted)
+        self._text += finished.emitted
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.add(self._text[self._start :])
+        self._start = len(self._text)
+
+    def guesses(self, tail: Sequence[int] = (), thorough: bool = False) -> list[MemoryGuess]:
+        """What each memory expects after the text and ``tail``, this run's own text first.
+
+        ``thorough`` tries match lengths that cannot win as well.
+        """
+        text = [*self._text[-DEPTH - 1 :], *tail]
+        spots = matches(self._tree, text) if tail else self._tree.present()
+        guesses = [MemoryGuess(CONTEXT, *best_guess(spots, DEPTH, self.rule, thorough))]
+        if self.store is not None:
+            guesses.append(MemoryGuess(OUTPUTS, *self.store.ask(lambda tree: best_guess(matches(tree, text), DEPTH, self.rule))))
+        return guesses
+
+    def guess(self, context: Context) -> tuple[Guess, tuple[Note, ...]]:
+        """The better guess of the two, empty when it stays below the threshold, and its notes."""
+        best = _best(self.guesses())
+        guess = best.guess if best.guess.score >= self.threshold else Guess()
+        return guess, context.notes(lambda: [self._note(self.guesses(thorough=True))])
+
+    def _note(self, guesses: Sequence[MemoryGuess]) -> Note:
+        best = _best(guesses)
+        guess, used = best.guess, best.guess.score >= self.threshold
+        return SuffixNote(
+            source=best.source if guess.tokens else "none",
+            suffix_start=len(self._text) - guess.matched,
+            suffix_length=guess.matched,
+            occurrences=guess.spots[0].branch.count if guess.spots else 0,
+            limit=guess.limit,
+            score=guess.score,
+            threshold=self.threshold,
+            used=bool(guess.tokens) and used,
+            scores={memory.source: memory.guess.score for memory in guesses},
+            tried=[SuffixTrial(*trial) for trial in sorted(best.tried)],
+            rows=_rows(guess) if used else [],
+            remembered=0 if self.store is None else self.store.tokens,
+        ).to_note()
+
+
+def _best(guesses: Sequence[MemoryGuess]) -> MemoryGuess:
+    """The guess of the highest score, of equals the first: this run's own text."""
+    return max(guesses, key=lambda memory: memory.guess.score)
+
+
+def _rows(guess: Guess) -> list[SuffixRow]:
+    """Of each place in the tree where a draft token was chosen: what followed there and how often, drafted or not."""
+    rows: list[SuffixRow] = []
+    inner = sorted({0, *guess.parents}) if guess.tokens else []
+    for node in inner:
+        following = list(guess.spots[node].following())
+        count = guess.spots[node].branch.count
+        # Along an edge there is one way on: only forks, and the match itself, have something to tell.
+        if node and len(following) < 2 and following[0][1] == 1.0:
+            continue
+        continuations = following[:SHOWN_CHILDREN]
+        rows.append(
+            SuffixRow(
+                node=node,
+                count=count,
+                tokens=[token for token, _, _ in continuations],
+                counts=[below.branch.count for _, _, below in continuations],
+                others=len(following) - len(continuations),
+            )
+        )
+        if len(rows) == SHOWN_ROWS:
+            break
+    return rows

@@ -1,0 +1,149 @@
+"""Draft from a suffix tree: the longer the match the longer the draft, while its counts stay convincing (SuffixDecoding).
+
+The length rule and the score of SuffixDecoding (Oliaro et al., arXiv 2411.04975) as its authors' implementation has them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from specviz.drafting.memory.suffix_tree import Spot, SuffixTree
+
+
+@dataclass(frozen=True)
+class LengthRule:
+    """A match of n tokens allows ``min(most, n * factor + offset)`` drafted ones, each with a path probability of at least
+    ``floor``. ``tree`` takes the likeliest nodes, else it is the single path of most frequent successors.
+    """
+
+    most: int = 64
+    factor: float = 1.0
+    offset: float = 0.0
+    floor: float = 0.1
+    tree: bool = True
+
+    def limit(self, matched: int) -> int:
+        """How many tokens a match of this length may draft."""
+        return max(0, min(self.most, int(matched * self.factor + self.offset + 1e-6)))
+
+
+@dataclass
+class Guess:
+    """Drafted tokens after a match. Nodes count from 1 and ``parents`` names them, 0 being the last token of the match.
+
+    ``probability`` is the product of count shares down to a node, ``score`` their sum: the number of tokens expected to be
+    right if counts were probabilities. ``spots[node]`` is a node's place in the tree, node 0 included.
+    """
+
+    matched: int = 0
+    limit: int = 0
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    probability: list[float] = field(default_factory=list)
+    spots: list[Spot] = field(default_factory=list)
+    score: float = 0.0
+
+    def add(self, parent: int, token: int, probability: float, spot: Spot) -> int:
+        """Append a node; its number."""
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.probability.append(probability)
+        self.spots.append(spot)
+        self.score += probability
+        return len(self.tokens)
+
+    def share(self, node: int) -> float:
+        """A node's probability given its parent."""
+        above = self.parents[node - 1]
+        return self.probability[node - 1] / (self.probability[above - 1] if above else 1.0)
+
+    def certainty(self, node: int) -> float:
+        """A node's count as a share of all that ever went on from its parent: the text's own end goes nowhere yet."""
+        above = self.spots[self.parents[node - 1]]
+        if above.offset < above.branch.length or not above.branch.children:
+            return 1.0
+        return self.spots[node].branch.count / sum(child.count for child in above.branch.children.values())
+
+
+def matches(tree: SuffixTree, text: list[int]) -> list[Spot]:
+    """Where the last 1, 2, … tokens of ``text`` end in the tree, as long as something is known to follow them."""
+    spots: list[Spot] = []
+    for length in range(1, min(len(text) - 1, tree.depth) + 1):
+        spot = tree.find(text[-length:])
+        if spot is None or spot.ends:
+            break
+        spots.append(spot)
+    return spots
+
+
+def best_guess(
+    spots: Sequence[Spot], depth: int, rule: LengthRule, thorough: bool = False
+) -> tuple[Guess, list[tuple[int, int, float]]]:
+    """The guess of the best score over all match lengths, of equals the longest match's; and (length, limit, score) of
+    every length tried. ``spots`` are where matches of 1, 2, … tokens end in a tree of ``depth``.
+
+    Probabilities on one level add up to 1 at most, so no score exceeds the levels below a match, nor the limit: lengths that
+    cannot win by that are not tried, unless they are to be shown (``thorough``).
+    """
+    lengths = range(1, len(spots) + 1)
+    reach = {length: min(rule.limit(length), depth - length) for length in lengths}
+    best, tried = Guess(), []
+    for length in sorted(lengths, key=lambda n: (reach[n], n), reverse=True):
+        if reach[length] + 1e-9 < best.score and not thorough:
+            break
+        guess = grown(spots[length - 1], length, rule.limit(length), rule)
+        tried.append((length, guess.limit, guess.score))
+        if (guess.score, guess.matched) > (best.score, best.matched) and guess.tokens:
+            best = guess
+    return best, tried
+
+
+def grown(spot: Spot, matched: int, limit: int, rule: LengthRule) -> Guess:
+    """The guess after a match that ends at ``spot``."""
+    guess = Guess(matched, limit, spots=[spot])
+    if rule.tree:
+        _branch_out(guess, spot, rule.floor)
+    else:
+        _follow(guess, spot, rule.floor)
+    return guess
+
+
+def _follow(guess: Guess, spot: Spot, floor: float) -> None:
+    """The most frequent successor again and again."""
+    probability, node = 1.0, 0
+    while node < guess.limit:
+        step = next(spot.following(), None)
+        if step is None:
+            return
+        token, share, spot = step
+        probability *= share
+        if probability < floor:
+            return
+        node = guess.add(node, token, probability, spot)
+
+
+def _branch_out(guess: Guess, spot: Spot, floor: float) -> None:
+    """The likeliest nodes first; of equals those met first, which lie nearer to the root."""
+    heap: list[tuple[float, int, int, int, Spot]] = []
+    met = 0
+
+    def offer(node: int, probability: float, place: Spot) -> None:
+        nonlocal met
+        branch, offset = place
+        if offset < branch.length:  # one way on, and by far the most frequent case
+            heapq.heappush(heap, (-probability, met, node, branch.text[branch.start + offset], Spot(branch, offset + 1)))
+            met += 1
+            return
+        for token, share, below in place.following():
+            if probability * share < floor:
+                break
+            heapq.heappush(heap, (-probability * share, met, node, token, below))
+            met += 1
+
+    offer(0, 1.0, spot)
+    while heap and len(guess.tokens) < guess.limit:
+        negative, _, parent, token, place = heapq.heappop(heap)
+        node = guess.add(parent, token, -negative, place)
+        offer(node, -negative, place)

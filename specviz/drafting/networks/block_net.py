@@ -1,0 +1,254 @@
+"""Semi-autoregressive network (Falcon): a recurrence over features, then one decoder layer over whole blocks of k positions.
+
+Falcon (Gao et al., arXiv 2412.12639). Axis names: ``batch``, ``token`` (an input), ``hidden`` (of the target), ``width``
+(of the recurrence), ``head``, ``size`` (of a head), ``draft`` (its vocabulary).
+
+Alignment, with k = ``block``. Input i pairs the target's feature f_i with the embedding of token i + 1; output i stands
+for f_{i+k}, whose distribution is that of token i + k + 1. Inputs come in blocks of k and a query sees its own block and all
+before it. While drafting, P inputs are committed (token P is the root) and the blocks end there: inputs P-k … P-1 are the last
+block, and their outputs are f_P … f_{P+k-1}, the distributions of the k tokens after the root. Nothing but a query's mask hangs
+on where blocks begin, since keys and values are made position by position from a causal recurrence: what is cached stays
+right whatever number of tokens is committed next, and training may lay its blocks at any phase.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specviz.drafting.networks.weights import read_weights, write_weights
+from specviz.errors import ModelUnavailable
+
+State = tuple[Tensor, Tensor]
+"""Hidden and cell state of the recurrence, each [layer, batch, width]."""
+Product = Callable[[Tensor], Tensor]
+"""Rows times a fixed matrix."""
+
+# Up to so many inputs a step at a time is quicker on a processor than the fused kernel, which repacks all weights first.
+_SHORT = 4
+
+
+@dataclass(frozen=True)
+class BlockConfig:
+    """The network's shape. ``tap`` is the hidden state of the target it reads (transformers' numbering), the one that the
+    target's head reads; widths, heads, rotary base and epsilon are the target's own."""
+
+    vocab_size: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    inner: int
+    tap: int
+    theta: float = 10000.0
+    epsilon: float = 1e-5
+    draft_vocab: int = 8192
+    block: int = 2
+    width: int = 320
+    recurrent_layers: int = 2
+
+
+class Layer(nn.Module):
+    """One Llama layer over rows [batch, token, hidden], keys and values handed out so that a caller may cache them."""
+
+    def __init__(self, config: BlockConfig) -> None:
+        super().__init__()
+        self.config = config
+        reads, keys = config.heads * config.head_size, config.kv_heads * config.head_size
+        self.before = nn.Parameter(torch.ones(config.hidden))
+        self.qkv = nn.Linear(config.hidden, reads + 2 * keys, bias=False)
+        self.out = nn.Linear(reads, config.hidden, bias=False)
+        self.between = nn.Parameter(torch.ones(config.hidden))
+        self.up = nn.Linear(config.hidden, 2 * config.inner, bias=False)
+        self.down = nn.Linear(config.inner, config.hidden, bias=False)
+
+    def project(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [batch, head, token, size], and keys and values with fewer heads, rotated by ``turns``."""
+        config = self.config
+        mixed = self.qkv(_norm(x, self.before, config.epsilon))
+        mixed = mixed.view(*x.shape[:2], -1, config.head_size).transpose(1, 2)
+        turned, value = mixed.split((config.heads + config.kv_heads, config.kv_heads), dim=1)
+        first, second = turned.chunk(2, dim=-1)
+        turned = turned * turns[0] + torch.cat((-second, first), -1) * turns[1]
+        query, key = turned.split((config.heads, config.kv_heads), dim=1)
+        return query, key, value
+
+    def finish(self, x: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """What the layer makes of x, given what its queries may look at; ``mask`` is bool [.., token, kv]."""
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(*x.shape[:2], -1))
+        gate, up = self.up(_norm(x, self.between, self.config.epsilon)).chunk(2, dim=-1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class Laid(nn.Module):
+    """A frozen linear layer whose matrix is kept as some machine likes it."""
+
+    def __init__(self, product: Product) -> None:
+        super().__init__()
+        self.product = product
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.product(x)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A recurrent layer for a few inputs: what it takes of its input and of its own last output, and the bias of both."""
+
+    enter: Product
+    again: Product
+    bias: Tensor
+
+
+class BlockNet(nn.Module):
+    """Reads the target's embedding ``embedding`` [vocab, hidden], writes features that the target's ``head`` reads."""
+
+    embedding: Tensor
+    head: Tensor
+    draft_ids: Tensor
+    rotary: Tensor
+    centre: Tensor
+    scale: Tensor
+
+    def __init__(self, config: BlockConfig, embedding: Tensor, head: Tensor, draft_ids: Tensor) -> None:
+        """``head`` is the target's [vocab, hidden], of which the rows of ``draft_ids`` [draft] are used."""
+        super().__init__()
+        if embedding.shape != (config.vocab_size, config.hidden) or head.shape != embedding.shape:
+            raise ModelUnavailable(
+                f"This drafter was made for an embedding and a head of {config.vocab_size} x {config.hidden}, the target "
+                f"has {tuple(embedding.shape)} and {tuple(head.shape)}: choose the target it was trained for."
+            )
+        self.config = config
+        self.recurrence = nn.LSTM(2 * config.hidden, config.width, config.recurrent_layers, batch_first=True)
+        self.leave = nn.Linear(config.width, config.hidden, bias=False)
+        self.layer = Layer(config)
+        # Some entries of a feature are ten times larger than others and far from zero: evened out, they train stably.
+        self.register_buffer("centre", torch.zeros(2 * config.hidden))
+        self.register_buffer("scale", torch.ones(2 * config.hidden))
+        self.register_buffer("embedding", embedding.detach(), persistent=False)
+        self.register_buffer("draft_ids", draft_ids.long(), persistent=False)
+        self.register_buffer("head", head.detach()[draft_ids.to(head.device)], persistent=False)
+        self.register_buffer("rotary", _rotary(config, 1024).to(embedding), persistent=False)
+        self._steps: tuple[Step, ...] = ()
+        self._speak: Product | None = None
+
+    @property
+    def block(self) -> int:
+        """k: how many positions a forward fills."""
+        return self.config.block
+
+    def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotary cosines and sines at int64 ``positions`` [token], each [token, size]."""
+        return self.rotary[0, positions], self.rotary[1, positions]
+
+    def reach(self, length: int) -> None:
+        """Make the rotary tables cover positions below ``length``."""
+        if self.rotary.shape[1] < length:
+            self.rotary = _rotary(self.config, 2 * length).to(self.rotary)
+
+    def inputs(self, tokens: Tensor, features: Tensor) -> Tensor:
+        """Tokens i + 1 [.., token] and features i [.., token, hidden] to what the recurrence reads."""
+        pair = torch.cat((F.embedding(tokens, self.embedding), features.to(self.embedding.dtype)), dim=-1)
+        return (pair - self.centre) * self.scale
+
+    def zero(self, batch: int = 1) -> State:
+        """The state before the first input."""
+        shape = (self.config.recurrent_layers, batch, self.config.width)
+        return self.embedding.new_zeros(shape), self.embedding.new_zeros(shape)
+
+    def forward(self, tokens: Tensor, features: Tensor, phase: int = 0) -> Tensor:
+        """Training's view of whole texts: inputs 0, 1, … to outputs [batch, token, hidden].
+
+        Blocks begin at the inputs whose number is ``phase`` modulo k; what comes before the first of them is a short block.
+        """
+        token = tokens.shape[1]
+        self.reach(token)
+        x = self.leave(self.recurrence(self.inputs(tokens, features))[0])
+        places = torch.arange(token, device=tokens.device)
+        query, key, value = self.layer.project(x, self.turns(places))
+        number = (places - phase).div(self.block, rounding_mode="floor")
+        return self.layer.finish(x, query, key, value, number[None, :] <= number[:, None])
+
+    def recur(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        """A few more inputs [batch, token, 2 hidden] after ``state``: the layer's inputs [batch, token, hidden], new state."""
+        if inputs.shape[1] > _SHORT:
+            outputs, state = self.recurrence(inputs, state)
+            return self.leave(outputs), state
+        hidden, cell = list(state[0]), list(state[1])
+        for number, step in enumerate(self._steps or self._step_by_step()):
+            gates, outputs = step.enter(inputs) + step.bias, []
+            for place in range(inputs.shape[1]):
+                input_gate, forget_gate, cell_gate, output_gate = (gates[:, place] + step.again(hidden[number])).chunk(4, dim=-1)
+                cell[number] = torch.sigmoid(forget_gate) * cell[number] + torch.sigmoid(input_gate) * torch.tanh(cell_gate)
+                hidden[number] = torch.sigmoid(output_gate) * torch.tanh(cell[number])
+                outputs.append(hidden[number])
+            inputs = torch.stack(outputs, dim=1)
+        return self.leave(inputs), (torch.stack(hidden), torch.stack(cell))
+
+    def _step_by_step(self, layout: Callable[[Tensor], Product] | None = None) -> tuple[Step, ...]:
+        """The recurrence's layers with their weights as they are now, or as ``layout`` keeps them."""
+        keep = layout or plain
+        weights = self.recurrence.all_weights
+        return tuple(Step(keep(enter), keep(again), bias + more) for enter, again, bias, more in weights)
+
+    def laid_out(self, layout: Callable[[Tensor], Product]) -> BlockNet:
+        """A copy for drafting alone: its matrices are frozen, and kept as ``layout`` makes them."""
+        network = copy.deepcopy(self, {id(shared): shared for shared in (self.embedding, self.head)})
+        network._steps, network._speak = network._step_by_step(layout), layout(network.head)
+        inner = ((network.layer, name) for name in ("qkv", "out", "up", "down"))
+        for part, name in ((network, "leave"), *inner):
+            setattr(part, name, Laid(layout(getattr(part, name).weight)))
+        return network
+
+    def logits(self, features: Tensor) -> Tensor:
+        """The target's own head on features, restricted to the draft vocabulary: [.., draft]."""
+        return F.linear(features, self.head) if self._speak is None else self._speak(features)
+
+
+def plain(weight: Tensor) -> Product:
+    """The matrix as it is."""
+    return partial(F.linear, weight=weight)
+
+
+def _norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """Root-mean-square norm in the weight's own format: training may hand over bfloat16."""
+    return F.rms_norm(x.to(weight.dtype), (x.shape[-1],), weight, epsilon)
+
+
+def _rotary(config: BlockConfig, length: int) -> Tensor:
+    """Cosines and sines [2, position, size], halves rotated as Llama does."""
+    half = config.head_size // 2
+    angle = torch.arange(length)[:, None] / config.theta ** (torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.cat((angle, angle), dim=-1)
+    return torch.stack((angle.cos(), angle.sin()))
+
+
+def save(network: BlockNet, path: Path, card: dict[str, str]) -> None:
+    """Write the learned weights (row-wise int8), the vocabulary and ``card``; embedding and head are the target's."""
+    tensors = {name: value.detach() for name, value in network.state_dict().items()}
+    tensors["draft_ids"] = network.draft_ids
+    write_weights(path, tensors, {**card, "config": json.dumps(asdict(network.config))})
+
+
+def load(path: Path, embedding: Tensor, head: Tensor, dtype: torch.dtype, device: torch.device) -> BlockNet:
+    """The network in ``path``, tied to the target's ``embedding`` and ``head``. Raises ModelUnavailable on a misfit."""
+    tensors, card = read_weights(path)
+    if "config" not in card or "draft_ids" not in tensors:
+        raise ModelUnavailable(f"{path.name} is no block drafter: choose a file written by this app's training.")
+    ids = tensors.pop("draft_ids").to(device)
+    config = BlockConfig(**json.loads(card["config"]))
+    network = BlockNet(config, embedding.to(device, dtype), head.to(device, dtype), ids)
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as problem:
+        raise ModelUnavailable(f"{path.name} does not hold this network's weights: fetch the file again.") from problem
+    return network.to(device, dtype).eval().requires_grad_(False)

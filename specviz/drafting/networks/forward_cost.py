@@ -1,0 +1,94 @@
+"""Measured cost of one drafter forward on this machine, before runs have taught it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from specviz.drafting.networks.block_net import BlockNet
+from specviz.drafting.runtimes.block_drafter import BlockDrafter
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
+from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.engine.cost import CONTEXT
+from specviz.engine.interfaces import Context, TargetPass
+from specviz.engine.sampling import Noise, Warp
+
+REPEATS = 5
+LEVELS = 4
+"""Forwards of a round. The first finds what it reads far away, the others nearer by."""
+ELSEWHERE = 1 << 26
+"""Bytes that are written before a round, so that the network's weights have left the caches, as they have after a target pass."""
+
+_LOCK = threading.Lock()
+_KEPT: weakref.WeakKeyDictionary[FeatureStepper | HeadStepper | BlockNet, dict[int, float]] = weakref.WeakKeyDictionary()
+
+
+def forward_cost(network: FeatureStepper | HeadStepper | BlockNet, rows: int) -> float:
+    """Milliseconds of a forward over ``rows`` nodes, for a network of blocks over as many seeds, and of its head: measured
+    once, kept with the network."""
+    with _LOCK:
+        known = _KEPT.setdefault(network, {})
+        if rows not in known:
+            known[rows] = _blocks(network, rows) if isinstance(network, BlockNet) else _measured(network, rows)
+        return known[rows]
+
+
+@torch.inference_mode()
+def _measured(network: FeatureStepper | HeadStepper, rows: int) -> float:
+    """A level's share of the least of a few rounds behind 128 cached inputs: forwards over nodes that do not see each other,
+    each followed by the choice of the best children."""
+    device, length = network.embedding.device, CONTEXT + rows
+    tokens, places = torch.ones(length, dtype=torch.long, device=device), torch.arange(length, device=device)
+    states = network.embedding[tokens]
+    mask = (places[None] < CONTEXT) | (places[None] == places[:, None])
+    cache: Any = network.open(length)
+    network.reach(length)
+    causal = places[None, :CONTEXT] <= places[:CONTEXT, None]
+    network(tokens[:CONTEXT], states[:CONTEXT], places[:CONTEXT], cache, 0, causal)
+
+    def round_of_levels() -> None:
+        for _ in range(LEVELS):
+            outputs = network(tokens[CONTEXT:], states[CONTEXT:], places[CONTEXT:], cache, CONTEXT, mask[CONTEXT:])
+            best = network.logits(outputs).float().log_softmax(-1).topk(rows).values
+            best.double().flatten().sort(stable=True, descending=True)
+
+    return _least(round_of_levels, device) / LEVELS
+
+
+@torch.inference_mode()
+def _blocks(network: BlockNet, rows: int) -> float:
+    """The same for a block below each of ``rows`` seeds, each at the end of a chain of its own below the root."""
+    device, block = network.embedding.device, network.block
+    ids = [1] * (CONTEXT + 1)
+    context = Context(ids, len(ids), 0, Warp(), Noise(0), device, CONTEXT)
+    states = network.embedding[torch.ones(CONTEXT, dtype=torch.long, device=device)]
+    drafter = BlockDrafter(network)
+    drafter.begin(context, TargetPass(states[:0], {network.config.tap: states}))
+    parents = [-1, *(0 if place % block == 0 else place for place in range(rows * block))]
+    tokens, seeds = [1] * len(parents), range(block, len(parents), block)
+    root = [0]
+    return _least(
+        lambda: drafter.blocks(context, tokens, parents, seeds), device, lambda: drafter.blocks(context, tokens, parents, root)
+    )
+
+
+def _least(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:
+    """Milliseconds of ``forward``, the least of a few, since other programs only add to them. ``before`` runs ahead of each and
+    is not counted, nor is what comes ahead of that, in the place of a target pass."""
+    times, elsewhere = [], torch.empty(ELSEWHERE, dtype=torch.uint8, device=device)
+    for _ in range(REPEATS + 1):
+        elsewhere.fill_(0)
+        before()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        started = time.perf_counter()
+        forward()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append((time.perf_counter() - started) * 1e3)
+    return min(times[1:])  # the first is warm-up

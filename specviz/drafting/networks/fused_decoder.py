@@ -1,0 +1,290 @@
+"""Fused decoder (Llama and Qwen architectures): a cheaper stand-in with as few operations a pass as possible.
+
+Its matrices may be laid out in few bits, some layers left out, and the attention of several layers computed side by side
+from one input. Norms keep their weights apart from the matrices behind them, which even out what a matrix in few bits reads.
+Axis names: ``row``, ``hidden``, ``head``, ``kv`` (heads of keys), ``size`` (of a head), ``column`` (of the cache), ``layer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafting.runtimes.feature_stepper import Layout, Product
+
+_AT_ONCE = 512
+"""Positions whose rotary table is made at first; it grows when needed."""
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """``layers`` counts those of the model that this one stands for; ``rates`` are the angles a position turns by."""
+
+    vocab_size: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    layers: int
+    eps: float
+    context_length: int
+    rates: tuple[float, ...]
+    scaling: float = 1.0
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """One layer, the ``number``-th of its model. ``entering`` is queries over keys over values [head * size, hidden] and
+    ``widening`` gate over up; ``before`` and ``between`` are the norms' weights [hidden] in front of the two; ``turning``
+    are norms of queries and keys [head, size] where the model has them; ``device`` is where the layer runs.
+    """
+
+    number: int
+    before: Tensor
+    entering: Tensor
+    leaving: Tensor
+    between: Tensor
+    widening: Tensor
+    narrowing: Tensor
+    device: torch.device
+    bias: Tensor | None = None
+    turning: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A layer's matrices as they are used."""
+
+    number: int
+    before: Tensor
+    entering: Product
+    leaving: Product
+    between: Tensor
+    widening: Product
+    narrowing: Product
+    bias: Tensor | None
+    turning: Tensor | None
+    device: torch.device
+
+
+class LeanCache:
+    """Keys and values of one run [layer, 2, kv, column, size], growing by doubling. Layers that lie on several devices
+    have theirs where they lie; on one device a slice over layers is one tensor.
+    """
+
+    def __init__(self, decoder: LeanDecoder, capacity: int) -> None:
+        shape, places = decoder.shape, [layer.device for layer in decoder.layers]
+        size = (2, shape.kv_heads, capacity, shape.head_size)
+        self.length = 0
+        self.whole: Tensor | None = None
+        if len(set(places)) == 1:
+            self.whole = torch.zeros((len(places), *size), dtype=decoder.dtype, device=places[0])
+            self.layers = list(self.whole)
+        else:
+            self.layers = [torch.zeros(size, dtype=decoder.dtype, device=place) for place in places]
+
+    def reserve(self, columns: int) -> None:
+        """Make room for this many columns; what is there stays."""
+        capacity = self.layers[0].shape[2]
+        if columns <= capacity:
+            return
+        more = max(columns, 2 * capacity) - capacity
+        if self.whole is not None:
+            self.whole = F.pad(self.whole, (0, 0, 0, more))
+            self.layers = list(self.whole)
+        else:
+            self.layers = [F.pad(layer, (0, 0, 0, more)) for layer in self.layers]
+
+    @torch.inference_mode()
+    def keep(self, path: Sequence[int]) -> None:
+        """Move the entries of these nodes (root first, ascending) of the last pass to the front, forget the others."""
+        first = next((place for place, node in enumerate(path) if node != place), len(path))
+        if first < len(path):
+            start, end = self.length + first, self.length + len(path)
+            source = torch.tensor([self.length + node for node in path[first:]])
+            for layer in self.layers:
+                layer[:, :, start:end] = layer.index_select(2, source.to(layer.device))
+        self.length += len(path)
+
+
+class LeanDecoder:
+    """Frozen weights, shared between runs, each of which has its own :class:`LeanCache`."""
+
+    def __init__(
+        self,
+        shape: DecoderShape,
+        layers: Sequence[LayerWeights],
+        ends: tuple[Tensor, Tensor, Tensor],
+        layouts: tuple[Layout, Layout],
+        dtype: torch.dtype,
+        group: int = 1,
+    ) -> None:
+        """``ends`` are the embedding, the last norm's weight and the head; ``layouts`` those of layers and head; ``dtype`` is
+        what is computed in between; ``group`` is how many layers may run their attention side by side.
+        """
+        self.shape, self.dtype = shape, dtype
+        self._embedding, self._last = ends[0], ends[1].to(dtype)
+        layout, self._head = layouts[0], layouts[1](ends[2])
+        self.layers = [_laid_out(layer, layout, dtype) for layer in layers]
+        self.spans = spans(len(self.layers), group)
+        self._singly = spans(len(self.layers), 1)
+        self._joint = {
+            span: _joined([layers[place] for place in span], layout, dtype)
+            for span in self.spans
+            if len(span) > 1 and len({layers[place].device for place in span}) == 1
+        }
+        self._table = self._turns(_AT_ONCE)
+
+    @property
+    def device(self) -> torch.device:
+        """Where tokens enter and logits leave."""
+        return self._embedding.device
+
+    def open(self, capacity: int) -> LeanCache:
+        """An empty cache with room for ``capacity`` columns."""
+        return LeanCache(self, capacity)
+
+    def reach(self, positions: int) -> None:
+        """Make the rotary table at least this long."""
+        if self._table.shape[1] < positions:
+            self._table = self._turns(2 * positions)
+
+    def _turns(self, positions: int) -> Tensor:
+        """Cosines and signed sines [2, position, size] of the two-halves layout; float64 first, rounded once."""
+        angle = torch.arange(positions, dtype=torch.float64)[:, None] * torch.tensor(self.shape.rates, dtype=torch.float64)
+        cosine, sine = angle.cos() * self.shape.scaling, angle.sin() * self.shape.scaling
+        table = torch.stack((torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)))
+        return table.to(self.device, self.dtype)
+
+    @torch.inference_mode()
+    def __call__(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        cache: LeanCache,
+        mask: Tensor | None,
+        taps: Sequence[int] = (),
+        together: bool = False,
+        last: int = 0,
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Logits [row, vocab] (of the ``last`` rows if set) and the hidden states asked for, in transformers' numbering
+        and the numbers of the embedding.
+
+        Keys and values go behind the cache's ``length``, which stays. ``mask`` is bool [row, column] up to and with the
+        new columns, None where every row sees them all. ``together`` runs each span's attention side by side.
+        """
+        x = F.embedding(tokens, self._embedding).to(self.dtype)
+        turns, hidden, tap_queue = self._table[:, positions][:, :, None], {}, sorted(taps)
+        for span in self.spans if together else self._singly:
+            while tap_queue and tap_queue[0] <= self.layers[span[0]].number:
+                hidden[tap_queue.pop(0)] = x.to(self._embedding)
+            x = self._side_by_side(x, span, turns, cache, mask) if len(span) > 1 else self._one(x, span[0], turns, cache, mask)
+        x = self._norm(x.to(self.device), self._last)
+        hidden.update({tap: x.to(self._embedding) for tap in tap_queue})
+        return self._head(x[-last:]), hidden
+
+    def _one(self, x: Tensor, place: int, turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
+        layer = self.layers[place]
+        x = x.to(layer.device)
+        return self._widen(x + layer.leaving(self._attention(x, place, turns, cache, mask)), layer)
+
+    def _side_by_side(self, x: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
+        """Every layer's attention from the same input, then attention output and feed-forward one layer after the other.
+
+        On one device the attentions are one call; on several each layer's runs where the layer lies, all at a time.
+        """
+        layers, inputs = [self.layers[place] for place in span], x
+        joint = self._joint.get(tuple(span))
+        if joint is not None:
+            shared, product, biases = joint
+            x, turns = x.to(layers[0].device), turns.to(layers[0].device)
+            mixed = product(self._norm(x, shared)).view(len(x), len(layers), -1)
+            mixed = mixed if biases is None else mixed + biases
+            attentions = list(self._attend(mixed, span, turns, cache, mask))
+        else:
+            attentions = [self._attention(inputs, place, turns, cache, mask) for place in span]
+        for layer, attended in zip(layers, attentions, strict=True):
+            x = x.to(layer.device) + layer.leaving(attended)
+            x = self._widen(x, layer)
+        return x
+
+    def _attention(self, x: Tensor, place: int, turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
+        layer = self.layers[place]
+        mixed = layer.entering(self._norm(x.to(layer.device), layer.before))
+        mixed = mixed if layer.bias is None else mixed + layer.bias
+        return self._attend(mixed[:, None], [place], turns.to(layer.device), cache, mask)[0]
+
+    def _attend(self, mixed: Tensor, span: Sequence[int], turns: Tensor, cache: LeanCache, mask: Tensor | None) -> Tensor:
+        """mixed [row, layer, (head + 2 kv) * size] to what each layer saw [layer, row, head * size]; the cache is filled."""
+        shape, rows = self.shape, len(mixed)
+        heads, kv = shape.heads, shape.kv_heads
+        split = mixed.view(rows, len(span), heads + 2 * kv, shape.head_size)
+        turned = split[:, :, : heads + kv]
+        norms = [self.layers[place].turning for place in span]
+        if norms[0] is not None:
+            turned = F.rms_norm(turned, (shape.head_size,), eps=shape.eps)
+            turned = turned * torch.stack([norm for norm in norms if norm is not None])
+        cosine, sine = turns[0, :, :, None], turns[1, :, :, None]
+        turned = torch.addcmul(turned * cosine, turned.roll(shape.head_size // 2, -1), sine)
+        single = len(span) == 1
+        both = cache.layers[span[0]][None] if single or cache.whole is None else cache.whole[span[0] : span[-1] + 1]
+        start, end = cache.length, cache.length + rows
+        both[:, 0, :, start:end] = turned[:, :, heads:].permute(1, 2, 0, 3)
+        both[:, 1, :, start:end] = split[:, :, heads + kv :].permute(1, 2, 0, 3)
+        shaped = turned[:, :, :heads].reshape(rows, len(span), kv, heads // kv, shape.head_size)
+        shaped = shaped.permute(1, 2, 3, 0, 4).reshape(len(span), kv, -1, shape.head_size)
+        head_mask = None if mask is None else mask.to(both.device).repeat(heads // kv, 1)
+        attended = F.scaled_dot_product_attention(shaped, both[:, 0, :, :end], both[:, 1, :, :end], attn_mask=head_mask)
+        attended = attended.view(len(span), kv, heads // kv, rows, shape.head_size)
+        return attended.permute(0, 3, 1, 2, 4).reshape(len(span), rows, heads * shape.head_size)
+
+    def _widen(self, x: Tensor, layer: _Layer) -> Tensor:
+        gate, up = layer.widening(self._norm(x, layer.between)).chunk(2, dim=-1)
+        return x + layer.narrowing(F.silu(gate) * up)
+
+    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), weight, self.shape.eps)
+
+
+def spans(layers: int, group: int) -> tuple[tuple[int, ...], ...]:
+    """Spans of layers whose attention runs in parallel: those between the first and the last in groups of up to ``group``.
+
+    The first and the last layer never do. The order is the layers' own.
+    """
+    inner = list(range(1, layers - 1))
+    groups = [tuple(inner[start : start + group]) for start in range(0, len(inner), group)]
+    ends = [(0,), (layers - 1,)] if layers > 1 else [(0,)]
+    return (ends[0], *groups, *ends[1:])
+
+
+def _laid_out(layer: LayerWeights, layout: Layout, dtype: torch.dtype) -> _Layer:
+    place = layer.device
+    return _Layer(
+        number=layer.number,
+        before=layer.before.to(place, dtype),
+        entering=layout(layer.entering.to(place)),
+        leaving=layout(layer.leaving.to(place)),
+        between=layer.between.to(place, dtype),
+        widening=layout(layer.widening.to(place)),
+        narrowing=layout(layer.narrowing.to(place)),
+        bias=None if layer.bias is None else layer.bias.to(place, dtype),
+        turning=None if layer.turning is None else layer.turning.to(place, dtype),
+        device=place,
+    )
+
+
+def _joined(layers: Sequence[LayerWeights], layout: Layout, dtype: torch.dtype) -> tuple[Tensor, Product, Tensor | None]:
+    """One matrix for layers with one input: a norm weight that they share, the product, their biases [layer, …].
+
+    What is left of each layer's own norm weight moves into its rows.
+    """
+    place = layers[0].device
+    befores = torch.stack([layer.before.to(place, dtype) for layer in layers])
+    shared = befores.abs().mean(0).clamp_min(torch.finfo(dtype).tiny)
+    rows = [layer.entering * (own / shared).to(layer.entering.dtype) for layer, own in zip(layers, befores, strict=True)]
+    biases = [layer.bias.to(dtype) for layer in layers if layer.bias is not None]
+    return shared, layout(torch.cat(rows)), torch.stack(biases) if biases else None

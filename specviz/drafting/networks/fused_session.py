@@ -1,0 +1,72 @@
+"""Decoding session of a fused decoder: like a target's session, so that it can verify drafts as well as write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from specviz.drafting.networks.fused_decoder import LeanDecoder
+from specviz.engine.interfaces import TargetPass
+from specviz.engine.stop import pieces
+from specviz.engine.tiers import tree_attention_mask
+from specviz.engine.to_device import to_device
+from specviz.engine.tree import DraftTree, chain
+
+PIECE = 128
+"""Tokens of a prompt that go through at once."""
+TREE_ROOM = 64
+AT_FIRST = 1024
+"""Columns of a cache that may grow."""
+
+
+class LeanSession:
+    """``taps`` are the hidden states wanted, numbered as in the model that the decoder stands for."""
+
+    def __init__(self, decoder: LeanDecoder, capacity: int, taps: Sequence[int] = ()) -> None:
+        self.decoder = decoder
+        self.taps = tuple(taps)
+        self._cache = decoder.open(min(capacity, AT_FIRST) + TREE_ROOM)
+
+    @property
+    def length(self) -> int:
+        """Committed tokens in the cache."""
+        return self._cache.length
+
+    def padded(self, nodes: int) -> int:
+        """No pass is padded."""
+        return nodes
+
+    def prefill(self, ids: Sequence[int]) -> TargetPass:
+        """Put ``ids`` behind what is cached; logits [1, vocab] of the last one, hidden [position, hidden]."""
+        passes = []
+        for start, end in pieces(len(ids), PIECE):
+            piece = list(ids[start:end])
+            passes.append(self._run(DraftTree.of(piece, chain(len(piece) - 1).parents, self.decoder.device), 1))
+            self._cache.length += len(piece)
+        hidden = {tap: torch.cat([part.hidden[tap] for part in passes]) for tap in self.taps}
+        return TargetPass(passes[-1].logits, hidden)
+
+    def score(self, tree: DraftTree) -> TargetPass:
+        """One pass over the tree; the committed length stays until :meth:`keep`."""
+        return self._run(tree, 0)
+
+    def _run(self, tree: DraftTree, last: int) -> TargetPass:
+        start, nodes, device = self.length, len(tree), self.decoder.device
+        self._cache.reserve(start + nodes)
+        self.decoder.reach(start + max(tree.shape.depths) + 1)
+        places = to_device([start + depth for depth in tree.shape.depths], device)
+        mask = tree_attention_mask(tree, start, start + nodes, nodes, device) if nodes > 1 else None
+        return TargetPass(*self.decoder(tree.tokens, places, self._cache, mask, self.taps, last=last))
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep the entries of these nodes (root first) of the last tree."""
+        self._cache.keep(path)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first ``length`` tokens."""
+        self._cache.length = length
+
+    def close(self) -> None:
+        """Drop the cache."""
+        self._cache = self.decoder.open(1)

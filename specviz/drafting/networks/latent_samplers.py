@@ -1,0 +1,121 @@
+"""Up- and down-samplers between a coarse grid of image codes and one twice as fine, causal from row to row.
+
+Masked convolutions over the codes' vectors; after Peruzzo et al. 2026 (arXiv 2601.05149). Row r of the coarse grid stands
+for rows 2 r and 2 r + 1 of the fine one, and neither direction reads a row further down: rows once made stay as they are.
+Axis names: ``batch``, ``dim`` (of a code's vector), ``row``, ``column``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specviz.drafting.networks.weights import read_weights, write_weights
+from specviz.errors import ModelUnavailable
+
+
+@dataclass(frozen=True)
+class SamplerConfig:
+    """``layers`` row-causal convolutions of ``width`` channels on vectors of ``dim`` numbers."""
+
+    dim: int = 8
+    width: int = 64
+    layers: int = 3
+
+
+class RowCausal(nn.Module):
+    """A 3 x 3 convolution whose window ends at the row itself: two rows above, none below."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(inputs, outputs, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convolution(F.pad(x, (1, 1, 2, 0)))
+
+
+class Sampler(nn.Module):
+    """What is to be added to plain copies or means of vectors: residual row-causal convolutions on the coarse grid."""
+
+    def __init__(self, inputs: int, outputs: int, config: SamplerConfig) -> None:
+        super().__init__()
+        self.enter = RowCausal(inputs, config.width)
+        self.middle = nn.ModuleList(RowCausal(config.width, config.width) for _ in range(config.layers - 1))
+        self.leave = nn.Conv2d(config.width, outputs, 1)
+        nn.init.zeros_(self.leave.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x)
+        for layer in self.middle:
+            x = x + layer(F.gelu(x))
+        return self.leave(F.gelu(x))
+
+
+class LatentSamplers(nn.Module):
+    """Both directions over one ``codebook`` [code, dim], rows of length one, the target's own and not stored."""
+
+    codebook: Tensor
+
+    def __init__(self, config: SamplerConfig, codebook: Tensor) -> None:
+        super().__init__()
+        if codebook.shape[1] != config.dim:
+            raise ModelUnavailable(
+                f"The samplers were made for codes of {config.dim} numbers, these have {codebook.shape[1]}: choose the image "
+                "model they were trained for."
+            )
+        self.config = config
+        self.finer = Sampler(config.dim, 4 * config.dim, config)
+        self.coarser = Sampler(4 * config.dim, config.dim, config)
+        self.register_buffer("codebook", codebook, persistent=False)
+
+    def vectors(self, codes: Tensor) -> Tensor:
+        """Codes [batch, row, column] to vectors [batch, dim, row, column]."""
+        return self.codebook[codes].permute(0, 3, 1, 2)
+
+    def nearest(self, vectors: Tensor) -> Tensor:
+        """Vectors [batch, dim, row, column] to the nearest codes [batch, row, column]."""
+        return (vectors.permute(0, 2, 3, 1) @ self.codebook.T).argmax(-1)
+
+    def fine(self, coarse: Tensor) -> Tensor:
+        """Vectors [batch, dim, row, column] to those of a grid twice as high and wide, length one."""
+        copied = coarse.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
+        return F.normalize(copied + F.pixel_shuffle(self.finer(coarse), 2), dim=1)
+
+    def coarse(self, fine: Tensor) -> Tensor:
+        """The other way round; rows must be even."""
+        return F.normalize(F.avg_pool2d(fine, 2) + self.coarser(F.pixel_unshuffle(fine, 2)), dim=1)
+
+    @torch.inference_mode()
+    def up(self, codes: Tensor) -> Tensor:
+        """Coarse codes [row, column], from the top, to fine codes [2 row, 2 column]."""
+        return self.nearest(self.fine(self.vectors(codes[None])))[0]
+
+    @torch.inference_mode()
+    def down(self, codes: Tensor) -> Tensor:
+        """Fine codes [2 row, 2 column], from the top, to coarse codes [row, column]."""
+        return self.nearest(self.coarse(self.vectors(codes[None])))[0]
+
+
+def save(net: LatentSamplers, path: Path, card: Mapping[str, str]) -> None:
+    """Write the learned weights and ``card``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_weights(path, net.state_dict(), {**card, "config": json.dumps(asdict(net.config))})
+
+
+def load(path: Path, codebook: Tensor, dtype: torch.dtype, device: torch.device) -> LatentSamplers:
+    """The samplers in ``path`` over ``codebook``. Raises ModelUnavailable when the file is none of ours."""
+    tensors, card = read_weights(path)
+    if "config" not in card:
+        raise ModelUnavailable(f"{path.name} holds no samplers: choose a file written by this app's training.")
+    net = LatentSamplers(SamplerConfig(**json.loads(card["config"])), codebook)
+    try:
+        net.load_state_dict(tensors)
+    except RuntimeError as problem:
+        raise ModelUnavailable(f"{path.name} does not hold samplers' weights: fetch the file again.") from problem
+    return net.to(device, dtype).eval().requires_grad_(False)

@@ -1,0 +1,281 @@
+"""Small autoregressive draft model: narrow layers between two projections onto the target's frozen embedding.
+
+Axis names: ``batch``, ``token``, ``width`` (of the draft), ``hidden`` (of the target), ``draft`` (its vocabulary).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specviz.drafting.networks.weights import read_weights, write_weights
+from specviz.engine.stop import pieces
+from specviz.errors import ContextFull, ModelUnavailable
+
+
+@dataclass(frozen=True)
+class SmallConfig:
+    """The network's shape. ``hidden`` and ``vocab_size`` are the target's; ``window`` is how far back a token looks."""
+
+    vocab_size: int
+    hidden: int
+    draft_vocab: int = 8192
+    width: int = 128
+    layers: int = 6
+    heads: int = 4
+    inner: int = 512
+    window: int = 512
+    theta: float = 10000.0
+
+
+class SmallCache:
+    """Keys, values and token ids of one run, preallocated; cropping only moves ``length`` back."""
+
+    def __init__(self, config: SmallConfig, capacity: int, like: Tensor) -> None:
+        shape = (config.layers, 1, config.heads, capacity, config.width // config.heads)
+        self.keys = torch.empty(shape, dtype=like.dtype, device=like.device)
+        self.values = torch.empty(shape, dtype=like.dtype, device=like.device)
+        self.last = torch.zeros(capacity + 1, dtype=torch.long, device=like.device)
+        self.capacity = capacity
+        self.length = 0
+
+    def keep(self, length: int) -> None:
+        """Keep the first ``length`` tokens. Raises ValueError when there are fewer."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot keep {length} of {self.length} cached tokens")
+        self.length = length
+
+
+class SmallBlock(nn.Module):
+    """One layer: normalised attention with rotary positions, then a squared-ReLU feed-forward."""
+
+    def __init__(self, config: SmallConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.size = config.width // config.heads
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
+        self.out = nn.Linear(config.width, config.width, bias=False)
+        self.up = nn.Linear(config.width, config.inner, bias=False)
+        self.down = nn.Linear(config.inner, config.width, bias=False)
+
+    def forward(self, x: Tensor, cosine: Tensor, sine: Tensor, causal: bool = True, mask: Tensor | None = None) -> Tensor:
+        """x [batch, token, width], the rotary tables [token, size]; ``mask`` bool [batch, 1, 1, token] hides padding."""
+        x = x + self._attend(F.rms_norm(x, (x.shape[-1],)), cosine, sine, causal, mask)
+        return x + self.down(F.relu(self.up(F.rms_norm(x, (x.shape[-1],)))).square())
+
+    def _attend(self, x: Tensor, cosine: Tensor, sine: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
+        batch, token, width = x.shape
+        mixed = self.qkv(x).view(batch, token, 3 * self.heads, self.size).transpose(1, 2)
+        turned = F.rms_norm(mixed[:, : 2 * self.heads], (self.size,))  # bounded logits keep the small net stable
+        turned = turned * cosine + turned.roll(self.size // 2, -1) * sine
+        query, key, value = turned[:, : self.heads], turned[:, self.heads :], mixed[:, 2 * self.heads :]
+        if torch.is_grad_enabled():
+            attended = _attended(query, key, value, causal, mask)
+        else:
+            attended = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=causal)
+        return self.out(attended.transpose(1, 2).reshape(batch, token, width))
+
+
+def _attended(query: Tensor, key: Tensor, value: Tensor, causal: bool, mask: Tensor | None) -> Tensor:
+    """Attention [batch, head, token, size] as two products: on a processor the fused kernel's backward pass took a third of a
+    training's time."""
+    scores = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
+    if causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+        scores = scores.masked_fill(hidden, float("-inf"))
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf"))
+    return scores.softmax(-1).to(value.dtype) @ value
+
+
+class SmallLM(nn.Module):
+    """A language model over ``draft_ids``, the target's most used tokens, read and written by its embedding."""
+
+    embedding: Tensor
+    draft_ids: Tensor
+    rotary: Tensor
+
+    def __init__(self, config: SmallConfig, embedding: Tensor, draft_ids: Tensor) -> None:
+        super().__init__()
+        if embedding.shape != (config.vocab_size, config.hidden):
+            raise ModelUnavailable(
+                f"This draft model was made for an embedding of {config.vocab_size} x {config.hidden}, "
+                f"the target has {embedding.shape[0]} x {embedding.shape[1]}: choose the target it was trained for."
+            )
+        self.config = config
+        # Every token comes with the one before it: copying a phrase then needs one attention layer instead of two.
+        self.enter = nn.Linear(2 * config.hidden, config.width, bias=False)
+        self.blocks = nn.ModuleList(SmallBlock(config) for _ in range(config.layers))
+        self.leave = nn.Linear(config.width, config.hidden, bias=False)
+        self.bias = nn.Parameter(torch.zeros(config.draft_vocab))
+        self.register_buffer("embedding", embedding, persistent=False)
+        self.register_buffer("draft_ids", draft_ids.long(), persistent=False)
+        self.register_buffer("rotary", rotary(config, config.window).to(embedding.device), persistent=False)
+        self._stepper: Stepper | None = None
+
+    def head(self) -> Tensor:
+        """The target's head seen from the draft's width, [draft, width]: one small matrix product instead of two."""
+        return self.embedding[self.draft_ids] @ self.leave.weight
+
+    def features(self, previous: Tensor, ids: Tensor) -> Tensor:
+        """Training's view: ids and the token before each, [batch, token], to features [batch, token, width]."""
+        cosine, sine = self.turns(0, ids.shape[1])
+        x = self.enter(F.embedding(torch.stack((previous, ids), dim=-1), self.embedding).flatten(-2))
+        for block in self.blocks:
+            x = block(x, cosine, sine)
+        return F.rms_norm(x, (x.shape[-1],))
+
+    def turns(self, start: int, token: int) -> tuple[Tensor, Tensor]:
+        """Rotary cosines and sines [token, size] of the positions from ``start`` on."""
+        while self.rotary.shape[1] < start + token:
+            self.rotary = rotary(self.config, 2 * self.rotary.shape[1]).to(self.rotary)
+        return self.rotary[0, start : start + token], self.rotary[1, start : start + token]
+
+    def open(self, capacity: int) -> SmallCache:
+        """An empty cache with room for ``capacity`` tokens."""
+        return SmallCache(self.config, capacity, self.embedding)
+
+    def train(self, mode: bool = True) -> SmallLM:
+        """Weights that may change make the folded ones stale."""
+        self._stepper = None
+        return super().train(mode)
+
+    @torch.inference_mode()
+    def forward(self, ids: Tensor, cache: SmallCache, last_only: bool = False) -> Tensor:
+        """Logits [token, draft] of ids [token] after what the cache holds (or of the last alone, [1, draft])."""
+        token, start = ids.shape[0], cache.length
+        if start + token > cache.capacity:
+            raise ContextFull(f"The draft model's cache holds {cache.capacity} tokens and needs {start + token}.")
+        if self._stepper is None:
+            self._stepper = Stepper(self)
+        # A longer prompt than the window: in pieces, so that no mask grows past it.
+        logits = [self._stepper(ids[first:last], cache, last_only) for first, last in pieces(token, self.config.window)]
+        return logits[-1] if last_only or len(logits) == 1 else torch.cat(logits)
+
+
+def _matrices(block: nn.Module, grown: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A layer's matrices as :class:`Stepper` reads them."""
+    assert isinstance(block, SmallBlock)
+    return block.qkv.weight * grown, block.out.weight.T, block.up.weight * grown, block.down.weight.T
+
+
+class Stepper:
+    """The network as it runs while drafting: one sequence, a cache, and as few operations a layer as it takes.
+
+    On a processor a one-token pass costs operations, not arithmetic. So each normalisation is a length and a division,
+    its constant factor moved into the matrix behind it, and the sums go into the matrix products.
+    """
+
+    def __init__(self, model: SmallLM) -> None:
+        config = model.config
+        self.model, self.config = model, config
+        self.size = config.width // config.heads
+        grown = config.width**0.5
+        self.layers = [_matrices(block, grown) for block in model.blocks]
+        self.head = (model.head() * grown).contiguous()
+
+    def __call__(self, ids: Tensor, cache: SmallCache, last_only: bool) -> Tensor:
+        """See :meth:`SmallLM.forward`; there is room in the cache and the tokens fit the window."""
+        model, token, start = self.model, ids.shape[0], cache.length
+        x, turns = self.entered(ids, cache)
+        low = max(0, start + 1 - self.config.window)
+        mask = self._mask(start, token, low)
+        for place in range(len(self.layers)):
+            x = self.layer(place, x, turns, cache, (low, start), mask)
+        cache.length = start + token
+        return F.linear(unit(x[-1:] if last_only else x), self.head, model.bias)
+
+    def entered(self, ids: Tensor, cache: SmallCache) -> tuple[Tensor, list[Tensor]]:
+        """What the first layer reads [token, width], and the rotary tables of these tokens."""
+        model, token, start = self.model, ids.shape[0], cache.length
+        cache.last[start + 1 : start + token + 1] = ids
+        pair = torch.stack((cache.last[start : start + token], ids), dim=-1)
+        x = F.linear(F.embedding(pair, model.embedding).flatten(-2), model.enter.weight)
+        return x, [table[:, None, None] for table in model.turns(start, token)]
+
+    def layer(
+        self, place: int, x: Tensor, turns: list[Tensor], cache: SmallCache, span: tuple[int, int], mask: Tensor | None
+    ) -> Tensor:
+        """One layer, whole."""
+        qkv, out, up, down = self.layers[place]
+        mixed = F.linear(unit(x), qkv).view(len(x), 3, self.config.heads, self.size)
+        attended = self._attend(mixed, turns, cache.keys[place], cache.values[place], span, mask)
+        x = torch.addmm(x, attended, out)
+        return torch.addmm(x, F.relu(F.linear(unit(x), up)).square_(), down)
+
+    def _attend(
+        self,
+        mixed: Tensor,
+        turns: list[Tensor],
+        keys: Tensor,
+        values: Tensor,
+        span: tuple[int, int],
+        mask: Tensor | None,
+    ) -> Tensor:
+        """mixed [token, 3, head, size] to what each saw, [token, width]; its keys and values enter the cache."""
+        low, start = span
+        token = mixed.shape[0]
+        end = start + token
+        turned = unit(mixed[:, :2])
+        turned = torch.addcmul(turned * turns[0], turned.roll(self.size // 2, -1), turns[1])
+        keys[:, :, start:end] = turned[:, 1].transpose(0, 1)
+        values[:, :, start:end] = mixed[:, 2].transpose(0, 1)
+        attended = F.scaled_dot_product_attention(
+            turned[:, 0].transpose(0, 1)[None],
+            keys[:, :, low:end],
+            values[:, :, low:end],
+            attn_mask=mask,
+            is_causal=mask is None and token > 1,
+            scale=self.size**0.5,  # of unit vectors: the usual 1/sqrt(size) times the two factors left out of them
+        )
+        return attended[0].transpose(0, 1).reshape(token, -1)
+
+    def _mask(self, start: int, token: int, low: int) -> Tensor | None:
+        """None where a token sees all that is in the cache, or where a causal triangle will do."""
+        if token == 1 or start == 0:
+            return None
+        row = torch.arange(start, start + token, device=self.head.device)[:, None]
+        column = torch.arange(low, start + token, device=self.head.device)[None]
+        return (column <= row) & (column > row - self.config.window)
+
+
+def unit(x: Tensor) -> Tensor:
+    """x with its last axis scaled to length one."""
+    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+
+
+def rotary(config: SmallConfig, length: int) -> Tensor:
+    """Cosines and signed sines [2, position, size]; the sine's sign does the half rotation's negation."""
+    half = config.width // config.heads // 2
+    angle = torch.arange(length)[:, None] * torch.exp(-math.log(config.theta) * torch.arange(half) / half)
+    cosine, sine = angle.cos(), angle.sin()
+    return torch.stack((torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)))
+
+
+def save(model: SmallLM, path: Path, card: dict[str, str]) -> None:
+    """Write the learned weights (row-wise int8), the vocabulary and ``card``; the target's own are left out."""
+    tensors = {name: value.detach() for name, value in model.state_dict().items()}
+    tensors["draft_ids"] = model.draft_ids
+    write_weights(path, tensors, {**card, "config": json.dumps(asdict(model.config))})
+
+
+def load(path: Path, embedding: Tensor, dtype: torch.dtype, device: torch.device) -> SmallLM:
+    """The draft model in ``path``, tied to ``embedding``. Raises ModelUnavailable when they do not fit."""
+    tensors, card = read_weights(path)
+    if "config" not in card or "draft_ids" not in tensors:
+        raise ModelUnavailable(f"{path.name} is no small draft model: choose a file written by this app's training.")
+    config = SmallConfig(**json.loads(card["config"]))
+    ids = tensors.pop("draft_ids")
+    model = SmallLM(config, embedding.detach().to(device, dtype), ids.to(device))
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as problem:
+        raise ModelUnavailable(f"{path.name} does not hold this model's weights: fetch the file again.") from problem
+    model.rotary = model.rotary.to(device, dtype)
+    return model.to(device, dtype).eval().requires_grad_(False)

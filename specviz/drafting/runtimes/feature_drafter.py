@@ -1,0 +1,371 @@
+"""Feature drafter (EAGLE): continues from the target's hidden states, level by level of a tree.
+
+What was committed enters the cache from the target's own features; what is drafted enters it from the network's own, and
+is thrown away after the round: Li et al., EAGLE (arXiv 2401.15077). With the root at position P, the input that gives the
+distribution of its children is the feature of token P - 1 with the root's embedding; a child's is its parent's output with its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.runtimes.feature_levels import ROOM, EagerLevels, FixedLevels, borrow, give_back
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
+from specviz.drafting.runtimes.null import NullDrafter
+from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
+from specviz.engine.stop import pieces
+from specviz.engine.to_device import moved, to_device
+from specviz.engine.tree import DraftTree
+from specviz.trace.schema import Note
+
+# Rows of a prompt that go through the network at once: the mask grows with their number times the prompt's length.
+PIECE = 512
+_FIRST_COLUMNS = 512
+_TOGETHER = 32
+"""Committed inputs that a round's first level takes in where shapes are fixed; what is more goes before it."""
+
+
+class DraftCache(Protocol):
+    """Keys and values of one run."""
+
+    def reserve(self, columns: int) -> None:
+        """Make room for so many columns."""
+
+
+class TapsLayers(Protocol):
+    """A configuration that names the target's layers which the network reads."""
+
+    @property
+    def taps(self) -> tuple[int, ...]: ...
+
+
+Cache = TypeVar("Cache", bound=DraftCache)
+
+
+class Stepper(Protocol[Cache]):
+    """A network laid out for drafting, shared between runs, each of which has its own cache."""
+
+    draft_ids: Tensor | None
+
+    @property
+    def config(self) -> TapsLayers:
+        """What the network was trained with."""
+
+    def open(self, capacity: int) -> Cache:
+        """An empty cache with room for ``capacity`` inputs at first."""
+
+    def reach(self, positions: int) -> None:
+        """Make the rotary table at least this long."""
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """The target's hidden states [row, tap * hidden] to what the network takes, [row, hidden]."""
+
+    def logits(self, output: Tensor) -> Tensor:
+        """Logits [row, support] of outputs [row, hidden]."""
+
+    def __call__(
+        self, tokens: Tensor, features: Tensor, positions: Tensor, cache: Cache, start: int, mask: Tensor | None,
+        embedded: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on."""
+
+
+class FeatureDrafter(NullDrafter, Generic[Cache]):
+    """``network`` is shared, best made ready once; cache and features belong to one run.
+
+    ``context_length`` is how many tokens it can look back on, None where only the target's own limit counts. ``fixed`` gives
+    levels fixed shapes and addresses, as CUDA graphs want them; None does so on CUDA.
+    """
+
+    def __init__(
+        self, network: Stepper[Cache] | FeatureNet, context_length: int | None = None, fixed: bool | None = None
+    ) -> None:
+        # Without a stepper of one's own the caches are a FeatureStepper's.
+        stepper = cast("Stepper[Cache]", FeatureStepper(network)) if isinstance(network, FeatureNet) else network
+        self.support: Tensor | None = stepper.draft_ids
+        self.taps = stepper.config.taps
+        self._stepper: Stepper[Cache] = stepper
+        self._context_length = 1 << 40 if context_length is None else context_length
+        self._cache: Cache | None = None
+        self._wants_fixed = fixed
+        self._fixed: FixedLevels | None = None
+        self._calls = 0
+        self._restart()
+
+    def _restart(self) -> None:
+        self._committed = 0
+        """Inputs in the cache that stand on the target's own features."""
+        self._waiting: list[Tensor] = []
+        """What the network takes for the target's states [row, hidden] of the tokens from ``_committed`` on."""
+        self._end_round()
+
+    def _end_round(self) -> None:
+        self._outputs: dict[int, Tensor] = {}
+        self._ancestry: dict[int, tuple[int, ...]] = {}
+        """By node: the columns behind the committed ones that hold its drafted ancestors and itself."""
+        self._drafted = 0
+        self._root_logits: Tensor | None = None
+        self._levels: EagerLevels | FixedLevels | None = None
+        self._rows: Mapping[int, tuple[int, int]] = {}
+        """By node of a tree that was grown by levels: its level and its row there."""
+
+    @torch.inference_mode()
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._restart()
+        self._lend(context)
+        self._opened(self._cache)
+        if prefill is not None:
+            self._waiting.append(self._features(prefill, None))
+            self._commit(context.ids, context.position - 1)
+        self._calls = 0  # taking in the prompt is part of the prefill
+
+    def _lend(self, context: Context) -> None:
+        """A cache for this run."""
+        columns = max(_FIRST_COLUMNS, 2 * len(context.ids))
+        fixed = context.device.type == "cuda" if self._wants_fixed is None else self._wants_fixed
+        if fixed and self._fixable():
+            self._fixed = borrow(self._stepper, columns)
+            self._cache = cast("Cache", self._fixed.cache)
+        else:
+            self._cache = self._stepper.open(columns)
+
+    def _fixable(self) -> bool:
+        """Whether its levels may have fixed shapes and addresses."""
+        return type(self) is FeatureDrafter and isinstance(self._stepper, FeatureStepper)
+
+    def _room(self, columns: int) -> None:
+        """Make the cache reach so far."""
+        assert self._cache is not None
+        if self._fixed is not None and columns + ROOM > self._fixed.columns:
+            larger = borrow(self._stepper, 2 * columns)
+            larger.cache.copy(self._fixed.cache, self._committed)
+            self._fixed, self._cache = larger, cast("Cache", larger.cache)
+        self._cache.reserve(columns)
+
+    @torch.inference_mode()
+    def observe(self, finished: Round) -> None:
+        path = (0, *finished.verdict.path)[: len(finished.emitted)]
+        if finished.target.hidden:
+            rows = to_device(list(path), finished.context.device)
+            self._waiting.append(self._features(finished.target, rows))
+        else:
+            self._waiting += self._imagined(finished, path)
+        self._end_round()
+
+    def _imagined(self, finished: Round, path: Sequence[int]) -> list[Tensor]:
+        """Where a pass came without states, the network's own outputs stand for them, as they do while it drafts."""
+        tree, outputs = finished.draft.tree, []
+        for node in path:
+            if self._levels is not None and self._rows:
+                outputs.append(self._told(self._levels, node, tree))
+                continue
+            if node not in self._outputs:
+                self.logits(finished.context, tree.host_tokens, tree.shape.parents, [node])
+            if node not in self._outputs:
+                break
+            outputs.append(self._outputs[node])
+        return outputs
+
+    def _told(self, levels: EagerLevels | FixedLevels, node: int, tree: DraftTree) -> Tensor:
+        """The output after a node of a tree that was grown by levels; a node below which nothing was drafted is asked about
+        now, as the last one of its path."""
+        level, row = self._rows.get(node, (levels.asked, 0))
+        if level < levels.asked:
+            return levels.output(level, row)
+        return levels.output_below(*self._rows[tree.shape.parents[node]], tree.host_tokens[node])
+
+    def bookmark(self) -> tuple[int, list[Tensor]]:
+        """Where the drafter stands between two rounds, to come :meth:`back` to when what follows was provisional."""
+        return self._committed, list(self._waiting)
+
+    def back(self, bookmark: tuple[int, list[Tensor]]) -> None:
+        """Stand there again. The cache behind that place is overwritten by what comes next."""
+        self._committed, self._waiting = bookmark[0], list(bookmark[1])
+        self._end_round()
+
+    def close(self) -> None:
+        if self._fixed is not None:
+            give_back(self._stepper, self._fixed)
+        self._cache = self._fixed = None
+        self._restart()
+
+    def calls(self) -> int:
+        count, self._calls = self._calls, 0
+        if self._fixed is not None:
+            count, self._fixed.calls = count + self._fixed.calls, 0
+        return count
+
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        return ()
+
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
+        """The warped distribution after each of ``nodes``; the plain softmax at temperature 0."""
+        logits = self.logits(context, tokens, parents, nodes)
+        if logits is None:
+            return [None] * len(nodes)
+        return [Proposal(distribution, self.support) for distribution in context.warp.log_probabilities(logits).exp()]
+
+    @torch.inference_mode()
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+        """Raw logits [node, support] after each of ``nodes`` of the tree so far, whose parents were asked before.
+
+        None where the network cannot go on: the context is full, or no token has a feature yet (a prompt of one token).
+        """
+        if list(nodes) == [0]:
+            return self._after_root(context)
+        if self._root_logits is None:
+            self._after_root(context)
+        depths = [self._depth(parents, node) for node in nodes]
+        if self._root_logits is None or context.position + max(depths) > self._context_length:
+            return None
+        outputs = self._grow(context, [tokens[node] for node in nodes], [parents[node] for node in nodes], nodes, depths)
+        return self._stepper.logits(outputs)
+
+    @torch.inference_mode()
+    def levels(self, context: Context) -> EagerLevels | FixedLevels | None:
+        """This round's levels, from the root down; None where the network cannot go on, as :meth:`logits`."""
+        deepest = 1 + self._context_length - context.position
+        if self._fixed is None:
+            if self._after_root(context) is not None:
+                extend = partial(self.extend, context)
+                self._levels = EagerLevels(extend, self._stepper.logits, self._outputs[0], self._committed, deepest)
+            return self._levels
+        known = self._committed + sum(map(len, self._waiting))
+        if not 0 < context.position <= min(self._context_length, known) or context.position <= self._committed:
+            return None
+        self._room(context.position)
+        if context.position - self._committed > _TOGETHER:
+            self._commit(context.ids, context.position - _TOGETHER)
+        fixed, start, until = self._fixed, self._committed, context.position
+        features = self._waiting[0] if len(self._waiting) == 1 else torch.cat(self._waiting)
+        count = until - start
+        own, rest = (features, []) if len(features) == count else (features[:count], [features[count:]])
+        fixed.take(self._words(context.ids, start, until), own, start, deepest)
+        self._committed, self._waiting = until, rest
+        self._levels = fixed
+        return fixed
+
+    def placed(self, rows: Mapping[int, tuple[int, int]]) -> None:
+        """Which nodes the finished tree gave to rows of its levels: (level, row) by node, the root being (0, 0)."""
+        self._rows = rows
+
+    def extend(self, context: Context, tokens: Tensor, features: Tensor, depth: int, start: int, mask: Tensor) -> Tensor:
+        """Outputs [row, hidden] after drafted ``tokens`` [row] of one depth, which enter the cache from column ``start`` on;
+        ``features`` [row, hidden] are their parents' outputs."""
+        rows = len(tokens)
+        self._room(start + rows)
+        self._stepper.reach(context.position + depth)
+        places = torch.full((rows,), context.position - 1 + depth, device=tokens.device)
+        own = self._own(features, [depth] * rows)
+        assert self._cache is not None
+        outputs = self._stepper(tokens, own, self._places(places), self._cache, start, mask, **self._beside_drafted())
+        self._calls += 1
+        return outputs
+
+    def _after_root(self, context: Context) -> Tensor | None:
+        """Take in what was committed since, the root last, whose output gives the distribution of its children."""
+        known = self._committed + sum(map(len, self._waiting))
+        if self._root_logits is None and 0 < context.position <= min(self._context_length, known):
+            last = self._commit(context.ids, context.position)
+            self._outputs[0], self._ancestry[0] = last, ()
+            self._root_logits = self._stepper.logits(last)
+        return self._root_logits
+
+    def _commit(self, ids: Sequence[int], until: int) -> Tensor:
+        """Run the inputs from ``_committed`` up to ``until`` over what waits. The last output [1, hidden]."""
+        assert self._cache is not None
+        features = torch.cat(self._waiting)
+        device, last = features.device, features[:0]
+        done = 0
+        self._room(until)
+        self._stepper.reach(until)
+        before = self._committed
+        for piece_start, piece_end in pieces(until - before, PIECE):
+            start, end = before + piece_start, before + piece_end
+            rows = features[done : done + end - start]
+            places = torch.arange(start, end, device=device)
+            mask = None if end - start == 1 else torch.arange(end, device=device)[None] <= places[:, None]
+            tokens = to_device(self._words(ids, start, end), device)
+            more = self._beside(tokens, start + 1)
+            last = self._stepper(tokens, rows, self._places(places), self._cache, start, mask, **more)[-1:]
+            done, self._committed = done + end - start, end
+            self._calls += 1
+        self._waiting = [features[done:]]
+        return last
+
+    def _grow(self, context: Context, tokens: list[int], parents: list[int], nodes: Sequence[int], depths: list[int]) -> Tensor:
+        """One forward over drafted nodes; what it gives is kept for their children."""
+        assert self._cache is not None
+        start = self._committed + self._drafted
+        device = context.device
+        for place, (node, parent) in enumerate(zip(nodes, parents, strict=True)):
+            self._ancestry[node] = (*self._ancestry[parent], start + place)
+        self._room(start + len(nodes))
+        self._stepper.reach(context.position + max(depths))
+        features = self._own(torch.cat([self._outputs[parent] for parent in parents]), depths)
+        places = to_device([context.position - 1 + depth for depth in depths], device)
+        mask = self._tree_mask(nodes, start + len(nodes), device)
+        words, more = to_device(tokens, device), self._beside_drafted()
+        outputs = self._stepper(words, features, self._places(places), self._cache, start, mask, **more)
+        self._drafted += len(nodes)
+        self._calls += 1
+        for place, node in enumerate(nodes):
+            self._outputs[node] = outputs[place : place + 1]
+        return outputs
+
+    def _true(self, features: Tensor) -> Tensor:
+        """What the network takes of the target's features [row, tap * hidden]."""
+        return self._stepper.fuse(features)
+
+    def _own(self, outputs: Tensor, depths: Sequence[int]) -> Tensor:
+        """What it takes of its own outputs [row, hidden] as features of drafted nodes at these depths."""
+        return outputs
+
+    def _opened(self, cache: Any) -> None:
+        """Whatever stands in a fresh cache before the first row."""
+
+    def _places(self, places: Tensor) -> Tensor:
+        """Positions of rows, from their numbers in the cache [row]."""
+        return places
+
+    def _words(self, ids: Sequence[int], start: int, until: int) -> Sequence[int]:
+        """Tokens of the inputs from ``start`` up to ``until``, each of which the network takes with the feature before it."""
+        return list(ids[start + 1 : until + 1])
+
+    def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
+        """What the network takes beside committed tokens from place ``first`` on: ``embedded`` [row, hidden] where some of them
+        are no words, and what else it has a name for."""
+        return {}
+
+    def _beside_drafted(self) -> dict[str, Tensor]:
+        """The same beside drafted tokens, which are words."""
+        return {}
+
+    def _tree_mask(self, nodes: Sequence[int], columns: int, device: torch.device) -> Tensor:
+        """Bool [node, column]: all that is committed, a node's drafted ancestors, and itself."""
+        mask = torch.zeros(len(nodes), columns, dtype=torch.bool)
+        mask[:, : self._committed] = True
+        for row, node in enumerate(nodes):
+            mask[row, list(self._ancestry[node])] = True
+        return moved(mask, device)
+
+    @staticmethod
+    def _depth(parents: Sequence[int], node: int) -> int:
+        depth = 0
+        while node:
+            node, depth = parents[node], depth + 1
+        return depth
+
+    def _features(self, passed: TargetPass, rows: Tensor | None) -> Tensor:
+        """What the network reads of the target's pass, of these rows or of all: [row, hidden]."""
+        states = [passed.hidden[tap] if rows is None else passed.hidden[tap][rows] for tap in self.taps]
+        return self._true(torch.cat(states, dim=-1))

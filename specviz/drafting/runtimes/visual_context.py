@@ -1,0 +1,199 @@
+"""Visual context of a drafter: none, every image token, or only what the target made of them.
+
+*Text alone*: every visual place leaves the drafter's prompt, places are counted anew, and what it reads of the target at
+text places has seen the picture already (HiViS, arXiv 2509.23928). *All rows*: visual places stay, each with the picture's
+own embedding or with that of the prompt's placeholder, as feature drafters for language models are carried over to pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
+from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
+from specviz.trace.notes.images import VisualTokensNote
+from specviz.trace.schema import Note
+
+EMBEDDINGS = 0
+"""The target's hidden state that is its input, pictures in place."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A prompt as target and drafter see it. ``visual`` are its visual places, ``hidden`` those the text-only view drops.
+
+    ``positions`` [3, 1, token] are the target's where a token has three (time, height, width); behind the prompt all three are
+    the token's place plus ``shift``.
+    """
+
+    length: int
+    visual: tuple[int, ...]
+    hidden: tuple[int, ...]
+    positions: Tensor | None = field(default=None, compare=False)
+    shift: int = 0
+
+    @property
+    def of_text(self) -> tuple[int, ...]:
+        """Places of the prompt that a text-only view keeps."""
+        return tuple(View(self.length, self.hidden).kept_places)
+
+    def axial(self, places: Tensor) -> Tensor:
+        """[4, row] of tokens at ``places`` [row]: the place, and the target's positions in time, height and width."""
+        three = (places + self.shift).expand(3, -1)
+        if self.positions is not None:
+            known = self.positions[:, 0].to(places.device)
+            three = torch.where(places < known.shape[1], known[:, places.clamp(max=known.shape[1] - 1)], three)
+        return torch.cat((places[None], three))
+
+    def note(self, kept_places: Sequence[int], unseen: Sequence[int] = ()) -> Note:
+        """Both prefills side by side: ``kept_places`` are the visual places that the drafter sees too, ``unseen`` other places
+        of the prompt that it does not see."""
+        return VisualTokensNote(
+            target=self.length,
+            drafter=self.length - len(self.visual) + len(kept_places) - len(unseen),
+            visual=spans(self.visual),
+            kept=spans(kept_places),
+            unseen=spans(unseen),
+        ).to_note()
+
+
+def spans(places: Sequence[int]) -> list[list[int]]:
+    """Ascending places as [first, how many] for each unbroken row of them."""
+    runs: list[list[int]] = []
+    for place in places:
+        if runs and sum(runs[-1]) == place:
+            runs[-1][1] += 1
+        else:
+            runs.append([place, 1])
+    return runs
+
+
+def pictured(layout: Layout, embeddings: Tensor, tokens: Tensor, first: int, table: Tensor) -> Tensor:
+    """Embeddings [row, hidden] of prompt tokens [row] from place ``first`` on: from ``table`` [vocab, hidden], and at visual
+    places the picture's own, from the target's input ``embeddings`` [token, hidden]."""
+    visual = torch.tensor([place - first for place in layout.visual if 0 <= place - first < len(tokens)], device=tokens.device)
+    embedded = F.embedding(tokens, table)
+    embedded[visual.long()] = embeddings[visual.long() + first].to(embedded)
+    return embedded
+
+
+class View:
+    """A run without some places of its prompt. ``kept_places`` are the others; what follows the prompt is there as it is."""
+
+    def __init__(self, length: int, left_out: Sequence[int]) -> None:
+        absent = frozenset(left_out)
+        self.kept_places = [place for place in range(length) if place not in absent]
+        self._length = length
+        self._places = torch.tensor(self.kept_places)
+
+    def context(self, context: Context) -> Context:
+        """The run as the drafter sees it."""
+        ids = [context.ids[place] for place in self.kept_places] + list(context.ids[self._length :])
+        return replace(context, ids=ids, prompt_length=len(self.kept_places))
+
+    def prefill(self, prefill: TargetPass) -> TargetPass:
+        """The target's pass over all but the prompt's last token, what is left out left out."""
+        rows = [place for place in self.kept_places if place < self._length - 1]
+        return TargetPass(prefill.logits, {tap: states[rows] for tap, states in prefill.hidden.items()})
+
+    def places(self, places: Tensor) -> Tensor:
+        """Places in the whole text of places [row] in the view."""
+        kept_places = self._places = self._places.to(places.device)
+        inside = kept_places[places.clamp(max=len(kept_places) - 1)]
+        return torch.where(places < len(kept_places), inside, places + (self._length - len(kept_places)))
+
+
+class TextAlone:
+    """``drafter`` on the same run without the prompt's picture; it never learns that there was one."""
+
+    def __init__(self, drafter: Any, layout: Layout) -> None:
+        self._drafter = drafter
+        self._layout = layout
+        self._view = View(layout.length, layout.hidden)
+
+    @property
+    def support(self) -> Tensor | None:
+        return self._drafter.support
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._drafter.begin(self._view.context(context), None if prefill is None else self._view.prefill(prefill))
+
+    def observe(self, finished: Round) -> None:
+        self._drafter.observe(replace(finished, context=self._view.context(finished.context)))
+
+    def close(self) -> None:
+        self._drafter.close()
+
+    def calls(self) -> int:
+        return self._drafter.calls()
+
+    @property
+    def levels(self) -> Callable[[Context], Any] | None:
+        """The drafter's own levels, None where it is asked by tokens that the host knows."""
+        own = getattr(self._drafter, "levels", None)
+        return None if own is None else lambda context: own(self._view.context(context))
+
+    @property
+    def placed(self) -> Callable[[Mapping[int, tuple[int, int]]], None] | None:
+        """As the drafter's own, where it wants to know."""
+        return getattr(self._drafter, "placed", None)
+
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
+        """As the drafter's own."""
+        return self._drafter.rows(self._view.context(context), tokens, parents, nodes)
+
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+        """As the drafter's own."""
+        return self._drafter.logits(self._view.context(context), tokens, parents, nodes)
+
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        markers = [place for place in self._layout.hidden if place not in frozenset(self._layout.visual)]
+        return (*self._drafter.draft_notes(picks), self._layout.note((), markers))
+
+
+class AllRows(FeatureDrafter[Any]):
+    """A feature drafter over the whole prompt. The network says what stands at the picture's places, its own embeddings or the
+    placeholder's, and whether its tokens have the target's three positions."""
+
+    def __init__(self, network: FeatureStepper | FeatureNet | HeadStepper, layout: Layout) -> None:
+        self._network = FeatureStepper(network) if isinstance(network, FeatureNet) else network
+        super().__init__(self._network)
+        self._layout = layout
+        self._embeddings: Tensor | None = None
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The target's hidden states it wants: the network's own, and the target's input where pictures are read from it."""
+        return tuple(sorted({*self.taps, EMBEDDINGS})) if self._network.pictured else self.taps
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        if prefill is not None and self._network.pictured:
+            self._embeddings = prefill.hidden[EMBEDDINGS]
+        super().begin(context, prefill)
+        self._embeddings = None  # what follows the prompt is words
+
+    def _beside(self, tokens: Tensor, first: int) -> dict[str, Tensor]:
+        if self._embeddings is None:
+            return {}
+        embedded = pictured(self._layout, self._embeddings, tokens, first, self._network.embedding)
+        if not self._network.direct:
+            return {"embedded": embedded}
+        here = torch.arange(first, first + len(tokens), device=tokens.device)
+        return {"embedded": embedded, "direct": torch.isin(here, torch.tensor(self._layout.visual, device=tokens.device))}
+
+    def _places(self, places: Tensor) -> Tensor:
+        return places if self._network.axes == 1 else self._layout.axial(places)
+
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        return (*super().draft_notes(picks), self._layout.note(self._layout.visual))

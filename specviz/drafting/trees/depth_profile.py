@@ -1,0 +1,97 @@
+"""Depth choice for dynamic trees: the acceptance each depth brought in a calibration run over what it costs on this machine.
+Chosen once before a run, not anew in each round.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+
+from specviz.drafting.trees.dynamic import SpeedupMaximising
+from specviz.errors import BadInput
+
+LEAST = 2
+"""Levels, where a profile has as many: a tree of one has nothing to rerank, and such a fan is no longer the method."""
+
+
+@dataclass(frozen=True)
+class DepthProfile:
+    """``tau[temperature][depth - 1][place]``: emitted tokens a round, bonus included, from trees that go ``depth`` levels
+    deep and keep their ``sizes[place]`` best nodes, drafted by ``drafter`` for ``target`` with ``width`` nodes in the beam.
+    """
+
+    drafter: str
+    target: str
+    width: int
+    sizes: tuple[int, ...]
+    tau: Mapping[float, tuple[tuple[float, ...], ...]]
+    source: str = ""
+
+    def nearest(self, temperature: float) -> float:
+        """The temperature that was measured, of those nearest to this one the coldest."""
+        return min(sorted(self.tau), key=lambda measured: abs(measured - temperature))
+
+    def save(self, path: Path) -> None:
+        """As JSON, one depth a line."""
+        facts = {"source": self.source, "drafter": self.drafter, "target": self.target, "width": self.width}
+        rows = {
+            temperature: ",\n".join(json.dumps([round(tau, 4) for tau in row]) for row in table)
+            for temperature, table in sorted(self.tau.items())
+        }
+        tables = ",\n".join(f'"{temperature:g}": [\n{body}\n]' for temperature, body in rows.items())
+        head = json.dumps({**facts, "sizes": list(self.sizes)})[:-1]
+        path.write_text(f'{head}, "tau": {{\n{tables}\n}}}}\n', encoding="utf-8")
+
+    @staticmethod
+    def load(path: Path) -> DepthProfile:
+        """Raises BadInput when the file is missing or is no such profile."""
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            sizes = tuple(map(int, fields["sizes"]))
+            tau = {
+                float(temperature): tuple(tuple(map(float, row)) for row in rows) for temperature, rows in fields["tau"].items()
+            }
+            if not tau or not all(rows and all(len(row) == len(sizes) for row in rows) for rows in tau.values()):
+                raise ValueError("its tables have gaps")
+            made_for = str(fields["drafter"]), str(fields["target"]), int(fields["width"])
+            return DepthProfile(*made_for, sizes, tau, str(fields.get("source", "")))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadInput(
+                f"{path.name} is no profile of depths ({error}); make it with: python -m specviz calibrate {path.stem}."
+            ) from error
+
+
+@dataclass(frozen=True)
+class ChosenDepth:
+    """``levels`` of trees that keep ``nodes``, the ``tau`` that the profile gives these, and the ``gain`` it makes over the
+    target alone; a drafter ``forward`` is in passes of one token.
+    """
+
+    levels: int
+    nodes: int
+    tau: float
+    gain: float
+    forward: float
+
+
+def depth_that_pays(profile: DepthProfile, pays: SpeedupMaximising, temperature: float, nodes: int = 0) -> ChosenDepth:
+    """``argmax_(d, n) τ(d, n) / (cost[n] + d * forward)`` by the profile of the nearest temperature; the shallowest of equals,
+    but never less than :data:`LEAST` levels.
+
+    ``nodes`` is the size of every tree where that is given; 0 tries all that were measured.
+    """
+    table = profile.tau[profile.nearest(temperature)]
+    sizes = (nodes,) if nodes else profile.sizes
+    alone, best = pays.cost[0], None
+    for depth, row in list(enumerate(table, start=1))[min(LEAST, len(table)) - 1 :]:
+        for size in sizes:
+            tau = float(numpy.interp(size, profile.sizes, row))
+            gain = float(tau * alone / (pays.cost[size] + depth * pays.forward))
+            if best is None or gain > best.gain:
+                best = ChosenDepth(depth, size, tau, gain, float(pays.forward / alone))
+    assert best is not None, "a profile has a depth"
+    return best

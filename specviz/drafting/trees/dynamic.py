@@ -1,0 +1,370 @@
+"""Dynamic draft trees (EAGLE-2): expand the best beam level by level by the drafter's confidence, then rerank all nodes.
+
+EAGLE-2 (Li et al., arXiv 2406.16858). A node's value is the product of the drafter's probabilities along its path, here
+as a sum of logarithms. *Expand*: at each level the ``width`` best nodes form the beam, and each offers its ``width`` best
+children. A tree of depth d has width + (d - 1) * width**2 candidates. *Rerank*: the candidates of highest value stay. The
+choice depends on the drafter alone, so every child is deterministic, and the acceptance rule gets no distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+import numpy
+import torch
+from torch import Tensor
+
+from specviz.drafting.trees.levels import Levels, NoFurther, levels_of, tell_places
+from specviz.engine.cost import FORWARD, CostCurve
+from specviz.engine.interfaces import Context, Draft, Pick
+from specviz.engine.tiers import padded_width
+from specviz.engine.tree import DraftTree
+from specviz.trace.notes.drafts import GrowthNote, TreeDepth
+from specviz.trace.schema import MAX_PRUNED, Note
+
+WORTHLESS = math.log(1e-3)
+"""A node less likely than this pays nowhere: no row of a pass is so cheap."""
+
+AHEAD = 3
+"""On an accelerator so many levels are drafted before a stop rule is asked about them."""
+
+MAX_NODES = 255
+"""No fitted tree is larger."""
+
+SHARPER = 0.8
+"""The coldest temperature at which a drafter's confidence is read where a tree's size follows from it. One that learned the
+target's distribution says how often the target would draw a token, which is less often than it is the target's likeliest. On
+34 held-out prompts EAGLE-3's trees would pay 4 % more with 0.8 than with 1, 3 % with 0.9 and 0.7; on 18 others a clock said
+1.5 %."""
+
+
+def ahead_on(device: torch.device) -> int:
+    """How many levels are drafted before a stop rule is asked."""
+    return 1 if device.type == "cpu" else AHEAD
+
+
+class RanksChildren(Protocol):
+    """A drafter with levels of its own, or one that is asked as :class:`~specviz.drafting.trees.levels.RanksNodes`."""
+
+    @property
+    def support(self) -> Tensor | None:
+        """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
+
+    def calls(self) -> int:
+        """Drafter forwards since the last call of this."""
+
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        """Notes of its own."""
+
+
+class Stop(Protocol):
+    """Decides after each level whether the tree goes deeper."""
+
+    def tests(self, level: int) -> bool:
+        """Whether the beam of this level is looked at."""
+
+    def met(self, beams: Sequence[Sequence[float]]) -> bool:
+        """Whether to stop, from the log values of the beam at each level so far, level 1 first."""
+
+    def stop_note(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
+        """How that went; ``limit`` is the deepest level there was room for."""
+
+
+class SizePolicy(Protocol):
+    """Decides how many candidates stay."""
+
+    def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
+        """From each candidate's probability of acceptance, best first, and how many drafter forwards found them."""
+
+
+@dataclass(frozen=True)
+class SpeedupMaximising:
+    """As many nodes as pay: ``argmax_n (1 + probability[0] + … + probability[n-1]) / (cost[n] + forwards * forward)``.
+
+    ``cost[n]`` is the time of a target pass over the root and n drafted nodes, ``forward`` that of a drafter forward.
+    """
+
+    cost: numpy.ndarray
+    forward: float
+
+    @staticmethod
+    def on(curve: CostCurve, tier: str = "eager", forward: float = FORWARD, rows: int = 1) -> SpeedupMaximising:
+        """For a machine's cost curve; the graph tier pads a pass to the next of a few widths, and pays for it.
+
+        ``forward`` is in passes of one token; a node takes ``rows`` rows of a pass.
+        """
+        row_counts = [rows * (1 + nodes) for nodes in range(MAX_NODES + 1)]
+        widths = [padded_width(width) if tier == "graph" else width for width in row_counts]
+        return SpeedupMaximising(numpy.array([curve.at(width) for width in widths]), forward * curve.at(1))
+
+    def now(self) -> SpeedupMaximising:
+        """Itself: its costs stay."""
+        return self
+
+    def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
+        return self._most(probabilities, self.forward * forwards)
+
+    def fixed(self, depths: Sequence[int], probabilities: Sequence[float]) -> int:
+        """The same for nodes whose order was fixed beforehand, at these depths: fewer of them may need fewer forwards."""
+        forwards = numpy.maximum.accumulate([0, *depths])
+        return self._most(probabilities[: len(forwards) - 1], self.forward * forwards[: len(self.cost)])
+
+    def _most(self, probabilities: Sequence[float], drafting: float | numpy.ndarray) -> int:
+        nodes = min(len(probabilities) + 1, len(self.cost))
+        expected = numpy.cumsum([1.0, *probabilities[: nodes - 1]])
+        spent = drafting[:nodes] if isinstance(drafting, numpy.ndarray) else drafting
+        return int((expected / (self.cost[:nodes] + spent)).argmax())
+
+
+class CurrentCosts:
+    """Costs as :class:`SpeedupMaximising` weighs them, asked for anew in every round, since a run's earlier steps teach them.
+
+    ``curve`` gives what a pass costs by its rows, ``forward`` milliseconds of a drafter forward; ``tier`` and ``rows`` as for
+    :meth:`SpeedupMaximising.on`.
+    """
+
+    def __init__(
+        self, curve: Callable[[], CostCurve], forward: Callable[[], float], tier: str = "eager", rows: int = 1
+    ) -> None:  # fmt: skip
+        self._curve, self._forward, self._tier, self._rows = curve, forward, tier, rows
+        self._known: tuple[CostCurve, float, SpeedupMaximising] | None = None
+
+    def now(self) -> SpeedupMaximising:
+        """By the costs of this moment; the same one until they change."""
+        curve, forward = self._curve(), self._forward()
+        if self._known is None or self._known[0] is not curve or self._known[1] != forward:
+            self._known = curve, forward, SpeedupMaximising.on(curve, self._tier, forward / curve.at(1), self._rows)
+        return self._known[2]
+
+    def __call__(self, probabilities: Sequence[float], forwards: int) -> int:
+        return self.now()(probabilities, forwards)
+
+
+@dataclass
+class _Candidates:
+    """All that was considered in a round, in the order it was; entry 0 is the root."""
+
+    tokens: list[int]
+    parents: list[int] = field(default_factory=lambda: [-1])
+    values: list[float] = field(default_factory=lambda: [0.0])
+    probabilities: list[float] = field(default_factory=lambda: [1.0])
+    beams: list[list[int]] = field(default_factory=lambda: [[0]])
+
+    def expand(self, rows: Sequence[Sequence[float]], offers: Sequence[Sequence[int]], width: int) -> bool:
+        """Hang the children that were found below each node of the last beam, and choose the next one. False when there are none.
+
+        ``rows`` are their log-probabilities [node, child] and ``offers`` their tokens. A token the drafter gives no mass is no
+        candidate.
+        """
+        first = len(self.tokens)
+        for parent, row, offered in zip(self.beams[-1], rows, offers, strict=False):
+            above = self.values[parent]
+            for child_log_q, token in zip(row, offered, strict=True):
+                if child_log_q > -math.inf:
+                    self.tokens.append(int(token))
+                    self.parents.append(parent)
+                    self.values.append(above + child_log_q)
+                    self.probabilities.append(math.exp(child_log_q))
+        if len(self.tokens) > first:
+            self.beams.append(self._ranked(range(first, len(self.tokens)))[:width])
+        return len(self.tokens) > first
+
+    def _ranked(self, nodes: Sequence[int]) -> list[int]:
+        """``nodes`` by value, the earlier one first where two are worth the same."""
+        return sorted(nodes, key=self.values.__getitem__, reverse=True)
+
+    def ranked(self) -> list[int]:
+        """All candidates by value. A parent comes before its children: it is never worth less, and it is earlier."""
+        return self._ranked(range(1, len(self.tokens)))
+
+    def beam_values(self) -> list[list[float]]:
+        """Log values of the beam at each level, level 1 first."""
+        return [[self.values[node] for node in beam] for beam in self.beams[1:]]
+
+    def best_pruned(self, left: Sequence[int]) -> list[int]:
+        """Of the candidates that were not kept those worth showing: the beams, which tell how the tree grew, then the
+        best others. Parents are never missing, since only beams have children.
+        """
+        beam = {node for nodes in self.beams for node in nodes}
+        return sorted(sorted(left, key=lambda node: node not in beam)[:MAX_PRUNED])
+
+
+@dataclass(frozen=True)
+class _Beam:
+    """A level on the device.
+
+    ``found`` float64 [2, row, child] holds log-probabilities and tokens of all children. The best of them are the rows of the
+    next level: their tokens, parents (rows of this level) and log values.
+    """
+
+    found: Tensor
+    tokens: Tensor
+    parents: Tensor
+    values: Tensor
+
+
+def _level(levels: Levels, above: _Beam | None, support: Tensor | None, width: int, temperature: float) -> _Beam:
+    """The best children below each row of a beam, and the best of all as the next beam: nothing that the host must know.
+
+    Probabilities are those of the drafter's distribution at temperature ``temperature``. A log-probability that rounding pushed
+    above 0 is put back, so that no node is ever worth more than its parent. Rows are in the order of
+    :meth:`_Candidates.expand`, which makes the same choice from the same numbers.
+    """
+    logits = levels.first() if above is None else levels.below(above.tokens, above.parents)
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    best = (wide if temperature == 1 else wide / temperature).log_softmax(-1).topk(min(width, wide.shape[-1]), dim=-1)
+    ids = best.indices if support is None else support[best.indices]
+    log_q = best.values.double().clamp_max(0.0).nan_to_num(-math.inf, 0.0, -math.inf)
+    values = (log_q if above is None else above.values[:, None] + log_q).flatten()
+    ordered = values.sort(stable=True, descending=True)
+    order = ordered.indices[:width]
+    parents = order.div(log_q.shape[1], rounding_mode="floor")
+    found = torch.stack((log_q, ids.double()))  # ids are exact in a double
+    return _Beam(found, ids.flatten()[order], parents, ordered.values[:width])
+
+
+def _host(beams: Sequence[_Beam]) -> list[tuple[list[list[float]], list[list[int]]]]:
+    """What each level found, copied to the host at once: log-probabilities and tokens [row, child]."""
+    numbers, found, start = torch.cat([beam.found.flatten() for beam in beams]).tolist(), [], 0
+    for beam in beams:
+        _, rows, count = beam.found.shape
+        parts = [numbers[place : place + count] for place in range(start, start + 2 * rows * count, count)]
+        found.append((parts[:rows], parts[rows:]))
+        start += 2 * rows * count
+    return found
+
+
+class Dynamic:
+    """``depth`` is the deepest level, which is also how many drafter forwards a round takes unless ``stop`` ends it.
+
+    ``nodes`` are kept, the root not counted; 0 leaves the number to ``pays``. With ``cooled`` probabilities are read off the
+    drafter's distribution at the run's temperature, but never at a lower one than this; 0 reads them off the distribution as it
+    is, as published, and None does so where ``nodes`` is stated, else at :data:`SHARPER`. ``chosen`` are the facts of a depth
+    that nobody stated, for the story.
+    """
+
+    def __init__(
+        self, depth: int, width: int, nodes: int = 0, stop: Stop | None = None, pays: SizePolicy | None = None,
+        cooled: float | None = None, chosen: TreeDepth | None = None,
+    ) -> None:  # fmt: skip
+        if not nodes and pays is None:
+            raise ValueError("a tree without a given size needs a size policy")
+        self.depth = depth
+        self.width = width
+        self.nodes = nodes
+        self.stop = stop
+        self.pays = pays
+        self.cooled = cooled if cooled is not None else 0.0 if nodes else SHARPER
+        self.chosen = chosen
+
+    def build(self, drafter: RanksChildren, context: Context) -> Draft:
+        limit = min(self.depth, context.max_depth - 1)
+        candidates, stopped = self._grown(drafter, context, limit)
+        ranked, calls = candidates.ranked(), drafter.calls()
+        kept_nodes = ranked[: self._size(candidates, ranked)]
+        pruned_nodes: list[int] = []
+        if context.record_notes:
+            with context.untimed:
+                pruned_nodes = candidates.best_pruned(ranked[len(kept_nodes) :])
+        notes = context.notes(lambda: self._make_notes(drafter, candidates, kept_nodes, pruned_nodes, stopped, limit))
+        kept_nodes = sorted(kept_nodes)
+        row_of = {node: (level, row) for level, beam in enumerate(candidates.beams) for row, node in enumerate(beam)}
+        tell_places(drafter, {place: row_of[node] for place, node in enumerate([0, *kept_nodes]) if node in row_of})
+        return _draft(candidates, kept_nodes, pruned_nodes, calls, notes, context.device)
+
+    @torch.inference_mode()
+    def _grown(self, drafter: RanksChildren, context: Context, limit: int) -> tuple[_Candidates, bool]:
+        """All that is found down to level ``limit``, and whether it was stopped before. The host gets it at the end, or as often
+        as ``stop`` has to be asked."""
+        candidates = _Candidates([context.ids[-1]])
+        temperature = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
+        levels = levels_of(drafter, context) if limit > 0 else None
+        beam: _Beam | None = None
+        waiting: list[_Beam] = []
+        for level in range(1, 1 + (0 if levels is None else min(limit, levels.deepest))):
+            assert levels is not None
+            work = partial(_level, levels, beam, drafter.support, self.width, temperature)
+            try:
+                beam = levels.step((self.width, temperature), work)
+            except NoFurther:
+                break
+            waiting.append(beam)
+            if self.stop is not None and self._asks(self.stop, level, limit, context.device):
+                ended, stopped = self._take(candidates, waiting, limit)
+                if ended:
+                    return candidates, stopped
+                waiting = []
+        return candidates, self._take(candidates, waiting, limit)[1]
+
+    @staticmethod
+    def _asks(stop: Stop, level: int, limit: int, device: torch.device) -> bool:
+        """Whether the host has to know this level before the next one is drafted.
+
+        On an accelerator a level costs less than the host's knowing it: two are drafted ahead, and not used if it turns out that
+        the tree had to stop before.
+        """
+        ahead = ahead_on(device)
+        return level < limit and (stop.tests(level) if ahead == 1 else not level % ahead)
+
+    def _take(self, candidates: _Candidates, beams: Sequence[_Beam], limit: int) -> tuple[bool, bool]:
+        """Take over what was found level by level: whether the tree ends with one of them, and whether ``stop`` ended it."""
+        for rows, offers in _host(beams) if beams else ():
+            if not candidates.expand(rows, offers, self.width):
+                return True, False
+            deeper = len(candidates.beams) <= limit
+            if self.stop is not None and deeper and self.stop.met(candidates.beam_values()):
+                return True, True
+        return False, False
+
+    def _size(self, candidates: _Candidates, ranked: Sequence[int]) -> int:
+        if self.nodes or self.pays is None:
+            return self.nodes
+        worth = [math.exp(candidates.values[node]) for node in ranked[:MAX_NODES] if candidates.values[node] > WORTHLESS]
+        return self.pays(worth, len(candidates.beams) - 1)
+
+    def _make_notes(
+        self,
+        drafter: RanksChildren,
+        candidates: _Candidates,
+        kept_nodes: list[int],
+        pruned_nodes: list[int],
+        stopped: bool,
+        limit: int,
+    ) -> tuple[Note, ...]:
+        nodes = [0, *sorted(kept_nodes), *pruned_nodes]
+        place = {node: number for number, node in enumerate(nodes)}
+        growth = GrowthNote(
+            beams=[[place[node] for node in beam if node in place] for beam in candidates.beams],
+            value=[candidates.values[node] for node in nodes],
+            kept=1 + len(kept_nodes),
+            considered=len(candidates.tokens) - 1,
+            depth=self.chosen,
+        )
+        notes = [growth.to_note(), *drafter.draft_notes(())]
+        if self.stop is not None and len(candidates.beams) > 1:
+            notes.append(self.stop.stop_note(candidates.beam_values(), stopped, limit))
+        return tuple(notes)
+
+
+def _draft(
+    candidates: _Candidates,
+    kept_nodes: Sequence[int],
+    pruned_nodes: Sequence[int],
+    calls: int,
+    notes: tuple[Note, ...],
+    device: torch.device,
+) -> Draft:
+    """The kept nodes as a tree in the order they were found, the others as pruned ones numbered after them."""
+    place = {node: number for number, node in enumerate([0, *kept_nodes, *pruned_nodes])}
+    tree = DraftTree.of(
+        [candidates.tokens[node] for node in (0, *kept_nodes)],
+        [-1, *(place[candidates.parents[node]] for node in kept_nodes)],
+        device,
+    )
+    confidence = [None, *(candidates.probabilities[node] for node in kept_nodes)]
+    pruned = [(place[candidates.parents[node]], candidates.tokens[node], candidates.probabilities[node]) for node in pruned_nodes]
+    return Draft(tree, confidence=confidence, calls=calls, pruned=pruned, notes=notes)

@@ -1,0 +1,315 @@
+"""Sampled trees: chains, and siblings drawn without replacement by Gumbel-Top-K from the drafter's distribution.
+
+The top k of log q + Gumbel noise are k draws without replacement, in draw order (Kool et al., arXiv 1903.06059). STAND's parallel
+sampling rests on this (arXiv 2506.04708). The noise is keyed by round, so no round reuses another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+
+from specviz.drafting.trees.levels import AskedLevels
+from specviz.engine.interfaces import Context, Draft, Pick, Proposal
+from specviz.engine.sampling import DRAFT
+from specviz.engine.to_device import kept, to_device
+from specviz.engine.tree import DraftTree, TreeShape
+from specviz.trace.schema import Note
+
+SHOWN = 12
+WIDE = 1024
+"""Distributions over at most so many tokens are drawn from together, a level of the tree at a time."""
+
+
+class Levelled(Protocol):
+    """A drafter that gives logits level by level, all over one vocabulary."""
+
+    @property
+    def support(self) -> Tensor | None:
+        """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
+
+    def levels(self, context: Context) -> AskedLevels | None:
+        """This round's levels, None where it has nothing to offer."""
+
+    def calls(self) -> int:
+        """Drafter forwards since the last call of this."""
+
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        """Notes on what was picked where."""
+
+
+class Rows(Protocol):
+    """A drafter that gives the distribution of a node's children, asked by tokens that the host knows. One that is
+    :class:`Levelled` as well is asked as such."""
+
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
+        """For each of ``nodes`` of the tree so far the warped distribution of its children, None where it has none to offer."""
+
+    def calls(self) -> int:
+        """Drafter forwards since the last call of this."""
+
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        """Notes on what was picked where."""
+
+
+@dataclass
+class Growing:
+    """A tree on its way."""
+
+    tokens: list[int]
+    parents: list[int] = field(default_factory=lambda: [-1])
+    confidence: list[float | None] = field(default_factory=lambda: [None])
+    proposals: dict[int, Proposal] = field(default_factory=dict)
+    picks: list[Pick] = field(default_factory=list)
+
+    def hang(self, node: int, pick: Pick, greedy: bool) -> list[int]:
+        """Append the picked children of ``node``; their indices."""
+        proposal, chosen = pick.proposal, pick.order[: pick.picked]
+        ids = chosen if proposal.ids is None else proposal.ids[chosen]
+        return self.add(node, pick, ids.tolist(), proposal.probability[chosen].tolist(), greedy)
+
+    def add(self, node: int, pick: Pick, tokens: Sequence[int], shares: Sequence[float], greedy: bool) -> list[int]:
+        """The same with the picked tokens and the distribution's probability of each already on the host."""
+        fresh = list(range(len(self.tokens), len(self.tokens) + len(tokens)))
+        self.tokens += [int(token) for token in tokens]
+        self.parents += [node] * len(tokens)
+        self.confidence += [float(q) for q in shares]
+        self.picks.append(pick)
+        if not greedy:
+            # Only a distribution that was really sampled from may stand in the accept rule.
+            self.proposals[node] = pick.proposal
+        return fresh
+
+
+class NodeNoise:
+    """Gumbel noise for one round. Small supports share one block: a call per node would cost more than the draws."""
+
+    WIDTH = 16
+
+    def __init__(self, context: Context, nodes: int) -> None:
+        self._context = context
+        self._nodes = nodes
+        self._block: Tensor | None = None
+        self._wide: Tensor | None = None
+
+    def at(self, node: int, size: int, device: torch.device) -> Tensor:
+        """float64 [size] of noise for ``node``, independent between nodes and rounds."""
+        context = self._context
+        if size > self.WIDTH:
+            return context.noise.gumbel(size, DRAFT, context.round, node, device=device)
+        if self._block is None:
+            noise = context.noise.gumbel(self._nodes * self.WIDTH, DRAFT, context.round, device=device)
+            self._block = noise.view(self._nodes, self.WIDTH)
+        return self._block[node, :size]
+
+    def each(self, nodes: Sequence[int], size: int, device: torch.device) -> Tensor:
+        """float64 [node, size]: what :meth:`at` gives for each of ``nodes``, with as many operations as for one."""
+        if size <= self.WIDTH:
+            return torch.stack([self.at(node, size, device) for node in nodes])
+        places = [(self._context.round, node) for node in nodes]
+        return self._context.noise.exponentials(size, DRAFT, places, device=device).log_().neg_()
+
+    def level(self, nodes: Sequence[int], size: int, device: torch.device) -> Tensor:
+        """float64 [node, size] for the nodes of a level, of one support: all with as many operations as one."""
+        if size <= self.WIDTH:
+            self.at(0, size, device)
+            assert self._block is not None
+            return self._block[to_device(nodes, device), :size]
+        context = self._context
+        if size > WIDE or len(nodes) == 1:
+            return self.each(nodes, size, device)
+        if self._wide is None or self._wide.shape[1] != size:
+            place = (context.round, self._nodes, size)
+            self._wide = context.noise.gumbel(self._nodes * size, DRAFT, *place, device=device).view(self._nodes, size)
+        return self._wide[to_device(nodes, device)]
+
+
+@dataclass(frozen=True)
+class _Level:
+    """A level's distributions [row, support] over ``ids``, with noise where children were drawn, and the children of each row,
+    best first: places in the support and tokens, both [row, child]."""
+
+    q: Tensor
+    ids: Tensor | None
+    perturbed: Tensor | None
+    order: Tensor
+    tokens: Tensor
+
+
+_HostFacts = tuple[list[list[int]], list[list[float]], list[int]]
+"""What the host has to know of a level: tokens and probabilities [row][child], and how many children each row has at most."""
+
+
+def _host(levels: Sequence[_Level]) -> list[_HostFacts]:
+    """What the host has to know of these levels, in one copy; tokens are exact in a double."""
+    if not levels:
+        return []
+    parts: list[Tensor] = []
+    for level in levels:
+        parts += [level.tokens.flatten(), level.q.gather(1, level.order).flatten(), (level.q > 0).sum(1)]
+    numbers, found, start = torch.cat([part.double() for part in parts]).tolist(), [], 0
+    for level in levels:
+        rows, count = level.order.shape
+        here = numbers[start : start + rows * (2 * count + 1)]
+        lists = [here[place : place + count] for place in range(0, 2 * rows * count, count)]
+        tokens = [[int(token) for token in row] for row in lists[:rows]]
+        found.append((tokens, lists[rows:], [int(size) for size in here[2 * rows * count :]]))
+        start += len(here)
+    return found
+
+
+@kept(256)
+def _slots(
+    shape: TreeShape, above: tuple[int, ...], nodes: tuple[int, ...], children: int, device: torch.device
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Where the tokens of ``nodes`` stand among the children [row, child] of the level above, and their rows there,
+    int64 [node]."""
+    rows = [above.index(shape.parents[node]) for node in nodes]
+    ranks = [shape.children[shape.parents[node]].index(node) for node in nodes]
+    with torch.inference_mode(False):
+        slots = to_device([row * children + rank for row, rank in zip(rows, ranks, strict=True)], device)
+        return slots, to_device(rows, device)
+
+
+def _together(distributions: Sequence[Proposal | None]) -> bool:
+    """Whether these distributions are over one support that is not too wide."""
+    if len(distributions) < 2 or any(distribution is None for distribution in distributions):
+        return False
+    first = distributions[0]
+    assert first is not None
+    return first.probability.numel() <= WIDE and all(
+        distribution is not None and distribution.ids is first.ids for distribution in distributions
+    )
+
+
+class Sampled:
+    """Fills a shape level by level with draws; at temperature 0 with the drafter's best, which are point masses.
+
+    The shape is one for all rounds, or chosen each round from the context (never from what was drawn: that would not be
+    exact). ``ranked`` takes the drafter's best at any temperature, as point masses.
+    """
+
+    def __init__(self, shape: TreeShape | Callable[[Context], TreeShape], ranked: bool = False) -> None:
+        self._shape = shape
+        self._ranked = ranked
+
+    def build(self, drafter: Rows | Levelled, context: Context) -> Draft:
+        shape = self._shape if isinstance(self._shape, TreeShape) else self._shape(context)
+        if getattr(drafter, "levels", None) is not None:
+            levelled = cast("Levelled", drafter)
+            levels = levelled.levels(context) if context.max_depth > 1 else None
+            growing = self._by_levels(levels, shape, context, levelled.support)
+            return self._draft(growing, drafter, context)
+        drafter = cast("Rows", drafter)
+        growing, place, noise = Growing([context.ids[-1]]), {0: 0}, NodeNoise(context, len(shape))
+        for depth, level in enumerate(shape.levels):
+            inner_nodes = [node for node in level if node in place and shape.children[node]]
+            if not inner_nodes or depth >= context.max_depth - 1:
+                break
+            distributions = drafter.rows(context, growing.tokens, growing.parents, [place[node] for node in inner_nodes])
+            if _together(distributions):
+                self._level(
+                    growing,
+                    shape,
+                    inner_nodes,
+                    [distribution for distribution in distributions if distribution is not None],
+                    place,
+                    context,
+                    noise,
+                )
+                continue
+            for node, distribution in zip(inner_nodes, distributions, strict=True):
+                if distribution is None:
+                    continue
+                pick = self._pick(place[node], distribution, len(shape.children[node]), context, noise)
+                fresh = growing.hang(place[node], pick, pick.perturbed is None)
+                place.update(zip(shape.children[node], fresh, strict=False))
+        return self._draft(growing, drafter, context)
+
+    @staticmethod
+    def _draft(growing: Growing, drafter: Rows | Levelled, context: Context) -> Draft:
+        tree = DraftTree.of(growing.tokens, growing.parents, context.device)
+        notes = context.notes(lambda: drafter.draft_notes(growing.picks[:SHOWN]))
+        return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
+
+    def _level(
+        self, growing: Growing, shape: TreeShape, inner_nodes: Sequence[int], distributions: Sequence[Proposal],
+        place: dict[int, int], context: Context, noise: NodeNoise,
+    ) -> None:  # fmt: skip
+        """One level's children, with a handful of operations however many nodes it has."""
+        nodes, counts = [place[node] for node in inner_nodes], [len(shape.children[node]) for node in inner_nodes]
+        q = torch.stack([distribution.probability for distribution in distributions])
+        level = self._drawn(q, distributions[0].ids, nodes, max(counts), context, noise)
+        self._hang(growing, shape, inner_nodes, level, _host([level])[0], place, distributions)
+
+    def _drawn(
+        self, q: Tensor, ids: Tensor | None, nodes: Sequence[int], most: int, context: Context, noise: NodeNoise
+    ) -> _Level:  # fmt: skip
+        """The ``most`` children drawn first from each row of ``q`` [row, support]; the host need not know any of them."""
+        greedy = context.warp.greedy or self._ranked
+        perturbed = None if greedy else q.double().log() + noise.level(nodes, q.shape[1], q.device)
+        order = (q if perturbed is None else perturbed).topk(min(most, q.shape[1])).indices
+        return _Level(q, ids, perturbed, order, order if ids is None else ids[order])
+
+    def _hang(
+        self, growing: Growing, shape: TreeShape, inner_nodes: Sequence[int], level: _Level, host_facts: _HostFacts,
+        place: dict[int, int], distributions: Sequence[Proposal] | None = None,
+    ) -> None:  # fmt: skip
+        """Append a level's children, as many below each node as the shape wants and the drafter has."""
+        tokens, shares, supports = host_facts
+        rows: Sequence[Proposal] = distributions or [Proposal(row, level.ids) for row in level.q.unbind()]
+        for row, node in enumerate(inner_nodes):
+            if node not in place:
+                continue
+            count = min(len(shape.children[node]), supports[row], len(tokens[row]))
+            scores = None if level.perturbed is None else level.perturbed[row]
+            pick = Pick(place[node], rows[row], scores, level.order[row], count)
+            fresh = growing.add(place[node], pick, tokens[row][:count], shares[row][:count], level.perturbed is None)
+            place.update(zip(shape.children[node], fresh, strict=False))
+
+    @torch.inference_mode()
+    def _by_levels(
+        self, levels: AskedLevels | None, shape: TreeShape, context: Context, support: Tensor | None
+    ) -> Growing:  # fmt: skip
+        """The shape filled on the drafter's device, with one copy to the host at the end. Only then is it known which children
+        the drafter could not give; what was drafted below such is not used.
+
+        Noise is keyed by the shape's own nodes.
+        """
+        growing, noise = Growing([context.ids[-1]]), NodeNoise(context, len(shape))
+        drawn: list[tuple[list[int], _Level]] = []
+        deepest = 0 if levels is None else min(levels.deepest, context.max_depth - 1)
+        for nodes in shape.levels[: max(0, deepest)]:
+            inner_nodes = [node for node in nodes if shape.children[node]]
+            if not inner_nodes:
+                break
+            assert levels is not None
+            if not drawn:
+                logits = levels.ask()
+            else:
+                above, level = drawn[-1]
+                slots, parents = _slots(shape, tuple(above), tuple(inner_nodes), level.tokens.shape[1], context.device)
+                logits = levels.ask(level.tokens.flatten()[slots], parents)
+            q = context.warp.log_probabilities(logits).exp()
+            most = max(len(shape.children[node]) for node in inner_nodes)
+            drawn.append((inner_nodes, self._drawn(q, support, inner_nodes, most, context, noise)))
+        place = {0: 0}
+        for (inner_nodes, level), host_facts in zip(drawn, _host([level for _, level in drawn]), strict=True):
+            self._hang(growing, shape, inner_nodes, level, host_facts, place)
+        return growing
+
+    def _pick(self, node: int, distribution: Proposal, count: int, context: Context, noise: NodeNoise) -> Pick:
+        q = distribution.probability
+        # One draw from a wide distribution needs no counting, which waits for a GPU.
+        if count > 1 or q.numel() <= NodeNoise.WIDTH:
+            count = min(count, int((q > 0).sum()))
+        if context.warp.greedy or self._ranked:
+            return Pick(node, distribution, None, q.topk(count).indices, count)
+        perturbed = q.double().log() + noise.at(node, q.numel(), q.device)
+        return Pick(node, distribution, perturbed, perturbed.topk(count).indices, count)

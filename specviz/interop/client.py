@@ -1,0 +1,214 @@
+"""HTTP client of a running server, bounded in bytes and in time.
+
+The network's work is done in a thread of its own, and a call waits for it in short turns: a stop or a limit ends every exchange
+at once, whatever the server sends or leaves out (pings, single bytes, nothing, bodies without end, slow headers). It follows no
+redirection and no proxy of the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import threading
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from concurrent.futures import wait
+from functools import cache, partial
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from specviz.errors import BadInput, SpecvizError, shown
+from specviz.interop.fields import Fields
+
+TURN_SECONDS = 0.25
+"""Longest wait for the network before a stop and the limits are looked at."""
+CONNECT_SECONDS = 5.0
+PAGE_SECONDS = 15.0
+"""Most seconds of a page, and of an answer; most seconds without a byte of one."""
+ANSWER_SECONDS = 3600.0
+SILENT_SECONDS = 60.0
+MOST_PAGE = 4 << 20
+"""Most bytes of a page, of an answer, of one event in it, and of a refusal."""
+MOST_ANSWER = 64 << 20
+MOST_EVENT = 4 << 20
+MOST_REFUSAL = 64 << 10
+MOST_ADDRESS = 1024
+_NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?\.?")
+T = TypeVar("T")
+
+
+class BrokenOff(SpecvizError):
+    """An exchange ended otherwise than it should; with another ``status`` than 200 it was refused."""
+
+    def __init__(self, words: str, status: int = 200) -> None:
+        super().__init__(words if words.endswith((".", "!")) else f"{words}.")
+        self.status = status
+
+
+class Cancelled(SpecvizError):
+    """An exchange was stopped."""
+
+
+def address(url: str) -> str:
+    """The server's address as this client asks it: its path without a trailing ``/v1``, which every request adds.
+
+    Raises BadInput for what is no http address, and for one with a name, a query or a fragment.
+    """
+    whole = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(whole)
+        host, port = parts.hostname or "", parts.port
+        host = f"[{ipaddress.IPv6Address(host)}]" if ":" in host else host.encode("idna").decode("ascii")
+        named = host.startswith("[") or _NAME.fullmatch(host)
+        usual = named and len(whole) <= MOST_ADDRESS and parts.scheme in ("http", "https") and port != 0
+        if not usual or not whole.isprintable() or " " in whole or "@" in parts.netloc or parts.query or parts.fragment:
+            raise ValueError
+    except ValueError:
+        raise BadInput(f"{shown(url, 200)} is no server's address; give one like http://127.0.0.1:8000.") from None
+    path = quote(parts.path, safe="/%:@!$&'()*+,;=~").rstrip("/").removesuffix("/v1").rstrip("/")
+    return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{path}"
+
+
+class Client:
+    """Connection to the server at ``url``. Every call raises Cancelled as soon as ``cancel`` is set, BrokenOff at a limit."""
+
+    def __init__(self, url: str, key: str = "", cancel: threading.Event | None = None) -> None:
+        if not (key.isascii() and key.isprintable()):
+            raise BadInput("The key has a character that no header may have; copy it once more.")
+        self._url, self._cancel = url, cancel or threading.Event()
+        self._seconds = self._until = 0.0
+        self._http = httpx.AsyncClient(
+            headers={"Accept-Encoding": "identity", **({"Authorization": f"Bearer {key}"} if key else {})},
+            timeout=httpx.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS),
+            limits=httpx.Limits(max_keepalive_connections=0),
+            verify=_certificates(),
+            trust_env=False,
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._http.aclose(), _network())
+
+    def page(self, path: str, seconds: float = PAGE_SECONDS) -> tuple[int, str]:
+        """Status and text of a page."""
+        status, chunks = self._ask("GET", path, seconds, MOST_PAGE)
+        return status, b"".join(chunks).decode("utf-8", "replace")
+
+    def found(self, path: str, seconds: float = PAGE_SECONDS) -> str:
+        """Text of a page, empty where there is none or the server breaks off."""
+        try:
+            status, text = self.page(path, seconds)
+        except BrokenOff:
+            return ""
+        return text if status == 200 else ""
+
+    def events(self, path: str, body: Mapping[str, Any]) -> Iterator[Fields | None]:
+        """Server-sent events of a posted request, None behind the last. A refusal comes before the first one."""
+        status, chunks = self._ask("POST", path, ANSWER_SECONDS, MOST_ANSWER, body)
+        if status != 200:
+            raise BrokenOff(f"status {status}, {_refusal(chunks)}", status)
+        for data in _data(chunks):
+            if data == b"[DONE]":
+                yield None
+                return
+            try:
+                yield Fields.parsed(data.decode("utf-8"))
+            except UnicodeDecodeError:
+                raise BrokenOff("it sent something else than UTF-8.") from None
+
+    def _ask(
+        self, method: str, path: str, seconds: float, most: int, body: Mapping[str, Any] | None = None
+    ) -> tuple[int, Iterator[bytes]]:
+        """Status and body of an answer that may take so many seconds and bytes."""
+        self._seconds, self._until = seconds, time.monotonic() + seconds
+        request = self._http.build_request(method, self._url + path, json=body)
+        answer = self._wait(self._http.send(request, stream=True))
+        return answer.status_code, self._chunks(answer.aiter_raw(), most)
+
+    def _chunks(self, source: AsyncIterator[bytes], left: int) -> Iterator[bytes]:
+        while chunk := self._wait(_next(source)):
+            left -= len(chunk)
+            if left < 0:
+                raise BrokenOff("it sent more than an answer holds.")
+            yield chunk
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the network's work returns, unless a stop or the time limit comes first."""
+        future = asyncio.run_coroutine_threadsafe(work, _network())
+        try:
+            while not future.done():
+                if self._cancel.is_set():
+                    raise Cancelled("Stopped before the server had answered.")
+                if time.monotonic() > self._until:
+                    raise BrokenOff(f"it took longer than {self._seconds:g} s.")
+                wait([future], TURN_SECONDS)
+            return future.result()
+        except httpx.ConnectTimeout:
+            raise BrokenOff(f"no answer within {CONNECT_SECONDS:g} s.") from None
+        except httpx.TimeoutException:
+            raise BrokenOff(f"it said nothing for {SILENT_SECONDS:g} s.") from None
+        except httpx.TransportError as problem:
+            raise BrokenOff(str(problem).strip() or type(problem).__name__) from None
+        finally:
+            future.cancel()
+
+
+@cache
+def _network() -> asyncio.AbstractEventLoop:
+    """The loop of the thread that does the network's work for every client of this process."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="specviz network", daemon=True).start()
+    return loop
+
+
+_certificates = cache(partial(httpx.create_ssl_context, trust_env=False))
+"""Authorities that are trusted; reading them takes longer than most answers."""
+
+
+async def _next(chunks: AsyncIterator[bytes]) -> bytes:
+    return await anext(chunks, b"")
+
+
+def _data(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Data of server-sent events: the lines of one are joined, comments and other fields left out."""
+    held, data, size = bytearray(), list[bytearray](), 0
+    for chunk in chunks:
+        held += chunk
+        lines = list[bytearray]()
+        if b"\n" in chunk:
+            *lines, held = held.split(b"\n")
+        for line in map(bytearray.strip, lines):
+            if line.startswith(b"data:"):
+                data.append(line[5:].strip())
+                size += len(line)
+            if data and (not line or data == [b"[DONE]"]):
+                yield b"\n".join(data)
+                data, size = [], 0
+        if size + len(held) > MOST_EVENT:
+            raise BrokenOff("it sent more than an event holds.")
+    if data:
+        yield b"\n".join(data)
+
+
+def _refusal(chunks: Iterator[bytes]) -> str:
+    """What a refusal says in words."""
+    body = b""
+    while len(body) <= MOST_REFUSAL and (chunk := next(chunks, b"")):
+        body += chunk
+    text = body.decode("utf-8", "replace")
+    try:
+        return message(Fields.parsed(text).found)
+    except BadInput:
+        return message(text)
+
+
+def message(answer: Any) -> str:
+    """The message in an error of OpenAI's kind; any other as it stands."""
+    for name in ("error", "message"):
+        answer = answer[name] if isinstance(answer, dict) and answer.get(name) else answer
+    return " ".join((answer if isinstance(answer, str) else shown(answer, 300)).split())[:300]

@@ -1,0 +1,282 @@
+"""Answers of a running server: vLLM, SGLang, llama.cpp, or anything that speaks OpenAI's chat completions.
+
+A prompt is sent, tokens come in a stream, and each arrival is a step on the stage. What a server says differs: vLLM with
+``--per-request-spec-decode-metrics detailed`` says for each verified draft how many tokens it had and how many were kept;
+llama.cpp counts drafted and accepted tokens up to each token; the others are seen by their arrivals alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, chain
+from typing import Any
+
+from specviz.engine.stop import why
+from specviz.errors import BadInput, SpecvizError, shown
+from specviz.interop.chain import ChainSteps, run_of, short_name
+from specviz.interop.client import BrokenOff, Cancelled, Client, address, message
+from specviz.interop.fields import Fields
+from specviz.interop.responses import (
+    REASONS,
+    TIMES,
+    Arrival,
+    Counted,
+    TokenReader,
+    add_rounds,
+    chain_round,
+    counted_rounds,
+    counts_of,
+    prompt_of,
+    rounds_by_counts,
+)
+from specviz.interop.server_counters import Sampler, with_samples
+from specviz.trace.schema import MAX_TEXT, End, Run, Sampling, Step, Trace
+
+TOP = 3
+MOST_MODELS = 10_000
+KINDS = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp", "openai": "an OpenAI-compatible server"}
+ARRIVALS = "Rounds are what arrived together: this server does not tell them apart."
+UNWEIGHED = "The server gives no log probabilities: p is not known."
+_DETAILS = {"vllm": "return_token_ids", "llama.cpp": "timings_per_token", "sglang": "return_spec_tokens_details"}
+"""What to ask each engine for, so that it tells of its rounds."""
+REFUSING = frozenset({400, 422, 501})
+"""Status of a server that may refuse nothing but ``logprobs``."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that answered: its address, what it is, and the model it serves."""
+
+    url: str
+    kind: str
+    model: str
+    key: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its kind, for people."""
+        return KINDS[self.kind]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A prompt for a server. ``raw`` sends it as text to go on from, else as a user's turn. Without ``logprobs`` none are asked
+    for, and p stays unknown."""
+
+    prompt: str
+    max_new_tokens: int = 128
+    temperature: float = 0.0
+    seed: int = 0
+    raw: bool = False
+    top_p: float = 1.0
+    top_k: int = 0
+    logprobs: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.prompt.strip():
+            raise BadInput("The prompt is empty; give some text.")
+        if len(self.prompt) > 1_000_000:
+            raise BadInput(f"The prompt has {len(self.prompt)} characters; give 1000000 at most.")
+        for name, least, most in (("seed", -(2**63), 2**63 - 1), ("max_new_tokens", 1, 4096), ("temperature", 0, 5)):
+            if not least <= (value := getattr(self, name)) <= most:
+                raise BadInput(f"{name} is {value}; choose a number from {least} to {most}.")
+
+
+def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Server:
+    """What answers at this address. Raises BadInput, with what to do, where nothing does."""
+    base = address(url)
+    place = f"{base}/v1/models"
+    try:
+        with Client(base, key, cancel) as client:
+            status, text = client.page("/v1/models")
+    except BrokenOff as problem:
+        raise BadInput(f"Nothing answers at {place}: {problem} Is the server running, and is this its address?") from None
+    if status in (401, 403):
+        words = "it refuses this key" if key else "it wants a key; give it with --key"
+        raise BadInput(f"{base} answers with status {status}: {words}.")
+    if status != 200:
+        raise BadInput(f"{place} answers with status {status}; is this a server of OpenAI's kind?")
+    try:
+        first = next(iter(Fields.parsed(text).objects("data", MOST_MODELS)), Fields({}))
+        name, owner = first.text("id", 1024), first.text("owned_by", 1024)
+    except BadInput as problem:
+        raise BadInput(f"{place} is no list of models ({problem}) Is this a server of OpenAI's kind?") from None
+    if not name:
+        raise BadInput(f"{place} names no model; is it a server of language models?")
+    return Server(base, {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}.get(owner or "", "openai"), name, key)
+
+
+@dataclass
+class Answer:
+    """One answer as it arrives: iterate :meth:`events`, then read ``trace``, which the server's own counts have put right."""
+
+    server: Server
+    ask: Ask
+    cancel: threading.Event = field(default_factory=threading.Event)
+    trace: Trace | None = None
+    name: str = ""
+    """What the server calls this answer: the plugin's file of it begins so."""
+    prompt_ids: tuple[int, ...] = ()
+    """Token ids of the prompt as the server read it, empty where it does not say."""
+    _arrivals: list[Arrival] = field(default_factory=list)
+    _counts: tuple[list[int], list[int]] | None = None
+    _summary: str = ""
+    _reason: str = ""
+    _broken: SpecvizError | None = None
+
+    def __post_init__(self) -> None:
+        self._reader = TokenReader(doubtful=self.server.kind == "llama.cpp")
+        self._unweighed = not self.ask.logprobs
+
+    def events(self) -> Iterator[Run | Step | End]:
+        """The run, a step an arrival, the end. A server that breaks off ends it with what there is, and says why.
+
+        Once ``cancel`` is set the end comes within a turn of the client.
+        """
+        with Sampler(self.server.url, self.server.key, self.cancel) as sampler:
+            arrivals = self._received(sampler.began)
+            first = next(arrivals, None)
+            if first is None and not isinstance(self._broken, Cancelled):
+                why_not = "answered without a token; ask for more, or look at the server's log."
+                raise BadInput(f"{self.server.url} {f'did not answer: {self._broken}' if self._broken else why_not}")
+            run, steps = self._run(), self._steps()
+            yield run
+            try:
+                for arrival in arrivals if first is None else chain([first], arrivals):
+                    if not steps.room(len(arrival.tokens)):
+                        raise BrokenOff(f"it wrote on past {len(steps.output)} tokens.")
+                    self._arrivals.append(arrival)
+                    step = steps.add(chain_round(arrival))
+                    yield replace(step, notes=(*step.notes, *sampler.news()))
+            except (BrokenOff, BadInput) as problem:
+                self._broken = problem
+        broken = ""
+        if isinstance(self._broken, Cancelled):
+            broken = why(self.cancel)
+            self._reason = "time_limit" if broken else "cancelled"
+        elif self._broken is not None:
+            self._reason, broken = "error", f"The server broke off: {self._broken} The steps so far are kept."
+        words = (broken, self._summary, self._reader.always_one)
+        end = steps.end(self._reason or "cancelled", " ".join(filter(None, words)))
+        yield end
+        self.trace = with_samples(self._whole(Trace(run, tuple(steps.steps), end)), sampler.samples)
+
+    def _received(self, before: int) -> Iterator[Arrival]:
+        """Arrivals of tokens, each with the time since the one before."""
+        for arrival in counted_rounds(self._heard()):
+            now = time.perf_counter_ns()
+            yield from self._reader.bounded(replace(arrival, gap_ns=now - before))
+            before = now
+
+    def _heard(self) -> Iterator[Counted]:
+        """Tokens and the counts beside them; what else the server says is kept aside. Why it ended early is kept as well."""
+        try:
+            with Client(self.server.url, self.server.key, self.cancel) as client:
+                for event in self._answered(client):
+                    if event is None:
+                        return
+                    self._keep(event)
+                    timings = event.inner("timings")
+                    counts = timings.whole("draft_n"), timings.whole("draft_n_accepted") or 0
+                    for choice in event.objects("choices", 1):
+                        self._reason = REASONS.get(choice.text("finish_reason") or "", self._reason)
+                        if tokens := self._reader.read(choice):
+                            yield tokens, *counts
+                    if self.cancel.is_set():
+                        raise Cancelled("Stopped.")
+            if not self._reason:
+                raise BrokenOff("the connection closed before the end.")
+        except (BrokenOff, BadInput, Cancelled) as problem:
+            self._broken = problem
+
+    def _answered(self, client: Client) -> Iterator[Fields | None]:
+        """Events of the answer, asked for once more without log probabilities where a server may refuse them."""
+        path = f"/v1/{'completions' if self.ask.raw else 'chat/completions'}"
+        try:
+            yield from client.events(path, self._body())
+        except BrokenOff as refusal:
+            if self._unweighed or refusal.status not in REFUSING:
+                raise
+            self._unweighed = True
+            yield from client.events(path, self._body())
+
+    def _keep(self, event: Fields) -> None:
+        if "error" in event:
+            raise BrokenOff(message(event.found))
+        self.name = self.name or event.text("id", 1024) or ""
+        if counts := event.inner("metrics").inner("speculative_decoding"):
+            self._counts = counts_of(event) or self._counts
+            self._summary = (
+                f"The server counts {counts.whole('num_accepted_draft_tokens')} of {counts.whole('num_draft_tokens')} drafted "
+                f"tokens accepted in {counts.whole('num_spec_steps')} rounds with a draft."
+            )
+        elif made := (timings := event.inner("timings")).whole("draft_n"):
+            self._summary = f"The server counts {timings.whole('draft_n_accepted')} of {made} drafted tokens accepted."
+        elif details := event.found.get("sglext_spec") or event.inner("sglext").found.get("spec"):
+            self._summary = f"The server says: {shown(details, 300)}"
+        self.prompt_ids = prompt_of(event) or self.prompt_ids
+
+    def _body(self) -> dict[str, Any]:
+        ask, kind = self.ask, self.server.kind
+        body: dict[str, Any] = {
+            "model": self.server.model, "max_tokens": ask.max_new_tokens, "temperature": ask.temperature, "seed": ask.seed,
+            "stream": True, "stream_options": {"include_usage": True},
+        }  # fmt: skip
+        body |= {"prompt": ask.prompt} if ask.raw else {"messages": [{"role": "user", "content": ask.prompt}]}
+        if not self._unweighed:
+            body |= {"logprobs": TOP} if ask.raw else {"logprobs": True, "top_logprobs": TOP}
+        if ask.top_p < 1:
+            body["top_p"] = ask.top_p
+        if ask.top_k:
+            body["top_k"] = ask.top_k
+        if kind in _DETAILS:
+            body[_DETAILS[kind]] = True
+        return body
+
+    def _steps(self) -> ChainSteps:
+        """Room for steps after the prompt, whose place is held by one token where the server does not say its ids."""
+        ids = self.prompt_ids or [self._reader.number(self.ask.prompt[:MAX_TEXT])]
+        return ChainSteps(self._reader, ids[-1], len(ids), rule="match" if self.ask.temperature else "greedy")
+
+    def _run(self) -> Run:
+        ask, server = self.ask, self.server
+        words = (ARRIVALS if server.kind in ("openai", "sglang") else "", UNWEIGHED if self._unweighed else "")
+        return run_of(
+            short_name(server.model),
+            f"served_{server.kind.replace('.', '_')}",
+            f"Served by {server.title}",
+            Sampling(ask.temperature, ask.top_k, ask.top_p, ask.seed),
+            ask.max_new_tokens,
+            device="server",
+            prompt=ask.prompt,
+            prompt_pieces=(ask.prompt[:MAX_TEXT],),
+            chat_template=not ask.raw,
+            machine=server.url,
+            warnings=(TIMES, *filter(None, words)),
+        )
+
+    def _whole(self, seen: Trace) -> Trace:
+        """The trace by the server's counts a draft, where it gave them; else what was seen."""
+        if self._counts is None or self._reason == "error":
+            return seen
+        assert seen.end is not None
+        run, reason, steps = seen.run, seen.end.reason, self._steps()
+        try:
+            rounds, warning = rounds_by_counts([token for one in self._arrivals for token in one.tokens], *self._counts)
+            add_rounds(steps, _timed(rounds, self._arrivals), reason)
+        except BadInput as problem:
+            words = f"The server's counts were left aside. {problem}"
+            return replace(seen, run=replace(run, warnings=(*run.warnings, words)))
+        run = replace(run, warnings=(*run.warnings, *filter(None, [warning])))
+        return Trace(run, tuple(steps.steps), steps.end(reason, seen.end.message))
+
+
+def _timed(rounds: Sequence[Arrival], arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """The rounds, each as long after the one before as its last token was: arrivals may hold several rounds, or a part of one."""
+    clock = accumulate(arrival.gap_ns for arrival in arrivals)
+    moments = [moment for moment, arrival in zip(clock, arrivals, strict=True) for _ in arrival.tokens]
+    ends = [moments[end - 1] for end in accumulate(len(one.tokens) for one in rounds)]
+    return [replace(one, gap_ns=end - before) for one, end, before in zip(rounds, ends, [0, *ends], strict=False)]

@@ -1,0 +1,160 @@
+"""A server's own counters of speculation (``/metrics``): read once, or sampled while an answer arrives."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, zip_longest
+
+from specviz.interop.client import CONNECT_SECONDS, Cancelled, Client
+from specviz.trace.notes.models import CounterSample, CountersNote
+from specviz.trace.schema import EXACT, Note, Trace
+
+SAMPLE_SECONDS = 0.25
+"""Between two looks at the counters."""
+MOST_SAMPLES = 2000
+MOST_PLACES = 256
+"""Places in a draft that are counted apart."""
+MOST_VALUES = 8192
+"""Numbers in one note."""
+MOST_LINE = 16 << 10
+_SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_COUNTED = re.compile(r"(?:vllm|sglang):spec_decode_num_(drafts|draft_tokens|accepted_tokens|accepted_tokens_per_pos)(?:_total)?")
+
+
+def prometheus(text: str, names: re.Pattern[str]) -> Iterator[tuple[re.Match[str], Mapping[str, str], int]]:
+    """Samples in Prometheus' text format whose name is one of ``names``: the name's match, its labels, and its value as a whole
+    number. Lines without one are left out."""
+    for line in text.splitlines():
+        found = _SAMPLE.fullmatch(line[:MOST_LINE])
+        if found and (name := names.fullmatch(found[1])) and (value := whole(found[3])) is not None:
+            labels = {label: value.replace('\\"', '"').replace("\\\\", "\\") for label, value in _LABEL.findall(found[2] or "")}
+            yield name, labels, value
+
+
+def whole(text: str) -> int | None:
+    """A count in a text of another program, None where it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return int(value) if 0 <= value <= EXACT else None
+
+
+@dataclass(frozen=True)
+class Counters:
+    """A server's own counts since it started: drafts, drafted and accepted tokens, and accepted ones by place in the draft."""
+
+    drafts: int
+    drafted: int
+    accepted: int
+    by_place: tuple[int, ...]
+
+    def since(self, before: Counters) -> Counters:
+        """What was counted after ``before``."""
+        by_place = zip_longest(self.by_place, before.by_place, fillvalue=0)
+        return Counters(
+            self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted,
+            tuple(now - then for now, then in by_place),
+        )  # fmt: skip
+
+
+def counters(url: str, key: str = "", cancel: threading.Event | None = None) -> Counters | None:
+    """The server's counts of speculation, None where it has none or does not answer."""
+    try:
+        with Client(url, key, cancel) as client:
+            return read_counters(client.found("/metrics", CONNECT_SECONDS))
+    except Cancelled:
+        return None
+
+
+def read_counters(text: str) -> Counters | None:
+    """Counts in Prometheus' text format, summed over engines; None where there are none."""
+    found, places = Counter[str](), Counter[int]()
+    for name, labels, value in prometheus(text, _COUNTED):
+        if name[1] != "accepted_tokens_per_pos":
+            found[name[1]] += value
+        elif (place := whole(labels.get("position", ""))) is not None and place < MOST_PLACES:
+            places[place] += value
+    if not found and not places:
+        return None
+    by_place = tuple(places[place] for place in range(max(places, default=-1) + 1))
+    return Counters(found["drafts"], found["draft_tokens"], found["accepted_tokens"], by_place)
+
+
+class Sampler:
+    """Counts since ``began``, sampled until ``stop`` by a thread of its own. A server without counters is looked at once.
+
+    They are of all that the server does meanwhile, other requests included.
+    """
+
+    def __init__(self, url: str, key: str = "", cancel: threading.Event | None = None) -> None:
+        self._over = threading.Event()
+        self._reported = 0
+        self.samples: list[CounterSample] = []
+        look = partial(counters, url, key, cancel)
+        before = look()
+        self.began = time.perf_counter_ns()
+        """The moment that samples count from, on the clock of ``time.perf_counter_ns``."""
+        self._thread: threading.Thread | None = None
+        if before is not None:
+            self._thread = threading.Thread(target=self._work, args=(look, before), name="specviz counters", daemon=True)
+            self._thread.start()
+
+    def __enter__(self) -> Sampler:
+        return self
+
+    def news(self) -> tuple[Note, ...]:
+        """A note of the samples that came since the last call; none before the first sample."""
+        fresh = self.samples[self._reported :]
+        self._reported += len(fresh)
+        return (_note(fresh),) if self._reported else ()
+
+    def stop(self, *problem: object) -> None:
+        """Look once more, and no more. After ``cancel`` there is no look, so this does not wait."""
+        self._over.set()
+        if self._thread:
+            self._thread.join(CONNECT_SECONDS)
+
+    __exit__ = stop
+
+    def _work(self, look: Callable[[], Counters | None], before: Counters) -> None:
+        """Keep what has changed, until the server answers no more, and once more behind the end."""
+        over = False
+        while not over and len(self.samples) < MOST_SAMPLES:
+            over = self._over.wait(SAMPLE_SECONDS)
+            if (now := look()) is None:
+                return
+            counts = now.since(before)
+            if counts.drafts > (self.samples[-1].drafts if self.samples else 0):
+                spent = (time.perf_counter_ns() - self.began) / 1e6
+                self.samples.append(CounterSample(round(spent, 1), counts.drafts, counts.by_place))
+
+
+def _note(samples: Sequence[CounterSample]) -> Note:
+    """A note of the latest samples, as many as it may hold."""
+    most = MOST_VALUES // max((len(sample.accepted) + 8 for sample in samples), default=1)
+    return CountersNote(samples[-most:]).to_note()
+
+
+def with_samples(trace: Trace, samples: Sequence[CounterSample]) -> Trace:
+    """The trace with each sample on the step in whose time it was taken, those after the last step on that. Steps between two
+    samples have a note without one, so that the drawing of all so far stays in sight."""
+    if not samples or not trace.steps:
+        return trace
+    ends = list(accumulate(step.time.total / 1e6 for step in trace.steps))
+    of = defaultdict[int, list[CounterSample]](list)
+    for sample in samples:
+        of[min(bisect_left(ends, sample.ms), len(ends) - 1)].append(sample)
+    first = min(of)
+    steps = [
+        replace(step, notes=(*step.notes, _note(of[place]))) if place >= first else step for place, step in enumerate(trace.steps)
+    ]
+    return replace(trace, steps=tuple(steps))

@@ -1,0 +1,348 @@
+"""``specviz.record``: runs of transformers' own ``generate`` as traces, assisted or not, text unchanged.
+
+    with specviz.record(model, tokenizer) as recording:
+        model.generate(**inputs, assistant_model=assistant, max_new_tokens=64)
+    recording.trace.show()
+
+Every drafter that ``generate`` knows goes through a candidate generator: what it proposes, and what the target made of it, is
+noted where transformers itself passes it on. Nothing is drawn, so a sampled text is the same with and without recording.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from specviz.engine.interfaces import TokenText
+from specviz.errors import BadInput, SpecvizError, shown
+from specviz.interop.chain import ChainRound, ChainSteps, NumberedTokens, agreement, by_name, run_of, short_name
+from specviz.models.text.text import TokenizerText
+from specviz.trace.metrics import summarise
+from specviz.trace.schema import CUTS, Baseline, Divergence, Nanoseconds, Run, Sampling, Trace
+
+TOP = 3
+METHODS = {
+    "PromptLookupCandidateGenerator": ("Prompt lookup in transformers", "prompt_lookup_num_tokens"),
+    "EarlyExitCandidateGenerator": ("Early exit in transformers", "assistant_early_exit"),
+    "MTPCandidateGenerator": ("Multi-token prediction in transformers", "use_mtp"),
+    "DFlashTokenCandidateGenerator": ("DFlash in transformers", "speculation_type"),
+}
+"""Title of what a candidate generator does, and the setting that chose it; all others have an assistant model."""
+FIRST_PASS = "transformers reads the prompt in the first pass, which scores the first draft as well: its time is in step 1."
+UNTOLD = "No tokenizer was given: tokens are shown by number. Pass it as specviz.record(model, tokenizer)."
+
+
+@dataclass
+class Recording:
+    """Runs noted so far, one trace for each ``generate``. A plain one with the same prompt is the baseline of the others."""
+
+    traces: list[Trace] = field(default_factory=list)
+
+    @property
+    def trace(self) -> Trace:
+        """The last one. Raises BadInput where nothing was recorded."""
+        if not self.traces:
+            raise BadInput("Nothing was recorded: call model.generate inside the block, with one prompt at a time.")
+        return self.traces[-1]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the last run's stage."""
+        return self.trace._repr_html_()
+
+    def add(self, trace: Trace, call: _Call) -> None:
+        """Keep a call's trace, and let every plain run be the baseline of those with its prompt."""
+        self.traces.append(trace)
+        plain = [one for one in self.traces if one.run.method == PLAIN]
+        self.traces = [_beside(one, plain, call) for one in self.traces]
+
+
+PLAIN = "transformers_generate"
+
+
+@contextmanager
+def record(model: Any, tokenizer: Any = None) -> Iterator[Recording]:
+    """Record what ``model.generate`` does inside the block; the answer's ``traces`` hold it, ``trace`` the last one.
+
+    ``model`` is a transformers model that generates text from token ids, ``tokenizer`` shows its tokens. Runs that are no
+    chain of one prompt (several prompts at once, beams, an encoder) are generated as always and not recorded, with a warning.
+    """
+    if not callable(getattr(model, "generate", None)):
+        raise BadInput("specviz.record takes a transformers model with a generate method.")
+    recording = Recording()
+    text = NumberedTokens() if tokenizer is None else TokenizerText(tokenizer, _name(model), 1 << 20)
+    plain, busy = model.generate, threading.Lock()
+
+    def generate(*given: Any, **asked: Any) -> Any:
+        # A model that drafts for itself calls its own generate, and another thread's run would be heard in this one.
+        if not busy.acquire(blocking=False):
+            return plain(*given, **asked)
+        call = _Call(model)
+        try:
+            with call.listening():
+                output = plain(*given, **asked)
+        finally:
+            busy.release()
+        try:
+            recording.add(call.trace(output, text), call)
+        except SpecvizError as problem:
+            warnings.warn(f"This call of generate was not recorded: {problem}", stacklevel=2)
+        return output
+
+    with _instead(model, "generate", generate):
+        yield recording
+
+
+@contextmanager
+def _instead(model: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Let the model have a method of its own inside; the class's is behind it."""
+    setattr(model, name, function)
+    try:
+        yield
+    finally:
+        delattr(model, name)
+
+
+class _Call:
+    """One call of ``generate``, as hooks on the model see it. Times are the host's, in nanoseconds."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._config: Any = None
+        self._generator: Any = None
+        self._began = time.perf_counter_ns()
+        self._prompt: list[int] = []
+        self._passes: list[tuple[int, int]] = []
+        """When each call of the target began and ended."""
+        self._rounds: list[ChainRound] = []
+        self._length = 0
+        """Tokens of the text before this round's draft."""
+        self._drafted: list[int] = []
+        self._q: list[float | None] = []
+        self._drafting = (0, 0)
+        self._aside = self._entered = 0
+        self._problem = ""
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Note what happens inside. All hooks are taken off again, whatever happens."""
+        model = self._model
+        prepare, choose = model._prepare_generation_config, model._get_candidate_generator
+
+        def prepared(*given: Any, **asked: Any) -> Any:
+            answer = prepare(*given, **asked)
+            if self._config is None:  # what a drafter then asks for its own sake is another
+                self._config = answer[0] if isinstance(answer, tuple) else answer
+            return answer
+
+        def chosen(*given: Any, **asked: Any) -> Any:
+            self._generator = self._heard(choose(*given, **asked))
+            return self._generator
+
+        with (
+            model.register_forward_pre_hook(self._enter, with_kwargs=True),
+            model.register_forward_hook(self._leave),
+            _instead(model, "_prepare_generation_config", prepared),
+            _instead(model, "_get_candidate_generator", chosen),
+        ):
+            yield
+
+    def _now(self) -> int:
+        if self._model.device.type == "cuda":
+            torch.cuda.synchronize(self._model.device)
+        return time.perf_counter_ns()
+
+    def _enter(self, module: Any, given: tuple[Any, ...], asked: dict[str, Any]) -> None:
+        if not self._prompt:
+            ids = asked.get("input_ids", given[0] if given else None)
+            if isinstance(ids, Tensor) and ids.dim() == 2 and ids.shape[0] == 1:
+                self._prompt = ids[0].tolist()
+            else:
+                self._problem = "it is about one prompt of token ids at a time"
+        self._entered = self._now()
+
+    def _leave(self, module: Any, given: tuple[Any, ...], output: Any) -> None:
+        self._passes.append((self._entered, self._now()))
+
+    def _heard(self, generator: Any) -> Any:
+        """The generator itself, its two methods overheard: transformers asks what class it is of."""
+        propose, learn = generator.get_candidates, generator.update_candidate_strategy
+
+        def proposed(input_ids: Tensor, *given: Any, **asked: Any) -> Any:
+            began = self._now()
+            ids, logits = propose(input_ids, *given, **asked)
+            self._drafting = began, self._now()
+            text = input_ids[0].tolist()
+            self._prompt = self._prompt or text  # the assistant comes before the target's first pass
+            self._length = len(text)
+            self._drafted = ids[0, self._length :].tolist()
+            self._q = _probabilities(logits, self._drafted)
+            self._aside = self._now() - self._drafting[1]
+            return ids, logits
+
+        def learned(input_ids: Tensor, scores: Tensor, *given: Any, **asked: Any) -> Any:
+            judged = self._now()
+            round_ = self._round(input_ids[0, self._length :].tolist(), scores, judged)
+            began = self._now()
+            answer = learn(input_ids, scores, *given, **asked)
+            draft = round_.time.draft + self._now() - began
+            self._rounds.append(replace(round_, time=replace(round_.time, draft=draft)))
+            return answer
+
+        generator.get_candidates, generator.update_candidate_strategy = proposed, learned
+        return generator
+
+    def _round(self, emitted: list[int], scores: Tensor, judged: int) -> ChainRound:
+        """``scores`` [1, depth, vocab] are the target's, after the processors. The pass is the last one heard: an assistant that
+        is the model itself calls it too, before."""
+        started, (began, ended), (draft, drafted) = time.perf_counter_ns(), self._passes[-1], self._drafting
+        p = scores[0].float().softmax(-1)
+        best = p.topk(min(TOP, p.shape[-1]), -1)
+        top = [list(zip(*row, strict=True)) for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
+        known = any(q is not None for q in self._q)
+        sampled = self._config is not None and self._config.do_sample
+        return ChainRound(
+            self._drafted, emitted,
+            Nanoseconds(
+                draft=drafted - draft, verify=ended - began, judge=max(0, judged - ended),
+                host=max(0, began - drafted - self._aside), aside=self._aside + time.perf_counter_ns() - started,
+            ),
+            rule=("ratio" if known else "match") if sampled else "greedy",
+            q=self._q, p=_probabilities(scores, self._drafted), bonus_p=float(p[len(emitted) - 1, emitted[-1]]), top=top,
+            draft_calls=max(1, len(self._drafted)) if known else 1,
+        )  # fmt: skip
+
+    def trace(self, output: Any, text: TokenText) -> Trace:
+        """The run as a trace. Raises BadInput where it was none that a trace can hold."""
+        spent = (self._now() - self._began) / 1e9
+        sequences: Any = output if isinstance(output, Tensor) else getattr(output, "sequences", None)
+        if problem := self._problem or self._unfit(sequences):
+            raise BadInput(f"{problem}.")
+        ids = sequences[0].tolist()[len(self._prompt) :]
+        found = self._config.eos_token_id
+        ends = frozenset([] if found is None else [found] if isinstance(found, int) else found)
+        reason, message = ("eos", "") if ids[-1] in ends else self._ending(len(ids), spent)
+        steps = ChainSteps(text, self._prompt[-1], len(self._prompt), ends)
+        *rounds, last = self._rounds or self._plain(ids)
+        for round_ in (*rounds, replace(last, cut=reason if reason in CUTS else None)):
+            steps.add(round_)
+        return Trace(self._run(text), tuple(steps.steps), steps.end(reason, message))
+
+    def gap(self, output: Sequence[int]) -> float:
+        """How far apart the target's two best logits are after ``output``, as one pass over the text computes them."""
+        with torch.inference_mode():
+            ids = torch.tensor([[*self._prompt, *output]], device=self._model.device)
+            best = self._model(input_ids=ids, use_cache=False).logits[0, -1].float().topk(2).values
+        return float(best[0] - best[1])
+
+    def _budget(self) -> int:
+        config = self._config
+        return int(config.max_new_tokens or max(0, (config.max_length or 0) - len(self._prompt)))
+
+    def _ending(self, written: int, spent: float) -> tuple[str, str]:
+        """Why the run was over after so many tokens and seconds, and a sentence where a stopping criterion ended it."""
+        if written >= self._budget():
+            return "budget", ""
+        most = getattr(self._config, "max_time", None)
+        if most is not None and spent >= most:
+            return "time_limit", f"generate had max_time={most:g} s."
+        found = getattr(self._config, "stop_strings", None)
+        named = f", such as one of the stop strings {shown(found)}" if found else ""
+        return "cancelled", f"A stopping criterion of generate ended it{named}."
+
+    def _unfit(self, sequences: Any) -> str:
+        """Why a trace cannot hold this run, or nothing."""
+        if not self._prompt or self._config is None or not isinstance(sequences, Tensor):
+            return "the model was never called"
+        if len(sequences) != 1 or self._config.num_beams > 1:
+            return "a trace holds one text, and this call wrote several"
+        if getattr(self._model.config, "is_encoder_decoder", False):
+            return "the model has an encoder"
+        ids, start = sequences[0].tolist(), len(self._prompt)
+        written = ids[start:]
+        if ids[:start] != self._prompt or not written:
+            return "its prompt was not read as token ids in one pass"
+        if self._rounds and [token for round_ in self._rounds for token in round_.emitted] != written:
+            return "the rounds do not add up to the text"
+        if not self._rounds and len(self._passes) != len(written):
+            return f"it called the model {len(self._passes)} times for {len(written)} tokens"
+        return ""
+
+    def _plain(self, ids: Sequence[int]) -> Iterator[ChainRound]:
+        """A run without a draft: a pass a token. What lies between two passes is the host's."""
+        nexts = [began for began, _ in self._passes[1:]] + [self._passes[-1][1]]
+        for token, (began, ended), later in zip(ids, self._passes, nexts, strict=True):
+            spent = Nanoseconds(verify=ended - began, host=max(0, later - ended))
+            yield ChainRound((), (token,), spent)
+
+    def _run(self, text: TokenText) -> Run:
+        model, config, generator = self._model, self._config, self._generator
+        title, setting = METHODS.get(type(generator).__name__, ("Assisted generation in transformers", "num_assistant_tokens"))
+        assistant = getattr(generator, "assistant_model", None)
+        chosen = config if assistant is None or setting != "num_assistant_tokens" else generator
+        loose = getattr(config, "assistant_ensemble_weight", None)
+        settings = {setting: getattr(chosen, setting, None), "assistant_ensemble_weight": loose}
+        bound = f"Drafts are judged by a mixture of target and drafter, weight {loose}."
+        relaxed = {} if loose is None else {"exactness": "relaxed", "bound": bound}
+        pieces = text.pieces([], self._prompt)
+        return run_of(
+            _name(model),
+            "transformers_assisted" if generator else PLAIN,
+            title if generator else "generate in transformers",
+            Sampling(float(config.temperature or 1.0), int(config.top_k or 0), float(config.top_p or 1.0))
+            if config.do_sample
+            else Sampling(),
+            self._budget(),
+            **relaxed,
+            parameters=by_name(settings) if generator else {},
+            device=str(model.device),
+            dtype=str(model.dtype).removeprefix("torch."),
+            tier="eager",
+            prompt="".join(pieces),
+            prompt_pieces=pieces,
+            draft="" if assistant in (None, model) else _name(assistant),
+            libraries={"torch": torch.__version__, "transformers": transformers.__version__},
+            warnings=(FIRST_PASS, UNTOLD) if isinstance(text, NumberedTokens) else (FIRST_PASS,),
+        )
+
+
+def _name(model: Any) -> str:
+    """What it was loaded by: a hub's name, the last part of a folder's path, or else its class."""
+    return short_name(getattr(model, "name_or_path", None)) or type(model).__name__
+
+
+def _probabilities(logits: Tensor | None, tokens: Sequence[int]) -> list[float | None]:
+    """Probabilities of ``tokens`` under rows of ``logits`` [1, depth, vocab]; None where the drafter has none.
+
+    Rows may be fewer than tokens, or of another vocabulary.
+    """
+    known: list[float] = []
+    if logits is not None and logits.dim() == 3 and tokens:
+        p = logits[0, : len(tokens)].float().softmax(-1)
+        if max(own := list(tokens[: len(p)]), default=0) < p.shape[-1]:
+            known = p[range(len(own)), own].tolist()
+    return [*known, *[None] * (len(tokens) - len(known))]
+
+
+def _beside(trace: Trace, plain: Sequence[Trace], call: _Call) -> Trace:
+    """The trace with the plain run of its prompt as baseline, where there is one and it has none yet."""
+    end = trace.end
+    if end is None or end.baseline is not None or trace.run.method == PLAIN:
+        return trace
+    for one in plain:
+        if one.end is None or one.run.prompt_pieces != trace.run.prompt_pieces or one.run.sampling != trace.run.sampling:
+            continue
+        own, other = end.output_ids, one.end.output_ids
+        place, times = agreement(own, other), tuple(step.time.total for step in one.steps)
+        baseline = Baseline(times, 0, own == other, None if own == other else Divergence(place, call.gap(other[:place])))
+        metrics = summarise(trace.steps, end.reason, end.prefill_ns, baseline)
+        return replace(trace, end=replace(end, baseline=baseline, metrics=metrics))
+    return trace

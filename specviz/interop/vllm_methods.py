@@ -1,0 +1,188 @@
+"""Methods of this project as vLLM's ``speculative_config``: which it can run, with which settings, and why not the others.
+
+vLLM 0.32 drafts and verifies one chain a request. Its slots for a drafter are n-gram lookup, suffix decoding, a draft model, an
+EAGLE-3 head, and a class of one's own that is shown the tokens so far and nothing else (``custom_class``). What a method needs
+beyond that has no place there, and is refused with the reason; no setting is rounded to one that vLLM has.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from specviz.errors import BadInput
+from specviz.interop.vllm_plugin.labels import DRAFTER
+from specviz.methods.registry import get
+from specviz.models.hub.cache_dir import cache_folder
+from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET, HubRepository, WheelFile, resolve
+from specviz.pipeline.request import Request
+
+CLASS = "specviz.interop.vllm_plugin.proposer.Drafter"
+HEAD = "eagle3-head"
+"""Folder of the exported head in the commands that are printed."""
+_HEADED = (DEFAULT_TEXT_TARGET, "smollm2-135m-hub")
+SUFFIX_DEPTH = 64
+"""Depth of our suffix trees (``drafting.memory.suffix_tree.DEPTH``), which importing would bring torch along."""
+
+_TREE = "it drafts a tree, and vLLM 0.32 verifies one chain"
+_STATES = "its drafter reads the target's hidden states, which vLLM shows to networks that it knows and to no class of one's own"
+_LOGITS = "it remembers the target's probabilities, and vLLM shows a class of one's own the tokens alone"
+_CHOOSES = "it chooses among several drafters every round, and a vLLM server has one"
+_DRAWN = "Tokens are drawn: both engines draw from the same distribution with other random numbers, so the texts differ."
+_PICTURES = "it is for pictures, and only text is sent to a server"
+REASONS: Mapping[str, str] = {
+    "not_a_bandit": _CHOOSES,
+    "bandit_ucb": _CHOOSES,
+    "bandit_exp3": _CHOOSES,
+    "ddd": _TREE,
+    "deer": _STATES,
+    "diffuspec": "its drafter is a masked-diffusion model, and vLLM's slot for one (dflash) takes another kind of network",
+    "dream": _PICTURES,
+    "eagle": "its head projects [embedding; state], and `export-drafter` has no layout for such a head",
+    "eagle2": _TREE,
+    "easyspec": "it runs layers of the draft model side by side, and vLLM runs a draft model's layers in order",
+    "falcon": _STATES,
+    "gto": _TREE,
+    "hivis": _PICTURES,
+    "owl": _STATES,
+    "howl": _STATES,
+    "language_only": _PICTURES,
+    "lantern": _PICTURES,
+    "lantern_pp": _PICTURES,
+    "medusa": "it drafts a tree and judges it by typical acceptance; vLLM's medusa verifies a chain by rejection sampling",
+    "mulo_sd": _PICTURES,
+    "polybasic": "a third model stands between drafter and target, and vLLM has two",
+    "reader": _TREE,
+    "speculative_jacobi": _PICTURES,
+    "stand": _LOGITS,
+    "stree": _TREE,
+    "token_recycling": _LOGITS,
+    "traversal": _TREE,
+}
+"""Why a method has no place in vLLM 0.32; those not named here have one."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """How vLLM runs a method: ``speculative`` is its ``--speculative-config`` (None: no speculation), ``environment`` what the
+    server's process needs besides, ``before`` the command that makes what it loads, ``differs`` what stays unlike our run."""
+
+    target: str
+    speculative: Mapping[str, Any] | None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    before: str = ""
+    differs: tuple[str, ...] = ()
+
+    def command(self) -> str:
+        """Lines for a shell in vLLM's environment that start the server: REPO is a checkout of specviz."""
+        own = "".join(f" {name}={shlex.quote(value)}" for name, value in self.environment.items())
+        serve = f"vllm serve {shlex.quote(self.target)}"
+        if self.speculative is not None:  # without speculation vLLM refuses the first of the two
+            config = shlex.quote(json.dumps(dict(self.speculative)))
+            serve += f" --per-request-spec-decode-metrics detailed --speculative-config {config}"
+        return "\n".join(filter(None, ["pip install --no-deps REPO", self.before, f"SPECVIZ_VLLM_TRACES=FOLDER{own} {serve}"]))
+
+
+def expressed(request: Request) -> Serving:
+    """The request's method as vLLM runs it. Raises BadInput with the reason where it cannot, or not with these parameters."""
+    title = get(request.method).title
+    if request.method in REASONS:
+        raise BadInput(f"{title} does not run on vLLM: {REASONS[request.method]}.")
+    if request.image is not None:
+        raise BadInput("A picture is not sent to a server; leave --image out.")
+    serving = _WAYS[request.method](request, _served_name(request.target, "target"))
+    return replace(serving, differs=(_DRAWN, *serving.differs)) if serving.speculative and request.temperature else serving
+
+
+def _lookup(request: Request, target: str) -> Serving:
+    own = request.parameters
+    if own.occurrence != "earliest" or not own.partial:
+        return _custom(request, target, own.copied)
+    config = {
+        "method": "ngram", "num_speculative_tokens": own.copied,
+        "prompt_lookup_max": own.longest, "prompt_lookup_min": min(own.shortest, own.longest),
+    }  # fmt: skip
+    return Serving(target, config)
+
+
+def _suffix(request: Request, target: str) -> Serving:
+    own = request.parameters
+    if own.shape != "path":
+        raise BadInput(f"SuffixDecoding does not run on vLLM as a tree: {_TREE}. Add --param shape=path.")
+    if own.offset or own.threshold:
+        return _custom(request, target, own.most)
+    config = {
+        "method": "suffix", "num_speculative_tokens": own.most, "suffix_decoding_max_tree_depth": SUFFIX_DEPTH,
+        "suffix_decoding_max_cached_requests": own.remembered, "suffix_decoding_max_spec_factor": own.factor,
+        "suffix_decoding_min_token_prob": own.floor,
+    }  # fmt: skip
+    cached = ("vLLM remembers the outputs of all its clients, ours those of this process.",) if own.remembered else ()
+    return Serving(target, config, differs=cached)
+
+
+def _custom(request: Request, target: str, most: int) -> Serving:
+    """Our own drafter in vLLM's slot for a class."""
+    own = {"method": request.method, "parameters": vars(request.parameters)}
+    config = {"method": "custom_class", "model": CLASS, "num_speculative_tokens": most}
+    return Serving(target, config, {DRAFTER: json.dumps(own, sort_keys=True)})
+
+
+def _draft_model(request: Request, target: str) -> Serving:
+    if not request.draft or request.draft == "small_draft":
+        raise BadInput(
+            "The draft model that ships does not run on vLLM: it computes with the target's own embedding, and its file is no "
+            "checkpoint of an architecture that vLLM has. Name another with --draft."
+        )
+    config: dict[str, Any] = {
+        "method": "draft_model", "model": _served_name(request.draft, "draft model"),
+        "num_speculative_tokens": request.parameters.gamma,
+    }  # fmt: skip
+    if request.temperature:
+        config["draft_sample_method"] = "probabilistic"
+    return Serving(target, config)
+
+
+def _eagle3(request: Request, target: str) -> Serving:
+    own = request.parameters
+    if own.width != 1 or not own.depth or not own.nodes:
+        raise BadInput(
+            f"EAGLE-3 does not run on vLLM with these parameters: {_TREE}, of a fixed length. "
+            "Add --param width=1 --param depth=4 --param nodes=4."
+        )
+    config: dict[str, Any] = {"method": "eagle3", "model": HEAD, "num_speculative_tokens": min(own.depth, own.nodes)}
+    if request.temperature and own.rule == "without_replacement":
+        config["draft_sample_method"] = "probabilistic"
+    if request.target not in _HEADED:
+        raise BadInput(f"The EAGLE-3 head that is exported learned from {_HEADED[0]}, not from {request.target}.")
+    before = f"python -m specviz export-drafter eagle3 --to speculators --out {HEAD}"
+    return Serving(target, config, before=before)
+
+
+_WAYS: dict[str, Callable[[Request, str], Serving]] = {
+    "autoregressive": lambda request, target: Serving(target, None),
+    "prompt_lookup": _lookup,
+    "suffix_decoding": _suffix,
+    "speculative_sampling": _draft_model,
+    "eagle3": _eagle3,
+}
+
+
+def _served_name(name: str, what: str) -> str:
+    """What ``vllm serve`` calls a model: a folder, or a hub id."""
+    place = resolve(name)
+    if place.repository:
+        return place.repository
+    if place.path is not None:
+        if place.path.is_file():
+            raise BadInput(f"{name} as {what} is a .gguf file; for a vLLM server give a folder with safetensors weights.")
+        return str(place.path)
+    assert place.entry is not None
+    source = place.entry.source
+    if place.entry.modality == "text" and isinstance(source, HubRepository):
+        return source.repository
+    if place.entry.modality == "text" and isinstance(source, WheelFile):
+        return str(cache_folder() / "models" / place.name)
+    raise BadInput(f"{place.entry.title} has an architecture of this project's own, which vLLM has not; choose another {what}.")

@@ -1,0 +1,32 @@
+"""Names that the plugin in a server and a client outside agree on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specviz.errors import BadInput, shown
+from specviz.interop.fields import Fields
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
+
+DRAFTER = "SPECVIZ_VLLM_DRAFTER"
+"""Environment variable that tells :class:`specviz.interop.vllm_plugin.proposer.Drafter` what it is."""
+INFO = "specviz:speculative_config_info"
+"""The plugin's line in ``/metrics``: its labels are ``SETTINGS`` and ``DRAFTER``."""
+SETTINGS = (
+    "method", "model", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min", "suffix_decoding_max_tree_depth",
+    "suffix_decoding_max_cached_requests", "suffix_decoding_max_spec_factor", "suffix_decoding_min_token_prob",
+    "draft_sample_method",
+)  # fmt: skip
+"""Fields of vLLM's ``SpeculativeConfig`` that a method here may ask for."""
+
+
+def drafter_of(text: str) -> tuple[str, Any]:
+    """Method and parameters that the variable names, defaults filled in. Raises BadInput where it names none."""
+    try:
+        stored = Fields.parsed(text)
+        method = get(stored.text("method") or "")
+        return method.name, build(method.parameters, stored.inner("parameters").found, method.title)
+    except BadInput as problem:
+        usage = '{"method": "prompt_lookup", "parameters": {}}'
+        raise BadInput(f"{DRAFTER} is {shown(text, 200)}; give it as {usage}. ({problem})") from None

@@ -1,0 +1,363 @@
+"""What the plugin puts around vLLM's model runner: marks of time, and a look at each round's drafts and samples.
+
+One worker sees all of it: the last stage of the pipeline, where there are logits, and there the first rank of the tensor
+parallel group, since all ranks sample alike. All others return at once. Nothing waits for a GPU: times are its events,
+numbers are copied while it goes on, and a process of their own makes steps of them (:mod:`.scribe`). In vLLM's process a thread
+packs the numbers and puts them into the other process' input; what is still there when vLLM is killed, that one writes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import IO, Any, cast
+
+import numpy as np
+import torch
+
+from specviz.interop.chain import by_name, short_name
+from specviz.interop.vllm_plugin.framing import send
+from specviz.interop.vllm_plugin.labels import DRAFTER, INFO, SETTINGS
+
+FOLDER = "SPECVIZ_VLLM_TRACES"
+TOP = 3
+_LOG = logging.getLogger("vllm.specviz")
+_OURS = "_specviz_listener"
+Mark = Any
+"""A moment: nanoseconds of the host's clock, a CUDA event, or None for one that was not seen."""
+MOST_WAITING = 20_000
+"""Rounds that may wait to be sent; while there are more, requests that come are served and not recorded."""
+CLOSING_SECONDS = 10.0
+TITLES = {
+    "ngram": "N-gram", "ngram_gpu": "N-gram", "suffix": "Suffix decoding", "draft_model": "Draft model", "eagle": "EAGLE",
+    "eagle3": "EAGLE-3", "medusa": "Medusa", "mtp": "Multi-token prediction", "custom_class": "Custom proposer",
+}  # fmt: skip
+
+
+def register() -> None:
+    """vLLM's entry point, called in each of its processes, perhaps more than once."""
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        return
+    from vllm.v1.metrics import loggers
+    from vllm.v1.worker import gpu_model_runner
+
+    logger, runner = loggers.PrometheusStatLogger, gpu_model_runner.GPUModelRunner
+    if not hasattr(runner, _OURS):
+        setattr(runner, _OURS, None)
+        _tell_configuration(logger)
+        for name in _WRAPPED:
+            _wrap(runner, name, folder)
+
+
+def _tell_configuration(logger: Any) -> None:
+    """A line of ``/metrics`` that says how the server speculates, so that a client can see what it compares with."""
+    plain_initialized = logger.log_engine_initialized
+
+    def log_engine_initialized(self: Any) -> None:
+        plain_initialized(self)
+        try:
+            speculative = self.vllm_config.speculative_config
+            labels = {name: short_name(getattr(speculative, name, None)) for name in SETTINGS}
+            labels[DRAFTER] = os.environ.get(DRAFTER, "") if labels["method"] == "custom_class" else ""
+            help_text = "How this server speculates; no method where it does not."
+            gauge = self._gauge_cls(name=INFO, documentation=help_text, multiprocess_mode="mostrecent", labelnames=list(labels))
+            gauge.labels(**labels).set(1)
+        except Exception:  # a viewer must not stop a server
+            _LOG.exception("specviz does not tell how this server speculates; the server goes on.")
+
+    logger.log_engine_initialized = log_engine_initialized
+
+
+_WRAPPED: dict[str, tuple[str, str]] = {
+    "initialize_kv_cache": ("", ""),  # what writes the traces loads a tokenizer, while the server still warms up
+    "execute_model": ("begin", ""),
+    "_sample": ("scored", "sampled"),
+    "_get_spec_decode_draft_probs": ("", "drafted"),
+    "propose_draft_token_ids": ("drafting", "drafting"),
+    "sample_tokens": ("", "end"),
+}
+"""Methods of vLLM's model runner that a round goes through: what the listener hears of the arguments, and of the answer."""
+
+
+def _wrap(runner: Any, name: str, folder: str) -> None:
+    """Let the listener hear of a method. vLLM's answer stays what it was."""
+    plain, (before, after) = getattr(runner, name), _WRAPPED[name]
+
+    def wrapped(self: Any, *given: Any, **named: Any) -> Any:
+        listener = getattr(self, _OURS)
+        if listener is None:
+            listener = Listener(self, folder)
+            setattr(self, _OURS, listener)
+        listener.hear(before, *given, **named)
+        answer = plain(self, *given, **named)
+        listener.hear(after, answer)
+        return answer
+
+    setattr(runner, name, wrapped)
+
+
+class Listener:
+    """Gathers the rounds of one model runner. ``active`` is False in workers that have nothing to tell."""
+
+    def __init__(self, runner: Any, folder: str) -> None:
+        from vllm.distributed.parallel_state import get_pp_group, get_tp_group
+
+        self.runner = runner
+        self.active = get_pp_group().is_last_rank and get_tp_group().is_first_rank
+        self._sender: Sender
+        self._p: torch.Tensor
+        self.hear("_open", folder)
+        self._round: Round | None = None
+        self._draft: tuple[Mark, Mark] = (None, None)
+        self._ended: Mark = None
+        self._known: set[str] = set()
+
+    def hear(self, what: str, *args: Any, **named: Any) -> None:
+        """Call this method of ours. The first fault is logged, and ends the recording, never the server."""
+        if not self.active or not what:
+            return
+        try:
+            getattr(self, what)(*args, **named)
+        except Exception:  # a viewer must not stop a server
+            self.active = False
+            _LOG.exception("specviz stopped recording; the server goes on.")
+
+    def _open(self, folder: str) -> None:
+        self._sender = Sender(folder, self.runner.vllm_config)
+
+    def _mark(self) -> Mark:
+        if self.runner.device.type == "cuda":
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            return event
+        return time.perf_counter_ns()
+
+    def begin(self, scheduler_output: Any, *given: Any, **named: Any) -> None:
+        """A round starts; requests that ended since the last one are over."""
+        for name in self._known.intersection(scheduler_output.finished_req_ids):
+            self._known.remove(name)
+            self._sender.put("finish", name)
+        self._round = None
+        if scheduler_output.total_num_scheduled_tokens:
+            scheduled = int(scheduler_output.total_num_scheduled_tokens)
+            self._round = Round(scheduled, begun=self._mark(), draft=self._draft, idle_since=self._ended)
+            self._draft = (None, None)
+
+    def scored(self, logits: torch.Tensor | None, metadata: Any) -> None:
+        """The target's pass is over. ``logits`` [row, vocab]: for each request a row a drafted token, and one more."""
+        round_ = self._round
+        if round_ is None or logits is None:
+            return
+        round_.scored = self._mark()
+        batch = self.runner.input_batch
+        round_.names = list(batch.req_ids)
+        round_.counts = [0] * len(round_.names) if metadata is None else [int(count) for count in metadata.num_draft_tokens]
+        round_.discarded = self.runner.discard_request_mask.np[: len(round_.names)].tolist()
+        for name in [name for name in round_.names if name not in self._known]:
+            self._known.add(name)
+            request = self.runner.requests[name]
+            self._sender.start(name, list(request.prompt_token_ids or ()), request.sampling_params)
+        p = self._p = (logits.float() / self._temperatures(round_, logits.device)).softmax(-1)
+        best = p.topk(TOP, -1)
+        round_.keep("top", best.values)
+        round_.keep("top_ids", best.indices)
+        if metadata is not None:
+            round_.keep("drafted", metadata.draft_token_ids)
+            round_.keep("p", _at_drafts(p, metadata.draft_token_ids, round_.counts))
+
+    def drafted(self, probs: torch.Tensor | None) -> None:
+        """The drafter's distributions [drafted token, vocab] of this round, where the engine keeps them."""
+        if self._round is not None and probs is not None and "drafted" in self._round.kept:
+            ids = self._round.kept["drafted"].to(probs.device).long()
+            self._round.keep("q", probs[: len(ids)].gather(-1, ids[:, None])[:, 0])
+
+    def sampled(self, output: Any) -> None:
+        """The verdict. ``sampled_token_ids`` [request, token], -1 where there is none."""
+        round_ = self._round
+        if round_ is None or not round_.names:
+            return
+        round_.judged = self._mark()
+        round_.keep("sampled", output.sampled_token_ids)
+        round_.keep("sampled_p", _at_samples(self._p, output.sampled_token_ids, round_.counts))
+        del self._p
+
+    def drafting(self, *given: Any, **named: Any) -> None:
+        """The drafter starts or ends, for the next round."""
+        self._draft = self._draft[1], self._mark()
+
+    def end(self, answer: Any) -> None:
+        """The round is over: let the writer have it."""
+        round_, self._round = self._round, None
+        if round_ is None or not round_.names or "sampled" not in round_.kept:
+            return
+        self._ended = self._mark()
+        round_.to_host(self.runner.device)
+        self._sender.put("round", round_)
+
+    def _temperatures(self, round_: Round, device: torch.device) -> torch.Tensor | float:
+        """Each row's temperature [row, 1], or 1 for all where they are greedy or 1: p is that of the warped distribution."""
+        found = [float(self.runner.requests[name].sampling_params.temperature or 1.0) for name in round_.names]
+        if set(found) <= {1.0}:
+            return 1.0
+        each = [value for value, count in zip(found, round_.counts, strict=True) for _ in range(count + 1)]
+        return torch.tensor(each, device=device)[:, None]
+
+
+def _at_drafts(p: torch.Tensor, drafted: torch.Tensor, counts: list[int]) -> torch.Tensor:
+    """Probabilities [drafted token] of the drafted tokens in the rows that judge them; each request has one row more."""
+    requests = [request for request, count in enumerate(counts) for _ in range(count)]
+    rows = torch.tensor([place + request for place, request in enumerate(requests)], dtype=torch.long, device=p.device)
+    return p[rows, drafted.to(p.device).long()[: len(rows)].clamp_min(0)]
+
+
+def _at_samples(p: torch.Tensor, sampled: torch.Tensor, counts: list[int]) -> torch.Tensor:
+    """Probabilities [request, token] of the sampled tokens in the rows that they were drawn from."""
+    first = torch.tensor([0, *(count + 1 for count in counts[:-1])], device=p.device).cumsum(0)
+    rows = (first[:, None] + torch.arange(sampled.shape[1], device=p.device)).clamp_max(len(p) - 1)
+    return p[rows, sampled.long().clamp(0, p.shape[-1] - 1)]
+
+
+def between(start: Mark, end: Mark) -> int:
+    """Nanoseconds from one moment to another, both of one kind."""
+    if start is None:
+        return 0
+    if isinstance(start, int):
+        return max(0, int(end) - start)
+    end.synchronize()
+    return max(0, int(start.elapsed_time(end) * 1e6))
+
+
+@dataclass
+class Round:
+    """One pass of the target over a batch of requests. Rows of tensors follow ``names``, ``counts`` drafted tokens each."""
+
+    scheduled: int
+    begun: Mark
+    draft: tuple[Mark, Mark]
+    idle_since: Mark
+    scored: Mark = 0
+    judged: Mark = 0
+    names: list[str] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    discarded: list[bool] = field(default_factory=list)
+    kept: dict[str, torch.Tensor] = field(default_factory=dict)
+    ready: Any = None
+
+    def keep(self, name: str, values: torch.Tensor) -> None:
+        """A tensor that is read once the round is over; a copy, since vLLM uses its buffers again."""
+        self.kept[name] = values.detach().clone()
+
+    def to_host(self, device: torch.device) -> None:
+        """Start the copies to the host; nobody waits for them here."""
+        if device.type == "cuda":
+            self.kept = {name: values.to("cpu", non_blocking=True) for name, values in self.kept.items()}
+            self.ready = torch.cuda.Event()
+            self.ready.record()
+
+    def plain(self) -> tuple[list[Any], dict[str, np.ndarray]]:
+        """What the other process gets: names, counts, discarded, times in ns, rows of the pass; and the arrays by name."""
+        if self.ready is not None:
+            self.ready.synchronize()
+        times = (
+            between(*self.draft),
+            between(self.begun, self.scored),
+            between(self.scored, self.judged),
+            between(self.idle_since, self.begun),
+        )
+        arrays = {name: (kept.float() if kept.dtype.is_floating_point else kept).numpy() for name, kept in self.kept.items()}
+        return [self.names, self.counts, self.discarded, times, self.scheduled], arrays
+
+
+class Sender:
+    """The other process, and the thread that feeds it. ``config`` is vLLM's own."""
+
+    def __init__(self, folder: str, config: Any) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self._queue: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
+        self._full = False
+        command = [sys.executable, "-m", "specviz.interop.vllm_plugin.scribe", folder]
+        # A session of its own: who ends vLLM, by Ctrl-C or by its process group, leaves it the time to write what it has.
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        self.put("server", settings_of(config))
+        self._thread = threading.Thread(target=self._work, name="specviz", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def start(self, name: str, prompt: list[int], params: Any) -> None:
+        """A request came."""
+        if self._queue.qsize() > MOST_WAITING:
+            if not self._full:
+                self._full = True
+                _LOG.warning("specviz is behind by %d rounds; requests that come meanwhile are not recorded.", MOST_WAITING)
+            return
+        self.put("start", (name, prompt, asked_of(params)))
+
+    def put(self, kind: str, content: Any) -> None:
+        """Send a message of this kind (see :mod:`.scribe`); a round is made plain by the thread."""
+        self._queue.put((kind, content))
+
+    def close(self) -> None:
+        """Send what waits, and wait until it is written."""
+        self._queue.put(None)
+        self._thread.join(CLOSING_SECONDS)
+        try:
+            self._process.wait(CLOSING_SECONDS)
+        except subprocess.TimeoutExpired:
+            _LOG.warning("specviz still writes traces; it ends by itself.")
+
+    def _work(self) -> None:
+        out = cast(IO[bytes], self._process.stdin)
+        try:
+            while (item := self._queue.get()) is not None:
+                kind, content = item
+                send(out, kind, *(content.plain() if isinstance(content, Round) else (content,)))
+            out.close()
+        except Exception:
+            _LOG.exception("specviz stopped recording; the server goes on.")
+            while self._queue.get() is not None:
+                pass  # what nobody writes is not kept either
+
+
+_ASKED = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "max_tokens": 0, "min_tokens": 0}
+"""Sampling parameters that a trace tells of, and what they are where a request has none."""
+
+
+def asked_of(params: Any) -> dict[str, Any]:
+    """A request's sampling parameters as plain values; ``ends`` are tokens that end its text: vLLM's scheduler stops at them."""
+    ends = params.stop_token_ids if params.ignore_eos else params.all_stop_token_ids or params.stop_token_ids
+    asked = {name: type(usual)(getattr(params, name) or usual) for name, usual in _ASKED.items()}
+    return {**asked, "ends": sorted(ends or ())}
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    """What every trace of the server says (``run``), and how its tokenizer is found, as plain values."""
+    import vllm
+
+    speculative, model, parallel = config.speculative_config, config.model_config, config.parallel_config
+    parameters = {"tensor_parallel": parallel.tensor_parallel_size, "pipeline_parallel": parallel.pipeline_parallel_size}
+    for name in ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max"):
+        parameters[name] = getattr(speculative, name, None)
+    method = "" if speculative is None else str(speculative.method)
+    drafter = str(getattr(speculative, "model", None) or "")
+    run = {
+        "target": short_name(model.model),
+        "method": f"vllm_{method or 'autoregressive'}",
+        "title": f"{TITLES.get(method, method or 'Autoregressive')} in vLLM",
+        "draft": "" if drafter in ("ngram", "suffix", method) else short_name(drafter),
+        "parameters": by_name(parameters),
+        "device": str(config.device_config.device_type),
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "tier": "eager" if model.enforce_eager else "compiled",
+        "libraries": {"vllm": vllm.__version__, "torch": torch.__version__},
+    }
+    names = ("tokenizer", "runner_type", "tokenizer_mode", "trust_remote_code")
+    tokenizer = {name: getattr(model, name) for name in names} | {"revision": model.tokenizer_revision}
+    return {"run": run, "tokenizer": None if model.skip_tokenizer_init else tokenizer, "max_model_len": model.max_model_len}

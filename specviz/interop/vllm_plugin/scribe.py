@@ -1,0 +1,191 @@
+"""Process that makes trace files of the rounds that vLLM sends: a file a request, a line as soon as a step is known.
+
+``python -m specviz.interop.vllm_plugin.scribe FOLDER`` reads messages (:mod:`.framing`) from its input until that ends. The
+plugin starts it, and it lowers its own priority, so that it takes what time vLLM leaves.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TextIO
+
+from specviz.errors import BadInput
+from specviz.interop.chain import ChainRound, ChainSteps, NumberedTokens, run_of
+from specviz.interop.vllm_plugin.framing import received
+from specviz.trace.notes.models import ServedNote
+from specviz.trace.schema import Nanoseconds, Sampling
+from specviz.trace.store import SUFFIX
+from specviz.trace.validate import MAX_FILE, Intake
+from specviz.trace.wire import MAX_LINE, Record, TraceWriter
+
+if TYPE_CHECKING:
+    from specviz.engine.interfaces import TokenText  # which imports torch
+
+MOST_FILES = 1000
+"""Files that one process writes; requests after them are served and not recorded."""
+MOST_SIZE = MAX_FILE // 4 - 2 * MAX_LINE
+"""Characters of a file after which no step is added; each may take four bytes."""
+NICE = 10
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+FIRST = "The pass that ends reading the prompt writes the first token: step 1 holds its time."
+WARPED = "p is shown before top-k, top-p and min-p."
+SHARED = "Requests were served together: a step's times are those of the round that they share."
+
+
+class Scribe:
+    """Makes files in ``folder`` of the messages it takes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open: dict[str, _File] = {}
+        self._files = 0
+        self._server: dict[str, Any] = {}
+        self._text: TokenText = NumberedTokens()
+
+    def take(self, kind: str, content: Any, arrays: dict[str, list[Any]]) -> None:
+        """One message: the server's settings, a request that starts or finishes, or a round of several."""
+        if kind == "server":
+            self._begin(content)
+        elif kind == "start":
+            self._start(*content)
+        elif kind == "round":
+            self._round(arrays, *content)
+        elif content in self._open:
+            self._open.pop(content).close()
+
+    def _begin(self, server: dict[str, Any]) -> None:
+        """The server's settings, and its tokenizer as vLLM loads it."""
+        self._server = server
+        if server["tokenizer"] is not None:
+            from specviz.models.text.text import TokenizerText
+
+            found = dict(server["tokenizer"])
+            tokenizer = importlib.import_module("vllm.tokenizers").get_tokenizer(found.pop("tokenizer"), **found)
+            self._text = TokenizerText(tokenizer, server["run"]["target"], server["max_model_len"])
+
+    def _start(self, name: str, prompt: list[int], asked: dict[str, Any]) -> None:
+        self._files += bool(prompt)
+        if prompt and self._files == MOST_FILES + 1:
+            print(f"specviz has written {MOST_FILES} traces and records no further requests.", file=sys.stderr)
+        if not prompt or self._files > MOST_FILES:
+            return
+        if name in self._open:
+            self._open.pop(name).close()
+        file = new_file(self._folder, _UNSAFE.sub("_", name)[:120])
+        self._open[name] = _File(file, self._text, prompt, asked, self._server["run"])
+
+    def _round(
+        self, arrays: Mapping[str, list[Any]], names: list[str], counts: list[int], discarded: list[bool], times: Any, rows: int
+    ) -> None:
+        draft, verify, judge, host = times
+        row = flat = 0
+        for place, (name, count) in enumerate(zip(names, counts, strict=True)):
+            if name in self._open and not discarded[place]:
+                of_drafts, of_rows = slice(flat, flat + count), slice(row, row + count + 1)
+                drafted, q, p = (arrays.get(key, [])[of_drafts] for key in ("drafted", "q", "p"))
+                sampled = [token for token in arrays["sampled"][place][: count + 1] if token >= 0]
+                round_ = ChainRound(
+                    drafted, sampled, Nanoseconds(draft=draft, verify=verify, judge=judge, host=host),
+                    q=q, p=p, accepted=max(0, len(sampled) - 1) if drafted else 0, certain="q" not in arrays, padded=rows,
+                    top=[
+                        list(zip(ids, top, strict=True))
+                        for ids, top in zip(arrays["top_ids"][of_rows], arrays["top"][of_rows], strict=True)
+                    ],
+                    notes=(ServedNote(len(names), 0, count).to_note(),) if len(names) > 1 else (),
+                )  # fmt: skip
+                self._open[name].add(round_, arrays["sampled_p"][place], len(names))
+            row, flat = row + count + 1, flat + count
+
+
+def new_file(folder: Path, name: str) -> TextIO:
+    """A file that only this user can read, numbered where there is one of that name: a client may choose a request's id."""
+    for number in range(1, 2 * MOST_FILES):
+        place = folder / f"{name}{f'-{number}' if number > 1 else ''}{SUFFIX}"
+        try:
+            return open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
+        except FileExistsError:
+            continue
+    raise BadInput(f"{folder} has {number} traces that are called {name}; move them away.")
+
+
+class _File:
+    """One request's trace as it grows."""
+
+    def __init__(
+        self, out: TextIO, text: TokenText, prompt: list[int], asked: Mapping[str, Any], server: Mapping[str, Any]
+    ) -> None:
+        self._out, self._size = out, 0
+        self._writer, self._intake = TraceWriter(), Intake()
+        self._ends = frozenset(asked["ends"])
+        self._steps = ChainSteps(text, prompt[-1], len(prompt), self._ends, "ratio" if asked["temperature"] else "greedy")
+        self._most, self._least = asked["max_tokens"] or 1 << 30, asked["min_tokens"]
+        self._over, self._batch = "", 1
+        self._began, self._prefill = time.perf_counter_ns(), 0
+        top_k, pieces = max(0, asked["top_k"]), text.pieces([], prompt)
+        warped = asked["top_p"] < 1 or top_k or asked["min_p"] > 0
+        self._write(run_of(
+            **server,
+            sampling=Sampling(asked["temperature"], top_k, asked["top_p"], asked["seed"]),
+            max_new_tokens=self._most,
+            prompt="".join(pieces),
+            prompt_pieces=pieces,
+            warnings=(FIRST, WARPED) if warped else (FIRST,),
+        ))  # fmt: skip
+
+    def _write(self, record: Record) -> None:
+        """Write a record that a reader takes. Raises BadTrace for any other."""
+        line = self._writer.add(record)
+        self._intake.take(line)
+        self._size += self._out.write(line + "\n")
+        self._out.flush()
+
+    def add(self, round_: ChainRound, sampled_p: Sequence[float], batch: int) -> None:
+        """What a round of ``batch`` requests did for this one; ``sampled_p`` are probabilities of its tokens."""
+        if self._over or not round_.emitted or not self._steps.room(len(round_.emitted)) or self._size > MOST_SIZE:
+            return
+        spent = round_.time
+        if not self._steps.steps:
+            spent = Nanoseconds(verify=spent.verify, judge=spent.judge)
+            self._prefill = max(0, time.perf_counter_ns() - self._began - spent.total)
+        self._batch = max(self._batch, batch)
+        emitted, self._over = self._whole(round_.emitted)
+        self._write(self._steps.add(replace(
+            round_, emitted=emitted, time=spent, bonus_p=sampled_p[len(emitted) - 1], cut=self._over or None,
+            certain=round_.certain and self._steps.rule == "ratio",
+        )))  # fmt: skip
+
+    def _whole(self, sampled: Sequence[int]) -> tuple[Sequence[int], str]:
+        """What of the round's tokens counts, and why the text is over: as vLLM's scheduler decides it."""
+        written = len(self._steps.output)
+        left = self._most - written
+        for place, token in enumerate(sampled[:left], start=1):
+            if token in self._ends and written + place >= self._least:
+                return sampled[:place], "eos"
+        return sampled[:left], "budget" if len(sampled) >= left else ""
+
+    def close(self) -> None:
+        """The end line. A request that ended otherwise than by its own tokens was stopped: by a client, or a stop text."""
+        message = f"{SHARED} Up to {self._batch} at once." if self._batch > 1 else ""
+        self._write(self._steps.end(self._over or "cancelled", message, self._prefill))
+        self._out.close()
+
+
+def main(folder: str, source: IO[bytes]) -> None:
+    """Write until the input ends, at low priority and on every core: vLLM binds the thread that started this to a core of its."""
+    os.nice(NICE)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    scribe = Scribe(Path(folder))
+    for message in received(source):
+        scribe.take(*message)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.stdin.buffer)

@@ -1,0 +1,41 @@
+"""Domain draft models: the small one that ships, each with a LoRA delta of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from specviz.drafting.networks.lora import merge_lora
+from specviz.drafting.networks.small_lm import SmallLM
+from specviz.drafting.networks.small_lm import load as load_small
+from specviz.drafting.networks.weights import read_weights
+from specviz.errors import ModelUnavailable
+from specviz.models.heads.lora_heads import CHANGES, digest
+from specviz.targets.causal import CausalTarget
+
+
+def load_arms(path: Path, base: Path, embedding: Tensor, target: CausalTarget) -> dict[str, SmallLM]:
+    """A draft model by domain, each the one in ``base`` with its change in ``path``, on the target's ``embedding``.
+
+    Raises ModelUnavailable when the changes were made for another version of ``base``.
+    """
+    factors, card = read_weights(path)
+    if not base.is_file() or card.get(CHANGES) != f"{base.name} {digest(base)}":
+        raise ModelUnavailable(
+            f"{path.name} was trained for another version of {base.name}: make it again with "
+            f"`python -m specviz train {path.stem}`."
+        )
+    arms: dict[str, SmallLM] = {}
+    for domain in json.loads(card["arms"]):
+        arms[domain] = load_small(base, embedding, target.dtype, target.device)
+        merge_lora(arms[domain], _of(factors, domain), f"{path.name}, {domain},")
+        arms[domain].eval()  # what was folded from the weights before goes with this
+    return arms
+
+
+def _of(factors: Mapping[str, Tensor], domain: str) -> dict[str, Tensor]:
+    """The factors of one domain, by the names of its matrices."""
+    return {name.removeprefix(f"{domain}/"): value for name, value in factors.items() if name.startswith(f"{domain}/")}

@@ -1,0 +1,116 @@
+"""Copy of a target in 8 bits for a GPU: the model's own class with other linear layers, so that it is captured as a target is.
+
+On a GPU a pass over few rows costs its launches first: a copy with fewer bytes and no captured pass loses against a captured
+target (:mod:`quantised_copy` has the copy for a CPU). Embedding, norms and buffers are the target's own tensors.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from specviz.drafting.runtimes.feature_stepper import Layout
+from specviz.engine.interfaces import Session, Target, TargetPass
+from specviz.engine.stop import heed
+from specviz.engine.tree import DraftTree
+from specviz.errors import ModelUnavailable
+from specviz.targets.text import TextTarget
+
+
+class FewBitLinear(nn.Module):
+    """A frozen linear layer whose matrix has another ``layout``."""
+
+    def __init__(self, linear: nn.Linear, layout: Layout) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.product = layout(linear.weight)
+        self.bias = linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = self.product(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
+        return output if self.bias is None else output + self.bias
+
+
+def captured_copy(
+    target: Target, layouts: tuple[Layout, Layout], layer_numbers: Sequence[int] | None = None, name: str = ""
+) -> TextTarget:
+    """The target with its layers' matrices, and its head's, in these ``layouts``, and with the layers ``layer_numbers`` (None:
+    all). Raises ModelUnavailable for a target with recurrent layers or over several devices, or of a build whose layers are not
+    found.
+    """
+    if not isinstance(target, TextTarget) or target.spread:
+        raise ModelUnavailable(
+            f"{target.name} has recurrent layers or lies on several devices, and a copy of it would have neither: choose another "
+            "intermediate model, such as small_draft."
+        )
+    own = target.model
+    shared = {id(tensor): tensor for tensor in (*own.parameters(), *own.buffers())}
+    model = copy.deepcopy(own, shared)
+    body = model.get_decoder()
+    if len(getattr(body, "layers", ())) != len(target.kinds):
+        raise ModelUnavailable(f"{target.name} cannot be copied in a cheaper form: its layers are not where they are looked for.")
+    if layer_numbers is not None:
+        _leave_out(model, body, layer_numbers)
+    head = model.get_output_embeddings()
+    for module in list(model.modules()):
+        for part, child in list(module.named_children()):
+            if type(child) is nn.Linear:
+                heed()
+                setattr(module, part, FewBitLinear(child, layouts[child is head]))
+    return TextTarget(model, name or target.name, sorted(target.eos_ids), target.tier)
+
+
+def _leave_out(model: Any, body: Any, layer_numbers: Sequence[int]) -> None:
+    """Keep these layers only, numbered anew, since a layer finds its place in the cache by its number."""
+    body.layers = nn.ModuleList([body.layers[number] for number in layer_numbers])
+    for number, layer in enumerate(body.layers):
+        layer.self_attn.layer_idx = number
+    config = model.config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    config.num_hidden_layers = len(layer_numbers)
+    if kinds:
+        config.layer_types = [kinds[number] for number in layer_numbers]
+
+
+class ShorterSession:
+    """A session of a copy that lacks layers, with ``taps`` numbered as in the whole model: what enters the first layer kept from
+    there on."""
+
+    def __init__(self, copied: Target, capacity: int, taps: Sequence[int], layer_numbers: Sequence[int]) -> None:
+        self._places = {tap: sum(number < tap for number in layer_numbers) for tap in taps}
+        self._session: Session = copied.open(capacity, sorted(set(self._places.values())))
+
+    @property
+    def length(self) -> int:
+        """Committed tokens in the cache."""
+        return self._session.length
+
+    def padded(self, nodes: int) -> int:
+        """Rows a pass over ``nodes`` really has."""
+        return self._session.padded(nodes)
+
+    def prefill(self, ids: Sequence[int]) -> TargetPass:
+        """Put ``ids`` behind what is cached."""
+        return self._numbered(self._session.prefill(ids))
+
+    def score(self, tree: DraftTree) -> TargetPass:
+        """One pass over the tree."""
+        return self._numbered(self._session.score(tree))
+
+    def _numbered(self, scored: TargetPass) -> TargetPass:
+        return TargetPass(scored.logits, {tap: scored.hidden[place] for tap, place in self._places.items()})
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep the entries of these nodes of the last tree."""
+        self._session.keep(path)
+
+    def rewind(self, length: int) -> None:
+        """Forget all but the first ``length`` tokens."""
+        self._session.rewind(length)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._session.close()

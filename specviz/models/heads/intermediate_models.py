@@ -1,0 +1,155 @@
+"""Loader of a cascade's intermediate models: made from the target, from the small draft model, or loaded by name."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from specviz.drafting.networks.fused_decoder import LeanDecoder
+from specviz.drafting.networks.fused_session import LeanSession
+from specviz.drafting.runtimes.intermediate import FittedSession, IntermediateModel, SmallSession
+from specviz.engine.cost import CostCurve
+from specviz.engine.interfaces import Session, Target
+from specviz.engine.stop import locked
+from specviz.errors import ModelUnavailable
+from specviz.models.cost_curves import intermediate_costs, target_costs
+from specviz.models.heads.captured_copy import ShorterSession, captured_copy
+from specviz.models.heads.drafts import named_draft, shipped_small
+from specviz.models.heads.quantisation import layouts_of
+from specviz.models.heads.quantised_copy import check_copy, lean_copy
+from specviz.models.hub.cache_dir import Progress
+from specviz.models.text.load import LoadedText
+from specviz.targets.causal import CausalTarget
+
+TITLES = {
+    "int4": "the target in 4 bits",
+    "int8": "the target in 8 bits",
+    "fewer_layers": "the target in 4 bits without two of its layers",
+    "plain_copy": "the target in its own numbers, run with fewer operations",
+    "small_draft": "the small draft model",
+}
+CAPTURED = {"int8": TITLES["int8"], "fewer_layers": "the target in 8 bits without two of its layers"}
+"""Copies that a GPU makes, where a model's own class is captured; it has no product in 4 bits here."""
+TIMED = (1, 4, 16, 32)
+"""Rows of the passes that are timed before such a model first runs."""
+LEFT_OUT = 2
+"""Layers that ``fewer_layers`` lacks."""
+_LOCK = threading.RLock()
+_KEPT: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+
+
+def intermediate_model(
+    kind: str, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress
+) -> IntermediateModel:
+    """The intermediate model of this ``kind``: a key of TITLES, or "draft" for the model named ``draft``.
+
+    Raises ModelUnavailable where the machine or the target's build does not allow it.
+    """
+    with locked(_LOCK):
+        if kind == "draft":
+            return _named(draft, loaded, target, progress)
+        if kind == "small_draft":
+            small = shipped_small(loaded, target)
+            return _intermediate(
+                kind, target, lambda capacity, taps: SmallSession(small, capacity), progress, states=False, branches=False
+            )
+        progress(f"Making {TITLES[kind]}", None)
+        if target.device.type != "cpu" and kind in CAPTURED:
+            return _captured(kind, target, progress)
+        decoder = _cached(target, kind, lambda: _copy(kind, target, progress))
+        return _intermediate(kind, target, lambda capacity, taps: LeanSession(decoder, capacity, taps), progress)
+
+
+def copies(target: CausalTarget, group: int, progress: Progress) -> LeanDecoder:
+    """The target in 8 bits, up to ``group`` of its layers attending side by side, for a draft model of many layers."""
+    with locked(_LOCK):
+        check_copy(target)
+        layouts, making = layouts_of("int8", target.device), f"Making {TITLES['int8']}"
+        return _cached(
+            target,
+            f"side by side {group}",
+            lambda: lean_copy(target, layouts, None, group, progress=lambda share: progress(making, share)),
+        )
+
+
+def _copy(kind: str, target: CausalTarget, progress: Progress) -> LeanDecoder:
+    check_copy(target)
+    if kind == "plain_copy":
+        return lean_copy(target)
+    layouts, making = layouts_of("int8" if kind == "int8" else "int4", target.device), f"Making {TITLES[kind]}"
+    return lean_copy(target, layouts, _chosen(kind, target), progress=lambda share: progress(making, share))
+
+
+def _chosen(kind: str, target: CausalTarget) -> list[int] | None:
+    """The numbers of the layers that a copy of this kind has, None for all."""
+    if kind != "fewer_layers":
+        return None
+    layers = int(target.config.num_hidden_layers)
+    if layers < 3 * LEFT_OUT:
+        raise ModelUnavailable(f"{target.name} has only {layers} layers: choose another intermediate model, such as int8.")
+    first = layers // 2 - LEFT_OUT // 2
+    return [number for number in range(layers) if not first <= number < first + LEFT_OUT]
+
+
+def _captured(kind: str, target: CausalTarget, progress: Progress) -> IntermediateModel:
+    """A copy that runs in the target's own tier, on a GPU."""
+    numbers, title = _chosen(kind, target), CAPTURED[kind]
+
+    def make() -> Target:
+        return captured_copy(target, layouts_of("int8", target.device), numbers, title)
+
+    copied: Target = _cached(target, f"captured {kind} {target.tier}", make)
+
+    def start(capacity: int, taps: Sequence[int]) -> Session:
+        room = min(capacity, copied.context_length)
+        return copied.open(room, taps) if numbers is None else ShorterSession(copied, room, taps, numbers)
+
+    return _intermediate(kind, target, start, progress, {"tier": target.tier}, title)
+
+
+def _intermediate(
+    kind: str, target: CausalTarget, start: Callable[..., Any], progress: Progress, facts: Mapping[str, str] | None = None,
+    title: str = "", **more: Any,
+) -> IntermediateModel:  # fmt: skip
+    """``facts`` are further ones that tell its cost from those of other models."""
+    title = title or TITLES[kind]
+
+    def cost() -> CostCurve:
+        return costs.curve()
+
+    model = IntermediateModel(kind, title, target.context_length, target.device, start, cost, **more)
+    known = {"model": f"{target.name} of {target.vocab_size} tokens", "kind": kind, "dtype": str(target.dtype), **(facts or {})}
+    costs = intermediate_costs(known, model, not model.branches, target_costs(target, progress), progress, TIMED)
+    return model
+
+
+def _named(draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress) -> IntermediateModel:
+    if not draft or draft in TITLES:
+        raise ModelUnavailable(
+            "Which is the intermediate model? Name one with the target's tokenizer as the draft, such as qwen2.5-coder-0.5b "
+            "for qwen2.5-coder-1.5b, or choose another kind of intermediate model."
+        )
+    model, warnings = named_draft(draft, loaded, target, progress)
+
+    return IntermediateModel(
+        model.name,
+        model.name,
+        model.context_length,
+        target.device,
+        lambda capacity, taps: FittedSession(
+            model.open(min(capacity, model.context_length)), model.vocab_size, target.vocab_size
+        ),
+        target_costs(model, progress, target_costs(target, progress)).curve,
+        states=False,
+        warnings=warnings,
+    )
+
+
+def _cached(target: CausalTarget, key: str, make: Callable[[], Any]) -> Any:
+    """What was made once for this model; it goes with the model."""
+    cache = _KEPT.setdefault(target.model, {})
+    if key not in cache:
+        cache[key] = make()
+    return cache[key]

@@ -1,0 +1,62 @@
+"""Drafters that ship as LoRA deltas to another drafter: a copy of that one, without the target's part, with the delta merged."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+from specviz.drafting.networks.lora import merge_lora
+from specviz.drafting.networks.weights import read_weights
+from specviz.errors import ModelUnavailable
+
+Net = TypeVar("Net", bound=nn.Module)
+SHARED = ("embedding", "head")
+"""Buffers that are the target's own."""
+CHANGES = "changes"
+"""The card's line that says which file the change is for: its name and :func:`digest`."""
+
+
+IMITATES = "imitates"
+"""The card's line that says which file a drafter learned from: the same."""
+
+
+def named(file: Path) -> str:
+    """A file as a card names it: what it is called and its :func:`digest`."""
+    return f"{file.name} {digest(file)}"
+
+
+def digest(file: Path) -> str:
+    """The beginning of a file's SHA-256, enough to tell files apart."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+
+
+def independent_copy(net: Net) -> Net:
+    """A copy with weights of its own; the target's embedding and head stay shared."""
+    shared = [value for name, value in net.named_buffers(recurse=False) if name in SHARED]
+    return copy.deepcopy(net, {id(tensor): tensor for tensor in shared})
+
+
+def with_lora(net: Net, factors: Mapping[str, Tensor], name: str) -> Net:
+    """A copy of ``net`` with the change called ``name``. Raises ModelUnavailable when it does not fit."""
+    net_copy = independent_copy(net)
+    merge_lora(net_copy, factors, name)
+    return net_copy.eval()  # whatever was folded from the weights before goes with this
+
+
+def load_changed(path: Path, base: Net, base_path: Path) -> Net:
+    """``base``, which was read from ``base_path``, with the change in ``path``.
+
+    Raises ModelUnavailable when the change was made for another version of that file.
+    """
+    factors, card = read_weights(path)
+    if card.get(CHANGES) != named(base_path):
+        raise ModelUnavailable(
+            f"{path.name} was trained for another version of {base_path.name}: make it again with "
+            f"`python -m specviz train {path.stem}`."
+        )
+    return with_lora(base, factors, path.name)

@@ -1,0 +1,140 @@
+"""Low-bit matrices: storage of a frozen matrix of which a pass over a few rows reads a half or a quarter.
+
+A pass over one to eight tokens costs what reading the weights costs. Every row is treated by itself, with its own scale in the
+eight-bit product and none in the four-bit one. A row's result does not depend on the rows beside it: the distribution after a
+text is the same however many drafted tokens are scored with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafting.runtimes.feature_stepper import Product
+from specviz.errors import ModelUnavailable
+
+GROUP = 32
+"""Weights that share a scale and an offset in four bits."""
+_SIDE = 8
+_ROWS = 32
+"""What a product of whole numbers on a GPU wants its sides to be a multiple of, and the rows it wants at least."""
+_MIDDLE = 128
+"""Where zero lies in the unsigned bytes that the kernel takes."""
+
+
+def as_stored(weight: Tensor) -> Product:
+    """The matrix in the numbers it has; inputs and outputs keep theirs."""
+    return lambda x: F.linear(x.to(weight.dtype), weight).to(x.dtype)
+
+
+def eight_bits(weight: Tensor) -> Product:
+    """A byte a weight, a scale a row of the matrix and a scale a row of the input; sums are exact whole numbers."""
+    return _bytes(weight, _steps())
+
+
+@lru_cache(maxsize=1)
+def _steps() -> int:
+    """Steps of a weight to either side: 127, or 63 where two neighbouring products are added in 16 bits and cut off there,
+    as processors with AVX2 and without VNNI do."""
+    ones = torch.ones(32, 64)
+    return 127 if torch.allclose(_bytes(ones, 127)(ones[:1]), torch.tensor(64.0), rtol=1e-3) else 63
+
+
+def _bytes(weight: Tensor, steps: int) -> Product:
+    wide = weight.detach().float()
+    scale = wide.abs().amax(1).clamp_min(1e-12) / steps
+    integers = (wide / scale[:, None]).round_().to(torch.int8)
+    packed = torch.ops.onednn.qlinear_prepack(integers, None)
+    zeros = torch.zeros(len(scale), dtype=torch.int32)
+
+    def product(x: Tensor) -> Tensor:
+        wide = x.float()
+        share = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 127
+        bytes_of = (wide / share).round_().add_(_MIDDLE).to(torch.uint8)
+        output = torch.ops.onednn.qlinear_pointwise(
+            bytes_of, 1.0, _MIDDLE, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        return (output * share).to(x.dtype)
+
+    return product
+
+
+def integer_product(weight: Tensor) -> Product:
+    """As :func:`eight_bits`, by torch's own product of whole numbers, which GPUs have too and which nothing is read back for.
+
+    It takes more than 16 rows and sides of multiples of 8, so zeros fill up what is less: reading the weights is what costs.
+    """
+    rows, columns = weight.shape
+    wide = weight.detach().float()
+    scale = wide.abs().amax(1).clamp_min(1e-12) / 127
+    integers = F.pad((wide / scale[:, None]).round_().to(torch.int8), (0, -columns % _SIDE, 0, -rows % _SIDE)).T
+
+    def product(x: Tensor) -> Tensor:
+        wide = x.float()
+        share = wide.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 127
+        most = max(_ROWS, len(x) + -len(x) % _SIDE)
+        bytes_of = F.pad((wide / share).round_().to(torch.int8), (0, -columns % _SIDE, 0, most - len(x)))
+        sums = torch._int_mm(bytes_of, integers)[: len(x), :rows]
+        return (sums.float() * scale * share).to(x.dtype)
+
+    return product
+
+
+def four_bits(weight: Tensor) -> Product:
+    """Half a byte a weight, scale and offset for every 32 of them, inputs in bfloat16."""
+    rows, columns = weight.shape
+    wide = weight.detach().float().view(rows, columns // GROUP, GROUP)
+    low, high = wide.amin(-1, keepdim=True), wide.amax(-1, keepdim=True)
+    scale = ((high - low) / 15).clamp_min(1e-12)
+    integers = ((wide - low) / scale).round_().clamp_(0, 15).to(torch.int32).view(rows, columns)
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(integers, 1)
+    # The kernel counts from the middle of the sixteen steps.
+    both = torch.stack((scale[..., 0], low[..., 0] + 8 * scale[..., 0]), -1).transpose(0, 1)
+    scales = both.contiguous().to(torch.bfloat16)
+
+    def product(x: Tensor) -> Tensor:
+        output = torch.ops.aten._weight_int4pack_mm_for_cpu(x.to(torch.bfloat16), packed, GROUP, scales)
+        return output.to(x.dtype)
+
+    return product
+
+
+Layout = Callable[[Tensor], Product]
+LAYOUTS: dict[str, tuple[Layout, Layout]] = {"int8": (eight_bits, eight_bits), "int4": (four_bits, eight_bits)}
+"""For a model's layers and for its head, which four bits would blur most."""
+ON_CUDA: dict[str, tuple[Layout, Layout]] = {"int8": (integer_product, integer_product)}
+
+
+@lru_cache(maxsize=8)
+def _works(kind: str, device: torch.device) -> bool:
+    """Whether this kind of product is right here: torch's operators for it are not public ones, and machines differ."""
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(64, 96, generator=generator).to(device)
+    rows = torch.randn(5, 96, generator=generator).to(device)
+    try:
+        product = _layouts(device)[kind][0](weight)
+        output = product(rows)
+        alone = product(rows[2:3])
+    except (AttributeError, KeyError, RuntimeError, TypeError):
+        return False
+    expected = rows @ weight.T
+    near = float((output - expected).norm() / expected.norm()) < (0.02 if kind == "int8" else 0.12)
+    return near and torch.allclose(output[2:3], alone, rtol=1e-2, atol=1e-2)
+
+
+def layouts_of(kind: str, device: torch.device) -> tuple[Layout, Layout]:
+    """How layers and head are stored in this kind of few bits. Raises ModelUnavailable where the machine has no kernel for it."""
+    if kind not in _layouts(device) or not _works(kind, device):
+        raise ModelUnavailable(
+            f"This torch has no {kind} product for {device}: choose another intermediate model, such as small_draft, or run on "
+            "a device that has one."
+        )
+    return _layouts(device)[kind]
+
+
+def _layouts(device: torch.device) -> dict[str, tuple[Layout, Layout]]:
+    return {"cpu": LAYOUTS, "cuda": ON_CUDA}.get(device.type, {})

@@ -1,0 +1,139 @@
+"""Cheaper copies of a loaded model: low-bit matrices, skipped layers, or both, checked before use."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from specviz.drafting.networks.fused_decoder import DecoderShape, LayerWeights, LeanDecoder
+from specviz.drafting.networks.fused_session import LeanSession
+from specviz.drafting.runtimes.feature_stepper import Layout, Product
+from specviz.engine.stop import heed
+from specviz.engine.tree import DraftTree
+from specviz.errors import ModelUnavailable
+from specviz.models.heads.placement import DeviceMap, places
+from specviz.models.heads.quantisation import as_stored
+from specviz.targets.causal import CausalTarget
+from specviz.targets.layers import FULL
+
+_APART = {torch.float64: 1e-3, torch.float32: 1e-2}
+"""How far the plain copy's logits may lie from the model's, of their length; halves round a hundred times coarser."""
+
+
+def lean_copy(
+    target: CausalTarget,
+    layouts: tuple[Layout, Layout] = (as_stored, as_stored),
+    layer_numbers: Sequence[int] | None = None,
+    group: int = 1,
+    device_map: DeviceMap | None = None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> LeanDecoder:
+    """A copy of the target's model whose layers and head have these ``layouts``, with the layers ``layer_numbers`` (None: all).
+
+    ``group`` layers may run their attention side by side, on the devices of accelerate's ``device_map``. ``progress`` hears
+    which share of the matrices is laid out. Raises ModelUnavailable for a model of another build.
+    """
+    shape, layers, ends = read(target, device_map)
+    dtype = computed_in(target.dtype, target.device)
+    chosen = layers if layer_numbers is None else [layers[number] for number in layer_numbers]
+    count, total = itertools.count(), 4 * len(chosen) + 1 + (len(chosen) // group if group > 1 else 0)
+
+    def stepwise(layout: Layout) -> Layout:
+        def lay_out(weight: Tensor) -> Product:
+            heed()
+            progress(min(1.0, next(count) / total))
+            return layout(weight)
+
+        return lay_out
+
+    return LeanDecoder(shape, chosen, ends, (stepwise(layouts[0]), stepwise(layouts[1])), dtype, group)
+
+
+def computed_in(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The numbers between a copy's matrices: the model's own, but single precision for halves on a CPU, whose product of bytes
+    reads and writes that."""
+    half = dtype in (torch.bfloat16, torch.float16)
+    return torch.float32 if half and device.type == "cpu" else dtype
+
+
+def check_copy(target: CausalTarget) -> None:
+    """Raise ModelUnavailable unless the plain copy of this model gives what the model gives."""
+    decoder = lean_copy(target)
+    words = [target.vocab_size * share // 9 for share in (4, 2, 7, 5, 3, 6)]
+    tree = DraftTree.of(words, (-1, 0, 1, 1, 2, 0), target.device)
+    session, target_session = LeanSession(decoder, 16), target.open(16)
+    copy_logits, target_logits = session.score(tree).logits.float(), target_session.score(tree).logits.float()
+    target_session.close()
+    # The middle one: in halves a row may lie at a place where rounding decides much.
+    difference = float(((copy_logits - target_logits).norm(dim=-1) / target_logits.norm(dim=-1)).median())
+    if not difference < _APART.get(target.dtype, 0.15):
+        raise _other_build(target, f"a plain copy's logits are {100 * difference:.0f} % off")
+
+
+def read(
+    target: CausalTarget, device_map: DeviceMap | None = None
+) -> tuple[DecoderShape, list[LayerWeights], tuple[Tensor, Tensor, Tensor]]:
+    """The model's shape, its layers, and embedding, last norm and head."""
+    config = target.config
+    if set(getattr(target, "kinds", ())) != {FULL}:
+        raise _other_build(target, "its layers do not all see the whole text")
+    try:
+        body = target.model.model
+        rates = body.rotary_emb.inv_freq
+        shape = DecoderShape(
+            vocab_size=target.vocab_size,
+            hidden=int(config.hidden_size),
+            heads=int(config.num_attention_heads),
+            kv_heads=int(config.num_key_value_heads),
+            head_size=2 * len(rates),
+            layers=len(body.layers),
+            eps=float(config.rms_norm_eps),
+            context_length=target.context_length,
+            rates=tuple(rates.double().tolist()),
+            scaling=float(getattr(body.rotary_emb, "attention_scaling", 1.0)),
+        )
+        where = places(target.model, shape.layers, device_map)
+        layers = [_layer(number, layer, shape, where[number]) for number, layer in enumerate(body.layers)]
+        ends = (body.embed_tokens.weight, body.norm.weight, matrix(target.model.get_output_embeddings()))
+    except AttributeError as problem:
+        raise _other_build(target, f"it has {problem}") from problem
+    return shape, layers, ends
+
+
+def _layer(number: int, layer: Any, shape: DecoderShape, device: torch.device) -> LayerWeights:
+    heed()
+    attention, mlp = layer.self_attn, layer.mlp
+    parts = (attention.q_proj, attention.k_proj, attention.v_proj)
+    biases = [part.bias for part in parts if part.bias is not None]
+    norms = None
+    if hasattr(attention, "q_norm"):
+        queries = attention.q_norm.weight.expand(shape.heads, -1)
+        norms = torch.cat((queries, attention.k_norm.weight.expand(shape.kv_heads, -1)))
+    return LayerWeights(
+        number=number,
+        before=layer.input_layernorm.weight,
+        entering=torch.cat([matrix(part) for part in parts]),
+        leaving=matrix(attention.o_proj),
+        between=layer.post_attention_layernorm.weight,
+        widening=torch.cat((matrix(mlp.gate_proj), matrix(mlp.up_proj))),
+        narrowing=matrix(mlp.down_proj),
+        device=device,
+        bias=torch.cat(biases) if biases else None,
+        turning=norms,
+    )
+
+
+def matrix(linear: Any) -> Tensor:
+    """A linear layer's matrix [out, in], also where it was laid out for the processor and its plain form is gone."""
+    packed = getattr(linear, "packed", None)
+    return linear.weight if packed is None or linear.weight is not None else packed.to_dense()
+
+
+def _other_build(target: CausalTarget, why: str) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"{target.name} cannot be copied in a cheaper form: {why}. Name a smaller model with its tokenizer as the draft instead."
+    )

@@ -1,0 +1,71 @@
+"""Several prepared requests decoded in one batch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from specviz.engine.batch_cache import shared
+from specviz.engine.batch_loop import BatchDecoding, BatchRow
+from specviz.engine.interfaces import Composition
+from specviz.errors import BadInput
+from specviz.pipeline.prepared import Prepared
+from specviz.targets.text_rows import TextRows
+from specviz.trace.schema import Step, Trace
+
+EVERY = 8
+"""Rounds between two sweeps of a batch's cache, by default."""
+
+
+def assemble(
+    ready: Sequence[Prepared], every: int = EVERY, record: str | None = None, cancel: threading.Event | None = None
+) -> BatchDecoding:
+    """The prepared requests as one batch on the first one's target, each with its own method, seed and budget.
+
+    ``record`` overrules how much of a run is recorded. A tree that is sized by what a pass costs is sized by its row's
+    share of a pass over all rows. ``cancel`` ends all of them after the round. Raises BadInput when the requests name
+    different targets, or one whose rows cannot share a cache.
+    """
+    if len({(request.target.name, request.target.dtype, request.target.device) for request in ready}) != 1:
+        raise BadInput("The runs of a batch share one target; ask for the same target in each of them.")
+    if ready[0].modality != "text":
+        raise BadInput(f"{ready[0].loaded.name} is asked about pictures, which rows cannot share: run the prompts one by one.")
+    target, cancel = ready[0].target, cancel or threading.Event()
+    rows, compositions = [], []
+    for request in ready:
+        composition = _composition(request, len(ready))
+        alone = request.decoding(composition, request.request.seed, record or request.request.record, cancel)
+        rows.append(BatchRow.of(alone))
+        compositions.append(composition)
+    taps = {tap for composition in compositions for tap in composition.hidden_state_layers}
+    capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
+    return BatchDecoding(rows, TextRows(target, capacities, sorted(taps)), every)
+
+
+def _composition(ready: Prepared, rows: int) -> Composition:
+    """The method of one row, with the cost of a pass among others."""
+    return ready.compose(cost_curve=lambda: shared(ready.parts.cost_curve(), rows))
+
+
+def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Event | None = None) -> list[Trace]:
+    """Decode the requests in step: a trace for each, whose steps tell of the shared cache as well.
+
+    What was written until ``cancel`` was set, or an interrupt came, is kept: those traces end as cancelled.
+    """
+    batch = assemble(ready, every, cancel=cancel)
+    rows = list(batch.running)
+    records = [request.run_record(row.composition) for request, row in zip(ready, rows, strict=True)]
+    steps: list[list[Step]] = [[] for _ in rows]
+    rounds = batch.rounds()
+    try:
+        for round_steps in rounds:
+            for number, step in round_steps:
+                steps[number].append(step)
+    except KeyboardInterrupt:  # in the middle of a round: its steps are nobody's
+        rounds.close()
+    for row, row_steps in zip(rows, steps, strict=True):
+        row.outcome.output_ids = [token for step in row_steps for token in step.emitted]
+    return [
+        Trace(record, tuple(row_steps), request.end_record(row, row_steps))
+        for record, row_steps, request, row in zip(records, steps, ready, rows, strict=True)
+    ]

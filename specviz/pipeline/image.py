@@ -1,0 +1,273 @@
+"""Image requests: a model that draws code by code, with a conditional and an unconditional prompt row."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import math
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+
+from specviz.acceptance.relaxed import look_alikes
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper, plain
+from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.engine.recorder import Recorder
+from specviz.engine.sampling import Warp
+from specviz.engine.stop import locked
+from specviz.errors import BadInput, ModelUnavailable
+from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
+from specviz.methods.registry import Method
+from specviz.methods.resources import ImageResources
+from specviz.models.cost_curves import target_costs
+from specviz.models.device import choose_device, choose_dtype
+from specviz.models.heads.heads import layout_for, packed
+from specviz.models.heads.published_lantern import anole_head, llamagen_head
+from specviz.models.hub.catalog import resolve
+from specviz.models.hub.published import reading
+from specviz.models.image.anole import COLOURS, LoadedAnole
+from specviz.models.image.codebook import codebook_map, coloured_by_direction
+from specviz.models.image.image import SHIPPED, LoadedImage, load_image_model
+from specviz.models.image.image_hub import load_hub_image
+from specviz.models.image.image_parts import code_patches, image_drafter, image_samplers
+from specviz.models.image.image_vocabulary import warning
+from specviz.models.image.llamagen import LoadedLlamaGen
+from specviz.models.image.prompts import checked
+from specviz.models.packing import packs
+from specviz.pipeline.prepared import Prepared, Progress
+from specviz.pipeline.request import Memory, Request, refuse_unused
+from specviz.targets.image import ImageTarget
+from specviz.trace.notes.images import CanvasNote
+from specviz.trace.schema import Note, Step
+
+UNUSED = {
+    "image": "a model that draws pictures reads none",
+    "raw": "a picture's prompt has no chat template that could be left out",
+}
+"""Fields of a request that mean nothing here, and why."""
+PARTNERS = {"emoji-64": "emoji-32"}
+"""By target: the model that draws the same picture on half the grid."""
+LIVE_SIDE = 128
+"""Pictures up to this many pixels a side travel with every step; larger ones are shown in colours of codes until the end."""
+MOST_GUIDANCE = 20.0
+
+BY_DIRECTION = (
+    "While it is drawn, the picture shows each code as a colour, which its three main directions in the codebook give: decoding "
+    "every code first would take a CPU minutes. The finished picture is decoded."
+)
+
+Kept = TypeVar("Kept")
+
+_LOCK = threading.RLock()
+_KEPT: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+
+
+class CodeText:
+    """Picture codes and prompt tokens for people (``engine.interfaces.TokenText``)."""
+
+    def __init__(self, loaded: LoadedImage) -> None:
+        self._loaded = loaded
+
+    def of(self, token: int) -> str:
+        codes = self._loaded.codes
+        return f"#{token}" if token < codes else self._loaded.prompts.of(token - codes)
+
+    def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
+        return tuple(f"#{token} " if token < self._loaded.codes else self.of(token) for token in more)
+
+
+@dataclass
+class PreparedImage(Prepared):
+    """As :class:`Prepared`, with the picture as it grows."""
+
+    loaded: LoadedImage
+
+    def recorder(self, record: str) -> Recorder:
+        return Recorder(self.text, record, self.parts.grid)
+
+    def annotate(self, step: Step, output: Sequence[int]) -> Step:
+        """The step with the rows of the picture that it finished, for eyes that cannot wait for the end.
+
+        Decoding costs as much as a pass of a small target, so it is done once a row and not once a step.
+        """
+        loaded = self.loaded
+        first, last = (len(output) - len(step.emitted)) // loaded.grid, len(output) // loaded.grid - 1
+        if self.request.record != "tree" or last < first or loaded.side > LIVE_SIDE:
+            return step
+        pixels = loaded.picture(list(output))
+        side = pixels.shape[0] // loaded.grid
+        first = max(0, first - 1)  # the row above looks a little different with this one below it
+        band = pixels[first * side : (last + 1) * side]
+        canvas = CanvasNote(row=first, rows=last + 1 - first, codes=len(output), png=png(band, 48))
+        return _with_note(step, canvas.to_note())
+
+    def end_fields(self, output: Sequence[int]) -> dict[str, Any]:
+        return {"picture": png(self.loaded.picture(list(output)))}
+
+    def baseline_fields(self, output: list[int], parting: int) -> dict[str, Any]:
+        return self.end_fields(output)
+
+
+def png(pixels: np.ndarray, colours: int = 0) -> str:
+    """Base64 of a PNG of uint8 [row, column, 3]; with so many ``colours`` at most where a small file matters more."""
+    image = Image.fromarray(pixels)
+    if colours:
+        image = image.quantize(colours)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def _with_note(step: Step, note: Note) -> Step:
+    values = {name: getattr(step, name) for name in step.__slots__}
+    return Step(**{**values, "notes": (*step.notes, note)})
+
+
+@dataclass(kw_only=True)
+class DrawingResources(ImageResources):
+    """What ships for the model, or the heads that the user named; ``scale`` is how strongly the prompt guides it."""
+
+    loaded: LoadedImage
+    request: Request
+    scale: float
+    progress: Progress
+
+    def drafter_weights(self, kind: str) -> FeatureStepper | HeadStepper:
+        """The drafter, reading ids with the codes first, laid out for this machine."""
+        if self.draft_name:
+            return _cached(self.loaded, f"published {kind} {self.draft_name}", lambda: self._published(kind))
+        if kind != "eagle":
+            raise ModelUnavailable(f"There are no {kind} networks for {self.loaded.name}; choose a method that needs none.")
+        return _cached(self.loaded, "drafter", self._drafter)
+
+    def _published(self, kind: str) -> HeadStepper:
+        if isinstance(self.loaded, LoadedAnole):
+            with reading(self.draft_name):
+                head = anole_head(kind, self.draft_name, self.loaded, self.progress)
+        elif isinstance(self.loaded, LoadedLlamaGen):
+            with reading(self.draft_name):
+                head = llamagen_head(kind, self.draft_name, self.loaded, self.progress)
+        else:
+            raise ModelUnavailable(
+                f"Published heads for models that draw are read for Anole and LlamaGen, and {self.loaded.name} is neither: leave "
+                "the draft empty."
+            )
+        return HeadStepper(head, packed if packs(head.head) else plain)
+
+    def _drafter(self) -> FeatureStepper:
+        network = image_drafter(self.loaded)
+        network.embedding, network.draft_ids = codes_first(self.loaded), None
+        return FeatureStepper(network, layout_for(network))
+
+    def neighbours(self) -> torch.Tensor:
+        return _cached(self.loaded, "neighbours", lambda: look_alikes(self.loaded.codebook))
+
+    def coarse(self) -> CoarsePartner:
+        return _partner(self.request, self.loaded, self.scale, self.progress)
+
+
+def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> Prepared:
+    """Load and check. Raises a SpecvizError that says what to change."""
+    guidance = _guidance(request.guidance)
+    checked(request.prompt)
+    refuse_unused(request, UNUSED)
+    loaded = _loaded(request, progress)
+    if request.draft and loaded.name in SHIPPED:
+        raise BadInput(f"{loaded.name} takes no draft: what drafts for it ships with this project; leave draft out.")
+    scale = loaded.guidance if guidance is None else guidance
+    target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)
+    grid = (loaded.grid, loaded.grid)
+    parts = DrawingResources(
+        target,
+        warp,
+        hashlib.sha256(repr((loaded.name, prompt)).encode()).hexdigest(),
+        memory,
+        draft_name=request.draft or "",
+        uses_shipped_weights=not request.draft,
+        guidance=None if target.rows == 1 else (scale, target.unconditional),
+        grid=grid,
+        loaded=loaded,
+        request=request,
+        scale=scale,
+        progress=progress,
+    )
+    book = _cached(loaded, "map", lambda: codebook_map(loaded, code_patches(loaded)))
+    run_fields: dict[str, Any] = {"grid": grid, "guidance": scale, "codebook": book, "tokenizer_hash": loaded.tokenizer_hash}
+    warnings = [f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}"] if unread else []
+    if loaded.name in SHIPPED:
+        warnings.append(warning(loaded.name, request.prompt))
+    if isinstance(loaded, LoadedAnole):
+        warnings.append(COLOURS)
+    elif loaded.name not in SHIPPED and coloured_by_direction(loaded):
+        warnings.append(BY_DIRECTION)
+    run_fields["warnings"] = tuple(word for word in warnings if word)
+    text = CodeText(loaded)
+    about = (parts, "image", loaded.cells, run_fields, memory, target_costs(target, progress))
+    return PreparedImage(request, method, loaded, target, text, prompt, *about)
+
+
+def _loaded(request: Request, progress: Progress) -> LoadedImage:
+    """One of the models that ship, or another from the hub or a folder."""
+    if resolve(request.target).name in SHIPPED:
+        return load_image_model(request.target, request.dtype, request.device, progress)
+    where = choose_device(request.device)
+    return load_hub_image(request.target, choose_dtype(request.dtype, where), where, progress)
+
+
+def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> tuple[ImageTarget, list[int], str]:
+    """The target for a prompt, the prompt's ids (codes come first, so they are moved up), and what of it is not read."""
+    rows = loaded.prompts.rows(prompt)
+    conditional, unconditional = (
+        [token if token < 0 else loaded.codes + token for token in row] for row in (rows.conditional, rows.unconditional)
+    )
+    target = ImageTarget(
+        loaded.model, loaded.name, codes_first(loaded), loaded.codes, unconditional, loaded.cells, scale, tier, loaded.stack,
+        loaded.head, rows.embedded, rows.unseen,
+    )  # fmt: skip
+    return target, conditional, rows.unread
+
+
+def codes_first(loaded: LoadedImage) -> torch.Tensor:
+    """Embeddings [id, hidden] of the codes, then of the prompt's tokens."""
+
+    return _cached(loaded, "table", lambda: loaded.table)
+
+
+def _guidance(guidance: float | None) -> float | None:
+    if guidance is not None and not (math.isfinite(guidance) and 1.0 <= guidance <= MOST_GUIDANCE):
+        raise BadInput(f"guidance is {guidance}; choose a number from 1 (off) to {MOST_GUIDANCE:g}.")
+    return guidance
+
+
+def _partner(request: Request, loaded: LoadedImage, scale: float, progress: Progress) -> CoarsePartner:
+    if loaded.name not in PARTNERS:
+        raise ModelUnavailable(f"{loaded.name} has no partner of half its grid; choose {', '.join(PARTNERS)}, or another method.")
+    small = load_image_model(PARTNERS[loaded.name], request.dtype, request.device, progress)
+    if small.codebook_digest != loaded.codebook_digest:
+        raise ModelUnavailable(f"{small.name} and {loaded.name} were trained on different codes; train one of them again.")
+    target, prompt, _ = image_target(small, request.prompt, scale, request.tier)
+    samplers = _cached(loaded, "samplers", lambda: image_samplers(loaded))
+    return coarse_partner(target, prompt, small.grid, samplers)
+
+
+def coarse_partner(target: ImageTarget, prompt: Sequence[int], columns: int, samplers: Any) -> CoarsePartner:
+    """A low-resolution target with its prompt and the samplers to and from its grid."""
+    capacity = target.context_length
+    return CoarsePartner(target.name, lambda: target.open(capacity), tuple(prompt), columns, samplers.up, samplers.down)
+
+
+def _cached(loaded: LoadedImage, what: str, make: Callable[[], Kept]) -> Kept:
+    """What was made once for this model; it goes with the model."""
+    with locked(_LOCK):
+        cache = _KEPT.setdefault(loaded.model, {})
+        if what not in cache:
+            cache[what] = make()
+        entry: Kept = cache[what]
+        return entry

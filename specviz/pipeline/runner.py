@@ -1,0 +1,135 @@
+"""Execution of a request, from names to objects to a trace: the only place that joins models, methods and the engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from specviz.engine.interfaces import Composition
+from specviz.engine.sampling import Warp
+from specviz.engine.stop import NOTHING_RUN, Interrupted, Stop, Stopped, stoppable, why
+from specviz.engine.threads import ThreadLimit
+from specviz.errors import BadInput, ModelUnavailable
+from specviz.methods.registry import Method, get
+from specviz.models.device import check_room
+from specviz.models.hub.cache_dir import silent
+from specviz.models.hub.modality import modality_of
+from specviz.models.room import second_models
+from specviz.pipeline import image, text, trajectories, vision_language
+from specviz.pipeline.prepared import KINDS, Prepared, Progress, check_modality, no_draft
+from specviz.pipeline.request import Memory, Request
+from specviz.trace.metrics import summarise
+from specviz.trace.schema import End, Run, Step, Trace
+
+Event = Run | Step | End
+_KINDS: dict[str, Callable[[Request, Method, Warp, Memory, Progress], Prepared]] = {
+    "text": text.prepare,
+    "image": image.prepare,
+    "vision_language": vision_language.prepare,
+}
+"""Who makes a request ready, by what its target works on."""
+
+
+def prepare(request: Request, memory: Memory | None = None, progress: Progress | None = None) -> Prepared:
+    """Load and check, as the target's kind wants it. Raises a SpecvizError that says what to change."""
+    if not (isinstance(memory, Memory | None) and (progress is None or callable(progress))):
+        raise BadInput("memory is a pipeline.request.Memory; progress is a function of a message and a fraction, or None.")
+    progress = progress or silent
+    # What is wrong with the request itself is said before anything is fetched or loaded.
+    method = get(request.method)
+    if request.draft and not method.takes_draft:
+        raise no_draft(method)
+    modality = modality_of(request.target, progress)
+    if modality not in _KINDS:
+        known = " or ".join(KINDS[kind] for kind in _KINDS)
+        raise ModelUnavailable(f"{request.target} works on {KINDS[modality]}; choose a target that works on {known}.")
+    default = 1.0 if modality == "image" else 0.0
+    warp = Warp(default if request.temperature is None else request.temperature, request.top_k, request.top_p)
+    check_modality(method, modality, request.target)
+    check_room((request.target, *second_models(request.draft)), request.dtype, request.device)
+    return _KINDS[modality](request, method, warp, memory or Memory(), progress)
+
+
+def stream(
+    request: Request,
+    *,
+    memory: Memory | None = None,
+    cancel: threading.Event | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Event]:
+    """One Run, then Steps as they happen, then an End; with a baseline a second End that carries it.
+
+    A request that cannot be run, or is stopped before it began, raises a SpecvizError before the Run. What goes wrong later
+    ends the run: see ``End.reason``.
+    A time limit (see :class:`Stop`) holds for all that is computed for the request once its model is loaded.
+    """
+    with ThreadLimit() as threads:
+        yield from _decoded(request, memory, cancel or threading.Event(), progress, threads)
+
+
+def _decoded(
+    request: Request, memory: Memory | None, cancel: threading.Event, progress: Progress | None, threads: ThreadLimit
+) -> Iterator[Event]:
+    try:
+        with stoppable(cancel):
+            prepared = prepare(request, memory, progress)
+            if isinstance(cancel, Stop):
+                cancel.begin()
+            composition = prepared.compose()
+    except Interrupted:
+        raise Stopped(why(cancel) or NOTHING_RUN) from None
+    try:
+        yield from _events(prepared, composition, cancel, progress, threads)
+    finally:
+        if prepared.costs is not None:
+            prepared.costs.keep()
+
+
+def _events(
+    prepared: Prepared, composition: Composition, cancel: threading.Event, progress: Progress | None, threads: ThreadLimit
+) -> Iterator[Event]:  # fmt: skip
+    request = prepared.request
+    missing = trajectories.decode(prepared, cancel, progress or silent)
+    record = prepared.run_record(composition)
+    yield replace(record, warnings=(*record.warnings, missing)) if missing else record
+    decoding = prepared.decoding(composition, request.seed, request.record, cancel, progress=progress or silent)
+    steps: list[Step] = []
+    for step in prepared.steps(decoding):
+        steps.append(step)
+        yield step
+    end = prepared.end_record(decoding, steps)
+    yield replace(end, busy=threads.sentence)
+    if request.baseline and end.reason in {"eos", "budget", "context"}:
+        baseline = prepared.baseline(end, cancel)
+        if baseline is not None:
+            metrics = summarise(steps, end.reason, end.prefill_ns, baseline, end.capture_ns)
+            yield replace(end, baseline=baseline, metrics=metrics, busy=threads.sentence)
+        elif limit := why(cancel):
+            left_out = f"{limit} That was too short to time the baseline as well."
+            yield replace(end, message=" ".join(part for part in (end.message, left_out) if part), busy=threads.sentence)
+
+
+def run(*, memory: Memory | None = None, progress: Progress | None = None, **fields: Any) -> Trace:
+    """Decode and return the whole trace. Keywords are the fields of :class:`Request`, others a BadInput."""
+    known = [field.name for field in dataclasses.fields(Request)]
+    for name in fields:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known)}."
+            raise BadInput(f"A request has no field {name}{meant}")
+    record: Run | None = None
+    steps: list[Step] = []
+    end: End | None = None
+    for event in stream(Request(**fields), memory=memory, progress=progress):
+        if isinstance(event, Run):
+            record = event
+        elif isinstance(event, Step):
+            steps.append(event)
+        else:
+            end = event
+    assert record is not None
+    return Trace(record, tuple(steps), end)

@@ -1,0 +1,88 @@
+"""Text requests: a causal language model, its tokenizer, and the prompt as a chat turn or as it stands."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from specviz.drafting.runtimes.intermediate import IntermediateModel
+from specviz.drafting.runtimes.language_model import DraftModel
+from specviz.drafting.runtimes.layer_groups import GroupedModel
+from specviz.engine.cost import CostCurve
+from specviz.engine.interfaces import Target
+from specviz.engine.sampling import Warp
+from specviz.errors import BadInput, ContextFull
+from specviz.methods.registry import Method
+from specviz.methods.resources import TextResources
+from specviz.models.cost_curves import target_costs
+from specviz.models.heads.drafts import draft_model, several_models
+from specviz.models.heads.grouped import grouped_model
+from specviz.models.heads.heads import drafting_heads, ours
+from specviz.models.heads.intermediate_models import intermediate_model
+from specviz.models.text.load import LoadedText, load_causal_lm
+from specviz.pipeline.prepared import Prepared, Progress
+from specviz.pipeline.request import Memory, Request, refuse_unused
+from specviz.targets.causal import CausalTarget, causal_target
+
+
+@dataclass(kw_only=True)
+class LanguageModelResources(TextResources):
+    """Drafters are those of the draft model that the user named, where one was, and else those that ship."""
+
+    target: CausalTarget
+    loaded: LoadedText
+    progress: Progress
+
+    @property
+    def _draft(self) -> str | None:
+        return self.draft_name or None
+
+    def drafter_weights(self, kind: str) -> Any:
+        return drafting_heads(kind, self._draft, self.loaded, self.target, self.progress)
+
+    def draft_model(self) -> DraftModel:
+        return draft_model(self._draft, self.loaded, self.target, self.progress)
+
+    def draft_models(self) -> dict[str, DraftModel]:
+        return several_models(self.draft_name, self.loaded, self.target, self.progress)
+
+    def intermediate(self, kind: str) -> IntermediateModel:
+        return intermediate_model(kind, self._draft, self.loaded, self.target, self.progress)
+
+    def grouped(self, kind: str, group: int) -> GroupedModel:
+        return grouped_model(kind, group, self._draft, self.loaded, self.target, self.progress)
+
+    def cost_curve_of(self, draft: Target) -> CostCurve:
+        return target_costs(draft, self.progress, target_costs(self.target, self.progress)).curve()
+
+
+def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> Prepared:
+    """Load and check. Raises a SpecvizError that says what to change."""
+    if request.image is not None:
+        raise BadInput(
+            f"{request.target} reads no pictures here. Leave the picture out, or choose a target that does: scenes-vlm."
+        )
+    refuse_unused(request, {"guidance": "only a model that draws pictures is guided by its prompt"})
+    loaded = load_causal_lm(request.target, request.dtype, request.device, progress)
+    target = causal_target(loaded.model, loaded.name, loaded.eos_ids, request.tier)
+    text = loaded.text
+    ids = text.encode(request.prompt, request.raw)
+    if len(ids) + request.max_new_tokens > target.context_length:
+        raise ContextFull(
+            f"The prompt has {len(ids)} tokens; with {request.max_new_tokens} new ones that is more than the "
+            f"{target.context_length} that {loaded.name} can see. Shorten the prompt or ask for fewer tokens."
+        )
+    parts = LanguageModelResources(
+        warp,
+        hashlib.sha256(repr((loaded.name, ids)).encode()).hexdigest(),
+        memory,
+        target=target,
+        draft_name=request.draft or "",
+        uses_shipped_weights=ours(request.draft),
+        loaded=loaded,
+        progress=progress,
+    )
+    template = {"chat_template": text.uses_template(request.raw), "tokenizer_hash": loaded.tokenizer_hash}
+    costs = target_costs(target, progress)
+    return Prepared(request, method, loaded, target, text, ids, parts, run_fields=template, memory=memory, costs=costs)

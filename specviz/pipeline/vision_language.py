@@ -1,0 +1,143 @@
+"""Vision-language requests: a model, one picture encoded once, and a question about it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specviz.drafting.runtimes.language_model import DraftModel
+from specviz.drafting.runtimes.visual_context import Layout, spans
+from specviz.engine.sampling import Warp
+from specviz.errors import ContextFull
+from specviz.methods.registry import Method
+from specviz.methods.resources import VisionLanguageResources
+from specviz.models.cost_curves import target_costs
+from specviz.models.heads.heads import drafting_heads, ours
+from specviz.models.hub.catalog import DEFAULT_VISION_TARGET as SCENES
+from specviz.models.vision.picture_question import PictureQuestion
+from specviz.models.vision.pictures import as_text, one_picture
+from specviz.models.vision.scenes_vocabulary import warnings
+from specviz.models.vision.vision_drafts import text_only_model, vision_heads
+from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
+from specviz.pipeline.prepared import Prepared, Progress
+from specviz.pipeline.request import Memory, Request, refuse_unused
+from specviz.targets.image_prompt import ImagePrompt, sight
+from specviz.targets.vision_language import VisionLanguageTarget, family_of
+from specviz.trace.notes.images import PictureNote
+from specviz.trace.schema import Step
+
+UNUSED = {
+    "guidance": "only a model that draws pictures is guided by its prompt",
+    "raw": "a question about a picture is always asked through the model's own template",
+}
+"""Fields of a request that mean nothing here, and why."""
+MOST_BOXES = 2500
+"""Visual tokens whose places in the picture travel with a trace where they are no plain grid."""
+
+
+@dataclass
+class PreparedPicture(Prepared):
+    """``question`` is the prompt with the picture as the model sees it."""
+
+    target: VisionLanguageTarget
+    question: PictureQuestion | None = None
+
+    def annotate(self, step: Step, output: Sequence[int]) -> Step:
+        """The first step brings the picture along, so that a trace shows what was seen wherever it is opened."""
+        if step.index or self.request.record != "tree" or self.question is None:
+            return step
+        return replace(step, notes=(*step.notes, picture_note(self.question, self.target.sight.encoding_ns).to_note()))
+
+
+@dataclass(kw_only=True)
+class QuestionResources(VisionLanguageResources):
+    """Drafters are those that ship for the model, or the ones the user named: published heads, or a language model."""
+
+    target: VisionLanguageTarget
+    loaded: LoadedVisionLanguage
+    progress: Progress
+
+    def drafter_weights(self, kind: str) -> Any:
+        if not self.uses_shipped_weights:
+            return drafting_heads(kind, self.draft_name, self.loaded, self.target, self.progress)
+        return vision_heads(kind, self.loaded, self.target)
+
+    def draft_model(self) -> DraftModel:
+        return text_only_model(self.draft_name or None, self.loaded, self.target, self.progress)
+
+
+def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> PreparedPicture:
+    """Load and check. Raises a SpecvizError that says what to change."""
+    refuse_unused(request, UNUSED)
+    picture = one_picture(request.image)
+    loaded = load_vision_language(request.target, request.dtype, request.device, progress)
+    limits = warnings(loaded.name, loaded.tokenizer, request.prompt, picture.image) if loaded.name == SCENES else ()
+    loaded = replace(loaded, warnings=(*loaded.warnings, *picture.warnings, *limits))
+    question = loaded.read(picture.image, request.prompt)
+    target = _target(loaded, question, request.tier, progress)
+    ids = list(question.ids)
+    loaded.text.refuse_unembedded(token for token in ids if token != loaded.image_token_id)
+    if len(ids) + request.max_new_tokens > target.context_length:
+        raise ContextFull(
+            f"Picture and question are {len(ids)} tokens; with {request.max_new_tokens} new ones that is more than the "
+            f"{target.context_length} that {loaded.name} can see. Ask for fewer tokens."
+        )
+    prompt = repr((loaded.name, question.ids)).encode() + question.picture.tobytes()
+    parts = QuestionResources(
+        warp,
+        hashlib.sha256(prompt).hexdigest(),
+        memory,
+        target=target,
+        draft_name=request.draft or "",
+        uses_shipped_weights=ours(request.draft),
+        picture=layout_of(question, target.sight),
+        loaded=loaded,
+        progress=progress,
+    )
+    run_fields = {"chat_template": True, "tokenizer_hash": loaded.tokenizer_hash}
+    return PreparedPicture(
+        request,
+        method,
+        loaded,
+        target,
+        loaded.text,
+        ids,
+        parts,
+        "vision_language",
+        run_fields=run_fields,
+        memory=memory,
+        costs=target_costs(target, progress),
+        question=question,
+    )
+
+
+def layout_of(question: PictureQuestion, seen: ImagePrompt) -> Layout:
+    """The prompt as a drafter may see it."""
+    return Layout(len(question.ids), question.visual, question.hidden, seen.positions, seen.shift)
+
+
+def _target(loaded: LoadedVisionLanguage, question: PictureQuestion, tier: str, progress: Progress) -> VisionLanguageTarget:
+    family = family_of(loaded.model, loaded.name)
+    progress("Encoding the picture", None)
+    image_prompt = sight(loaded.model, question.ids, question.inputs, family.axes)
+    return VisionLanguageTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), image_prompt, tier)
+
+
+def picture_note(question: PictureQuestion, encoding_ns: int) -> PictureNote:
+    """The picture as the model saw it, and where its tokens stand: in the prompt, and in the picture."""
+    rows, columns = question.grid
+    has_grid = rows * columns == len(question.boxes) and question.boxes[0][:2] == (0.0, 0.0)
+    boxes = None
+    if not has_grid and len(question.boxes) <= MOST_BOXES:
+        boxes = [[round(side, 4) for side in box] for box in question.boxes]
+    return PictureNote(
+        png=as_text(question.picture),
+        size=question.picture.size,
+        grid=question.grid,
+        spans=spans(question.visual),
+        prompt=len(question.ids),
+        encoding_ns=encoding_ns,
+        boxes=boxes,
+    )

@@ -1,0 +1,127 @@
+"""The small draft model: drafting token by token, taking drafts back, and coming off the disk as it was trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafting.networks.small_lm import SmallConfig, SmallLM, load, save
+from specviz.drafting.networks.weights import read_weights, write_weights
+from specviz.drafting.runtimes.language_model import SmallModel
+from specviz.errors import ContextFull, ModelUnavailable
+
+CONFIG = SmallConfig(vocab_size=50, hidden=24, draft_vocab=20, width=16, layers=6, heads=2, inner=32, window=64)
+
+
+def embedding() -> Tensor:
+    return torch.randn(50, 24, generator=torch.Generator().manual_seed(1))
+
+
+def small(config: SmallConfig = CONFIG) -> SmallLM:
+    torch.manual_seed(0)
+    model = SmallLM(config, embedding(), torch.arange(0, 40, 2))
+    for weight in model.parameters():
+        weight.data.normal_(std=0.3)
+    return model.requires_grad_(False).eval()
+
+
+def whole(model: SmallLM, ids: Tensor) -> Tensor:
+    """What training computes for all of ``ids`` at once, [token, draft]."""
+    features = model.features(F.pad(ids[None, :-1], (1, 0)), ids[None])[0]
+    return F.linear(features, model.head(), model.bias)
+
+
+def some_ids(count: int) -> Tensor:
+    return torch.randint(0, 50, (count,), generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize("pieces", [[30], [1] * 30, [12, 1, 1, 5, 11]])
+def test_drafting_in_pieces_gives_what_training_saw(pieces: list[int]) -> None:
+    model, ids = small(), some_ids(30)
+    cache = model.open(30)
+    found = torch.cat([model(piece, cache) for piece in ids.split(pieces)])
+    torch.testing.assert_close(found, whole(model, ids), atol=1e-5, rtol=1e-4)
+
+
+def test_a_token_depends_on_the_past_alone() -> None:
+    model, ids = small(), some_ids(20)
+    changed = ids.clone()
+    changed[15] = (changed[15] + 1) % 50
+    before, after = whole(model, ids), whole(model, changed)
+    torch.testing.assert_close(before[:15], after[:15])
+    assert (before[15:] != after[15:]).any(dim=1).all()
+
+
+def test_rejected_drafts_leave_no_trace() -> None:
+    model, ids = small(), some_ids(20)
+    cache = model.open(40)
+    model(ids[:12], cache)
+    model(torch.tensor([7, 7, 7]), cache)
+    cache.keep(12)
+    torch.testing.assert_close(model(ids[12:], cache), whole(model, ids)[12:], atol=1e-5, rtol=1e-4)
+
+
+def test_keeping_more_than_there_is_is_refused() -> None:
+    model = small()
+    cache = model.open(8)
+    model(some_ids(4), cache)
+    with pytest.raises(ValueError, match="cannot keep 5 of 4"):
+        cache.keep(5)
+
+
+def test_a_full_cache_says_so() -> None:
+    model = small()
+    cache = model.open(4)
+    with pytest.raises(ContextFull, match="holds 4"):
+        model(some_ids(5), cache)
+
+
+def test_text_longer_than_the_window_is_read_the_same_in_one_go_or_many() -> None:
+    model = small(SmallConfig(**{**CONFIG.__dict__, "window": 8}))
+    ids = some_ids(40)
+    once, often = model.open(40), model.open(40)
+    last = model(ids, once, last_only=True)
+    for piece in ids.split(1):
+        stepwise = model(piece, often)
+    torch.testing.assert_close(last, stepwise, atol=1e-5, rtol=1e-4)
+    assert once.length == often.length == 40
+
+
+def test_the_drafter_speaks_in_the_targets_ids() -> None:
+    model = small()
+    opened = SmallModel(model, 16)
+    assert opened.extend(some_ids(5).tolist()).shape == (20,)
+    assert opened.support is not None and opened.support.tolist() == list(range(0, 40, 2))
+
+
+def test_what_is_saved_is_small_and_comes_back_nearly_the_same(tmp_path: Path) -> None:
+    model, ids = small(), some_ids(25)
+    save(model, tmp_path / "small.safetensors", {"recipe": "by hand"})
+    again = load(tmp_path / "small.safetensors", embedding(), torch.float32, torch.device("cpu"))
+    assert again.config == CONFIG and again.draft_ids.tolist() == model.draft_ids.tolist()
+    close = F.cosine_similarity(whole(again, ids), whole(model, ids), dim=-1)
+    assert float(close.min()) > 0.99
+    assert read_weights(tmp_path / "small.safetensors")[1]["recipe"] == "by hand"
+    assert (tmp_path / "small.safetensors").stat().st_size < 2.5 * sum(weight.numel() for weight in model.parameters())
+
+
+def test_another_targets_embedding_is_refused(tmp_path: Path) -> None:
+    save(small(), tmp_path / "small.safetensors", {})
+    with pytest.raises(ModelUnavailable, match="50 x 24"):
+        load(tmp_path / "small.safetensors", torch.zeros(60, 24), torch.float32, torch.device("cpu"))
+
+
+def test_other_files_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "other.safetensors"
+    with pytest.raises(ModelUnavailable, match="cannot be read"):
+        load(path, embedding(), torch.float32, torch.device("cpu"))
+    path.write_bytes(b"not safetensors at all")
+    with pytest.raises(ModelUnavailable, match="cannot be read"):
+        load(path, embedding(), torch.float32, torch.device("cpu"))
+    write_weights(path, {"weight": torch.ones(2, 2)}, {})
+    with pytest.raises(ModelUnavailable, match="no small draft model"):
+        load(path, embedding(), torch.float32, torch.device("cpu"))

@@ -1,0 +1,183 @@
+"""The block drafter: what it drafts is what training computed, however the text was committed and whichever branch it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.drafting.networks.block_net import BlockNet, load, save
+from specviz.drafting.networks.weights import read_weights
+from specviz.drafting.runtimes.block_drafter import BlockDrafter
+from specviz.engine.interfaces import Context, Draft, Round, TargetPass, Verdict
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import DraftTree
+from specviz.errors import ModelUnavailable
+from tests.support.tiny.blocks import TAP, block_net, random_text, whole
+from tests.support.tiny.text import tiny_target
+
+LOOSE = Warp(1.0)
+
+
+def context(ids: list[int], number: int = 0, warp: Warp = LOOSE) -> Context:
+    return Context(ids, 1, number, warp, Noise(0), torch.device("cpu"), 100)
+
+
+def started(network: BlockNet, tokens: list[int], features: Tensor) -> BlockDrafter:
+    """A drafter that begins with inputs 0 …: the text's first token has no input, so any will do."""
+    drafter = BlockDrafter(network)
+    drafter.begin(context([0, *tokens]), TargetPass(torch.empty(1, 48), {TAP: features}))
+    return drafter
+
+
+def committed(drafter: BlockDrafter, tokens: list[int], features: Tensor) -> None:
+    """A round whose path took all but the last of ``tokens``; the tree also held a node that was not taken."""
+    count = len(tokens)
+    tree = DraftTree.of([0, *tokens[:-1], 7], [*range(-1, count - 1), 0])
+    rows = torch.cat((features, torch.full((1, 32), 1e6, dtype=features.dtype)))
+    path = tuple(range(1, count))
+    verdict = Verdict("greedy", path, tokens[-1], "target", ("root",), (0, *path))
+    scored = TargetPass(torch.empty(count + 1, 48), {TAP: rows})
+    drafter.observe(Round(context([0]), Draft(tree), scored, verdict, tokens))
+
+
+def root(drafter: BlockDrafter) -> Tensor | None:
+    return drafter.blocks(context([0]), [0], [-1], [0])
+
+
+@pytest.mark.parametrize("block", [1, 2, 3])
+@pytest.mark.parametrize("length", [3, 4, 5, 6, 11, 12, 13])
+def test_a_committed_text_of_any_length_is_drafted_from_as_it_was_trained(block: int, length: int) -> None:
+    network = block_net(tiny_target(), block)
+    tokens, features = random_text(length)
+    found = root(started(network, tokens, features))
+    torch.testing.assert_close(found[0], network.logits(whole(network, tokens, features)))
+
+
+@pytest.mark.parametrize("pieces", [[1], [2], [1, 1], [3, 2], [1, 2, 3, 1], [6]])
+def test_how_many_tokens_each_round_committed_makes_no_difference(pieces: list[int]) -> None:
+    network = block_net(tiny_target())
+    tokens, features = random_text(7 + sum(pieces))
+    drafter, place = started(network, tokens[:7], features[:7]), 7
+    for number, piece in enumerate(pieces):
+        if number % 2:  # with and without a draft in between, which must leave nothing behind
+            drafter.blocks(context([0]), *grown(drafter), [5])
+        committed(drafter, tokens[place : place + piece], features[place : place + piece])
+        place += piece
+    torch.testing.assert_close(root(drafter)[0], network.logits(whole(network, tokens, features)))
+
+
+def grown(drafter: BlockDrafter) -> tuple[list[int], list[int]]:
+    """A tree under the root, two levels deep, whose root was asked: tokens and parents."""
+    root(drafter)
+    return [0, 11, 12, 13, 14, 15], [-1, 0, 0, 1, 1, 2]
+
+
+def follow(
+    network: BlockNet, tokens: list[int], features: Tensor, chain: list[int], block: int
+) -> list[Tensor]:  # fmt: skip
+    """Training's forward along one branch: after every block its own features are what the next one reads."""
+    found = [whole(network, tokens, features)]
+    for start in range(0, len(chain), block):
+        tokens = [*tokens, *chain[start : start + block]]
+        features = torch.cat((features, found[-1]))
+        found.append(whole(network, tokens, features))
+    return found
+
+
+@pytest.mark.parametrize("length", [6, 7])
+def test_every_branch_is_drafted_as_if_it_were_the_text(length: int) -> None:
+    network = block_net(tiny_target())
+    tokens, features = random_text(length)
+    drafter = started(network, tokens, features)
+    said, parents = grown(drafter)
+    first = drafter.blocks(context([0]), said, parents, [3, 5])
+    more = [*said, 21, 22, 23, 24, 25, 26]
+    parents = [*parents, 3, 6, 6, 5, 9, 9]
+    second = drafter.blocks(context([0]), more, parents, [8, 10, 7])
+    for logits, chain in ((first[0], [11, 13]), (first[1], [12, 15])):
+        expected = follow(network, tokens, features, chain, 2)[-1]
+        torch.testing.assert_close(logits, network.logits(expected))
+    for logits, chain in zip(second, ([11, 13, 21, 23], [12, 15, 24, 25], [11, 13, 21, 22]), strict=True):
+        expected = follow(network, tokens, features, chain, 2)[-1]
+        torch.testing.assert_close(logits, network.logits(expected))
+
+
+def test_a_block_is_seen_whole_and_what_follows_is_not() -> None:
+    network = block_net(tiny_target())
+    tokens, features = random_text(8)
+    plain = network(torch.tensor([tokens]), features[None], phase=0)[0]
+    for changed in range(8):
+        other = features.clone()
+        other[changed] += 1
+        moved = (network(torch.tensor([tokens]), other[None], phase=0)[0] - plain).abs().amax(-1) > 1e-9
+        assert moved.tolist() == [place >= changed - changed % 2 for place in range(8)]
+
+
+def test_distributions_inside_a_block_are_the_same_under_every_parent_and_cost_no_forward() -> None:
+    network = block_net(tiny_target())
+    drafter = started(network, *random_text(9))
+    ask = context([0], warp=Warp(0.7))
+    top = drafter.rows(ask, [0], [-1], [0])
+    below = drafter.rows(ask, [0, 4, 5], [-1, 0, 0], [1, 2])
+    assert drafter.calls() == 1
+    assert torch.equal(below[0].probability, below[1].probability)
+    assert not torch.equal(top[0].probability, below[0].probability)
+    assert torch.equal(top[0].ids, network.draft_ids)
+    assert float(below[0].probability.sum()) == pytest.approx(1.0)
+    logits = drafter.blocks(ask, [0], [-1], [0])[0]
+    torch.testing.assert_close(below[0].probability, torch.softmax(logits[1] / 0.7, -1))
+    deep = drafter.rows(ask, [0, 4, 5, 6, 7], [-1, 0, 0, 1, 2], [3, 4])
+    assert not torch.equal(deep[0].probability, deep[1].probability)
+    assert drafter.calls() == 2
+
+
+@pytest.mark.parametrize("length", [0, 1])
+def test_less_than_a_block_of_text_gives_no_draft_until_there_is_more(length: int) -> None:
+    network = block_net(tiny_target())
+    tokens, features = random_text(6)
+    if length:
+        drafter = started(network, tokens[:length], features[:length])
+    else:
+        drafter = BlockDrafter(network)
+        drafter.begin(context([0]), None)
+    assert root(drafter) is None
+    assert drafter.rows(context([0]), [0], [-1], [0]) == [None]
+    assert drafter.calls() == 0
+    committed(drafter, tokens[length:], features[length:])
+    torch.testing.assert_close(root(drafter)[0], network.logits(whole(network, tokens, features)))
+
+
+def test_a_second_run_remembers_nothing_of_the_first() -> None:
+    network = block_net(tiny_target())
+    drafter = started(network, *random_text(9, seed=3))
+    committed(drafter, *random_text(4, seed=4))
+    drafter.close()
+    tokens, features = random_text(6)
+    drafter.begin(context([0, *tokens]), TargetPass(torch.empty(1, 48), {TAP: features}))
+    torch.testing.assert_close(root(drafter)[0], network.logits(whole(network, tokens, features)))
+
+
+def test_a_text_longer_than_was_planned_for_still_fits() -> None:
+    network = block_net(tiny_target())
+    tokens, features = random_text(1400)
+    drafter = started(network, tokens[:20], features[:20])
+    committed(drafter, tokens[20:], features[20:])
+    torch.testing.assert_close(root(drafter)[0], network.logits(whole(network, tokens, features)))
+
+
+def test_it_comes_off_the_disk_as_it_was_and_only_for_its_target(tmp_path: Path) -> None:
+    target = tiny_target(dtype=torch.float32)
+    network, path = block_net(target), tmp_path / "blocks.safetensors"
+    save(network, path, {"licence": "Apache-2.0"})
+    embedding, head = target.model.get_input_embeddings().weight, target.model.get_output_embeddings().weight
+    again = load(path, embedding, head, torch.float32, torch.device("cpu"))
+    tokens, features = random_text(12)
+    ours = network(torch.tensor([tokens]), features[None].float())
+    assert float((again(torch.tensor([tokens]), features[None].float()) - ours).norm() / ours.norm()) < 0.05
+    assert torch.equal(again.draft_ids, network.draft_ids) and again.config == network.config
+    assert not {"embedding", "head"} & set(read_weights(path)[0]), "what belongs to the target is not stored"
+    with pytest.raises(ModelUnavailable, match="choose the target it was trained for"):
+        load(path, embedding[:20], head[:20], torch.float32, torch.device("cpu"))

@@ -1,0 +1,171 @@
+"""The drafter on the target's features: every logit of every round is the network's own, whatever was accepted before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from specviz.acceptance.match import Match
+from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+from specviz.drafting.trees.dynamic import Dynamic
+from specviz.drafting.trees.root import RootOnly
+from specviz.drafting.trees.sampled import Sampled
+from specviz.engine.controller import SingleDrafter
+from specviz.engine.interfaces import Composition, Context, Draft, Round, TargetPass, Verdict
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import DraftTree, shape_from_counts
+from specviz.targets.text import TextTarget
+from tests.support.tiny.text import VOCAB, Decoded, decode, tiny_target
+from tests.support.worlds.feature import Audited, tiny_net
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
+TREE = shape_from_counts([[3], [2, 1, 0], [1, 1, 0], [1, 0]])
+
+
+class Scripted:
+    """Asks the drafter about a tree that is right just so deep: in round r the first r mod 5 levels of four hold the
+    token the target will choose, beside a wrong one; all other tokens are wrong."""
+
+    def __init__(self, truth: Sequence[int]) -> None:
+        self.truth = list(truth)
+
+    def build(self, drafter: Audited, context: Context) -> Draft:
+        tokens, parents, here = [context.ids[-1]], [-1], 0
+        asked = drafter.logits(context, tokens, parents, [0])
+        for level in range(min(4, context.max_depth - 1)):
+            place = len(context.ids) - context.prompt_length + level
+            right = self.truth[place] if place < len(self.truth) else 0
+            best = right if level < context.round % 5 else (right + 7) % VOCAB
+            tokens += [(best + 1) % VOCAB if (best + 1) % VOCAB != right else (best + 2) % VOCAB, best]
+            parents += [here, here]
+            fresh = [len(tokens) - 2, len(tokens) - 1]
+            here = fresh[1]
+            if asked is not None:
+                asked = drafter.logits(context, tokens, parents, fresh)
+        return Draft(DraftTree.of(tokens, parents, context.device), calls=drafter.calls())
+
+
+def alone(target: TextTarget, prompt: Sequence[int], budget: int, warp: Warp | None = None) -> Decoded:
+    from specviz.drafting.runtimes.null import NullDrafter
+
+    return decode(target, Composition(SingleDrafter(NullDrafter(), RootOnly()), Match()), prompt, budget, warp)
+
+
+def audited(target: TextTarget, wide: bool, support: int | None = None) -> Audited:
+    return Audited(tiny_net(target.model, wide, support), target.model)
+
+
+@pytest.mark.spread(1)
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("prompt", [PROMPT, PROMPT[:2], PROMPT[:1]], ids=["prompt", "two tokens", "one token"])
+def test_logits_are_the_networks_own_after_every_kind_of_round(wide: bool, prompt: list[int]) -> None:
+    target = tiny_target()
+    truth = alone(target, prompt, 60).ids
+    drafter = audited(target, wide)
+    run = decode(
+        target, Composition(SingleDrafter(drafter, Scripted(truth)), Match(), hidden_state_layers=drafter.taps), prompt, 60
+    )
+    assert run.ids == truth
+    assert drafter.worst < 1e-9
+    assert {0, 1, 2, 3, 4} <= set(drafter.accepted), "the script was to reach every accepted length"
+    # Only a prompt of one token has a round without a feature to start from.
+    assert drafter.silent == (1 if len(prompt) == 1 else 0)
+    assert drafter.checked > 9 * (len(drafter.accepted) - 1) - 9
+
+
+@pytest.mark.slow
+def test_a_long_prompt_is_taken_in_by_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("specviz.drafting.runtimes.feature_drafter.PIECE", 3)
+    target = tiny_target()
+    drafter = audited(target, True)
+    prompt = [(5 * place + place // 7) % VOCAB for place in range(40)]
+    decode(target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), hidden_state_layers=drafter.taps), prompt, 30)
+    assert drafter.worst < 1e-9 and drafter.checked > 50
+
+
+@pytest.mark.slow
+def test_the_end_of_a_text_inside_a_path_and_a_second_run_leave_nothing_behind() -> None:
+    target = tiny_target()
+    truth = alone(target, PROMPT, 60).ids
+    ends = tiny_target(eos=[truth[17]])
+    drafter = audited(ends, True)
+    for _ in range(2):
+        run = decode(
+            ends, Composition(SingleDrafter(drafter, Scripted(truth)), Match(), hidden_state_layers=drafter.taps), PROMPT, 60
+        )
+        assert run.ids == truth[: truth.index(truth[17]) + 1] and run.outcome.reason == "eos"
+    assert drafter.worst < 1e-9
+
+
+def test_a_full_target_context_ends_the_run_cleanly() -> None:
+    target = tiny_target(context=30)
+    drafter = audited(target, False)
+    run = decode(
+        target, Composition(SingleDrafter(drafter, Sampled(TREE)), Match(), hidden_state_layers=drafter.taps), PROMPT, 60
+    )
+    assert run.outcome.reason == "context" and len(run.ids) == 30 - len(PROMPT)
+    assert drafter.worst < 1e-9
+
+
+def test_rows_are_warped_distributions_over_its_vocabulary() -> None:
+    target = tiny_target()
+    drafter = audited(target, True, support=20)
+    seen = []
+
+    class Looking:
+        def build(self, drafter: Audited, context: Context) -> Draft:
+            raw = drafter.logits(context, [context.ids[-1]], [-1], [0])
+            distribution = drafter.rows(context, [context.ids[-1]], [-1], [0])[0]
+            seen.append((raw, distribution))
+            return Draft(DraftTree.of([context.ids[-1]], [-1], context.device), calls=drafter.calls())
+
+    decode(
+        target,
+        Composition(SingleDrafter(drafter, Looking()), Match(), hidden_state_layers=drafter.taps),
+        PROMPT,
+        4,
+        Warp(0.5, top_k=3),
+    )
+    for raw, distribution in seen:
+        best = raw[0].topk(3)
+        assert torch.equal(distribution.probability.nonzero()[:, 0].sort().values, best.indices.sort().values)
+        assert torch.allclose(distribution.probability[best.indices], (best.values / 0.5).softmax(-1))
+        assert torch.equal(distribution.ids, drafter.support)
+
+
+class ByTokens(FeatureDrafter[Any]):
+    """The same drafter, asked by tokens that the host knows."""
+
+    levels = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("right", range(5))
+def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_was_grown(fixed: bool, right: int) -> None:
+    """Paths of every length, to the last level too, which the network was not asked about while it drafted."""
+    target = tiny_target()
+    net, width = tiny_net(target.model, False, None), 3
+    after = []
+    for drafter in (ByTokens(net, fixed=False), FeatureDrafter[Any](net, fixed=fixed)):
+        session = target.open(64, drafter.taps)
+        prefill = session.prefill(PROMPT[:-1])
+        context = Context(PROMPT, len(PROMPT), 0, Warp(), Noise(0), torch.device("cpu"), 50, False)
+        drafter.begin(context, prefill)
+        draft = Dynamic(4, width, 20).build(drafter, context)
+        shape = draft.tree.shape
+        # The last of the deepest nodes within reach; for the shallow ones a leaf that was in no beam.
+        node = next(node for node in reversed(range(len(shape))) if shape.depths[node] == right)
+        path: list[int] = []
+        while node:
+            path.insert(0, node)
+            node = shape.parents[node]
+        emitted = [*(draft.tree.host_tokens[one] for one in path), 7]
+        verdict = Verdict("greedy", tuple(path), 7, "target", ("root",) * len(shape), (0, *path))
+        drafter.observe(Round(context, draft, TargetPass(torch.zeros(len(shape), VOCAB)), verdict, emitted))
+        again = Context([*PROMPT, *emitted], len(PROMPT), 1, Warp(), Noise(0), torch.device("cpu"), 40, False)
+        after.append(Dynamic(3, width, 20).build(drafter, again))
+    assert after[0].tree.host_tokens == after[1].tree.host_tokens and len(after[0].tree) > 4
+    assert after[0].confidence[1:] == pytest.approx(after[1].confidence[1:], rel=1e-5)

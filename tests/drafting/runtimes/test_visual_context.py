@@ -1,0 +1,121 @@
+"""Drafters beside a picture: all of its rows, or none of them, against the network worked out from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.acceptance.match import Match
+from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+from specviz.drafting.runtimes.language_model import LanguageModelDrafter, SmallModel
+from specviz.drafting.runtimes.visual_context import AllRows, Layout, TextAlone, spans
+from specviz.drafting.trees.dynamic import Dynamic
+from specviz.engine.controller import SingleDrafter
+from specviz.engine.interfaces import Composition, Context
+from specviz.engine.sampling import Noise, Warp
+from specviz.methods.hivis.step_embedding import StepwiseDrafter
+from tests.support.tiny.text import Decoded, decode
+from tests.support.worlds.vision import GREEDY, World, expected, feature_net, step_vectors, text_model, world
+from tests.support.worlds.witness import Witness, hidden_states
+
+KINDS = ["smolvlm", "qwen2_5vl"]
+
+
+def drafting(here: World, drafter: Any, taps: tuple[int, ...], budget: int = 6) -> Decoded:
+    composition = Composition(SingleDrafter(drafter, Dynamic(3, 5, 12)), Match(), taps)
+    return decode(here.target, composition, here.prompt, budget, GREEDY)
+
+
+def audited(here: World, witness: Witness, net: Any, steps: Tensor | None, kept: list[int] | None) -> float:
+    """Largest relative difference between what was said and what should have been. ``kept`` are prompt places seen."""
+    worst = 0.0
+    for ids, path, row in witness.answers:
+        words, features = hidden_states(here, ids)
+        if kept is not None:
+            places = kept + list(range(here.layout.length, len(ids)))
+            words, features = words[places], features[places]
+        wanted = expected(net, words, features[:-1], path, steps)
+        worst = max(worst, float((row - wanted).abs().max() / wanted.abs().max()))
+    return worst
+
+
+@pytest.mark.spread(1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_rows_reads_the_picture_at_its_places(kind: str) -> None:
+    here = world(kind)
+    net = feature_net(here.tiny.model)
+    drafter = AllRows(net, here.layout)
+    witness = Witness(drafter)
+    drafting(here, witness, drafter.reads)
+    assert len(witness.answers) > 20
+    assert audited(here, witness, net, None, None) < 1e-9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stepwise", [False, True])
+def test_text_alone_is_the_drafter_on_the_text_places(kind: str, stepwise: bool) -> None:
+    here = world(kind)
+    net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model) if stepwise else None
+    drafter = FeatureDrafter(net) if steps is None else StepwiseDrafter(net, steps)
+    witness = Witness(TextAlone(drafter, here.layout))
+    drafting(here, witness, net.config.taps)
+    kept = [place for place in range(here.layout.length) if place not in here.layout.hidden]
+    assert len(kept) == here.layout.length - (6 if kind == "qwen2_5vl" else 4)
+    assert len(witness.answers) > 20
+    assert audited(here, witness, net, steps, kept) < 1e-9
+
+
+def test_the_drafters_prefill_is_as_long_as_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = world()
+    rows, run = [], FeatureDrafter._commit
+
+    def counted(self: FeatureDrafter, ids: Sequence[int], until: int) -> Tensor:
+        rows.append(until - self._committed)
+        return run(self, ids, until)
+
+    monkeypatch.setattr(FeatureDrafter, "_commit", counted)
+    net = feature_net(here.tiny.model)
+    found = drafting(here, TextAlone(FeatureDrafter(net), here.layout), net.config.taps, 4)
+    seen = {note.type: note.data for note in found.steps[0].notes}["visual_tokens"]
+    # The root's own row belongs to the first round, and every row pairs a token with the one before it.
+    assert rows[0] + 2 == seen["drafter"] == here.layout.length - len(here.layout.visual)
+    rows.clear()
+    drafter = AllRows(net, here.layout)
+    found = drafting(here, drafter, drafter.reads, 4)
+    seen = {note.type: note.data for note in found.steps[0].notes}["visual_tokens"]
+    assert rows[0] + 2 == seen["drafter"] == seen["target"] == here.layout.length
+    assert seen["kept"] == seen["visual"] == [[4, 4]]
+
+
+def test_a_language_model_drafts_from_the_words_alone() -> None:
+    here = world()
+    small = text_model(here.tiny.model)
+    fed: list[list[int]] = []
+
+    class Reading(SmallModel):
+        def extend(self, ids: Sequence[int]) -> Tensor:
+            fed.append(list(ids))
+            return super().extend(ids)
+
+    inner = LanguageModelDrafter(lambda capacity: Reading(small, capacity), 512)
+    drafter = TextAlone(inner, here.layout)
+    context = Context(here.prompt, len(here.prompt), 0, Warp(), Noise(0), torch.device("cpu"), 100)
+    drafter.begin(context, None)
+    distribution = drafter.rows(context, [here.prompt[-1]], [-1], [0])[0]
+    text = [token for place, token in enumerate(here.prompt) if place not in here.layout.hidden]
+    assert fed == [text[:-1], text[-1:]]
+    cache = small.open(64)
+    wanted = small(torch.tensor(text), cache)[-1].softmax(-1)
+    assert torch.allclose(distribution.probability, wanted.to(distribution.probability.dtype), atol=1e-6)
+
+
+def test_places_are_told_as_unbroken_rows() -> None:
+    assert spans([]) == []
+    assert spans([3, 4, 5, 9, 11, 12]) == [[3, 3], [9, 1], [11, 2]]
+    note = Layout(20, (4, 5, 6, 7), (3, 4, 5, 6, 7, 8)).note((5, 6), (3, 8)).data
+    assert note == {"target": 20, "drafter": 16, "visual": [[4, 4]], "kept": [[5, 2]], "unseen": [[3, 1], [8, 1]]}

@@ -1,0 +1,124 @@
+"""Trees of drawn children: drawn without replacement by their distribution, anew in each round, never past the context's end."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.drafting.trees.sampled import Sampled
+from specviz.engine.interfaces import Context, Pick, Proposal
+from specviz.engine.sampling import Noise, Warp
+from specviz.engine.tree import chain, shape_from_counts
+from specviz.trace.schema import Note
+
+LAW = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
+
+
+class Told:
+    """Gives one distribution everywhere, over listed tokens or over a whole vocabulary."""
+
+    def __init__(self, distribution: Tensor, ids: Sequence[int] | None = None, silent_after: int | None = None) -> None:
+        self._proposal = Proposal(distribution, None if ids is None else torch.tensor(ids))
+        self._silent_after = silent_after
+        self.picks: list[Pick] = []
+
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
+        return [None if tokens[node] == self._silent_after else self._proposal for node in nodes]
+
+    def calls(self) -> int:
+        return 3
+
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        self.picks = list(picks)
+        return (Note("told", {}),)
+
+
+def context(number: int = 0, warp: Warp | None = None, room: int = 100, seed: int = 0, story: bool = False) -> Context:
+    return Context([8, 9], 2, number, warp or Warp(1.0), Noise(seed), torch.device("cpu"), room, story)
+
+
+ROUNDS = [1500, pytest.param(6000, marks=pytest.mark.slow)]
+WIDE = torch.zeros(40, dtype=torch.float64)  # past the width where every node has noise of its own
+WIDE[[7, 11, 30, 2]] = LAW
+
+
+@pytest.mark.spread(1)
+@pytest.mark.parametrize("rounds", ROUNDS)
+@pytest.mark.parametrize("told", [Told(LAW), Told(LAW, [7, 11, 30, 2]), Told(WIDE)], ids=["short", "listed", "wide"])
+def test_siblings_are_drawn_without_replacement_by_their_distribution(told: Told, rounds: int) -> None:
+    builder, found = Sampled(shape_from_counts([[2]])), Counter[tuple[int, ...]]()
+    for number in range(rounds):
+        found[builder.build(told, context(number)).tree.host_tokens[1:]] += 1
+    ids = sorted({token for pair in found for token in pair})
+    names = {7: 0, 11: 1, 30: 2, 2: 3} if 30 in ids else {token: token for token in range(4)}
+    square = 0.0
+    for first, second in itertools.permutations(names, 2):
+        p, q = float(LAW[names[first]]), float(LAW[names[second]])
+        expected = rounds * p * q / (1 - p)
+        square += (found[first, second] - expected) ** 2 / expected
+    assert square < 48.0  # 11 degrees of freedom, one in a million
+    assert all(first != second for first, second in found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_two_nodes_of_one_round_draw_independently(rounds: int) -> None:
+    builder, found = Sampled(shape_from_counts([[1], [1]])), Counter[tuple[int, ...]]()
+    for number in range(rounds):
+        found[builder.build(Told(LAW), context(number)).tree.host_tokens[1:]] += 1
+    expected = {pair: rounds * float(LAW[pair[0]] * LAW[pair[1]]) for pair in itertools.product(range(4), repeat=2)}
+    assert sum((found[pair] - count) ** 2 / count for pair, count in expected.items()) < 56.5  # 15 degrees
+
+
+def test_a_round_can_be_drawn_again_and_the_next_one_differs() -> None:
+    builder = Sampled(shape_from_counts([[2], [2, 1]]))
+    first, again, following = (builder.build(Told(LAW), context(number)).tree.host_tokens for number in (3, 3, 4))
+    assert first == again != following
+    assert builder.build(Told(LAW), context(3, seed=1)).tree.host_tokens != first
+
+
+def test_distributions_are_kept_as_drawn_from_and_children_in_draw_order() -> None:
+    told = Told(LAW, [7, 11, 30, 2])
+    draft = Sampled(shape_from_counts([[3], [1]])).build(told, context(1, story=True))
+    assert set(draft.proposals) == {0, 1}
+    pick = told.picks[0]
+    assert pick.perturbed is not None
+    assert pick.order.tolist() == pick.perturbed.topk(3).indices.tolist()
+    ids = draft.proposals[0].ids
+    assert ids is not None
+    assert list(draft.tree.host_tokens[1:4]) == ids[pick.order].tolist()
+    named = dict(zip([7, 11, 30, 2], LAW.tolist(), strict=True))
+    assert draft.confidence[1:4] == [named[token] for token in draft.tree.host_tokens[1:4]]
+    assert (draft.calls, draft.notes[0].type) == (3, "told")
+
+
+def test_at_temperature_zero_the_best_are_taken_as_certain() -> None:
+    draft = Sampled(shape_from_counts([[2], [1]])).build(Told(LAW), context(warp=Warp()))
+    assert draft.tree.host_tokens == (9, 0, 1, 0)
+    assert not draft.proposals
+
+
+def test_no_more_children_than_tokens_with_mass() -> None:
+    distribution = torch.tensor([0.0, 0.6, 0.0, 0.4], dtype=torch.float64)
+    for number in range(50):
+        draft = Sampled(shape_from_counts([[4], [2, 2]])).build(Told(distribution), context(number))
+        assert [len(row) for row in draft.tree.shape.children] == [2, 2, 2, 0, 0, 0, 0]
+        assert set(draft.tree.host_tokens[1:]) == {1, 3}
+
+
+def test_where_the_drafter_knows_nothing_the_branch_ends() -> None:
+    sure = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    assert len(Sampled(chain(5)).build(Told(sure, [0, 4], silent_after=4), context()).tree) == 2
+
+
+@pytest.mark.parametrize(("room", "depth"), [(1, 0), (2, 1), (4, 3), (50, 6)])
+def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
+    draft = Sampled(chain(6)).build(Told(LAW), context(room=room))
+    assert max(draft.tree.shape.depths) == depth

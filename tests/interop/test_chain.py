@@ -1,0 +1,77 @@
+"""Steps of other engines: what a trace could not hold is cut or refused where the step is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specviz.errors import BadInput
+from specviz.interop import chain
+from specviz.interop.chain import ChainRound, ChainSteps, NumberedTokens, run_of
+from specviz.trace import store
+from specviz.trace.meaning import MAX_DEPTH
+from specviz.trace.schema import MAX_STEPS, Sampling, Trace
+from tests.support.traces.samples import sample_trace
+
+NAMES: dict[str, Any] = {"target": "m", "method": "vllm_ngram", "title": "N-gram in vLLM", "sampling": Sampling(1e9)}
+
+
+class Long(NumberedTokens):
+    """Texts longer than a token's may be."""
+
+    def of(self, token: int) -> str:
+        return "\x00é" * 5000
+
+
+def written(steps: ChainSteps, **run: Any) -> Trace:
+    """The trace as a reader finds it in its file."""
+    trace = Trace(run_of(**{**NAMES, **run}), tuple(steps.steps), steps.end("budget", "x" * 9999))
+    return store.read(store.text(trace).encode())
+
+
+def test_numbers_out_of_bounds_and_long_texts_fit_a_trace() -> None:
+    steps = ChainSteps(Long(), 5, 9)
+    nan, large = float("nan"), 10**6
+    steps.add(ChainRound([1, 2], [1, 3], q=[2.0, nan], p=[-1.0, None], bonus_p=1.5, top=[[(1, 1.0000001)]], untold=large))
+    steps.add(ChainRound([], [4], padded=10**9))
+    step = written(steps).steps[0]
+    assert [(node.q, node.p) for node in step.nodes[1:]] == [(1.0, 0.0), (None, None)] and step.verified == 2047
+    assert len(step.nodes[1].text) == 4096 and step.bonus is not None and step.bonus.p == 1.0
+
+
+def test_a_run_of_any_length_fits_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chain, "MOST_LETTERS", 1 << 20)
+    steps = ChainSteps(Long(), 5, 9)
+    for _ in range(60):
+        steps.add(ChainRound([], [4]))
+    names = {"target": "t" * 9999, "machine": "m" * 9999, "title": "é" * 999, "prompt": "\x01é" * 400_000}
+    trace = written(steps, **names, prompt_pieces=("é\x01" * 999,) * 900)
+    assert len(trace.run.target) == 1024 and trace.run.prompt and trace.end is not None and trace.end.text
+
+
+@pytest.mark.parametrize(
+    ("round_", "words"),
+    [
+        (ChainRound([], []), "emits 0 tokens"), (ChainRound([], [2**31]), "A token id is 2147483648"),
+        (ChainRound([-1], [4]), "A token id is -1"), (ChainRound([], [4], top=[[(2**40, 0.5)]]), "A token id is"),
+        (ChainRound([4] * (MAX_DEPTH + 1), [4]), f"drafts of {MAX_DEPTH}"), (ChainRound([], [4] * 50_000), "emits 50000 tokens"),
+    ],
+)  # fmt: skip
+def test_what_no_trace_can_hold_is_refused(round_: ChainRound, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        ChainSteps(NumberedTokens(), 5, 9).add(round_)
+
+
+def test_lengths_are_bounded() -> None:
+    with pytest.raises(BadInput, match="a trace holds 50000000"):
+        ChainSteps(NumberedTokens(), 5, 10**8)
+    steps = ChainSteps(NumberedTokens(), 5, 9)
+    assert steps.room(chain.MOST_TOKENS) and not steps.room(chain.MOST_TOKENS + 1)
+    steps.steps.extend([sample_trace(1).steps[0]] * MAX_STEPS)
+    assert not steps.room()
+
+
+def test_a_step_that_a_line_cannot_hold_is_refused() -> None:
+    with pytest.raises(BadInput, match="more than 120000 characters"):
+        ChainSteps(Long(), 5, 9).add(ChainRound([1] * 20, [1] * 21))

@@ -1,0 +1,145 @@
+"""Files of other engines as traces: what is in them is drawn, what is not read is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specviz.__main__ import main
+from specviz.errors import BadInput
+from specviz.interop import imports
+from specviz.trace import metrics, store
+from specviz.trace.schema import ACCEPTED, REJECTED, SKIPPED
+from tests.support.fakes.chat_server import WORDS, entry
+
+
+def response(accepted: list[int], drafted: list[int], words: int = 10, **more: Any) -> dict[str, Any]:
+    """A whole answer of vLLM's."""
+    content = [entry(WORDS[number], number, ids=False) for number in range(words)]
+    choice = {"message": {"content": "".join(WORDS[:words])}, "finish_reason": "stop", "logprobs": {"content": content}}
+    counts = {"per_step_accepted": accepted, "per_step_drafted": drafted}
+    return {
+        "model": "tiny", "choices": [{**choice, "token_ids": list(range(100, 100 + words))}], "usage": {"prompt_tokens": 5},
+        "metrics": {"speculative_decoding": counts}, **more,
+    }  # fmt: skip
+
+
+def written(folder: Path, told: Any, lines: bool = False) -> Path:
+    place = folder / "file.json"
+    place.write_text("\n".join(map(json.dumps, told)) if lines else json.dumps(told))
+    return place
+
+
+def test_a_response_with_counts_is_rebuilt_round_by_round(tmp_path: Path) -> None:
+    found = imports.read(
+        written(tmp_path, response([2, 0, 3], [3, 2, 4], words=9, kv_transfer_params=None, timings={"draft_n": 3}))
+    )
+    (trace,) = found.traces
+    metrics.check_identities(trace)
+    assert [len(step.emitted) for step in trace.steps] == [1, 3, 1, 4]
+    assert [step.verified for step in trace.steps] == [0, 3, 2, 4] and trace.steps[0].position == 4
+    assert found.unread == ("kv_transfer_params", "timings") and not found.notes
+    assert trace.end is not None and trace.end.text == "".join(WORDS[:9])
+    assert store.read(store.text(trace).encode()).end is not None
+
+
+def test_an_end_inside_the_accepted_tokens_is_a_cut(tmp_path: Path) -> None:
+    (trace,) = imports.read(written(tmp_path, response([2, 4], [3, 4], words=7))).traces
+    last = trace.steps[-1]
+    assert (len(last.emitted), last.cut, last.bonus, last.verified, last.accepted) == (3, "eos", None, 4, 3)
+
+
+def test_a_response_without_counts_says_so(tmp_path: Path) -> None:
+    told = response([], [])
+    del told["metrics"]
+    found = imports.read(written(tmp_path, told))
+    assert "says nothing of its rounds" in found.notes[0] and len(found.traces[0].steps) == 10
+
+
+def test_a_dump_of_drafts_has_the_drafters_probabilities(tmp_path: Path) -> None:
+    draft = [(5, {"p": 0.9}), (6, {"logp": -1.0}), (7, {"p": 0.2})]
+    first = [{"i": place, "tok": token, "acc": int(place == 0), **q} for place, (token, q) in enumerate(draft)]
+    rounds = [
+        {"step": 0, "seq": 1, "n_draft": 3, "n_accepted": 1, "pos": first},
+        {
+            "step": 1,
+            "seq": 1,
+            "n_draft": 1,
+            "n_accepted": 1,
+            "pos": [{"i": 0, "tok": 8, "p": 0.5, "acc": 1, "top": []}],
+            "gpu": 0,
+        },
+        {"step": 0, "seq": 2, "n_draft": 0, "n_accepted": 0, "pos": []},
+    ]
+    found = imports.read(written(tmp_path, rounds, lines=True))
+    assert len(found.traces) == 2 and found.unread == ("gpu", "pos.top")
+    step = found.traces[0].steps[0]
+    assert [node.status for node in step.nodes[1:]] == [ACCEPTED, REJECTED, SKIPPED]
+    assert [round(node.q or 0, 4) for node in step.nodes[1:]] == [0.9, 0.3679, 0.2]
+    assert step.bonus is not None and step.bonus.text == "<not told>"
+    metrics.check_identities(found.traces[0])
+    store.read(store.text(found.traces[0]).encode())
+
+
+def test_records_of_requests_are_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"metadata": {}, "metrics": {"ttft": {"value": value, "unit": "ms"}}, "trace_data": 1} for value in (3.0, 1.0, 2.0)]
+    assert main(["import", str(written(tmp_path, rows, lines=True))]) == 0
+    printed = capsys.readouterr()
+    assert "3 requests" in printed.out and "ttft" in printed.out and "Not read: trace_data." in printed.err
+
+
+def test_the_command_writes_a_file_for_each_answer(tmp_path: Path) -> None:
+    place = written(tmp_path, [response([2, 0, 3], [3, 2, 4], words=9), response([8], [8])])
+    out = tmp_path / "x.spectrace.jsonl"
+    assert main(["import", str(place), "--out", str(out)]) == 0
+    assert len(store.read(out).steps) == 4 and len(store.read(tmp_path / "x-2.spectrace.jsonl").steps) == 2
+    assert main(["import", str(place)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "no JSON objects"), ("{", "line 1: not JSON"), ('{"a": 1}', "it has a"), ("[1]", "no JSON objects"),
+        ('{"choices": [{}, {}]}', "2 choices"), ('{"choices": [{"message": {"content": "x"}}]}', "names no tokens"),
+        (json.dumps(response([9], [3])), "no counts of accepted"), (json.dumps(response([1, 2], [3])), "go together"),
+        (json.dumps(response([9, 9, 9], [9, 9, 9])), "whole response"),
+        ('{"n_draft": 1, "pos": [{"tok": "x"}], "n_accepted": 1}', "tok is .x.; it should be a number"),
+        ('{"n_draft": 1, "pos": [], "n_accepted": 1}', "keeps 1 of 0"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_none_of_these_is_refused_with_the_reason(text: str, why: str, tmp_path: Path) -> None:
+    place = tmp_path / "file.json"
+    place.write_text(text)
+    with pytest.raises(BadInput, match=why):
+        imports.read(place)
+    with pytest.raises(BadInput, match="cannot be read"):
+        imports.read(tmp_path / "none")
+
+
+def test_no_more_is_read_than_a_file_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "MOST_BYTES", 1 << 20)
+    with pytest.raises(BadInput, match="more than 1 MB"):
+        imports.read("/dev/zero")
+
+
+def test_a_number_in_a_file_takes_no_memory(tmp_path: Path) -> None:
+    told = response([2, 0, 3], [3, 2, 4], words=9, usage={"prompt_tokens": 40_000_000})
+    (trace,) = imports.read(written(tmp_path, told)).traces
+    assert trace.steps[0].position == 40_000_000 - 1
+    with pytest.raises(BadInput, match=r"usage.prompt_tokens is 300000000; it should be a whole number"):
+        imports.read(written(tmp_path, told | {"usage": {"prompt_tokens": 300_000_000}}))
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    place = tmp_path / "file.json"
+    place.write_bytes(b"\xef\xbb\xbf" + json.dumps(response([2, 0, 3], [3, 2, 4], words=9)).encode())
+    assert len(imports.read(place).traces) == 1
+
+
+def test_what_is_beyond_the_most_traces_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "MOST_TRACES", 2)
+    found = imports.read(written(tmp_path, [response([2, 0, 3], [3, 2, 4], words=9)] * 3))
+    assert len(found.traces) == 2 and "Of 3 responses the first 2 were read." in found.notes

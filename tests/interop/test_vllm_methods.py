@@ -1,0 +1,138 @@
+"""Which methods vLLM runs, with which settings, and what a running server tells of its own."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specviz.__main__ import main
+from specviz.errors import BadInput
+from specviz.interop.served_config import Known, compared, known
+from specviz.interop.server import look
+from specviz.interop.vllm_methods import CLASS, REASONS, SUFFIX_DEPTH, expressed
+from specviz.interop.vllm_plugin.labels import DRAFTER, INFO
+from specviz.methods.registry import all_methods
+from specviz.pipeline.request import Request
+from specviz.trace import store
+from tests.support.fakes.chat_server import WORDS, Script, piece, serving
+
+RUN = {"prompt_lookup", "suffix_decoding", "speculative_sampling", "eagle3", "autoregressive"}
+CHAIN = {"width": 1, "depth": 4, "nodes": 4}
+NGRAM = {"partial": True, "copied": 5}
+LINE = INFO + '{{SPECVIZ_VLLM_DRAFTER="",method="{}",model="{}",num_speculative_tokens="{}",prompt_lookup_max="3",'
+LINE += 'prompt_lookup_min="1"}} 1.0\n'
+
+
+def serving_of(method: str, **more: Any) -> Any:
+    return expressed(Request(method, "Why?", **more))
+
+
+def test_every_method_runs_there_or_says_why_not() -> None:
+    assert set(REASONS) | RUN == set(all_methods()) and not set(REASONS) & RUN
+    for name in REASONS:
+        with pytest.raises(BadInput, match="does not run on vLLM: "):
+            serving_of(name)
+
+
+def test_a_method_keeps_its_parameters_or_is_refused() -> None:
+    plain = serving_of("autoregressive")
+    assert plain.speculative is None and "--" not in plain.command().partition(" vllm serve ")[2]
+    lookup = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3, "prompt_lookup_min": 1}
+    assert serving_of("prompt_lookup", parameters=NGRAM).speculative == lookup
+    head = {"method": "eagle3", "model": "eagle3-head", "num_speculative_tokens": 4}
+    assert serving_of("eagle3", parameters=CHAIN).speculative == head
+    drawn = serving_of("eagle3", parameters=CHAIN, temperature=1.0)
+    assert drawn.speculative == head | {"draft_sample_method": "probabilistic"} and "other random numbers" in drawn.differs[0]
+    assert serving_of("eagle3", parameters=CHAIN | {"rule": "rejection"}, temperature=1.0).speculative == head
+    path = serving_of("suffix_decoding", parameters={"shape": "path", "most": 8})
+    assert path.speculative["method"] == "suffix" and path.speculative["num_speculative_tokens"] == 8
+    draft = serving_of("speculative_sampling", draft="HuggingFaceTB/SmolLM2-135M", parameters={"gamma": 3})
+    assert draft.speculative == {"method": "draft_model", "model": "HuggingFaceTB/SmolLM2-135M", "num_speculative_tokens": 3}
+    for method, wrong, why in (
+        ("eagle3", {}, "verifies one chain"),
+        ("eagle3", CHAIN | {"depth": 0}, "of a fixed length"),
+        ("suffix_decoding", {}, "shape=path"),
+        ("speculative_sampling", {}, "target's own embedding"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            serving_of(method, parameters=wrong)
+
+
+def test_the_depth_is_that_of_our_trees() -> None:
+    from specviz.drafting.memory.suffix_tree import DEPTH
+
+    assert SUFFIX_DEPTH == DEPTH
+
+
+def test_what_vllms_own_lookup_cannot_do_is_done_by_ours_there() -> None:
+    serving = serving_of("prompt_lookup", parameters={"occurrence": "latest", "copied": 6})
+    assert serving.speculative == {"method": "custom_class", "model": CLASS, "num_speculative_tokens": 6}
+    own = json.loads(serving.environment[DRAFTER])
+    assert own["method"] == "prompt_lookup" and own["parameters"]["occurrence"] == "latest"
+    words = shlex.split(serving.command())
+    assert f"{DRAFTER}={serving.environment[DRAFTER]}" in words, "what is printed can be pasted"
+    assert json.loads(words[words.index("--speculative-config") + 1]) == serving.speculative
+
+
+def test_a_server_is_known_by_the_plugin_by_its_own_page_or_by_its_counters() -> None:
+    with serving(Script([], metrics=[LINE.format("ngram", "", 5)])) as url:
+        found = known(look(url))
+    assert found.source == "the plugin" and found.settings["num_speculative_tokens"] == "5"
+    match = compared(serving_of("prompt_lookup", parameters=NGRAM), found)
+    assert len(match.same) == 4 and not match.different and not match.unknown
+    assert compared(serving_of("prompt_lookup", parameters=NGRAM | {"copied": 7}), found).different == (
+        "num_speculative_tokens is 5 there and 7 here",
+    )
+    told = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{}"}} 0\n'
+    with serving(Script([], metrics=["".join(told.format(place) for place in range(5))])) as url:
+        found = known(look(url))
+    match = compared(serving_of("prompt_lookup", parameters=NGRAM), found)
+    assert match.same == ("num_speculative_tokens 5",) and "method" in match.unknown and not match.different
+    info = {"vllm_config": {"speculative_config": {"method": "eagle3", "model": "/heads/mine", "num_speculative_tokens": 4}}}
+    with serving(Script([], pages={"/server_info": json.dumps(info)})) as url:
+        found = known(look(url))
+    match = compared(serving_of("eagle3", parameters=CHAIN), found)
+    assert found.source == "/server_info" and match.unknown == ("whether mine holds the same weights as eagle3-head",)
+    assert not match.different
+
+
+def test_our_own_drafter_there_is_known_by_its_parameters_defaults_and_all() -> None:
+    here = serving_of("prompt_lookup", parameters={"occurrence": "latest", "copied": 6})
+    assert here.speculative is not None
+    told = {"method": "prompt_lookup", "parameters": {"copied": 6, "occurrence": "latest"}}
+    settings = {name: str(value) for name, value in here.speculative.items()}
+    assert not compared(here, Known(settings | {DRAFTER: json.dumps(told)}, True)).different
+    told["parameters"] = {"copied": 6, "occurrence": "latest", "shortest": 2}
+    assert compared(here, Known(settings | {DRAFTER: json.dumps(told)}, True)).different
+
+
+def test_a_server_without_speculation_is_no_server_for_a_method_that_drafts() -> None:
+    assert compared(serving_of("eagle3", parameters=CHAIN), Known({}, False)).different == ("it does not speculate",)
+    assert compared(serving_of("autoregressive"), Known({"method": "ngram"}, True)).different == ("it speculates",)
+    assert compared(serving_of("autoregressive"), Known({}, False)).same == ("it does not speculate",)
+    assert compared(serving_of("autoregressive"), Known()).unknown == ("whether it speculates",)
+
+
+def test_the_command_refuses_a_server_that_does_something_else(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["run", "--method", "prompt_lookup", "--param", "partial=true", "--param", "copied=5", "--prompt", "Why?"]
+    with serving(Script([piece([0, 1], "stop")], metrics=[LINE.format("suffix", "", 5)])) as url:
+        assert main([*asked, "--engine", "vllm", "--server", url]) != 0
+    told = capsys.readouterr()
+    assert "method is suffix there and ngram here" in told.err and "vllm serve" in told.out
+    assert main([*asked, "--engine", "vllm"]) == 0 and '"ngram"' in capsys.readouterr().out
+    assert main([*asked, "--server", "http://127.0.0.1:9"]) != 0 and "--engine vllm" in capsys.readouterr().err
+
+
+def test_the_servers_run_has_the_methods_name_and_what_is_not_known_of_it(tmp_path: Path) -> None:
+    out = tmp_path / "there.spectrace.jsonl"
+    asked = ["run", "--method", "prompt_lookup", "--param", "partial=true", "--param", "copied=5", "--prompt", "Why?"]
+    with serving(Script([piece([0]), piece([1, 2, 3]), piece([4, 5], "stop")])) as url:
+        assert main([*asked, "--engine", "vllm", "--server", url, "--out", str(out)]) == 0
+    trace = store.read(out)
+    assert trace.run.title == "Prompt lookup in vLLM" and trace.run.parameters["copied"] == 5
+    assert any("does not tell: method, " in word for word in trace.run.warnings)
+    assert trace.end is not None and trace.end.text == "".join(WORDS[:6])

@@ -1,0 +1,233 @@
+"""Every dialect of published heads computes what its trainer computes: against transformers' layers, and our own networks."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import Qwen2Config
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
+
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper
+from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.errors import ModelUnavailable
+from specviz.models.heads.dialects import EAGLE, EAGLE3, EMPTY_MTP, MEDUSA, MODEL, MTP, UNKNOWN, dialect_of, read
+from specviz.models.heads.own_heads import as_head
+from specviz.models.hub.published import Fit, Repository
+from tests.support.referee.speculators_heads import DEPTH, filled
+from tests.support.referee.stored_heads import FIT, HEADS, LOGITS, furthest
+from tests.support.tiny.published_heads import (
+    CONFIG,
+    HEAD_SIZE,
+    HIDDEN,
+    INNER,
+    NARROW,
+    feature_tensors,
+    logits_of,
+    narrow_tensors,
+    opened,
+    parallel_tensors,
+    target,
+    text,
+)
+from tests.support.tiny.text import tiny_llama
+from tests.support.worlds.feature import tiny_net
+
+
+def head_of(kind: str, stored: Repository, fit: Fit | None = None) -> FeatureHead:
+    head: FeatureHead = read(kind, stored, fit or target())
+    return head
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_heads_of_the_first_kind_are_decoder_layers_without_a_norm_before(tmp_path: Path, layers: int, biased: bool) -> None:
+    tensors = narrow_tensors(layers, biased)
+    config = {**NARROW, "num_hidden_layers": layers, "qkv_bias": biased}
+    head = head_of("eagle", opened(tmp_path, tensors, config))
+    tokens, features = text()[0], text()[1][:, :HIDDEN]
+    settings = Qwen2Config(
+        hidden_size=HIDDEN, intermediate_size=INNER, num_attention_heads=4, num_key_value_heads=2, head_dim=HEAD_SIZE,
+        rms_norm_eps=1e-5, rope_parameters={"rope_type": "default", "rope_theta": 5000.0}, num_hidden_layers=layers,
+    )  # fmt: skip
+    settings._attn_implementation = "eager"
+    rows = len(tokens)
+    turns = Qwen2RotaryEmbedding(settings)(features[None], torch.arange(rows)[None])
+    mask = torch.full((rows, rows), float("-inf"), dtype=torch.float64).triu(1)[None, None]
+    entering = torch.cat((target().embedding[tokens], features), dim=-1)
+    x = (entering @ tensors["fc.weight"].double().T + tensors["fc.bias"].double())[None]
+    for number in range(layers):
+        layer = Qwen2DecoderLayer(settings, number).double()
+        if number == 0:
+            layer.input_layernorm = torch.nn.Identity()
+        own = {name.removeprefix(f"layers.{number}."): value for name, value in tensors.items() if f"layers.{number}." in name}
+        missing = layer.load_state_dict({name: value.double() for name, value in own.items()}, strict=False).missing_keys
+        for name in missing:  # Qwen2's layer always has these biases
+            assert name.endswith(".bias") and not biased
+            layer.get_parameter(name).data.zero_()
+        x = layer(x, attention_mask=mask, position_embeddings=tuple(part.double() for part in turns))
+    assert (logits_of(head, tokens, features) - x[0] @ target().head.T).abs().max() < 1e-4
+    assert head.config.taps == (2,)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"bias": False}, "has fc.bias, and its config.json says bias false"),
+        ({"architectures": ["LlamaForCausalLMEagle3"]}, "choose the method eagle3|lacks"),
+        ({"norm_before_residual": True}, "sets norm_before_residual to 'True'"),
+        ({"num_hidden_layers": 2}, "lacks the tensor layers.1.self_attn.q_proj.weight"),
+        ({"truncated_vocab_size": 12}, "truncated vocabulary"),
+        ({"target_hidden_size": 64, "hidden_size": 32}, "made for hidden states 64 wide"),
+    ],
+)
+def test_heads_of_the_first_kind_that_do_not_fit_are_refused_by_name(tmp_path: Path, config: dict[str, Any], words: str) -> None:
+    with pytest.raises(ModelUnavailable, match=words):
+        head_of("eagle", opened(tmp_path, narrow_tensors(), {**NARROW, **config}))
+
+
+def test_settings_that_vllm_wraps_once_more_are_read(tmp_path: Path) -> None:
+    plain = head_of("eagle", opened(tmp_path / "plain", narrow_tensors(), NARROW))
+    wrapped = head_of("eagle", opened(tmp_path / "vllm", narrow_tensors(), {"model_type": "eagle", "model": NARROW}))
+    assert plain.config == wrapped.config
+
+
+FLAT = [name for name, case in HEADS.items() if case["config"]["transformer_layer_config"]["num_hidden_layers"] == 1]
+
+
+@pytest.mark.spread(11)
+@pytest.mark.parametrize("name", FLAT)
+def test_the_same_head_with_flat_settings_computes_the_same(tmp_path: Path, name: str) -> None:
+    case = HEADS[name]
+    outer, inner = case["config"], case["config"]["transformer_layer_config"]
+    kept = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "eagle_aux_hidden_state_layer_ids")
+    flat = {**inner, **{flag: outer[flag] for flag in kept}, "architectures": ["LlamaForCausalLMEagle3"]}
+    tensors = {part.replace("layers.0.", "midlayer."): filled(part, shape) for part, shape in case["tensors"].items()}
+    if name == "yarn":
+        flat["rope_scaling"] = flat.pop("rope_parameters")
+    head = head_of("eagle3", opened(tmp_path, tensors, flat), FIT)
+    assert furthest(head, name, 1 if "window" in name else DEPTH) < 1e-4
+    assert any("norm_output is read as vLLM" in note for note in head.notes) == outer["norm_output"]
+
+
+def test_a_head_narrower_than_its_target_is_read_with_what_it_brings(tmp_path: Path) -> None:
+    wide = Fit("wide", 8, torch.randn(FIT.embedding.shape[0], 24), torch.randn(FIT.embedding.shape[0], 24))
+    tensors = {part: filled(part, shape) for part, shape in HEADS["llama"]["tensors"].items()}
+    tensors["fc.weight"] = filled("fc.weight", [16, 72])
+    flat = {**HEADS["llama"]["config"]["transformer_layer_config"], "target_hidden_size": 24}
+    flat["eagle_aux_hidden_state_layer_ids"] = [2, 4, 5]
+    head = head_of("eagle3", opened(tmp_path / "whole", tensors, flat), wide)
+    assert HeadStepper(head).fuse(torch.zeros(3, 72)).shape == (3, 16)
+    del tensors["embed_tokens.weight"]
+    with pytest.raises(ModelUnavailable, match="24 wide and is 16 wide itself"):
+        head_of("eagle3", opened(tmp_path / "bare", tensors, flat), wide)
+
+
+def test_layer_numbers_that_engines_count_in_two_ways_are_told(tmp_path: Path) -> None:
+    nested = {**CONFIG, "eagle_aux_hidden_state_layer_ids": None, "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 1]}}
+    head = head_of("eagle3", opened(tmp_path, feature_tensors(), nested))
+    assert head.config.taps == (1, 2, 2) and any("vLLM 0.32 takes the states before them" in note for note in head.notes)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_our_own_network_is_the_same_head(wide: bool) -> None:
+    net = tiny_net(tiny_llama(), wide, 30)
+    stepper = FeatureStepper(net)
+    tokens = text()[0]
+    features = torch.randn(len(tokens), len(net.config.taps) * net.config.hidden, dtype=torch.float64)
+    rows, mask = torch.arange(len(tokens)), torch.ones(len(tokens), len(tokens)).tril().bool()
+    cache = stepper.open(16)
+    outputs = stepper(tokens, stepper.fuse(features), rows, cache, 0, mask)
+    assert (logits_of(as_head(net, "own"), tokens, features) - stepper.logits(outputs)).abs().max() < 1e-9
+
+
+def test_three_positions_turn_the_rates_of_their_own_axis(tmp_path: Path) -> None:
+    rope = {"type": "mrope", "mrope_section": [1, 1, 1]}
+    stepper = HeadStepper(head_of("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, "rope_scaling": rope})))
+    places = torch.tensor([[0, 1, 2, 2, 2, 5], [0, 1, 2, 3, 2, 5], [0, 1, 2, 2, 4, 5]])
+    cosine, sine = stepper._turns(places)
+    for row in range(6):
+        for rate in range(3):  # time, height, width: one rate each
+            angle = float(places[rate, row]) * 5000.0 ** -(2 * rate / HEAD_SIZE)
+            assert float(cosine[row, 0, rate]) == pytest.approx(math.cos(angle))
+            assert float(sine[row, 0, rate]) == pytest.approx(math.sin(angle))
+    words = torch.arange(6)
+    assert torch.equal(stepper._turns(words)[0], stepper._turns(words.expand(3, 6))[0]), "words have one position three times"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "rope", "woven"),
+    [
+        ("LlamaForCausalLMEagle3", {"type": "mrope"}, False),
+        ("Eagle3LlamaForCausalLM", {"type": "mrope"}, True),
+        ("LlamaForCausalLMEagle3", {"rope_type": "default", "mrope_interleaved": True}, True),
+    ],
+)
+def test_trainers_deal_out_rates_each_in_their_own_way(
+    tmp_path: Path, architecture: str, rope: dict[str, Any], woven: bool
+) -> None:
+    config = {**CONFIG, "architectures": [architecture], "rope_scaling": {**rope, "mrope_section": [1, 1, 1]}}
+    assert head_of("eagle3", opened(tmp_path, feature_tensors(), config)).config.how.sections_woven is woven
+
+
+def test_a_window_follows_the_positions_and_not_the_columns(tmp_path: Path) -> None:
+    config = {**CONFIG, "layer_types": ["sliding_attention"], "sliding_window": 3}
+    tokens, features = text()
+    stepper = HeadStepper(head_of("eagle3", opened(tmp_path, feature_tensors(), config)))
+
+    def drafted(changed: int) -> Tensor:
+        """A sibling's child: column 8, at position 6; what stands at ``changed`` in the text is another token."""
+        cache, rows = stepper.open(9), torch.arange(5)
+        words = tokens.clone()
+        words[changed] = (words[changed] + 1) % 48
+        stepper(words[:5], stepper.fuse(features[:5]), rows, cache, 0, torch.ones(5, 5).tril().bool())
+        places, mask = torch.tensor([5, 5, 5, 6]), torch.ones(4, 9).bool()
+        mask[:, 5:] = torch.tensor([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [1, 0, 0, 1]]).bool()
+        return stepper(tokens[1:5], stepper.fuse(features[1:5]), places, cache, 5, mask)[-1]
+
+    seen = drafted(6)  # no column at all
+    assert torch.equal(drafted(3), seen), "position 3 lies three behind position 6"
+    assert not torch.equal(drafted(4), seen)
+
+
+def test_partial_rotation_leaves_the_other_channels(tmp_path: Path) -> None:
+    head = head_of("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, "partial_rotary_factor": 0.7}))
+    stepper = HeadStepper(head)
+    x = torch.randn(4, 2, HEAD_SIZE, dtype=torch.float64)
+    turned = stepper._turn(x, stepper._turns(torch.arange(4)))
+    assert torch.equal(turned[..., 4:], x[..., 4:]) and not torch.equal(turned[..., :4], x[..., :4])
+
+
+def test_every_layout_is_told_from_the_others(tmp_path: Path) -> None:
+    layer = {
+        "model.layers.0.self_attn.q_proj.weight": torch.zeros(2, 2),
+        "model.layers.1.self_attn.q_proj.weight": torch.zeros(2, 2),
+    }
+    cases: list[tuple[Any, dict[str, Tensor], dict[str, Any] | None]] = [
+        (EAGLE, narrow_tensors(), NARROW),
+        (EAGLE3, feature_tensors(), CONFIG),
+        (MEDUSA, parallel_tensors(), None),
+        (MTP, {**layer, "mtp.fc.weight": torch.zeros(2, 2)}, {"text_config": {"mtp_num_hidden_layers": 1}}),
+        (EMPTY_MTP, layer, {"text_config": {"mtp_num_hidden_layers": 1}}),
+        (MODEL, layer, {}),
+        (UNKNOWN, {"x": torch.zeros(1)}, {}),
+    ]
+    for number, (dialect, tensors, config) in enumerate(cases):
+        stored = opened(tmp_path / str(number), tensors, config)
+        assert dialect_of(stored) is dialect
+        if dialect.reader is None:
+            with pytest.raises(ModelUnavailable, match="eagle3 wants heads made for it"):
+                read("eagle3", stored, target())
+
+
+def test_the_referee_has_a_case_for_every_flag() -> None:
+    flags = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+    seen = {(case["config"]["transformer_layer_config"]["model_type"], *(case["config"][flag] for flag in flags))
+            for case in HEADS.values()}  # fmt: skip
+    assert len(seen) == 2 * 2 * 3 * 2
+    assert len(LOGITS) == DEPTH * len(HEADS)

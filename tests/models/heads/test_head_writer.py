@@ -1,0 +1,63 @@
+"""A head that is written in another layout reads back as the same head."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specviz.__main__ import main
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.errors import ModelUnavailable
+from specviz.models.heads.dialects import EAGLE3, SPECULATORS, dialect_of, read
+from specviz.models.heads.head_writer import write_head
+from specviz.models.hub.published import Fit, open_repository
+from tests.support.referee.speculators_heads import DEPTH
+from tests.support.referee.stored_heads import FIT, HEADS, furthest, head_of, stored
+from tests.support.tiny.published_heads import NARROW, narrow_tensors, opened, target
+
+LAYOUTS = {"speculators": SPECULATORS, "flat": EAGLE3}
+PLAIN_ROTARY = [name for name in HEADS if name not in ("llama3 rotary", "yarn")]
+
+
+def back(folder: Path, layout: str, fit: Fit) -> FeatureHead:
+    repository = open_repository(str(folder))
+    assert dialect_of(repository) is LAYOUTS[layout]
+    head: FeatureHead = read("eagle3", repository, fit)
+    return head
+
+
+@pytest.mark.spread(7)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", PLAIN_ROTARY)
+def test_every_head_reads_back_as_itself(tmp_path: Path, name: str, layout: str) -> None:
+    head = head_of(stored(tmp_path / "first", name))
+    if layout == "flat" and head.config.layers > 1:
+        with pytest.raises(ModelUnavailable, match="has no place in the flat layout"):
+            write_head(head, tmp_path / "second", layout, "someone/model")
+        return
+    again = back(write_head(head, tmp_path / "second", layout, "someone/model", own_embedding=True), layout, FIT)
+    assert again.config == head.config
+    assert furthest(again, name, 1 if "window" in name else DEPTH) < 1e-4
+
+
+def test_what_a_layout_has_no_place_for_is_refused(tmp_path: Path) -> None:
+    for name in ("llama3 rotary", "yarn"):
+        with pytest.raises(ModelUnavailable, match="computes with rates has no place"):
+            write_head(head_of(stored(tmp_path / name, name)), tmp_path / "out", "speculators", "someone/model")
+    narrow = read("eagle", opened(tmp_path / "narrow", narrow_tensors(), NARROW), target())
+    with pytest.raises(ModelUnavailable, match="EAGLE-1/2.* has no place"):
+        write_head(narrow, tmp_path / "out", "flat", "someone/model")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.model
+def test_the_command_writes_a_folder_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "out"
+    assert main(["export-drafter", "eagle3", "--to", "speculators", "--out", str(folder)]) == 0
+    assert "vllm serve HuggingFaceTB/SmolLM2-135M-Instruct" in capsys.readouterr().err
+    config = json.loads((folder / "config.json").read_text())
+    assert config["speculators_config"]["verifier"]["name_or_path"] == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    assert main(["export-drafter", "eagle3", "--to", "flat", "--out", str(folder)]) == 2
+    assert "not an empty folder" in capsys.readouterr().err

@@ -1,0 +1,80 @@
+"""Networks trained for a target: refused where they do not belong, read once, laid out without changing what they say."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from specviz.drafting.networks import feature_file
+from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.runtimes.feature_stepper import FeatureStepper, plain
+from specviz.errors import ModelUnavailable, SpecvizError
+from specviz.models.heads import heads
+from specviz.targets.text import TextTarget
+from tests.support.tiny.text import tiny_llama
+from tests.support.worlds.feature import tiny_net
+
+
+@dataclass(frozen=True)
+class Loaded:
+    name: str = "tiny"
+    tokenizer_hash: str = "words"
+
+
+@pytest.fixture
+def target() -> TextTarget:
+    return TextTarget(tiny_llama(dtype=torch.float32), "tiny", [])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: TextTarget) -> Path:
+    monkeypatch.setattr(heads, "WEIGHTS", tmp_path)
+    feature_file.save(tiny_net(target.model, True, 20), tmp_path / "eagle3.safetensors", {"tokenizer_hash": "words"})
+    return tmp_path
+
+
+def test_what_ships_is_read_once_and_shared(folder: Path, target: TextTarget) -> None:
+    first = heads.load_heads("eagle3", None, Loaded(), target)
+    assert isinstance(first, FeatureNet) and first is heads.load_heads("eagle3", "eagle3", Loaded(), target)
+    ready = heads.drafting_heads("eagle3", "", Loaded(), target)
+    assert isinstance(ready, FeatureStepper) and ready is heads.drafting_heads("eagle3", None, Loaded(), target)
+    assert ready.config.taps == first.config.taps
+    other = TextTarget(tiny_llama(dtype=torch.float32, seed=1), "other", [])
+    assert heads.load_heads("eagle3", None, Loaded(), other) is not first
+    assert torch.equal(heads.load_heads("eagle3", None, Loaded(), other).embedding, other.model.get_input_embeddings().weight)
+
+
+def test_weights_made_anew_are_read_anew(folder: Path, target: TextTarget) -> None:
+    first = heads.load_heads("eagle3", None, Loaded(), target)
+    path = folder / "eagle3.safetensors"
+    feature_file.save(tiny_net(target.model, True, 20, seed=9), path, {"tokenizer_hash": "words"})
+    os.utime(path, ns=(1, 1))
+    again = heads.load_heads("eagle3", None, Loaded(), target)
+    assert not torch.equal(first.fc.weight, again.fc.weight)
+    assert heads.drafting_heads("eagle3", None, Loaded(), target) is not None
+
+
+def test_another_tokenizer_another_width_and_a_missing_file_are_told(folder: Path, target: TextTarget) -> None:
+    with pytest.raises(ModelUnavailable, match="llama.*others: choose that target"):
+        heads.load_heads("eagle3", None, Loaded("llama", "other words"), target)
+    with pytest.raises(ModelUnavailable, match="python -m specviz train eagle"):
+        heads.load_heads("eagle", None, Loaded(), target)
+    wider = TextTarget(tiny_llama(dtype=torch.float32, vocab=60), "wider", [])
+    with pytest.raises(SpecvizError, match="choose"):
+        heads.load_heads("eagle3", None, Loaded(), wider)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 10, 60])
+def test_a_packed_matrix_gives_the_same_product(rows: int) -> None:
+    weight = torch.randn(96, 64, generator=torch.Generator().manual_seed(0))
+    x = torch.randn(rows, 64, generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(heads.packed(weight)(x), plain(weight)(x), atol=1e-4)
+
+
+def test_heads_are_ours_unless_others_are_named(tmp_path: Path) -> None:
+    assert all(heads.ours(draft) for draft in (None, "", "eagle3", "medusa", "gto", "arms"))
+    assert not heads.ours(str(tmp_path)) and not heads.ours("someone/medusa-heads")

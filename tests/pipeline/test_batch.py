@@ -1,0 +1,75 @@
+"""Prompts decoded in step on the real model give the traces that each would have given alone."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import specviz
+from specviz.engine.batch_loop import BatchDecoding
+from specviz.errors import BadInput
+from specviz.pipeline import batch
+from specviz.pipeline.request import Memory, Request
+from specviz.pipeline.runner import prepare
+from specviz.trace import store
+
+PROMPTS = ("Repeat after me: one, two, three, four, five.", "Say yes.", "Count: 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3,")
+
+
+@pytest.mark.model
+def test_traces_of_a_batch_are_those_of_the_single_runs_and_valid_files() -> None:
+    asked = {"method": "reader", "max_new_tokens": 10, "dtype": "float64", "parameters": {"nodes": 12}}
+    ready = [prepare(Request(prompt=prompt, seed=seed, **asked), Memory()) for seed, prompt in enumerate(PROMPTS)]
+    found = batch.traces(ready, every=2)
+    for seed, (prompt, trace) in enumerate(zip(PROMPTS, found, strict=True)):
+        alone = specviz.run(prompt=prompt, seed=seed, memory=Memory(), **asked)
+        assert trace.end is not None and alone.end is not None
+        assert trace.end.output_ids == alone.end.output_ids
+        assert trace.end.reason == alone.end.reason
+        assert trace.end.text == alone.end.text
+        store.validate(store.text(trace).encode())
+        rows = [note.data for step in trace.steps for note in step.notes if note.type == "rows"]
+        assert rows and {row["row"] for row in rows} == {seed}
+
+
+@pytest.mark.model
+def test_runs_on_different_targets_are_no_batch() -> None:
+    ready = [
+        prepare(Request(method="reader", prompt="Hello", max_new_tokens=4, dtype=dtype), Memory())
+        for dtype in ("float64", "float32")
+    ]
+    with pytest.raises(BadInput, match="share one target"):
+        batch.assemble(ready)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_batch_that_is_stopped_keeps_the_rounds_that_were_whole(hard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"method": "reader", "max_new_tokens": 14, "dtype": "float32", "parameters": {"nodes": 12, "drafter": "none"}}
+    ready = [prepare(Request(prompt=prompt, **asked), Memory()) for prompt in PROMPTS[:2]]
+    cancel, played, play = threading.Event(), [0], BatchDecoding._play
+
+    def interrupted(self: BatchDecoding) -> object:
+        played[0] += 1
+        found = play(self)
+        if played[0] == 3 and hard:
+            raise KeyboardInterrupt
+        if played[0] == 2 and not hard:
+            cancel.set()
+        return found
+
+    monkeypatch.setattr(BatchDecoding, "_play", interrupted)
+    found = batch.traces(ready, 2, cancel)
+    assert [(len(trace.steps), trace.end.reason) for trace in found if trace.end] == [(2, "cancelled")] * 2
+    for trace in found:
+        store.validate(store.text(trace).encode())
+
+
+@pytest.mark.model
+def test_a_probe_is_no_row_and_a_state_is_no_row() -> None:
+    asked = {"prompt": "Hello", "max_new_tokens": 4}
+    for given, said in (({"method": "owl"}, "probe=false"), ({"method": "reader", "target": "hybrid-small"}, "state")):
+        ready = [prepare(Request(**given, **asked), Memory()) for _ in range(2)]
+        with pytest.raises(BadInput, match=said):
+            batch.assemble(ready)

@@ -1,0 +1,60 @@
+"""Which kind of target a name stands for, and what a request for the wrong kind is told; no model is loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specviz.errors import BadInput, ModelUnavailable
+from specviz.methods.registry import get
+from specviz.models.hub.modality import modality_of
+from specviz.pipeline.prepared import check_modality
+from specviz.pipeline.request import Request
+from specviz.pipeline.runner import prepare
+
+
+@pytest.mark.parametrize(
+    ("kind", "modality"),
+    [("llama", "text"), ("janus", "image"), ("emu3", "image"), ("smolvlm", "vision_language"), ("", "text")],
+)
+def test_a_folder_says_by_its_config_what_it_works_on(tmp_path: Path, kind: str, modality: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    assert modality_of(str(tmp_path)) == modality
+
+
+def test_a_catalogue_name_says_it_itself() -> None:
+    assert modality_of("smollm2-135m-instruct") == "text"
+
+
+def test_a_method_of_another_kind_is_refused_with_the_ones_that_run() -> None:
+    with pytest.raises(BadInput, match="Methods that do: .+"):
+        check_modality(get("medusa"), "image", "a picture model")
+    check_modality(get("medusa"), "text", "a language model")
+
+
+def test_what_is_wrong_with_a_request_is_said_before_anything_is_fetched() -> None:
+    asked = {"prompt": "hello", "target": "nobody/has-this"}
+    with pytest.raises(BadInput, match="no method"):
+        prepare(Request("no_such_method", **asked))
+    with pytest.raises(BadInput, match="no parameter"):
+        prepare(Request("medusa", **asked, parameters={"wings": 2}))
+
+
+def test_an_error_of_a_parameter_names_its_field() -> None:
+    """So that a form may call it by the name it has on the page."""
+    with pytest.raises(BadInput, match=r"^STAND's parameter nodes is 0.5; give a whole number") as met:
+        prepare(Request("stand", "hello", "nobody/has-this", parameters={"nodes": "0.5"}))
+    assert met.value.field == "nodes" and str(met.value).endswith(met.value.problem)
+    with pytest.raises(BadInput, match="^top_p is nan") as met:
+        Request("stand", "hello", top_p=float("nan"))
+    assert met.value.field == "top_p"
+    with pytest.raises(BadInput, match="no method") as met:
+        prepare(Request("no_such_method", "hello"))
+    assert met.value.field is None
+
+
+def test_a_folder_that_is_no_model_is_left_to_the_loader(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match="safetensors"):
+        prepare(Request("autoregressive", "hello", str(tmp_path)))

@@ -1,0 +1,84 @@
+"""A time limit counts for all that a run computes, and what was computed by then is kept and explained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from specviz.engine.stop import Stop
+from specviz.models.text import load
+from specviz.pipeline.request import Request
+from specviz.pipeline.runner import stream
+from specviz.trace import store
+from specviz.trace.schema import End, Run, Step, Trace
+from tests.support.tiny.shelf import fill, stock
+
+LIMIT = "A run has 100 s here."
+
+
+class Clock:
+    """Time that passes by one second whenever somebody looks."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        stock(fill(tmp_path_factory.mktemp("project")), patch)
+        list(stream(Request(method="stand", prompt="Why?", target="hybrid-small", max_new_tokens=2)))  # loads it on no clock
+        yield
+    load.release()
+
+
+def told(seconds: float, tokens: int = 12, **more: object) -> tuple[Trace, int]:
+    """A run's trace under a limit, and how many end lines it has."""
+    stop = Stop(lambda: (seconds, LIMIT), Clock())
+    fields = {"method": "stand", "prompt": "Why is the sky blue?", "target": "hybrid-small", "baseline": True, **more}
+    request = Request(max_new_tokens=tokens, temperature=0.9, **fields)  # type: ignore[arg-type]
+    events = list(stream(request, cancel=stop))
+    ends = [one for one in events if isinstance(one, End)]
+    assert isinstance(events[0], Run)
+    trace = Trace(events[0], tuple(one for one in events if isinstance(one, Step)), ends[-1])
+    assert store.read(store.text(trace).encode()).end is not None, "the file is one that this project reads"
+    return trace, len(ends)
+
+
+def test_a_run_over_its_time_keeps_its_steps_and_says_why() -> None:
+    trace, ends = told(9.0, tokens=200)
+    assert trace.end is not None and 0 < len(trace.steps) < 12
+    assert (trace.end.reason, trace.end.message, ends) == ("time_limit", LIMIT, 1)
+    assert trace.end.output_ids == tuple(token for step in trace.steps for token in step.emitted)
+
+
+@pytest.mark.slow
+def test_earlier_trajectories_leave_half_of_the_time() -> None:
+    trace, _ = told(100.0, tokens=400, parameters={"earlier_trajectories": 16})
+    assert trace.end is not None and trace.end.reason == "time_limit" and len(trace.steps) > 10
+    assert "of 16 earlier trajectories fitted into half the time" in trace.run.warnings[-1]
+
+
+def test_a_baseline_over_the_time_is_left_out_in_so_many_words() -> None:
+    alone = Clock()
+    stop = Stop(lambda: (1e6, LIMIT), alone)
+    request = Request(method="autoregressive", prompt="Why?", target="hybrid-small", max_new_tokens=12)
+    assert any(isinstance(one, End) for one in stream(request, cancel=stop))
+    trace, ends = told(alone.now + 2, method="autoregressive", prompt="Why?")
+    assert trace.end is not None and trace.end.reason == "budget" and trace.end.baseline is None and ends == 2
+    assert trace.end.message == f"{LIMIT} That was too short to time the baseline as well."
+
+
+def test_a_user_who_stops_reads_nothing_about_time() -> None:
+    stop = Stop(lambda: (1e6, LIMIT))
+    request = Request(method="stand", prompt="Why?", target="hybrid-small", baseline=True, parameters={"earlier_trajectories": 4})
+    found: list[Run | Step | End] = []
+    for one in stream(request, cancel=stop):
+        found.append(one)
+        stop.set()
+    end = found[-1]
+    assert isinstance(end, End) and (end.reason, end.message) == ("cancelled", "")

@@ -1,0 +1,64 @@
+"""Trajectories that teach a drafter before a run: decoded in one batch where rows can share a cache, else one by one."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from specviz.engine.stop import Stop
+from specviz.pipeline import trajectories
+from specviz.pipeline.prepared import Prepared
+from specviz.pipeline.request import Memory, Request
+from specviz.pipeline.runner import prepare
+
+PROMPT = "Count: 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3,"
+
+
+def ready(**parameters: Any) -> Prepared:
+    """STAND on the model that ships, as exact as it gets."""
+    asked = Request("stand", PROMPT, max_new_tokens=14, temperature=0.9, dtype="float64", parameters={"nodes": 4, **parameters})
+    return prepare(asked, Memory())
+
+
+def texts(one: Prepared, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[list[tuple[int, ...]], list[str], str]:
+    """What the trajectories wrote, what the one who waits heard, and the warning."""
+    outcomes, heard = [], []
+    plain = one.decoding
+
+    def noted(*asked: Any) -> Any:
+        run = plain(*asked)
+        outcomes.append(run.outcome)
+        return run
+
+    monkeypatch.setattr(one, "decoding", noted)
+    warning = trajectories.decode(one, more.get("cancel", threading.Event()), lambda message, share: heard.append(message))
+    return [tuple(outcome.output_ids) for outcome in outcomes], heard, warning
+
+
+@pytest.mark.model
+def test_rows_write_what_they_would_write_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    together, heard, warning = texts(ready(rule="match", earlier_trajectories=3), monkeypatch)
+    assert heard[0] == "Earlier tries 1 to 3 of 3" and heard[-1].endswith("of at most 14 tokens each") and not warning
+    monkeypatch.setattr(trajectories, "LONGEST_PROMPT", 0)
+    alone, heard, _ = texts(ready(rule="match", earlier_trajectories=3), monkeypatch)
+    assert heard[-1] == "Earlier try 3 of 3: 14 of at most 14 tokens"
+    assert together == alone and len(set(alone)) == 3
+
+
+@pytest.mark.model
+def test_one_more_than_a_batch_holds_is_decoded_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, heard, _ = texts(ready(earlier_trajectories=9), monkeypatch)
+    assert len(found) == 9 and all(found)
+    assert "Earlier tries 1 to 8 of 9" in heard and "Earlier try 9 of 9" in heard
+
+
+@pytest.mark.model
+def test_a_batch_too_takes_half_of_the_time_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter(range(10**6))
+    stop = Stop(lambda: (30.0, "A run has 30 s here."), lambda: float(next(moments)))
+    stop.begin()
+    found, _, warning = texts(ready(earlier_trajectories=8), monkeypatch, cancel=stop)
+    assert warning == "0 of 8 earlier trajectories fitted into half the time."
+    assert 0 < len(found[0]) < 14
