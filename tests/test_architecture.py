@@ -55,21 +55,21 @@ DOORS = {("trace", "specviz.viewer.replay")}
 # Most Python tokens of a room, without comments, docstrings and layout. A number may only fall: what comes pays by what goes.
 BUDGETS = {
     "acceptance": 6_100,
-    "bench": 25_000,
-    "commands": 11_300,
+    "bench": 24_993,
+    "commands": 11_241,
     "drafting": 62_200,
     "engine": 25_100,
     "figures": 12_600,
     "inspection": 8_100,
     "interop": 22_400,
-    "methods": 50_820,
-    "models": 59_500,
-    "pipeline": 10_000,
-    "specviz": 3_800,
+    "methods": 51_920,
+    "models": 59_525,
+    "pipeline": 8_446,
+    "specviz": 1_546,
     "targets": 14_300,
     "trace": 21_100,
     "training": 77_110,
-    "ui": 47_500,
+    "ui": 47_526,
     "viewer": 3_700,
 }
 # Which libraries stay out of which rooms: (library, where it may be).

@@ -14,7 +14,6 @@ from specviz.bench.kit import Bencher
 from specviz.bench.report import Report, Row, paired
 from specviz.errors import SpecvizError
 from specviz.models.text.load import prepare as fetched
-from specviz.pipeline.runner import Prepared
 from specviz.prompts import prompts
 
 
@@ -26,7 +25,13 @@ def against_transformers(report: Report, bench: Bencher) -> None:
     theirs = generate_seconds(model.to(target.device).eval(), ready.prompt_ids, tokens)
 
     def ours() -> float:
-        return _full_run_seconds(ready)
+        """Seconds of a whole run that never ends early, prefill included."""
+        decoding = ready.decoding(ready.compose(), 0, "off", threading.Event())
+        decoding.ignore_eos = True
+        started = time.perf_counter()
+        for _ in decoding.steps():
+            pass
+        return time.perf_counter() - started
 
     ours(), theirs()
     ratios = paired(theirs, ours, 7)
@@ -48,16 +53,6 @@ def generate_seconds(model: Any, prompt: Sequence[int], tokens: int) -> Callable
         return spent
 
     return theirs
-
-
-def _full_run_seconds(ready: Prepared) -> float:
-    """Seconds of a whole run that never ends early, prefill included."""
-    decoding = ready.decoding(ready.compose(), 0, "off", threading.Event())
-    decoding.ignore_eos = True
-    started = time.perf_counter()
-    for _ in decoding.steps():
-        pass
-    return time.perf_counter() - started
 
 
 def recording(report: Report, bench: Bencher) -> None:

@@ -38,7 +38,7 @@ class Distances:
 @torch.inference_mode()
 def code_distances(ready: Prepared, codes: Sequence[int], seed: int) -> Distances:
     """Distances of a picture's ``codes``, drawn with ``seed``, between the codebook's vectors: at most 2."""
-    prompt, target, warp = ready.prompt_ids, ready.target, ready.parts.warp
+    prompt, target, warp = ready.prompt_ids, ready.target, ready.resources.warp
     session = target.open(len(prompt) + len(codes))
     try:
         session.prefill(prompt[:-1])

@@ -23,12 +23,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Write the export and say where it is."""
-    written = export.write(store.read(Path(options.file)), options.to, options.out, options.step, _page)
-    tell(f"Wrote {written}.")
-    return 0
-
-
-def _page(trace: Trace) -> str:
     from specviz.viewer import replay
 
-    return replay.page(store.text(trace), title=f"{trace.run.title}: a recorded run · specviz")
+    def page(trace: Trace) -> str:
+        return replay.page(store.text(trace), title=f"{trace.run.title}: a recorded run · specviz")
+
+    written = export.write(store.read(Path(options.file)), options.to, options.out, options.step, page)
+    tell(f"Wrote {written}.")
+    return 0

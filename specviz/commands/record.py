@@ -80,26 +80,20 @@ def _prompts(beside: Any) -> bool:
 
 
 def _median(decode: Callable[[Mapping[str, Any]], Trace], name: str, entry: Mapping[str, Any], times: int) -> Trace:
-    """The run with the median speed-up, or of those without one the median time, each with a memory of its own."""
-    traces = []
+    """The run with the median speed-up, or of those without one the median time, each with a memory of its own.
+
+    Raises BadInput where a run broke off.
+    """
+    runs = []
     for turn in range(times):
         tell(f"{name}: {turn + 1} of {times}")
-        traces.append(_completed(decode(entry), name))
-    traces.sort(key=_speed)
-    return traces[(len(traces) - 1) // 2]
-
-
-def _speed(trace: Trace) -> float:
-    gain = trace.end.metrics.get("speedup") if trace.end else None
-    return gain or -float(sum(step.time.total for step in trace.steps))
-
-
-def _completed(trace: Trace, name: str) -> Trace:
-    """The same trace. Raises BadInput where the run broke off."""
-    if trace.end is None or trace.end.reason not in ("eos", "budget", "context"):
-        why = trace.end.message or trace.end.reason if trace.end else "it has no end"
-        raise BadInput(f"The run {name} did not end as it should: {why}.")
-    return trace
+        trace = decode(entry)
+        if trace.end is None or trace.end.reason not in ("eos", "budget", "context"):
+            why = trace.end.message or trace.end.reason if trace.end else "it has no end"
+            raise BadInput(f"The run {name} did not end as it should: {why}.")
+        speed = trace.end.metrics.get("speedup") or -float(sum(step.time.total for step in trace.steps))
+        runs.append((speed, turn, trace))
+    return sorted(runs)[(len(runs) - 1) // 2][2]
 
 
 def _once(decode: Decode, entry: Mapping[str, Any]) -> Trace:

@@ -82,8 +82,8 @@ def passages(
             raise ModelUnavailable(f"{name} broke off while it wrote an answer ({decoding.outcome.message}).")
         answer = list(decoding.outcome.output_ids)
         if isinstance(prepared.target, VisionLanguageTarget):
-            assert prepared.parts.picture is not None
-            yield seen_passage(prepared.target, prepared.parts.picture, prepared.prompt_ids, answer, layers)
+            assert prepared.resources.picture is not None
+            yield seen_passage(prepared.target, prepared.resources.picture, prepared.prompt_ids, answer, layers)
         else:
             yield passage(target, prepared.prompt_ids, answer, layers)
 

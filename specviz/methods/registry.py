@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
@@ -58,7 +59,8 @@ class Method:
     ``needs`` says what it cannot run without, where that is more than a drafter or a draft model for the target.
     ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on;
     ``differs`` says why a small model on a small machine sees something else. ``pair`` is its row in PAIRS.md: a published
-    pair with the command that runs it, or what is missing.
+    pair with the command that runs it, or what is missing. ``warm_up`` decodes text that the drafter learns from before a
+    prepared run begins: (run, cancel, progress) to a warning, or "".
     """
 
     name: str
@@ -83,6 +85,7 @@ class Method:
     token_exact_with: tuple[str, str] | None = None
     published: tuple[str, ...] = ()
     pair: str = ""
+    warm_up: Callable[[Any, threading.Event, Callable[[str, float | None], None]], str] | None = None
 
     def runs_on(self, modality: str) -> bool:
         """Whether it can run on such targets, if only with heads that the user names."""

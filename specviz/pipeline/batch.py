@@ -10,6 +10,7 @@ from specviz.engine.batch_loop import BatchDecoding, BatchRow
 from specviz.engine.interfaces import Composition
 from specviz.errors import BadInput
 from specviz.pipeline.prepared import Prepared
+from specviz.pipeline.records import end_record, run_record
 from specviz.targets.text_rows import TextRows
 from specviz.trace.schema import Step, Trace
 
@@ -44,7 +45,7 @@ def assemble(
 
 def _composition(ready: Prepared, rows: int) -> Composition:
     """The method of one row, with the cost of a pass among others."""
-    return ready.compose(cost_curve=lambda: shared(ready.parts.cost_curve(), rows))
+    return ready.compose(cost_curve=lambda: shared(ready.resources.cost_curve(), rows))
 
 
 def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Event | None = None) -> list[Trace]:
@@ -54,7 +55,7 @@ def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Even
     """
     batch = assemble(ready, every, cancel=cancel)
     rows = list(batch.running)
-    records = [request.run_record(row.composition) for request, row in zip(ready, rows, strict=True)]
+    records = [run_record(request, row.composition) for request, row in zip(ready, rows, strict=True)]
     steps: list[list[Step]] = [[] for _ in rows]
     rounds = batch.rounds()
     try:
@@ -66,6 +67,6 @@ def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Even
     for row, row_steps in zip(rows, steps, strict=True):
         row.outcome.output_ids = [token for step in row_steps for token in step.emitted]
     return [
-        Trace(record, tuple(row_steps), request.end_record(row, row_steps))
+        Trace(record, tuple(row_steps), end_record(request, row, row_steps))
         for record, row_steps, request, row in zip(records, steps, ready, rows, strict=True)
     ]

@@ -19,6 +19,7 @@ from PIL import Image
 from specviz.acceptance.relaxed import look_alikes
 from specviz.drafting.runtimes.feature_stepper import FeatureStepper, plain
 from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.engine.cost import RunCosts
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Warp
 from specviz.engine.stop import locked
@@ -83,14 +84,14 @@ class CodeText:
         return tuple(f"#{token} " if token < self._loaded.codes else self.of(token) for token in more)
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class PreparedImage(Prepared):
     """As :class:`Prepared`, with the picture as it grows."""
 
     loaded: LoadedImage
 
     def recorder(self, record: str) -> Recorder:
-        return Recorder(self.text, record, self.parts.grid)
+        return Recorder(self.text, record, self.resources.grid)
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
         """The step with the rows of the picture that it finished, for eyes that cannot wait for the end.
@@ -184,11 +185,13 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
     scale = loaded.guidance if guidance is None else guidance
     target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)
     grid = (loaded.grid, loaded.grid)
-    parts = DrawingResources(
-        target,
-        warp,
-        hashlib.sha256(repr((loaded.name, prompt)).encode()).hexdigest(),
-        memory,
+    costs = target_costs(target, progress)
+    resources = DrawingResources(
+        target=target,
+        warp=warp,
+        prompt_key=hashlib.sha256(repr((loaded.name, prompt)).encode()).hexdigest(),
+        memory=memory,
+        costs=RunCosts(costs.times),
         draft_name=request.draft or "",
         uses_shipped_weights=not request.draft,
         guidance=None if target.rows == 1 else (scale, target.unconditional),
@@ -208,9 +211,20 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
     elif loaded.name not in SHIPPED and coloured_by_direction(loaded):
         warnings.append(BY_DIRECTION)
     run_fields["warnings"] = tuple(word for word in warnings if word)
-    text = CodeText(loaded)
-    about = (parts, "image", loaded.cells, run_fields, memory, target_costs(target, progress))
-    return PreparedImage(request, method, loaded, target, text, prompt, *about)
+    return PreparedImage(
+        request=request,
+        method=method,
+        loaded=loaded,
+        target=target,
+        text=CodeText(loaded),
+        prompt_ids=prompt,
+        resources=resources,
+        modality="image",
+        budget=loaded.cells,
+        run_fields=run_fields,
+        memory=memory,
+        costs=costs,
+    )
 
 
 def _loaded(request: Request, progress: Progress) -> LoadedImage:

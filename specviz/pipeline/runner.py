@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.engine.stop import NOTHING_RUN, Interrupted, Stop, Stopped, stoppable, why
 from specviz.engine.threads import ThreadLimit
@@ -19,8 +18,9 @@ from specviz.models.device import check_room
 from specviz.models.hub.cache_dir import silent
 from specviz.models.hub.modality import modality_of
 from specviz.models.room import second_models
-from specviz.pipeline import image, text, trajectories, vision_language
+from specviz.pipeline import image, text, vision_language
 from specviz.pipeline.prepared import KINDS, Prepared, Progress, check_modality, no_draft
+from specviz.pipeline.records import baseline, end_record, run_record
 from specviz.pipeline.request import Memory, Request
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import End, Run, Step, Trace
@@ -74,6 +74,7 @@ def stream(
 def _decoded(
     request: Request, memory: Memory | None, cancel: threading.Event, progress: Progress | None, threads: ThreadLimit
 ) -> Iterator[Event]:
+    progress = progress or silent
     try:
         with stoppable(cancel):
             prepared = prepare(request, memory, progress)
@@ -83,34 +84,28 @@ def _decoded(
     except Interrupted:
         raise Stopped(why(cancel) or NOTHING_RUN) from None
     try:
-        yield from _events(prepared, composition, cancel, progress, threads)
-    finally:
-        if prepared.costs is not None:
-            prepared.costs.keep()
-
-
-def _events(
-    prepared: Prepared, composition: Composition, cancel: threading.Event, progress: Progress | None, threads: ThreadLimit
-) -> Iterator[Event]:  # fmt: skip
-    request = prepared.request
-    missing = trajectories.decode(prepared, cancel, progress or silent)
-    record = prepared.run_record(composition)
-    yield replace(record, warnings=(*record.warnings, missing)) if missing else record
-    decoding = prepared.decoding(composition, request.seed, request.record, cancel, progress=progress or silent)
-    steps: list[Step] = []
-    for step in prepared.steps(decoding):
-        steps.append(step)
-        yield step
-    end = prepared.end_record(decoding, steps)
-    yield replace(end, busy=threads.sentence)
-    if request.baseline and end.reason in {"eos", "budget", "context"}:
-        baseline = prepared.baseline(end, cancel)
-        if baseline is not None:
-            metrics = summarise(steps, end.reason, end.prefill_ns, baseline, end.capture_ns)
-            yield replace(end, baseline=baseline, metrics=metrics, busy=threads.sentence)
+        warm_up = prepared.method.warm_up
+        warning = "" if warm_up is None else warm_up(prepared, cancel, progress)
+        record = run_record(prepared, composition)
+        yield replace(record, warnings=(*record.warnings, warning)) if warning else record
+        decoding = prepared.decoding(composition, request.seed, request.record, cancel, progress=progress)
+        steps: list[Step] = []
+        for step in prepared.steps(decoding):
+            steps.append(step)
+            yield step
+        end = end_record(prepared, decoding, steps)
+        yield replace(end, busy=threads.sentence)
+        if not request.baseline or end.reason not in {"eos", "budget", "context"}:
+            return
+        if (alone := baseline(prepared, end, cancel)) is not None:
+            metrics = summarise(steps, end.reason, end.prefill_ns, alone, end.capture_ns)
+            yield replace(end, baseline=alone, metrics=metrics, busy=threads.sentence)
         elif limit := why(cancel):
             left_out = f"{limit} That was too short to time the baseline as well."
             yield replace(end, message=" ".join(part for part in (end.message, left_out) if part), busy=threads.sentence)
+    finally:
+        if prepared.costs is not None:
+            prepared.costs.keep()
 
 
 def run(*, memory: Memory | None = None, progress: Progress | None = None, **fields: Any) -> Trace:

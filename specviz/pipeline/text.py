@@ -9,7 +9,7 @@ from typing import Any
 from specviz.drafting.runtimes.intermediate import IntermediateModel
 from specviz.drafting.runtimes.language_model import DraftModel
 from specviz.drafting.runtimes.layer_groups import GroupedModel
-from specviz.engine.cost import CostCurve
+from specviz.engine.cost import CostCurve, RunCosts
 from specviz.engine.interfaces import Target
 from specviz.engine.sampling import Warp
 from specviz.errors import BadInput, ContextFull
@@ -73,16 +73,29 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
             f"The prompt has {len(ids)} tokens; with {request.max_new_tokens} new ones that is more than the "
             f"{target.context_length} that {loaded.name} can see. Shorten the prompt or ask for fewer tokens."
         )
-    parts = LanguageModelResources(
-        warp,
-        hashlib.sha256(repr((loaded.name, ids)).encode()).hexdigest(),
-        memory,
+    costs = target_costs(target, progress)
+    resources = LanguageModelResources(
         target=target,
+        warp=warp,
+        prompt_key=hashlib.sha256(repr((loaded.name, ids)).encode()).hexdigest(),
+        memory=memory,
+        costs=RunCosts(costs.times),
         draft_name=request.draft or "",
         uses_shipped_weights=ours(request.draft),
         loaded=loaded,
         progress=progress,
     )
-    template = {"chat_template": text.uses_template(request.raw), "tokenizer_hash": loaded.tokenizer_hash}
-    costs = target_costs(target, progress)
-    return Prepared(request, method, loaded, target, text, ids, parts, run_fields=template, memory=memory, costs=costs)
+    return Prepared(
+        request=request,
+        method=method,
+        loaded=loaded,
+        target=target,
+        text=text,
+        prompt_ids=ids,
+        resources=resources,
+        modality="text",
+        budget=request.max_new_tokens,
+        run_fields={"chat_template": text.uses_template(request.raw), "tokenizer_hash": loaded.tokenizer_hash},
+        memory=memory,
+        costs=costs,
+    )

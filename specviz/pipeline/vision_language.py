@@ -9,6 +9,7 @@ from typing import Any
 
 from specviz.drafting.runtimes.language_model import DraftModel
 from specviz.drafting.runtimes.visual_context import Layout, spans
+from specviz.engine.cost import RunCosts
 from specviz.engine.sampling import Warp
 from specviz.errors import ContextFull
 from specviz.methods.registry import Method
@@ -37,16 +38,16 @@ MOST_BOXES = 2500
 """Visual tokens whose places in the picture travel with a trace where they are no plain grid."""
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class PreparedPicture(Prepared):
     """``question`` is the prompt with the picture as the model sees it."""
 
     target: VisionLanguageTarget
-    question: PictureQuestion | None = None
+    question: PictureQuestion
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
         """The first step brings the picture along, so that a trace shows what was seen wherever it is opened."""
-        if step.index or self.request.record != "tree" or self.question is None:
+        if step.index or self.request.record != "tree":
             return step
         return replace(step, notes=(*step.notes, picture_note(self.question, self.target.sight.encoding_ns).to_note()))
 
@@ -85,30 +86,32 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
             f"{target.context_length} that {loaded.name} can see. Ask for fewer tokens."
         )
     prompt = repr((loaded.name, question.ids)).encode() + question.picture.tobytes()
-    parts = QuestionResources(
-        warp,
-        hashlib.sha256(prompt).hexdigest(),
-        memory,
+    costs = target_costs(target, progress)
+    resources = QuestionResources(
         target=target,
+        warp=warp,
+        prompt_key=hashlib.sha256(prompt).hexdigest(),
+        memory=memory,
+        costs=RunCosts(costs.times),
         draft_name=request.draft or "",
         uses_shipped_weights=ours(request.draft),
         picture=layout_of(question, target.sight),
         loaded=loaded,
         progress=progress,
     )
-    run_fields = {"chat_template": True, "tokenizer_hash": loaded.tokenizer_hash}
     return PreparedPicture(
-        request,
-        method,
-        loaded,
-        target,
-        loaded.text,
-        ids,
-        parts,
-        "vision_language",
-        run_fields=run_fields,
+        request=request,
+        method=method,
+        loaded=loaded,
+        target=target,
+        text=loaded.text,
+        prompt_ids=ids,
+        resources=resources,
+        modality="vision_language",
+        budget=request.max_new_tokens,
+        run_fields={"chat_template": True, "tokenizer_hash": loaded.tokenizer_hash},
         memory=memory,
-        costs=target_costs(target, progress),
+        costs=costs,
         question=question,
     )
 

@@ -34,7 +34,8 @@ from specviz.methods.hedgespec.selection import Arm, DrafterSelector
 from specviz.methods.parameters import NoParameters
 from specviz.methods.registry import Method, get
 from specviz.methods.resources import MethodResources
-from specviz.pipeline import trajectories
+from specviz.methods.stand import trajectories
+from specviz.models.hub.cache_dir import silent
 from specviz.pipeline.prepared import Prepared
 from specviz.pipeline.request import Memory, Recollection, Request
 from tests.support.tiny.text import Letters, TinyResources
@@ -156,7 +157,20 @@ def ready(toy: Toy, seed: int, **values: Any) -> Prepared:
     given = {"nodes": 1, **values} if method.name == "stand" else values
     request = Request(method.name, "prompt", max_new_tokens=toy.budget, temperature=1.0, seed=seed, parameters=given)
     loaded = SimpleNamespace(name="places", warnings=())
-    return Prepared(request, method, loaded, target, Letters(), [toy.prompt], parts, memory=memory)
+    return Prepared(
+        request=request,
+        method=method,
+        loaded=loaded,
+        target=target,
+        text=Letters(),
+        prompt_ids=[toy.prompt],
+        resources=parts,
+        modality="text",
+        budget=toy.budget,
+        run_fields={},
+        memory=memory,
+        costs=None,
+    )
 
 
 def written(one: Prepared, composition: Composition) -> tuple[int, ...]:
@@ -265,10 +279,10 @@ def test_trajectories_that_teach_share_no_numbers_with_any_run(rule: str, monkey
             noises.append((made.noise, made.outcome.output_ids))
             return made
 
-        monkeypatch.setattr(one, "decoding", noted)
+        object.__setattr__(one, "decoding", noted)
         for _ in range(2):
             composition = one.compose()
-            trajectories.decode(one, threading.Event())
+            trajectories.decode(one, threading.Event(), silent)
             written(one, composition)
     assert len(noises) == 18
     # What teaches and what is taught never meet, in whatever order a user asks for seeds; nor does one trajectory another.

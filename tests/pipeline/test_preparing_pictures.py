@@ -86,7 +86,7 @@ def test_another_picture_is_another_prompt(tiny: Any) -> None:
         for picture in (scene(), scene("L"), scene())
     )
     assert first.prompt_ids == second.prompt_ids
-    assert first.parts.prompt_key == third.parts.prompt_key != second.parts.prompt_key
+    assert first.resources.prompt_key == third.resources.prompt_key != second.resources.prompt_key
 
 
 def test_what_was_done_to_the_picture_is_a_warning_of_the_run(tiny: Any) -> None:

@@ -65,7 +65,7 @@ class Drafter:
         texts = [self._text_of(ids, len(new)) for ids, new in zip(rows, sampled, strict=True)]
         for ended in self._texts:
             ended.drafter.close()
-        self._texts = [text for text in texts if text is not None]
+        self._texts = list(filter(None, texts))
         chains = []
         for text, ids, new in zip(texts, rows, sampled, strict=True):
             room, asked = min(self._most, self._window - len(ids) - 1), context(ids, self._window - len(ids))

@@ -9,12 +9,14 @@ from specviz.methods.parameters import choice, number
 from specviz.methods.registry import Paper, method
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from specviz.engine.interfaces import Composition, Context
     from specviz.engine.tree import TreeShape
     from specviz.methods.resources import MethodResources
     from specviz.methods.stand.ngram_store import NgramStore
+    from specviz.methods.stand.trajectories import PreparedRun
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,13 @@ class Parameters:
     )
 
 
+def warm_up(run: PreparedRun, cancel: threading.Event, progress: Callable[[str, float | None], None]) -> str:
+    """Decode the earlier trajectories. Returns a warning where time cut them short, or ""."""
+    from specviz.methods.stand.trajectories import decode
+
+    return decode(run, cancel, progress)
+
+
 @method(
     name="stand",
     title="STAND",
@@ -53,6 +62,7 @@ class Parameters:
     paper=Paper("Accelerated Test-Time Scaling with Model-Free Speculative Sampling", "Song et al.", 2025, "2506.04708", "EMNLP"),
     look_at="Run the same prompt again with another seed: the store has grown and the tree goes deeper each time.",
     parameters=Parameters,
+    warm_up=warm_up,
     pair='`python -m specviz run --method stand --target qwen3-1.7b --temperature 0.6 --prompt "Why?"`: a memory, no drafter to '
     "publish; any target",
 )

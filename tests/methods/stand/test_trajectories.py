@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from specviz.engine.stop import Stop
-from specviz.pipeline import trajectories
+from specviz.methods.stand import trajectories
 from specviz.pipeline.prepared import Prepared
 from specviz.pipeline.request import Memory, Request
 from specviz.pipeline.runner import prepare
@@ -32,7 +32,7 @@ def texts(one: Prepared, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[
         outcomes.append(run.outcome)
         return run
 
-    monkeypatch.setattr(one, "decoding", noted)
+    object.__setattr__(one, "decoding", noted)
     warning = trajectories.decode(one, more.get("cancel", threading.Event()), lambda message, share: heard.append(message))
     return [tuple(outcome.output_ids) for outcome in outcomes], heard, warning
 

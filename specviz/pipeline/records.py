@@ -1,0 +1,120 @@
+"""Records of a run: what was asked for and where it runs, how it ended, and the target alone for comparison."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from datetime import UTC, datetime
+
+import torch
+import transformers
+
+from specviz.engine.interfaces import Composition
+from specviz.engine.recorder import written
+from specviz.engine.run_state import RunState
+from specviz.engine.stop import Interrupted, Stop, stoppable
+from specviz.models.hub.hub import revisions
+from specviz.models.room import second_models
+from specviz.pipeline.prepared import Prepared
+from specviz.trace.metrics import summarise
+from specviz.trace.schema import Baseline, Divergence, End, Run, Sampling, Step
+from specviz.version import __version__
+
+FAULTS = frozenset({"error", "out_of_memory"})
+"""End reasons that are faults."""
+
+
+def run_record(prepared: Prepared, composition: Composition) -> Run:
+    """The run line: request, method, target, machine and libraries."""
+    request, method, target, warp = prepared.request, prepared.method, prepared.target, prepared.resources.warp
+    more = dict(prepared.run_fields)
+    warnings = (*prepared.loaded.warnings, target.warning, *composition.warnings, *more.pop("warnings", ()))
+    on_gpu = target.device.type == "cuda"
+    threads = f"{torch.get_num_threads()} threads of {os.cpu_count()}"
+    return Run(
+        modality=prepared.modality,
+        target=prepared.loaded.name,
+        method=method.name,
+        title=method.title,
+        exactness=method.exactness,
+        parameters=dict(vars(request.parameters)),
+        sampling=Sampling(warp.temperature, warp.top_k, warp.top_p, request.seed, composition.generation),
+        device=str(target.device),
+        dtype=str(target.dtype).removeprefix("torch."),
+        tier=target.tier,
+        prompt=request.prompt,
+        prompt_pieces=prepared.text.pieces([], prepared.prompt_ids),
+        max_new_tokens=prepared.budget,
+        bound=method.bound,
+        draft=composition.draft_name,
+        libraries={
+            "specviz": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            **revisions((request.target, *second_models(request.draft))),
+        },
+        machine=torch.cuda.get_device_name(target.device) if on_gpu else f"{platform.machine()} CPU, {threads}",
+        recorded_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        warnings=tuple(word for word in warnings if word),
+        **more,
+    )
+
+
+def end_record(prepared: Prepared, decoding: RunState, steps: list[Step]) -> End:
+    """The end line. A fault in the modality's own fields becomes the reason where there was none."""
+    outcome = decoding.outcome
+    try:
+        more = prepared.end_fields(outcome.output_ids)
+    except Exception as error:  # the run's end must be recorded whatever its picture does
+        more = {}
+        if outcome.reason not in FAULTS:  # else the first fault is recorded already
+            decoding.note_fault(error)
+    return End(
+        reason=outcome.reason,
+        output_ids=tuple(outcome.output_ids),
+        text="".join(written(prepared.text, [], outcome.output_ids, frozenset(prepared.target.eos_ids))),
+        prefill_ns=outcome.prefill_ns,
+        metrics=summarise(steps, outcome.reason, outcome.prefill_ns, capture_ns=outcome.capture_ns),
+        message=outcome.message,
+        captures=outcome.captures,
+        capture_ns=outcome.capture_ns,
+        **more,
+    )
+
+
+def baseline(prepared: Prepared, end: End, cancel: threading.Event) -> Baseline | None:
+    """The target alone after a run that ended with ``end``: same prompt, seed, tier, process and number of tokens.
+
+    None where it was stopped, or where a time limit leaves less than another prefill takes.
+    """
+    in_time = cancel.spare(end.prefill_ns / 1e9) if isinstance(cancel, Stop) else not cancel.is_set()
+    if not in_time:
+        return None
+    decoding = prepared.decoding(prepared.compose("autoregressive"), prepared.request.seed, "off", cancel)
+    times = tuple(step.time.total for step in decoding.steps())
+    outcome, own = decoding.outcome, list(end.output_ids)
+    if outcome.reason in {"cancelled", "time_limit", *FAULTS}:
+        return None
+    output = outcome.output_ids
+    differing = (at for at, (ours, its) in enumerate(zip(own, output, strict=False)) if ours != its)
+    parting = next(differing, None if len(own) == len(output) else min(len(own), len(output)))
+    if parting is None:
+        return Baseline(times, outcome.prefill_ns, True, None, capture_ns=outcome.capture_ns)
+    try:
+        with stoppable(cancel):
+            divergence = Divergence(parting, _gap(prepared, output[:parting]))
+    except Interrupted:
+        return None
+    fields = prepared.baseline_fields(output, parting)
+    return Baseline(times, outcome.prefill_ns, False, divergence, capture_ns=outcome.capture_ns, **fields)
+
+
+def _gap(prepared: Prepared, output: list[int]) -> float:
+    """Difference of the target's two best logits after ``output``: where it is tiny, rounding decided."""
+    text = prepared.prompt_ids + output
+    session = prepared.target.open(len(text) + 1)
+    best = session.prefill(text).logits[-1].float().topk(2).values
+    session.close()
+    return float(best[0] - best[1])
