@@ -68,7 +68,7 @@ BUDGETS = {
     "specviz": 1_546,
     "targets": 14_300,
     "trace": 21_100,
-    "training": 77_110,
+    "training": 75_300,
     "ui": 47_526,
     "viewer": 3_700,
 }

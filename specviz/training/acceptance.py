@@ -8,14 +8,15 @@ need not run again. A family says at which rank of its list a drafter had each t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.networks.small_lm import SmallLM
-from specviz.training.data import IGNORED, Dialogues, Markers
+from specviz.training.data import IGNORED, Dialogues, Markers, places_in
+from specviz.training.features import DialogueFeatures, TargetAssets
 
 BREADTH = 5
 """A rank past these counts as never found."""
@@ -28,6 +29,23 @@ def ranks_of(logits: Tensor, truth: Tensor, ids: Tensor | None = None, breadth: 
     best = logits.topk(min(breadth, logits.shape[-1])).indices
     hit = (best if ids is None else ids[best]) == truth[..., None]
     return torch.where(hit.any(-1), hit.int().argmax(-1), breadth)
+
+
+@torch.inference_mode()
+def chain_ranks(
+    dialogues: Iterable[DialogueFeatures], depth: int, draft: Callable[[DialogueFeatures, Tensor], Iterable[Tensor]],
+    ids: Tensor | None = None, breadth: int = BREADTH,
+) -> Tensor:  # fmt: skip
+    """The ranks [start, depth] of chain drafting from every place of greedy answers that has ``depth`` tokens left. ``draft``
+    returns the logits [start, draft] of each step along the truth; start i drafts token i + 2 first."""
+    rows = [torch.zeros(0, depth, dtype=torch.long)]
+    for dialogue in dialogues:
+        tokens = dialogue.tokens
+        starts = torch.arange(max(0, dialogue.first - 2), len(tokens) - 1 - depth, device=tokens.device)
+        if len(starts):
+            steps = enumerate(draft(dialogue, starts), start=2)
+            rows.append(torch.stack([ranks_of(logits, tokens[starts + step], ids, breadth) for step, logits in steps], 1).cpu())
+    return torch.cat(rows)
 
 
 def figures(ranks: Tensor, paths: Collection[Path] = (), alone: bool = False) -> dict[str, float]:
@@ -102,8 +120,7 @@ def chain_agreement(
     """Speculate along ``chosen`` greedy answers with chains of ``depth``, at most ``runs`` steps, each from where the last one
     ended."""
     rows = [torch.zeros(0, depth, dtype=torch.long)]
-    place = torch.full((model.config.vocab_size,), IGNORED, device=model.draft_ids.device)
-    place[model.draft_ids] = torch.arange(len(model.draft_ids), device=place.device)
+    place = places_in(model.draft_ids, model.config.vocab_size)
     for number in chosen:
         ranks = token_ranks(model, dialogues, number, markers, place)[0].cpu()
         if sum(map(len, rows)) >= runs or len(ranks) < depth:
@@ -117,18 +134,18 @@ def chain_agreement(
 
 @torch.inference_mode()
 def overlap(
-    drafted: Callable[[Tensor, int], tuple[Tensor, Tensor]], draft_ids: Tensor, target: Callable[[Tensor], Tensor],
-    dialogues: Dialogues, chosen: Sequence[int], markers: Markers,
+    drafted: Callable[[Tensor, int], tuple[Tensor, Tensor]], draft_ids: Tensor, assets: TargetAssets, dialogues: Dialogues,
+    chosen: Sequence[int],
 ) -> float:  # fmt: skip
     """Mean over places of these answers of sum min(p, q) at temperature 1: the probability that a drafted token is accepted.
 
     ``drafted`` returns, for a text [token] and where its answer begins, places [place] and the logits [place, draft] of their
-    tokens; ``target`` logits [token, vocab] of ids [token]. The answers should have been sampled at temperature 1.
+    tokens. The answers should have been sampled at temperature 1.
     """
     shared = [torch.zeros(0)]
     for number in chosen:
-        text = torch.tensor([*markers.prefix, *dialogues.of(number)], device=draft_ids.device)
+        text = torch.tensor([*assets.markers.prefix, *dialogues.of(number)], device=draft_ids.device)
         places, logits = drafted(text, len(text) - len(dialogues.answer(number)))
-        theirs = target(text)[places - 1].float().softmax(-1)[:, draft_ids]
+        theirs = assets.target.model(text[None]).logits[0, places - 1].float().softmax(-1)[:, draft_ids]
         shared.append(torch.minimum(logits.float().softmax(-1), theirs).sum(-1).cpu())
     return float(torch.cat(shared).mean())

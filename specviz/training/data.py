@@ -28,6 +28,7 @@ PREFIX = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, train
 ANSWER = "<|im_end|>\n<|im_start|>assistant\n"
 TURN = "\n<|im_start|>user\n"
 HELD_OUT_EVERY = 20
+"""No number of kinds in a round of `train dialogues` divides it, so that all kinds are held out."""
 UNREAD_EVERY = 12
 IGNORED = -100
 """The label of a token that the draft vocabulary has no place for, or that does not count."""
@@ -43,18 +44,35 @@ class Markers:
 
 
 @dataclass(frozen=True)
+class Dialogue:
+    """One question (earlier turns and the separator behind it included) and one answer, as ids."""
+
+    question: tuple[int, ...]
+    answer: tuple[int, ...]
+    temperature: float
+    kind: str = KINDS[-1]
+    held_out: bool = False
+
+
+@dataclass
 class Dialogues:
     """Dialogues end to end: ``starts`` [dialogue + 1] bounds them, ``prompt`` [dialogue] is where answers begin.
 
-    ``kind`` and ``held_out`` [dialogue] are None in a file that does not tell them.
+    By default ``kind`` [dialogue] is the target's own turns, and every twentieth dialogue is ``held_out``.
     """
 
     tokens: np.ndarray
     starts: np.ndarray
     prompt: np.ndarray
     temperature: np.ndarray
-    kind: np.ndarray | None = None
-    held_out: np.ndarray | None = None
+    kind: Any = None
+    held_out: Any = None
+
+    def __post_init__(self) -> None:
+        if self.kind is None:
+            self.kind = np.full(len(self), len(KINDS) - 1)
+        if self.held_out is None:
+            self.held_out = np.arange(len(self)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -102,32 +120,40 @@ def read(path: Path) -> Dialogues:
             raise BadInput(f"{path.name} lacks {', '.join(sorted(missing))}: make it again with `train dialogues`.")
         tokens, length = file["tokens"].astype(np.int64), file["length"].astype(np.int64)
         prompt, temperature = file["prompt_length"].astype(np.int64), file["temperature"].astype(np.float32)
-        kind, held_out = (file[name] if name in file.files else None for name in ("kind", "held_out"))
+        told = [file[name] for name in ("kind", "held_out") if name in file.files]
     if length.sum() != len(tokens) or len(prompt) != len(length) or (prompt >= length).any():
         raise BadInput(f"{path.name} is damaged: its lengths do not add up. Make it again with `train dialogues`.")
-    return Dialogues(tokens, np.concatenate(([0], np.cumsum(length))), prompt, temperature, kind, held_out)
+    return Dialogues(tokens, np.concatenate(([0], np.cumsum(length))), prompt, temperature, *told)
 
 
 def read_all(files: Sequence[Path]) -> Dialogues:
-    """The dialogues of several files, each once: answers that say nearly what an earlier one says are left out. Of a file
-    that does not tell, the kinds are the target's own turns, and every twentieth is kept out."""
-    parts, known = [read(file) for file in files], KnownTexts()
-    if len(parts) == 1:
-        return parts[0]
-    kept: list[tuple[np.ndarray, int, float, int, bool]] = []
-    for part in parts:
-        for number in range(len(part)):
-            tokens, prompt = part.of(number), int(part.prompt[number])
-            if known.has_answer(tokens[:prompt].tolist(), tokens[prompt:].tolist()):
-                continue
-            kind = len(KINDS) - 1 if part.kind is None else int(part.kind[number])
-            held_out = number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1 if part.held_out is None else bool(part.held_out[number])
-            kept.append((tokens, prompt, float(part.temperature[number]), kind, held_out))
-    tokens, prompts, temperatures, kinds, held_outs = zip(*kept, strict=True)
+    """The dialogues of several files, each once: answers that say nearly what an earlier one says are left out."""
+    if len(files) == 1:
+        return read(files[0])
+    every, known = (dialogue for file in files for dialogue in dialogues_of(read(file))), KnownTexts()
+    return packed([dialogue for dialogue in every if not known.has_answer(dialogue.question, dialogue.answer)])
+
+
+def packed(dialogues: Sequence[Dialogue]) -> Dialogues:
+    """Dialogues as arrays."""
+    tokens = [token for dialogue in dialogues for token in (*dialogue.question, *dialogue.answer)]
+    lengths = [len(dialogue.question) + len(dialogue.answer) for dialogue in dialogues]
     return Dialogues(
-        np.concatenate(tokens), np.cumsum([0, *map(len, tokens)]), np.array(prompts), np.array(temperatures, dtype=np.float32),
-        np.array(kinds), np.array(held_outs),
-    )  # fmt: skip
+        np.array(tokens, dtype=np.int64),
+        np.cumsum([0, *lengths]),
+        np.array([len(dialogue.question) for dialogue in dialogues], dtype=np.int64),
+        np.array([dialogue.temperature for dialogue in dialogues], dtype=np.float32),
+        np.array([KINDS.index(dialogue.kind) for dialogue in dialogues], dtype=np.int64),
+        np.array([dialogue.held_out for dialogue in dialogues], dtype=bool),
+    )
+
+
+def dialogues_of(stored: Dialogues) -> Iterator[Dialogue]:
+    """Arrays as dialogues."""
+    for number, (prompt, temperature) in enumerate(zip(stored.prompt.tolist(), stored.temperature.tolist(), strict=True)):
+        ids = tuple(stored.of(number).tolist())
+        kind, held_out = KINDS[stored.kind[number]], bool(stored.held_out[number])
+        yield Dialogue(ids[:prompt], ids[prompt:], temperature, kind, held_out)
 
 
 def write(path: Path, dialogues: Dialogues) -> None:
@@ -136,47 +162,33 @@ def write(path: Path, dialogues: Dialogues) -> None:
     arrays: dict[str, Any] = {
         "tokens": dialogues.tokens.astype(np.uint16), "length": np.diff(dialogues.starts).astype(np.uint16),
         "prompt_length": dialogues.prompt.astype(np.uint16), "temperature": dialogues.temperature.astype(np.float16),
+        "kind": dialogues.kind.astype(np.uint8), "held_out": dialogues.held_out,
     }  # fmt: skip
-    if dialogues.kind is not None and dialogues.held_out is not None:
-        arrays |= {"kind": dialogues.kind.astype(np.uint8), "held_out": dialogues.held_out.astype(bool)}
     fresh = path.with_name(f"{path.stem}.new.npz")
     np.savez_compressed(fresh, **arrays)
     os.replace(fresh, path)
 
 
 def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
-    """Numbers to train on, and those kept out: those the file says, else every twentieth; none whose question is also
-    trained on."""
+    """Numbers to train on, and those kept out, none whose question is also trained on."""
     questions = [tuple(dialogues.of(number)[: dialogues.prompt[number]]) for number in range(len(dialogues))]
-    kept_out = dialogues.held_out
-    if kept_out is None:
-        kept_out = np.arange(len(dialogues)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-    held_out, training = np.flatnonzero(kept_out).tolist(), np.flatnonzero(~kept_out).tolist()
+    held_out, training = (np.flatnonzero(part).tolist() for part in (dialogues.held_out, ~dialogues.held_out))
     trained_questions = {questions[number] for number in training}
     return training, [number for number in held_out if questions[number] not in trained_questions]
 
 
 def greedy_only(dialogues: Dialogues, held_out: Sequence[int], temperature: float = 0.0) -> list[int]:
-    """Those of the held-out dialogues whose answers are the target's argmax, or were drawn at another ``temperature``. Where
-    the file tells kinds, the kinds that results are reported on take turns and others are left out, so that any first part of
-    the list is even."""
+    """Those of the held-out dialogues whose answers are the target's argmax, or were drawn at another ``temperature``. The kinds
+    that results are reported on take turns, so that any first part of the list is even; where there are others alone, those."""
     numbers = [number for number in held_out if dialogues.temperature[number] == temperature]
-    kind = dialogues.kind
-    if kind is None:
-        return numbers
-    piles = [[number for number in numbers if KINDS[int(kind[number])] == name] for name in REPORTED]
-    return [number for several in zip_longest(*piles) for number in several if number is not None]
+    piles = by_kind(dialogues, numbers).values()
+    return [number for several in zip_longest(*piles) for number in several if number is not None] or numbers
 
 
 def by_kind(dialogues: Dialogues, numbers: Sequence[int]) -> dict[str, list[int]]:
-    """The same numbers by kind, none where the file does not tell."""
-    kind = dialogues.kind
-    if kind is None:
-        return {}
-    numbers_by_kind: dict[str, list[int]] = {}
-    for number in numbers:
-        numbers_by_kind.setdefault(KINDS[int(kind[number])], []).append(number)
-    return numbers_by_kind
+    """The numbers of each kind that results are reported on and that is among them."""
+    piles = {kind: [number for number in numbers if KINDS[dialogues.kind[number]] == kind] for kind in REPORTED}
+    return {kind: pile for kind, pile in piles.items() if pile}
 
 
 def set_apart(dialogues: Dialogues, training: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -8,7 +8,7 @@ again. Axis names: ``row`` (of the batch), ``token``, ``tap``, ``hidden``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -268,3 +268,19 @@ class Decoder:
             stacked = torch.stack([passed.hidden_states[tap] for tap in self._taps], dim=2)
             self._features[rows[:, None], places] = stacked.clamp(-LARGEST, LARGEST).half()
         return passed.last_hidden_state
+
+
+def answers(
+    model: Any,
+    end: int,
+    prefix: Sequence[int],
+    requests: Sequence[Request],
+    rows: int = 64,
+    generator: torch.Generator | None = None,
+) -> list[tuple[int, ...]]:
+    """The answers to a few requests, in their order; at most ``rows`` are written at once."""
+    places = len(prefix) + max(len(request) + request.longest for request in requests)
+    decoder = Decoder(model, end, prefix, (), min(rows, len(requests)), places)
+    numbered = [replace(request, tag=number) for number, request in enumerate(requests)]
+    found = {finished.request.tag: finished.answer for finished in decoder.run(numbered, generator)}
+    return [found[number] for number in range(len(requests))]

@@ -116,8 +116,12 @@ class TrainState:
     """The figure by which early stopping tells the best weights: the greater, the better."""
     prefix = ""
     """What the names in the file of weights lack."""
-    step: Callable[[float], Step]
-    """Loss and gradients of the next update's data, told what share of the time is gone."""
+    second: tuple[str, float] = ("", 1.0)
+    """The second stage, and from which share of the time on it is trained."""
+    stream: Iterator[Any]
+    """The batches of the updates to come, each for ``learn_from``."""
+    learn_from: Callable[[Any], Step]
+    """Loss and gradients of a batch."""
 
     def __init__(
         self, settings: Schedule, leaves: Mapping[str, Tensor], change: LowRank | None = None,
@@ -149,6 +153,14 @@ class TrainState:
 
     def begin(self) -> None:
         """Start the data where ``progress`` says; called once, after a checkpoint was read."""
+
+    def step(self, share: float) -> Step:
+        """Loss and gradients of the next update's batch; ``share`` of the time is gone."""
+        return self.learn_from(next(self.stream))
+
+    def turn(self) -> None:
+        """What the second stage starts from: the first one's average."""
+        self.use_average()
 
     def enter(self, stage: str) -> None:
         """Begin another stage of the training, whose optimizer a subclass makes anew."""
@@ -199,6 +211,10 @@ class TrainState:
 
     def update(self, share: float, rate: float | None = None) -> Step:
         """One update, at the given learning rate or the schedule's."""
+        stage, begins = self.second
+        if share >= begins and self.progress.stage != stage:
+            self.turn()
+            self.enter(stage)
         step = self.step(share)
         self.apply(step, self.rate(share) if rate is None else rate)
         self.progress.updates += 1
@@ -403,6 +419,8 @@ def weights_of(job: Job) -> Path:
 
 def run(job: Job, state: TrainState, data: str, save: Save | None = None, licence: str = LICENCE, **more: str) -> None:
     """Train, measure what rounding leaves of the weights, and write the recipe's file; ``data`` says what was learned from."""
+    count = sum(value.numel() for value in state.optimizer.parameters.values())
+    print(f"{count / 1e6:.2f} M numbers to learn from {data}; {state.settings}", flush=True)
     train(state, checkpoint_of(job.recipe.name))
     save = save or state.save
     spent = state.progress.spent(state.device.type, state.unit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from specviz.errors import BadInput
 from specviz.training import data
-from specviz.training.families.dialogues import Dialogue, dialogues_of, packed
+from specviz.training.data import Dialogue, dialogues_of, packed
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues
 
 
@@ -109,11 +108,13 @@ def test_several_files_are_read_as_one_and_no_answer_twice(tmp_path: Path) -> No
 def test_of_a_file_that_tells_no_kinds_every_twentieth_is_kept_out(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     told = [Dialogue((7,), tuple(generator.integers(0, 999, 30).tolist()), 0.0) for _ in range(40)]
-    plain = replace(packed(told), kind=None, held_out=None)
+    data.write(tmp_path / "whole.npz", packed(told))
+    with np.load(tmp_path / "whole.npz") as file:
+        plain = {name: file[name] for name in ("tokens", "length", "prompt_length", "temperature")}
     for name in ("first.npz", "second.npz"):
-        data.write(tmp_path / name, plain)
+        np.savez(tmp_path / name, **plain)
     made = data.read_all([tmp_path / "first.npz", tmp_path / "second.npz"])
-    assert len(made) == 40 and made.held_out is not None and made.kind is not None
+    assert len(made) == 40 and {one.kind for one in dialogues_of(made)} == {"unprompted"}
     assert np.flatnonzero(made.held_out).tolist() == [19, 39]
 
 

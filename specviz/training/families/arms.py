@@ -20,9 +20,9 @@ from specviz.drafting.networks.weights import write_weights
 from specviz.models.heads.lora_heads import CHANGES, digest
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.training import data, driver, features, phrases
-from specviz.training.data import Dialogues, Markers
+from specviz.training.data import Dialogue, Dialogues, Markers, dialogues_of, packed
+from specviz.training.decoding import Request, answers
 from specviz.training.families import small_draft
-from specviz.training.families.dialogues import answers, dialogues_of, packed
 from specviz.training.families.small_draft import TokenTraining
 from specviz.training.features import TargetAssets
 from specviz.training.optimizer import LowRank
@@ -72,7 +72,9 @@ def collect(assets: TargetAssets, domain: str, path: Path, settings: Settings) -
         texts = domain_prompts[len(dialogues) : len(dialogues) + settings.together]
         questions = [(*tokenizer(text, add_special_tokens=False)["input_ids"], *assets.answer) for text in texts]
         temperature = TEMPERATURES[len(dialogues) // settings.together % len(TEMPERATURES)]
-        dialogues += answers(assets, questions, temperature, settings.longest)
+        requests = [Request(question, temperature, settings.longest) for question in questions]
+        found = answers(assets.target.model, assets.markers.end, assets.markers.prefix, requests)
+        dialogues += [Dialogue(*pair, temperature) for pair in zip(questions, found, strict=True)]
         data.write(path, packed(dialogues))
         driver.say(f"{domain}: {len(dialogues)} of {len(domain_prompts)} dialogues")
     return packed(dialogues[: len(domain_prompts)])

@@ -13,15 +13,14 @@ import time
 import zlib
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from specviz.training import data, driver
-from specviz.training.data import KnownTexts, Reserved
+from specviz.training.data import HELD_OUT_EVERY, Dialogue, KnownTexts, Reserved
 from specviz.training.decoding import Decoder, Finished, Request
 from specviz.training.features import TargetAssets, store_for, target_assets
 from specviz.training.phrases import KINDS, Writer, phrases
@@ -41,25 +40,11 @@ PASSAGE_WORDS = (30, 110)
 PASSAGES = 4000
 SOURCES = ("chat", "question answering", "stories", "unprompted")
 """Kinds whose answers are texts one can ask about."""
-HELD_OUT_EVERY = 20
-"""No number of kinds in a round divides it, so that all kinds are held out."""
 SAVED_EVERY = 300.0
 """Seconds between two writings of the file."""
 
 
-@dataclass(frozen=True)
-class Dialogue:
-    """One question (earlier turns and the separator behind it included) and one answer, as ids."""
-
-    question: tuple[int, ...]
-    answer: tuple[int, ...]
-    temperature: float
-    kind: str = KINDS[-1]
-    held_out: bool = False
-
-
-@dataclass(frozen=True)
-class _Plan:
+class _Plan(NamedTuple):
     """What a request is for. ``asks``: what comes back is a user turn, to be answered next."""
 
     kind: str
@@ -73,11 +58,11 @@ def make(job: Job) -> None:
     target, markers = assets.target, assets.markers
     if target.device.type == "cpu":
         torch.set_num_threads(1)
-    dialogues = list(dialogues_of(data.read(path))) if job.resume and path.is_file() else []
+    dialogues = list(data.dialogues_of(data.read(path))) if job.resume and path.is_file() else []
     # Several processes may write, each its own file: with another name or length other turns are drawn.
     seed = zlib.crc32(f"{path.name} {len(dialogues)}".encode())
     author = Author(assets, dialogues, Reserved(job.reserved), seed)
-    store = store_for(target.model, target.name, packed(dialogues), markers)
+    store = store_for(target.model, target.name, data.packed(dialogues), markers)
     rows, longest = 1024 if target.device.type == "cuda" else 192, len(markers.prefix) + LONGEST_TURN + LONGEST_ANSWER + 1
     decoder = Decoder(target.model, markers.end, markers.prefix, store.taps if store.keeps else (), rows, longest)
     generator, saved = torch.Generator(target.device).manual_seed(seed), time.monotonic()
@@ -91,7 +76,7 @@ def make(job: Job) -> None:
 
 
 def _save(path: Path, author: Author) -> None:
-    data.write(path, packed(author.dialogues))
+    data.write(path, data.packed(author.dialogues))
     kinds = Counter(dialogue.kind for dialogue in author.dialogues)
     tokens = sum(len(dialogue.answer) for dialogue in author.dialogues)
     told = ", ".join(f"{kind} {kinds[kind]}" for kind in KINDS)
@@ -132,7 +117,7 @@ class Author:
         """A request of this plan, None where nothing new came of it."""
         writer, before = self._writers[plan.held_out], tuple[int, ...]()
         if plan.kind == "unprompted":
-            return Request(self._ids(writer.fill("{opening}")), 1.0, LONGEST_OWN_TURN, replace(plan, asks=True))
+            return Request(self._ids(writer.fill("{opening}")), 1.0, LONGEST_OWN_TURN, plan._replace(asks=True))
         if plan.kind == "multi-turn":
             earlier = self._earlier(plan.held_out)
             if earlier is None:
@@ -160,7 +145,7 @@ class Author:
         if plan.asks:
             turn = (*request.ids, *finished.answer[:-1])
             whole = finished.answer[-1] == end and not finished.looped and len(turn) >= SHORTEST_OWN_TURN
-            following = self._answer((), turn, replace(plan, asks=False)) if whole else None
+            following = self._answer((), turn, plan._replace(asks=False)) if whole else None
             self._own.extend([following] if following is not None else [])
             return False
         if self._known.has_answer(request.ids, finished.answer):
@@ -197,35 +182,3 @@ class Author:
 
     def _text(self, ids: Sequence[int]) -> str:
         return str(self._assets.target.tokenizer.decode(list(ids)))
-
-
-def answers(assets: TargetAssets, questions: Sequence[tuple[int, ...]], temperature: float, longest: int) -> list[Dialogue]:
-    """The target's answers to these questions, in their order."""
-    places = len(assets.markers.prefix) + max(map(len, questions)) + longest + 1
-    decoder = Decoder(assets.target.model, assets.markers.end, assets.markers.prefix, (1,), len(questions), places)
-    requests = [Request(question, temperature, longest, number) for number, question in enumerate(questions)]
-    answer_by_number = {finished.request.tag: finished.answer for finished in decoder.run(requests)}
-    return [Dialogue(question, answer_by_number[number], temperature) for number, question in enumerate(questions)]
-
-
-def packed(dialogues: Sequence[Dialogue]) -> data.Dialogues:
-    """Dialogues as arrays."""
-    length = [len(dialogue.question) + len(dialogue.answer) for dialogue in dialogues]
-    return data.Dialogues(
-        tokens=np.array([token for dialogue in dialogues for token in (*dialogue.question, *dialogue.answer)], dtype=np.int64),
-        starts=np.concatenate(([0], np.cumsum(length))).astype(np.int64),
-        prompt=np.array([len(dialogue.question) for dialogue in dialogues], dtype=np.int64),
-        temperature=np.array([dialogue.temperature for dialogue in dialogues], dtype=np.float32),
-        kind=np.array([KINDS.index(dialogue.kind) for dialogue in dialogues], dtype=np.int64),
-        held_out=np.array([dialogue.held_out for dialogue in dialogues], dtype=bool),
-    )
-
-
-def dialogues_of(stored: data.Dialogues) -> Iterator[Dialogue]:
-    """Arrays as dialogues; those of a file without kinds are the target's own turns, none held out."""
-    for number in range(len(stored)):
-        tokens, prompt_length = stored.of(number).tolist(), int(stored.prompt[number])
-        dialogue = Dialogue(tuple(tokens[:prompt_length]), tuple(tokens[prompt_length:]), float(stored.temperature[number]))
-        if stored.kind is not None and stored.held_out is not None:
-            dialogue = replace(dialogue, kind=KINDS[int(stored.kind[number])], held_out=bool(stored.held_out[number]))
-        yield dialogue

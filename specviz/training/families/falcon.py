@@ -326,22 +326,16 @@ def summed(net: BlockNet, features: Tensor, truth: Truth, counts: Tensor) -> Ten
     return regression + TOKEN_WEIGHT * (SOFT * soft + HARD * hard)
 
 
-@torch.inference_mode()
 def levels(net: BlockNet, store: FeatureStore, numbers: Sequence[int]) -> dict[str, float]:
     """Of one forward from every place of the answers, by level, in the words of :func:`acceptance.figures`."""
-    rows = [_ranks(net, dialogue, phase) for dialogue in store.get(numbers) for phase in range(net.block)]
-    return acceptance.figures(torch.cat(rows), alone=True)
-
-
-def _ranks(net: BlockNet, dialogue: DialogueFeatures, phase: int) -> Tensor:
-    """At which rank a block's levels had the text's tokens [start, level], for blocks laid at ``phase``."""
     block = net.block
-    first = max(0, dialogue.first - 1 - block)
-    first += (phase - first) % block
-    starts = torch.arange(first, len(dialogue.tokens) - 2 * block, block, device=dialogue.tokens.device)
-    outputs = net(dialogue.tokens[None, 1:], dialogue.features[None, :-1, -1], phase)[0]
-    places = starts[:, None] + torch.arange(block, device=starts.device)
-    return acceptance.ranks_of(net.logits(outputs[places]), dialogue.tokens[places + block + 1], net.draft_ids).cpu()
+
+    def draft(dialogue: DialogueFeatures, starts: Tensor) -> list[Tensor]:
+        tokens, features, begins = dialogue.tokens[None, 1:], dialogue.features[None, :-1, -1], starts + 1 - block
+        outputs = torch.stack([net(tokens, features, phase)[0] for phase in range(block)])
+        return [net.logits(outputs[begins % block, begins + level]) for level in range(block)]
+
+    return acceptance.figures(acceptance.chain_ranks(store.get(numbers), block, draft, net.draft_ids), alone=True)
 
 
 def make(job: Job) -> None:

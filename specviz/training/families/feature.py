@@ -24,7 +24,7 @@ from specviz.training import acceptance, data, driver, features, parallel
 from specviz.training.data import Dialogues
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families.feature_start import sample, shape_of, start
-from specviz.training.families.unrolling import EAGLE3_TAPS, EAGLE_TAPS, eagle3_loss, eagle_loss, sampled_starts, unroll
+from specviz.training.families.unrolling import EAGLE3_TAPS, EAGLE_TAPS, eagle3_loss, eagle_loss, unroll
 from specviz.training.features import DialogueFeatures, FeatureStore, TargetAssets, joined
 from specviz.training.registry import Job
 
@@ -97,9 +97,10 @@ class FeatureTraining(DialogueTraining):
 
     def __init__(
         self, net: nn.Module, store: FeatureStore, training: Sequence[int], held_out: Sequence[int], settings: Settings,
-        loss: Loss | None, measured: Measure, **optimizer: Any,
+        loss: Loss, measured: Measure, **optimizer: Any,
     ) -> None:  # fmt: skip
-        super().__init__(settings, learned(net), weights=net.state_dict(), **optimizer)
+        learned = {name: value for name, value in net.named_parameters() if value.requires_grad}
+        super().__init__(settings, learned, weights=net.state_dict(), **optimizer)
         self.net, self.store, self.training, self.held_out, self.measured = net, store, training, held_out, measured
         self.loss, self.shown, self.dialogues = loss, settings.measured, store.dialogues
         self.begin()
@@ -107,10 +108,6 @@ class FeatureTraining(DialogueTraining):
     def begin(self) -> None:
         """The order of dialogues goes on exactly where it stopped."""
         self.stream = islice(batches(self.training, self.settings), self.progress.updates, None)
-
-    def step(self, share: float) -> Step:
-        """The next dialogues' loss and gradients."""
-        return self.learn_from(next(self.stream))
 
     def answers(self, numbers: Sequence[int]) -> int:
         """Answer tokens of these dialogues."""
@@ -122,7 +119,6 @@ class FeatureTraining(DialogueTraining):
         longest_first = sorted(batch, key=lambda number: -len(self.dialogues.of(number)))
 
         def loss(examples: Sequence[tuple[int, int]]) -> Tensor:
-            assert self.loss is not None
             generator = torch.Generator().manual_seed(seed + examples[0][0])
             return self.loss(joined(self.store.get([number for _, number in examples])), generator, 1.0 / answers)
 
@@ -140,24 +136,20 @@ class FeatureTraining(DialogueTraining):
         return super().figures()
 
 
-def learned(net: nn.Module) -> dict[str, Tensor]:
-    """The parameters an optimiser moves."""
-    return {name: value for name, value in net.named_parameters() if value.requires_grad}
-
-
 def batches(training: Sequence[int], settings: Schedule) -> Iterator[list[int]]:
     """Endless batches of dialogue numbers: every dialogue once, then every one again in another order, and so on."""
     generator, waiting = np.random.default_rng([settings.seed]), list[int]()
     while True:
         while len(waiting) < settings.batch:
-            waiting += [int(number) for number in generator.permutation(np.asarray(training))]
+            waiting += generator.permutation(np.asarray(training)).tolist()
         yield waiting[: settings.batch]
         waiting = waiting[settings.batch :]
 
 
 @dataclass(frozen=True)
 class TrainInputs:
-    """The frozen target's assets, the data and its split, the features, and the draft vocabulary's ids [support]."""
+    """The frozen target's assets, the data and its split, the features, and the draft vocabulary's ids [support]. ``unread`` are
+    dialogues that drafters do not learn from and that changes to them do."""
 
     assets: TargetAssets
     files: list[Path]
@@ -165,11 +157,17 @@ class TrainInputs:
     training: list[int]
     held_out: list[int]
     draft_ids: Tensor
+    unread: Sequence[int] = ()
 
     @property
     def device(self) -> torch.device:
         """Where the target is, and so where training is."""
         return self.assets.target.device
+
+    @property
+    def dialogues(self) -> Dialogues:
+        """All dialogues."""
+        return self.store.dialogues
 
     @property
     def head(self) -> Tensor:
@@ -180,7 +178,7 @@ class TrainInputs:
     @property
     def judged_on(self) -> list[int]:
         """The held-out answers that figures are taken on: greedy ones, of the kinds that results are reported on."""
-        return data.greedy_only(self.store.dialogues, self.held_out)
+        return data.greedy_only(self.dialogues, self.held_out)
 
     @property
     def place(self) -> Tensor:
@@ -190,22 +188,20 @@ class TrainInputs:
     def fitted_on(self, settings: Schedule) -> list[int]:
         """Dialogues that a linear start is fitted on, read by the target."""
         generator = np.random.default_rng(settings.seed)
-        chosen = [int(number) for number in generator.permutation(np.asarray(self.training))[:FITTED_DIALOGUES]]
+        chosen = generator.permutation(np.asarray(self.training))[:FITTED_DIALOGUES].tolist()
         read_all(self.store, chosen, settings.workers)
         return chosen
 
 
 def gather(job: Job) -> TrainInputs:
     """Load the target and the data."""
-    files = data.find(job.data)
-    assets = features.target_assets(job.device)
-    dialogues = data.read_all(files)
-    training, held_out = data.split(dialogues)
-    training, _ = data.set_apart(dialogues, training)
+    files, assets = data.find(job.data), features.target_assets(job.device)
+    dialogues, vocab = data.read_all(files), assets.embedding.shape[0]
+    both, held_out = data.split(dialogues)
+    training, unread = data.set_apart(dialogues, both)
     store = features.store_for(assets.target.model, assets.target.name, dialogues, assets.markers)
-    vocab = assets.embedding.shape[0]
     ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [assets.markers.end])
-    return TrainInputs(assets, files, store, training, held_out, torch.from_numpy(ids).to(assets.target.device))
+    return TrainInputs(assets, files, store, training, held_out, torch.from_numpy(ids).to(assets.target.device), unread)
 
 
 def read_all(store: FeatureStore, numbers: Sequence[int], workers: int) -> None:
@@ -217,57 +213,39 @@ def read_all(store: FeatureStore, numbers: Sequence[int], workers: int) -> None:
             list(pool.map(store.get, groups))
 
 
-def run(job: Job, inputs: TrainInputs, state: FeatureTraining, save: Callable[[Path, dict[str, str]], None]) -> None:
-    """Train, measure, and write the recipe's file."""
-    print(f"{len(state.training)} dialogues to learn from, {len(inputs.held_out)} kept out; {state.settings}", flush=True)
-    tokenizer = inputs.assets.target.tokenizer_hash
-    driver.run(job, state, data.dialogues_line(inputs.files), save, tokenizer_hash=tokenizer)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What one drafter reads of the store's taps, whether its layer is ``wide``, and its loss."""
-
-    columns: slice
-    wide: bool
-    loss: Callable[[FeatureNet, TrainInputs], Loss]
-
-
-KINDS = {
-    "eagle": Kind(EAGLE_TAPS, False, lambda net, inputs: partial(eagle_loss, net)),
-    "eagle3": Kind(EAGLE3_TAPS, True, lambda net, inputs: partial(eagle3_loss, net, inputs.place)),
-}
+def run(job: Job, inputs: TrainInputs, state: TrainState, save: driver.Save, *data_more: str, **card: str) -> None:
+    """Train, measure, and write the recipe's file; ``data_more`` and ``card`` are what its card says beside the rest."""
+    line, tokenizer = data.dialogues_line(inputs.files, *data_more), inputs.assets.target.tokenizer_hash
+    driver.run(job, state, line, save, tokenizer_hash=tokenizer, **card)
 
 
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/NAME.safetensors`` and print its card line."""
-    inputs, kind = gather(job), KINDS[job.recipe.name]
-    settings, store = driver.settings_for(job, inputs.device, Settings), inputs.store
+    inputs, fused = gather(job), job.recipe.name == "eagle3"
+    settings, store, columns = (
+        driver.settings_for(job, inputs.device, Settings),
+        inputs.store,
+        EAGLE3_TAPS if fused else EAGLE_TAPS,
+    )
     model, embedding = inputs.assets.target.model, inputs.assets.embedding
-    shape = shape_of(model.config, store.taps[kind.columns], kind.wide)
+    shape = shape_of(model.config, store.taps[columns], fused)
     net = FeatureNet(shape, embedding, inputs.head, inputs.draft_ids).to(inputs.device)
     parallel.keep_cast(net.head)
-    start(net, model, sample(store, inputs.fitted_on(settings), embedding, kind.columns))
-    state = FeatureTraining(
-        net, store, inputs.training, inputs.judged_on, settings, kind.loss(net, inputs),
-        lambda numbers: acceptance_figures(net, store, kind.columns, numbers, DEPTH),
-    )  # fmt: skip
+    start(net, model, sample(store, inputs.fitted_on(settings), embedding, columns))
+    loss = partial(eagle3_loss, net, inputs.place) if fused else partial(eagle_loss, net)
+    measured = partial(acceptance_figures, net, store, columns, depth=DEPTH)
+    state = FeatureTraining(net, store, inputs.training, inputs.judged_on, settings, loss, measured)
     run(job, inputs, state, partial(save, net))
 
 
-@torch.inference_mode()
 def acceptance_figures(
     net: FeatureNet, store: FeatureStore, columns: slice, numbers: Sequence[int], depth: int
 ) -> dict[str, float]:
     """Chain drafting from every position of these answers, and EAGLE's tree of 25 nodes as far as ``depth`` reaches."""
-    rows, generator = [torch.zeros(0, depth, dtype=torch.long)], torch.Generator()
-    for dialogue in store.get(numbers):
-        starts = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0] * depth, generator)
-        if len(starts) < depth:
-            continue
-        inside = starts[-1]  # starts whose last draft is still inside the answer
-        outputs = unroll(net, dialogue.tokens, dialogue.features[:, columns].flatten(1), [inside] * depth)
-        truths = [dialogue.tokens[inside + 2 + step] for step in range(depth)]
-        found = [acceptance.ranks_of(net.logits(one), truth, net.draft_ids) for one, truth in zip(outputs, truths, strict=True)]
-        rows.append(torch.stack(found, 1).cpu())
-    return acceptance.figures(torch.cat(rows), {path[:depth] for path in paths_of(shape_from_counts(PUBLISHED))})
+
+    def draft(dialogue: DialogueFeatures, starts: Tensor) -> list[Tensor]:
+        outputs = unroll(net, dialogue.tokens, dialogue.features[:, columns].flatten(1), [starts] * depth)
+        return [net.logits(output) for output in outputs]
+
+    ranks = acceptance.chain_ranks(store.get(numbers), depth, draft, net.draft_ids)
+    return acceptance.figures(ranks, {path[:depth] for path in paths_of(shape_from_counts(PUBLISHED))})

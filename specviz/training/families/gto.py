@@ -30,9 +30,9 @@ from specviz.methods.gto.expected_length import branch_lengths, tree_reward
 from specviz.models.heads.heads import load_heads
 from specviz.models.heads.lora_heads import CHANGES, digest, independent_copy
 from specviz.targets.text import TextTarget
-from specviz.training import acceptance, data, driver, features
+from specviz.training import acceptance, data, driver
 from specviz.training.driver import Schedule, Step, TrainState
-from specviz.training.families.feature import acceptance_figures, read_all
+from specviz.training.families.feature import acceptance_figures, gather, read_all, run
 from specviz.training.families.unrolling import EAGLE3_TAPS, eagle3_loss
 from specviz.training.features import DialogueFeatures, FeatureStore
 from specviz.training.optimizer import LowRank
@@ -415,19 +415,13 @@ class GtoTraining(TrainState):
 
 def make(job: Job) -> None:
     """Train, measure start and end on held-out answers, write ``assets/weights/gto.safetensors``."""
-    files, assets = data.find(job.data), features.target_assets(job.device)
-    settings = driver.settings_for(job, assets.target.device, Settings)
-    loaded, dialogues = assets.target, data.read_all(files)
+    inputs = gather(job)
+    settings, loaded = driver.settings_for(job, inputs.device, Settings), inputs.assets.target
     target = TextTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), "eager")
     shipped = load_heads(START, None, loaded, target)
     net, before = independent_copy(shipped).float(), independent_copy(shipped).float()
-    training, held_out = data.split(dialogues)
-    _, unread = data.set_apart(dialogues, training)
-    store = features.store_for(loaded.model, loaded.name, dialogues, assets.markers)
     ids = torch.arange(target.vocab_size, device=target.device) if net.draft_ids is None else net.draft_ids
     arena = Arena(net, before, target, data.places_in(ids, target.vocab_size))
-    state = GtoTraining(arena, store, unread, settings, data.greedy_only(dialogues, held_out)[:MEASURED])
-    print(f"{len(unread)} dialogues to learn from, {len(state.held_out)} to measure on; {settings}", flush=True)
-    read_all(store, state.held_out, settings.workers)
-    base = {CHANGES: f"{START}.safetensors {digest(WEIGHTS / f'{START}.safetensors')}"}
-    driver.run(job, state, data.dialogues_line(files), state.save, tokenizer_hash=loaded.tokenizer_hash, **base)
+    state = GtoTraining(arena, inputs.store, inputs.unread, settings, inputs.judged_on[:MEASURED])
+    read_all(inputs.store, state.held_out, settings.workers)
+    run(job, inputs, state, state.save, **{CHANGES: f"{START}.safetensors {digest(WEIGHTS / f'{START}.safetensors')}"})

@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from specviz.drafting.networks.masked_lm import MaskedLM, save
 from specviz.drafting.networks.masked_lm import load as load_masked
@@ -27,10 +28,10 @@ from specviz.drafting.networks.small_lm import load as load_small
 from specviz.drafting.networks.weights import read_weights
 from specviz.models.heads.drafts import FILE as SMALL
 from specviz.models.heads.lora_heads import CHANGES, digest
-from specviz.training import acceptance, data, driver, features, parallel
+from specviz.training import acceptance, data, driver, parallel
 from specviz.training.data import IGNORED, Dialogues, Markers, Row
 from specviz.training.driver import Schedule, Step, TrainState
-from specviz.training.families.feature import MARKS
+from specviz.training.families.feature import MARKS, TrainInputs, gather, run
 from specviz.training.optimizer import LowRank
 from specviz.training.registry import WEIGHTS, Job
 
@@ -40,8 +41,7 @@ MEAN = (1 + LEAST) / 2
 """The probability of being hidden, on average."""
 
 
-@dataclass(frozen=True)
-class Masked:
+class Masked(NamedTuple):
     """Texts [row, token] with hidden places, what the loss of each place counts (0 where nothing is asked), and which
     places are text at all (None: all of them)."""
 
@@ -51,17 +51,12 @@ class Masked:
     is_text: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """One text [token] with its hidden places and their weights."""
 
     tokens: np.ndarray
     blank: np.ndarray
     weight: np.ndarray
-
-    def last(self, window: int) -> Example:
-        """The last ``window`` tokens of it."""
-        return Example(self.tokens[-window:], self.blank[-window:], self.weight[-window:])
 
 
 def probabilities(rows: int, generator: np.random.Generator) -> np.ndarray:
@@ -69,15 +64,13 @@ def probabilities(rows: int, generator: np.random.Generator) -> np.ndarray:
     return LEAST + (1 - LEAST) * ((generator.random() + np.arange(rows) / rows) % 1)
 
 
-def standard(rows: Sequence[Row], generator: np.random.Generator) -> Masked:
-    """Every counted token of packed ``rows`` hidden with its row's probability t, its loss over t."""
-    tokens = np.stack([row.tokens for row in rows])
-    counted = np.zeros(tokens.shape, dtype=bool)
-    counted[:, 1:] = np.stack([row.counts for row in rows])
+def standard(rows: Sequence[Row], generator: np.random.Generator) -> list[Example]:
+    """Every counted token of packed ``rows`` hidden with its row's probability t, its loss over t and their number."""
+    counted = np.stack([np.append(False, row.counts) for row in rows])
     share = probabilities(len(rows), generator)[:, None]
-    blank = counted & (generator.random(tokens.shape) < share)
+    blank = counted & (generator.random(counted.shape) < share)
     weight = blank / share / max(1, counted.sum())
-    return Masked(torch.from_numpy(tokens), torch.from_numpy(blank), torch.from_numpy(weight).float())
+    return [Example(row.tokens, *parts) for row, *parts in zip(rows, blank, weight, strict=True)]
 
 
 def continuation(tokens: np.ndarray, first: int, share: float, generator: np.random.Generator) -> Example:
@@ -101,25 +94,17 @@ def refinement(tokens: np.ndarray, first: int, reach: int, emphasis: float, gene
     return Example(tokens[:end], blank, weight / weight.sum())
 
 
-def joined(examples: Sequence[Example], total: float) -> Masked:
-    """Texts of different length as one batch, padded behind; weights are over ``total``."""
-    width = max(len(example.tokens) for example in examples)
-    shape = (len(examples), width)
-    tokens, blank, weight = np.zeros(shape, np.int64), np.zeros(shape, bool), np.zeros(shape, np.float32)
-    is_text = np.zeros(shape, bool)
-    for place, example in enumerate(examples):
-        size = len(example.tokens)
-        tokens[place, :size], blank[place, :size], weight[place, :size] = example.tokens, example.blank, example.weight
-        is_text[place, :size] = True
-    where = None if is_text.all() else torch.from_numpy(is_text)
-    return Masked(torch.from_numpy(tokens), torch.from_numpy(blank), torch.from_numpy(weight / np.float32(total)), where)
-
-
-def in_parts(examples: Sequence[Example], size: int) -> list[Masked]:
-    """The examples as batches of at most ``size`` texts of about the same length: little of them is padding."""
-    total = sum(float(example.weight.sum()) for example in examples) or 1.0
-    ordered = sorted(examples, key=lambda example: len(example.tokens))
-    return [joined(ordered[start : start + size], total) for start in range(0, len(ordered), size)]
+def in_parts(examples: Sequence[Example], size: int, total: float = 1.0) -> list[Masked]:
+    """The examples as batches of at most ``size`` texts of about the same length, padded behind; weights are over ``total``."""
+    ordered, parts = sorted(examples, key=lambda example: len(example.tokens)), list[Masked]()
+    for start in range(0, len(ordered), size):
+        some = ordered[start : start + size]
+        columns = zip(*((example.tokens, example.blank, example.weight / total) for example in some), strict=True)
+        tokens, blank, weight = (pad_sequence([torch.from_numpy(row) for row in column], True) for column in columns)
+        lengths = torch.tensor([len(example.tokens) for example in some])
+        is_text = torch.arange(tokens.shape[1]) < lengths[:, None]
+        parts.append(Masked(tokens, blank, weight.float(), None if is_text.all() else is_text))
+    return parts
 
 
 @dataclass(frozen=True)
@@ -143,11 +128,13 @@ class MaskedTraining(TrainState):
     settings: Settings
 
     def __init__(
-        self, model: MaskedLM, dialogues: Dialogues, markers: Markers, settings: Settings, change: LowRank | None = None
+        self, model: MaskedLM, inputs: TrainInputs, settings: Settings, share: float = 1.0, change: LowRank | None = None
     ) -> None:
+        """``share`` of the answer tokens that are read are asked for."""
         super().__init__(settings, dict(model.named_parameters()) if change is None else change.matrices, change)
-        self.model, self.dialogues, self.markers = model, dialogues, markers
-        self.training, self.held_out = data.split(dialogues)
+        self.model, self.inputs, self.share = model, inputs, share
+        self.dialogues, self.markers = inputs.dialogues, inputs.assets.markers
+        self.training, self.held_out = data.split(self.dialogues)
         self.place = data.places_in(model.draft_ids, model.config.vocab_size)
         self.settle()
         self.begin()
@@ -160,26 +147,19 @@ class MaskedTraining(TrainState):
         settings, generator = self.settings, np.random.default_rng([self.settings.seed, update])
         stream = data.rows(self.dialogues, self.training, self.markers, self.model.config.window - 1, generator)
         while True:
-            masked = standard(list(islice(stream, settings.batch)), generator)
-            cut = range(0, settings.batch, settings.texts)
-            yield [Masked(*(part[at : at + settings.texts] for part in (masked.ids, masked.blank, masked.weight))) for at in cut]
+            yield in_parts(standard(list(islice(stream, settings.batch)), generator), settings.texts)
 
     def settle(self) -> None:
         """Apply the change; the folded head goes with the old weights."""
         super().settle()
         self.model.eval()
 
-    def step(self, share: float) -> Step:
-        """The next texts' loss and gradients."""
-        return self.learn_from(next(self.stream))
-
     def learn_from(self, batch: Sequence[Masked]) -> Step:
         """Loss and gradients of these texts, and how many tokens were asked for."""
         counted: list[int] = []
 
         def part_loss(part: Sequence[Masked]) -> Tensor:
-            (masked,) = part
-            value, tokens = loss(self.model, self.place, masked)
+            value, tokens = loss(self.model, self.place, *part)
             counted.append(tokens)
             return value
 
@@ -194,25 +174,31 @@ class MaskedTraining(TrainState):
 
     def shown(self, numbers: Sequence[int]) -> dict[str, float]:
         """Blocks along a few of these, the greedy ones."""
-        greedy = data.greedy_only(self.dialogues, numbers)[: SHOWN[0]]
-        found = block_agreement(self.model, self.dialogues, greedy, self.markers, SHOWN[1], 1000)
+        found = self.blocks(numbers, *SHOWN, 1000)
         return {name: found[name] for name in ("tau", "first1", "alone2", "longest")}
+
+    def blocks(self, numbers: Sequence[int], count: int, places: int, runs: int) -> dict[str, float]:
+        """:func:`block_agreement` along ``count`` of these, the greedy ones."""
+        greedy = data.greedy_only(self.dialogues, numbers)[:count]
+        return block_agreement(self.model, self.dialogues, greedy, self.markers, places, runs)
 
     def first_places(self, text: Tensor, first: int) -> tuple[Tensor, Tensor]:
         """Some places of an answer, and the logits of the first token of a block that begins there."""
         places = torch.arange(first, len(text), SAMPLED[1])
         return places, torch.stack([self.model(text[: int(place)], PLACES)[0] for place in places])
 
-    def measured(self, target: Any) -> dict[str, Any]:
+    def measured(self) -> dict[str, Any]:
         """Blocks along held-out greedy answers of the kinds that are reported, what learned ones bring beyond that, and the first
-        place's probability at temperature 1 under the ``target``."""
-        dialogues, count = self.dialogues, MEASURED[0]
-        blocks = lambda numbers: block_agreement(self.model, dialogues, numbers, self.markers, PLACES, MEASURED[1])  # noqa: E731
-        greedy = data.greedy_only(dialogues, self.held_out)[:count]
-        found, known = blocks(greedy), blocks(data.greedy_only(dialogues, self.training)[:count])
-        sampled, logits = data.greedy_only(dialogues, self.held_out, 1.0)[: SAMPLED[0]], lambda ids: target(ids[None]).logits[0]
-        first = acceptance.overlap(self.first_places, self.model.draft_ids, logits, dialogues, sampled, self.markers)
+        place's probability at temperature 1 under the target."""
+        found, known = (self.blocks(numbers, MEASURED[0], PLACES, MEASURED[1]) for numbers in (self.held_out, self.training))
+        sampled = data.greedy_only(self.dialogues, self.held_out, 1.0)[: SAMPLED[0]]
+        first = acceptance.overlap(self.first_places, self.model.draft_ids, self.inputs.assets, self.dialogues, sampled)
         return {**found, "gap": known["tau"] - found["tau"], "first_at_temperature_1": first}
+
+    def figures(self) -> dict[str, Any]:
+        history = self.progress.history
+        curve = [{"tokens": entry["tokens"] / self.share, "tau": entry["tau"], "gap": entry["gap"]} for entry in history]
+        return {**self.measured(), "curve": curve}
 
 
 def loss(model: MaskedLM, place: Tensor, masked: Masked) -> tuple[Tensor, int]:
@@ -274,22 +260,6 @@ def from_autoregressive(start: SmallLM, window: int = WINDOW) -> MaskedLM:
     return model.requires_grad_(True)
 
 
-class WholeTraining(MaskedTraining):
-    """The whole model on the standard objective; ``share`` of the answer tokens that are read are asked for."""
-
-    def __init__(
-        self, model: MaskedLM, dialogues: Dialogues, markers: Markers, settings: Settings, target: Any, share: float
-    ) -> None:
-        self.target, self.share = target, share
-        super().__init__(model, dialogues, markers, settings)
-
-    def figures(self) -> dict[str, Any]:
-        history = self.progress.history
-        curve = [{"tokens": entry["tokens"] / self.share, "tau": entry["tau"], "gap": entry["gap"]} for entry in history]
-        return {**self.measured(self.target), "curve": curve}
-
-
-FIRST = "continuation"
 SECOND = "refinement"
 START = "masked_lm"
 
@@ -316,11 +286,9 @@ class DeerTraining(MaskedTraining):
 
     settings: StagedSettings
 
-    def __init__(
-        self, model: MaskedLM, dialogues: Dialogues, markers: Markers, settings: StagedSettings, target: Any = None
-    ) -> None:
-        self.target = target
-        super().__init__(model, dialogues, markers, settings, LowRank(model, settings.rank, settings.seed))
+    def __init__(self, model: MaskedLM, inputs: TrainInputs, settings: StagedSettings) -> None:
+        super().__init__(model, inputs, settings, change=LowRank(model, settings.rank, settings.seed))
+        self.second = (SECOND, settings.first)
 
     @property
     def refines(self) -> bool:
@@ -328,18 +296,9 @@ class DeerTraining(MaskedTraining):
         return self.progress.stage == SECOND
 
     def enter(self, stage: str) -> None:
-        """The second stage goes on from the first's average."""
         super().enter(stage)
-        assert self.change is not None
-        self.move(self.change.matrices)
+        self.move(self.leaves)
         self.begin()
-
-    def step(self, share: float) -> Step:
-        """The next texts' loss and gradients."""
-        if not self.refines and share >= self.settings.first:
-            self.use_average()
-            self.enter(SECOND)
-        return super().step(share)
 
     def rate(self, share: float) -> float:
         """Each stage warms up and falls by itself."""
@@ -357,7 +316,8 @@ class DeerTraining(MaskedTraining):
             chosen = data.in_turn(self.training, update * size, size, seed)
             shares = probabilities(len(chosen), generator)
             examples = [self.example(number, float(share), generator) for number, share in zip(chosen, shares, strict=True)]
-            yield in_parts([one.last(self.model.config.window) for one in examples], settings.texts)
+            total = sum(float(example.weight.sum()) for example in examples) or 1.0
+            yield in_parts(examples, settings.texts, total)
             update += 1
 
     def measure(self) -> dict[str, float]:
@@ -366,34 +326,34 @@ class DeerTraining(MaskedTraining):
     def figures(self) -> dict[str, Any]:
         """Beside those of the start, from its card."""
         card = read_weights(WEIGHTS / f"{START}.safetensors")[1]
-        return {"start": json.loads(card.get("metrics", "{}")), "deer": self.measured(self.target)}
+        return {"start": json.loads(card.get("metrics", "{}")), "deer": self.measured()}
 
     def example(self, number: int, share: float, generator: np.random.Generator) -> Example:
         """One dialogue as an example of the stage."""
         tokens = np.concatenate((np.asarray(self.markers.prefix, np.int64), self.dialogues.of(number)))
-        first = len(self.markers.prefix) + int(self.dialogues.prompt[number])
-        if not self.refines:
-            return continuation(tokens, first, share, generator)
-        return refinement(tokens, first, self.settings.reach, self.settings.emphasis, generator)
+        first, settings = len(self.markers.prefix) + int(self.dialogues.prompt[number]), self.settings
+        example = (
+            refinement(tokens, first, settings.reach, settings.emphasis, generator)
+            if self.refines
+            else continuation(tokens, first, share, generator)
+        )
+        return Example(*(part[-self.model.config.window :] for part in example))
 
 
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/masked_lm.safetensors`` or ``deer.safetensors``."""
-    files, assets = data.find(job.data), features.target_assets(job.device)
-    dialogues, embedding = data.read_all(files), assets.embedding.to(assets.target.device)
-    line, more, where = data.dialogues_line(files), {"tokenizer_hash": assets.target.tokenizer_hash}, embedding.device
+    inputs = gather(job)
+    where = inputs.device
+    embedding = inputs.assets.embedding.to(where)
     if job.recipe.name == "deer":
         base, settings = WEIGHTS / f"{START}.safetensors", driver.settings_for(job, where, StagedSettings)
-        model = load_masked(base, embedding, torch.float32, where)
-        change = DeerTraining(model, dialogues, assets.markers, settings, assets.target.model)
-        driver.run(job, change, line, change.save, **{CHANGES: f"{base.name} {digest(base)}"}, **more)
+        change = DeerTraining(load_masked(base, embedding, torch.float32, where), inputs, settings)
+        run(job, inputs, change, change.save, **{CHANGES: f"{base.name} {digest(base)}"})
         return
     start = load_small(SMALL, embedding, torch.float32, where)
     # Milestones by answer tokens read, of which a share is asked for: hidden ones that the draft vocabulary has.
-    answers = np.concatenate([dialogues.answer(number) for number in data.split(dialogues)[0]])
+    answers = np.concatenate([inputs.dialogues.answer(number) for number in data.split(inputs.dialogues)[0]])
     share = MEAN * float(np.isin(answers, start.draft_ids.cpu().numpy()).mean())
-    marks = tuple(round(share * mark) for mark in MARKS)
-    whole = driver.settings_for(job, where, Settings, marks=marks)
-    state = WholeTraining(from_autoregressive(start), dialogues, assets.markers, whole, assets.target.model, share)
-    start_of = f"{SMALL.name} sha256 {data.file_digest(SMALL)}"
-    driver.run(job, state, line, partial(save, state.model), start=start_of, **more)
+    whole = driver.settings_for(job, where, Settings, marks=tuple(round(share * mark) for mark in MARKS))
+    state = MaskedTraining(from_autoregressive(start), inputs, whole, share)
+    run(job, inputs, state, partial(save, state.model), start=f"{SMALL.name} sha256 {data.file_digest(SMALL)}")

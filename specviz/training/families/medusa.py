@@ -71,35 +71,21 @@ def loss(net: ParallelNet, place: Tensor, dialogue: DialogueFeatures, generator:
 @torch.no_grad()
 def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None:
     """Let each head's own matrix foresee the target's hidden state linearly: ridge regression over these dialogues."""
-    size = net.config.hidden + 1
-    grams = torch.zeros(len(net.heads), size, size, dtype=torch.float64)
-    cross_grams = torch.zeros(len(net.heads), size, net.config.hidden, dtype=torch.float64)
-    for dialogue in store.get(numbers):
-        features = dialogue.features[:, -1].double().cpu()
-        for ahead in range(len(net.heads)):
-            rows = features[max(0, dialogue.first - 2) : len(features) - 2 - ahead]
-            x = F.pad(rows, (0, 1), value=1.0)
-            grams[ahead] += x.T @ x
-            cross_grams[ahead] += x.T @ features[len(features) - 1 - len(rows) : len(features) - 1]
+    texts = [dialogue.features[max(0, dialogue.first - 2) :, -1].double().cpu() for dialogue in store.get(numbers)]
     head: Any
-    for head, gram, cross_gram in zip(net.heads, grams, cross_grams, strict=True):
-        solution = torch.linalg.solve(gram + RIDGE * torch.diag(gram.diagonal()), cross_gram)
+    for ahead, head in enumerate(net.heads):
+        x = F.pad(torch.cat([text[: len(text) - 2 - ahead] for text in texts]), (0, 1), value=1.0)
+        gram, outputs = x.T @ x, torch.cat([text[1 + ahead : -1] for text in texts])
+        solution = torch.linalg.solve(gram + RIDGE * torch.diag(gram.diagonal()), x.T @ outputs)
         head[-1].weight.copy_(solution[:-1].T)
         head[-1].bias.copy_(solution[-1])
 
 
-@torch.inference_mode()
 def ranks(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> Tensor:
     """At every position of these answers that has so many tokens left, the rank at which each head had the token that
     followed, WIDTH where it is not among the first: int64 [position, ahead]."""
-    rows_of_ranks, heads = [], len(net.heads)
-    for dialogue in store.get(numbers):
-        rows = torch.arange(max(0, dialogue.first - 2), len(dialogue.tokens) - 1 - heads, device=dialogue.tokens.device)
-        if not len(rows):
-            continue
-        truth = torch.stack([dialogue.tokens[rows + 2 + ahead] for ahead in range(heads)])
-        rows_of_ranks.append(acceptance.ranks_of(net.logits(dialogue.features[rows, -1]), truth, net.draft_ids, WIDTH).T)
-    return torch.cat(rows_of_ranks)
+    draft = lambda dialogue, starts: net.logits(dialogue.features[starts, -1])  # noqa: E731
+    return acceptance.chain_ranks(store.get(numbers), len(net.heads), draft, net.draft_ids, WIDTH)
 
 
 def figures(ranks: Tensor, paths: Sequence[tuple[int, ...]] = paths_of(shape_from_counts(PUBLISHED))) -> dict[str, float]:

@@ -1,8 +1,4 @@
-"""``train ngrams``: pairs and triples of tokens counted in the training answers, and how well they foresee the others.
-
-How well is perplexity, and what DiffuSpec's search through a lattice is worth with them: the same blocks of held-out greedy
-answers with and without the n-grams.
-"""
+"""``train ngrams``: pairs and triples of tokens counted in the training answers, and how well they foresee the others."""
 
 from __future__ import annotations
 
@@ -10,48 +6,27 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 import numpy as np
-import torch
 
 from specviz.drafting.memory.ngram_model import Counts, NgramModel, save
-from specviz.drafting.networks.masked_lm import MaskedLM, load
-from specviz.methods.diffuspec.lattice import Ngrams, columns, distribution, search
-from specviz.methods.diffuspec.searched import Searching
-from specviz.training import acceptance, data, driver, features
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training import data, driver
+from specviz.training.families.feature import SUPPORT, gather
+from specviz.training.registry import Job
 
-SUPPORT = 8192
 MEASURED = 100
-SEARCHED = (16, 8, 7)
-"""Held-out greedy answers that are searched with the masked language model, masks in a block, places from block to block."""
-SEARCH_WEIGHTS = (1.0, 0.75, 0.5, 0.25)
-"""Shares of the drafter's distribution in a path's score; at 1 the path is each place's likeliest token."""
-
-
 RARE = {"pair": 2, "triple": 2}
 """Pairs and triples met less often are left out."""
 
 
 def make(job: Job) -> None:
     """Count, measure, write ``assets/weights/ngrams.safetensors``. Takes seconds, whatever time is given."""
-    files = data.find(job.data)
-    assets = features.target_assets(job.device)
-    dialogues = data.read_all(files)
+    inputs = gather(job)
+    dialogues, vocab = inputs.dialogues, inputs.assets.embedding.shape[0]
     training, held_out = data.split(dialogues)
-    vocab = assets.embedding.shape[0]
-    ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [assets.markers.end])
+    ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [inputs.assets.markers.end])
     counts = counted(texts(dialogues, training), ids, *RARE.values())
-    model = NgramModel(counts)
-    figures: dict[str, object] = {
-        "perplexity": round(perplexity(model, texts(dialogues, held_out[:MEASURED])), 2),
-        "pairs": len(counts.second),
-        "triples": len(counts.third),
-    }
-    base = WEIGHTS / "masked_lm.safetensors"
-    if base.is_file():
-        masked = load(base, assets.embedding.to(assets.target.device), torch.float32, assets.target.device)
-        greedy = [number for number in held_out if dialogues.temperature[number] == 0][: SEARCHED[0]]
-        figures["searched"] = searched_agreement(masked, model, dialogues, greedy, assets.markers, *SEARCHED[1:])
-    line, tokenizer = data.dialogues_line(files, "the training answers alone"), assets.target.tokenizer_hash
+    found = perplexity(NgramModel(counts), texts(dialogues, held_out[:MEASURED]))
+    figures = {"perplexity": found, "pairs": len(counts.second), "triples": len(counts.third)}
+    line, tokenizer = data.dialogues_line(inputs.files, "the training answers alone"), inputs.assets.target.tokenizer_hash
     driver.ship(job, RARE, line, "some seconds", figures, partial(save, counts), tokenizer_hash=tokenizer)
 
 
@@ -101,30 +76,3 @@ def perplexity(model: NgramModel, answers: Sequence[np.ndarray]) -> float:
                 total -= float(model.log_probability(text[None, place - 2 : place], text[place : place + 1])[0, 0])
                 count += 1
     return float(np.exp(total / max(1, count)))
-
-
-@torch.inference_mode()
-def searched_agreement(
-    model: MaskedLM, ngrams: Ngrams, dialogues: data.Dialogues, chosen: Sequence[int], markers: data.Markers,
-    places: int, stride: int,
-) -> dict[str, list[float]]:  # fmt: skip
-    """By weight: mean accepted tokens, the first place's acceptance, and the second's given the first.
-
-    A block begins at every ``stride``-th place of each of the ``chosen`` greedy answers, as far as a whole one fits.
-    """
-    how, ends = Searching(), frozenset([markers.end])
-    ranks_by_weight: dict[float, list[list[int]]] = {weight: [] for weight in SEARCH_WEIGHTS}
-    for number in chosen:
-        answer = dialogues.answer(number).tolist()
-        text = [*markers.prefix, *dialogues.of(number).tolist()]
-        first = len(text) - len(answer)
-        for at in range(0, len(answer) - places, stride):
-            before = text[: first + at]
-            log_q = distribution(model(torch.tensor(before, device=model.embedding.device), places))
-            lattice = columns(log_q, model.draft_ids, how.mass, how.cap, ends)
-            for weight in SEARCH_WEIGHTS:
-                path = search(lattice, ngrams, before, weight, how.width, ends).path
-                wrong = [int(token != truth) for token, truth in zip(path, answer[at:], strict=False)]
-                ranks_by_weight[weight].append([*wrong, *[1] * (places - len(wrong))])
-    figures = {str(weight): acceptance.figures(torch.tensor(rows)) for weight, rows in ranks_by_weight.items() if rows}
-    return {weight: [found["tau"] - 1, found["first1"], found["first2"]] for weight, found in figures.items()}

@@ -26,10 +26,11 @@ from specviz.drafting.networks.recurrent_net import RecurrentConfig, RecurrentNe
 from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.errors import BadInput
 from specviz.training import acceptance, driver
-from specviz.training.data import Dialogues, Markers, dialogues_line
+from specviz.training.data import Dialogues, Markers
 from specviz.training.driver import Schedule, Step
-from specviz.training.families.feature import MARKS, DialogueTraining, TrainInputs, gather
+from specviz.training.families.feature import MARKS, DialogueTraining, TrainInputs, gather, run
 from specviz.training.families.feature_start import fit
+from specviz.training.features import DialogueFeatures
 from specviz.training.registry import Job
 
 LENGTH = 64
@@ -182,25 +183,20 @@ def loss(net: RecurrentNet, windows: WindowFeatures, generator: torch.Generator)
     return total / len(place)
 
 
-@torch.no_grad()
-def acceptance_figures(model: Any, net: RecurrentNet, texts: Sequence[tuple[Tensor, int]], depth: int) -> dict[str, float]:
-    """Chain drafting from every place of greedy answers, each ``(text, index of the answer's first token)``, with the probe
-    and, as ``tau_without_probe``, without."""
-    rows: tuple[list[Tensor], list[Tensor]] = ([], [])
-    for text, first in texts:
-        places = torch.arange(max(1, first - 2), len(text) - 1 - depth, device=text.device)
-        if not len(places):
-            continue
-        window = read(model, net, text[None], places)
-        for way, found in enumerate(rows):
-            features = torch.cat((window.own[0, places], window.behind[0] * (1 - way)), dim=-1).to(net.enter.weight.dtype)
-            state, ranks = None, []
-            for step in range(depth):
-                tokens = text[places + step + 1]
-                state = net.begin(features, tokens) if state is None else net.go_on(state, tokens)
-                ranks.append(acceptance.ranks_of(net.logits(state[0]), text[places + step + 2], net.draft_ids))
-            found.append(torch.stack(ranks, 1).cpu())
-    with_probe, without = (acceptance.figures(torch.cat([torch.zeros(0, depth).long(), *found])) for found in rows)
+def acceptance_figures(model: Any, net: RecurrentNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
+    """Chain drafting from every place of greedy answers, with the probe and, as ``tau_without_probe``, without."""
+
+    def draft(probe: float, dialogue: DialogueFeatures, places: Tensor) -> Iterator[Tensor]:
+        window, state = read(model, net, dialogue.tokens[None], places), None
+        features = torch.cat((window.own[0, places], window.behind[0] * probe), dim=-1).to(net.enter.weight.dtype)
+        for step in range(1, depth + 1):
+            tokens = dialogue.tokens[places + step]
+            state = net.begin(features, tokens) if state is None else net.go_on(state, tokens)
+            yield net.logits(state[0])
+
+    with_probe, without = (
+        acceptance.figures(acceptance.chain_ranks(dialogues, depth, partial(draft, probe), net.draft_ids)) for probe in (1.0, 0.0)
+    )
     return {**with_probe, "tau_without_probe": without["tau"]}
 
 
@@ -293,7 +289,7 @@ class OwlTraining(DialogueTraining):
         self.windows = Windows(self.dialogues, inputs.assets.markers, inputs.training)
         buffers = {"reads": self.windows.reads}
         super().__init__(settings, {"probe": self.net.probe}, weights=self.net.state_dict(), buffers=buffers)
-        self.decay = 0.0  # of the probe
+        self.decay, self.second = 0.0, (DRAFTING, settings.probing)  # the probe's weights do not decay
         self.known: deque[WindowFeatures] = deque()
 
     def begin(self) -> None:
@@ -310,11 +306,7 @@ class OwlTraining(DialogueTraining):
 
     def step(self, share: float) -> Step:
         """The probe's loss, or once it stays as it is the network's, and the gradients."""
-        if self.progress.stage != DRAFTING and share < self.settings.probing:
-            return self._probe()
-        if self.progress.stage != DRAFTING:
-            self._start()
-        return self._draft()
+        return self._draft() if self.progress.stage == DRAFTING else self._probe()
 
     def rate(self, share: float) -> float:
         """The probe's steps get smaller all the while; the network has a schedule of its own."""
@@ -336,9 +328,9 @@ class OwlTraining(DialogueTraining):
 
     def measured(self, numbers: Sequence[int]) -> dict[str, float]:
         """Chains along these greedy answers."""
-        store, prefix = self.inputs.store, len(self.inputs.assets.markers.prefix)
+        store, prefix, nothing = self.inputs.store, len(self.inputs.assets.markers.prefix), torch.zeros(0)
         texts = [
-            (torch.from_numpy(store.ids(number)).to(self.inputs.device), prefix + int(self.dialogues.prompt[number]))
+            DialogueFeatures(torch.from_numpy(store.ids(number)).to(self.device), nothing, prefix + self.dialogues.prompt[number])
             for number in numbers
         ]
         return acceptance_figures(self.model, self.net, texts, DEPTH)
@@ -353,14 +345,13 @@ class OwlTraining(DialogueTraining):
 
         return self.learn([tokens], lost, tokens.numel())
 
-    def _start(self) -> None:
+    def turn(self) -> None:
         """The probe is taught: from here on it stays, and the network starts from what can be guessed without learning."""
-        self.use_average()
+        super().turn()
         for _ in range(FITTED // self.settings.fresh):
             self.known.append(self._read())
             self.progress.tokens += self.known[-1].tokens.numel()
         linear_start(self.net, self.model.base_model.norm.weight.float(), self.known)
-        self.enter(DRAFTING)
 
     def _draft(self) -> Step:
         settings, batch = self.settings, [self._read()]
@@ -392,5 +383,4 @@ def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/owl.safetensors`` and print its card line."""
     inputs = gather(job)
     state = OwlTraining(inputs, driver.settings_for(job, inputs.device, Settings))
-    line, tokenizer = dialogues_line(inputs.files, f"windows of {LENGTH} tokens"), inputs.assets.target.tokenizer_hash
-    driver.run(job, state, line, partial(save, state.net), tokenizer_hash=tokenizer)
+    run(job, inputs, state, partial(save, state.net), f"windows of {LENGTH} tokens")

@@ -91,7 +91,7 @@ def answered(learner: Learner, tokenizer: Any, path: Path, report: Callable[[str
 def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> PictureDialogues:
     """Questions and answers about all scenes, some scenes at a time, long answers apart from short ones."""
     writer, generator = Writer(tokenizer), torch.Generator(learner.model.device).manual_seed(0)
-    rows, prompts, temperatures, about = list[list[int]](), list[int](), list[float](), list[int]()
+    spoken, about = list[data.Dialogue](), list[int]()
     for begin in range(0, SCENES, _AT_A_TIME):
         chosen = [scene_of(number) for number in range(begin, min(SCENES, begin + _AT_A_TIME))]
         visual = learner.seen(chosen)
@@ -102,14 +102,12 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
             places, questions = [place for place, _ in part], [ids for _, ids in part]
             with parallel.arithmetic(learner.model.device):
                 found = answers(learner, visual[places], questions, writer, [_LONGEST] * len(part), warm, generator)
-            rows += [[*ids, writer.assistant, *row, writer.end] for ids, row in zip(questions, found, strict=True)]
-            prompts += [len(ids) + 1 for ids in questions]
-            temperatures += [warm] * len(part)
+            for ids, row in zip(questions, found, strict=True):
+                ended = row if row[-1] == writer.end else (*row, writer.end)
+                spoken.append(data.Dialogue((*ids, writer.assistant), ended, warm))
             about += [begin + place for place in places]
-        report(f"{len(rows)} answers about {begin + len(chosen)} of {SCENES} scenes")
-    starts = np.cumsum([0, *map(len, rows)])
-    dialogues = data.Dialogues(np.concatenate(rows), starts, np.array(prompts), np.array(temperatures, np.float32))
-    return PictureDialogues(dialogues, np.array(about))
+        report(f"{len(spoken)} answers about {begin + len(chosen)} of {SCENES} scenes")
+    return PictureDialogues(data.packed(spoken), np.array(about))
 
 
 WORDS, ALL, COMPRESSED = "words", "all", "compressed"

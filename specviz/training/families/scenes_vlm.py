@@ -31,8 +31,8 @@ from specviz.models.device import choose_device
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.vision import scenes as shipped
 from specviz.models.vision.scenes import END, IMAGE, SPECIAL, USER
-from specviz.training import driver, parallel
-from specviz.training.decoding import Decoder, Request
+from specviz.training import decoding, driver, parallel
+from specviz.training.decoding import Request
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families.scenes import COMBINATIONS, FRESH, SIZES, UNSEEN_DRAWINGS, Scene, draw, held_out
 from specviz.training.families.scenes_batches import HEADS, IGNORED, KINDS, Batch, Writer, batch_of, batches, train_tokenizer
@@ -206,17 +206,15 @@ _PLACED = (
 def answers(
     learner: Learner, visual: Tensor, questions: Sequence[Sequence[int]], writer: Writer, limits: Sequence[int],
     temperature: float = 0.0, generator: torch.Generator | None = None,
-) -> list[list[int]]:  # fmt: skip
-    """Answers of at most so many tokens, without their end token. ``visual`` [row, visual, hidden] is what each row's question
+) -> list[tuple[int, ...]]:  # fmt: skip
+    """Answers of at most so many tokens, their end token included. ``visual`` [row, visual, hidden] is what each row's question
     is about."""
     user = learner.model.get_input_embeddings().weight[writer.user][None].detach()
     requests = [
-        Request((*question, writer.assistant), temperature, limit, number, torch.cat((user, picture.to(user.dtype))))
-        for number, (question, picture, limit) in enumerate(zip(questions, visual, limits, strict=True))
+        Request((*question, writer.assistant), temperature, limit, before=torch.cat((user, picture.to(user.dtype))))
+        for question, picture, limit in zip(questions, visual, limits, strict=True)
     ]
-    decoder = Decoder(learner.model, writer.end, (), (), min(_ROWS, len(requests)), max(map(len, requests)) + max(limits))
-    found = {one.request.tag: list(one.answer) for one in decoder.run(requests, generator)}
-    return [found[number][:-1] if found[number][-1] == writer.end else found[number] for number in range(len(requests))]
+    return decoding.answers(learner.model, writer.end, (), requests, _ROWS, generator)
 
 
 @dataclass(frozen=True)
@@ -242,7 +240,7 @@ def ask(learner: Learner, tokenizer: Any, kind: str, numbers: Sequence[int], que
     with torch.no_grad():
         visual = learner.seen(chosen)[[place for place, _ in asked]]
     rows = answers(learner, visual, [writer.ids(exchange.question) for _, exchange in asked], writer, limits)
-    texts = [tokenizer.decode(row, clean_up_tokenization_spaces=False) for row in rows]
+    texts = [tokenizer.decode(row, clean_up_tokenization_spaces=False).removesuffix(END) for row in rows]
     return [Answered(numbers[place], exchange, text) for (place, exchange), text in zip(asked, texts, strict=True)]
 
 
@@ -322,6 +320,7 @@ class ScenesTraining(TrainState):
     def __init__(self, learner: Learner, tokenizer: Any, settings: Settings) -> None:
         self.learner, self.tokenizer = learner, tokenizer
         super().__init__(settings, learner.leaves(False), weights=dict(learner.named_parameters()))
+        self.second = (SPEAKING, settings.seeing)
 
     def shaped(self, name: str, value: Tensor) -> Tensor:
         """A table of rows that stand for themselves is no matrix, patches are one."""
@@ -348,13 +347,6 @@ class ScenesTraining(TrainState):
         leaves = self.learner.leaves(self.speaks)
         self.move(leaves, pace={name: self.settings.slower for name in leaves if ".text_model." not in name})
         self.begin()
-
-    def step(self, share: float) -> Step:
-        """The next scenes' loss and gradients."""
-        if not self.speaks and share >= self.settings.seeing:
-            self.use_average()
-            self.enter(SPEAKING)
-        return self.learn_from(next(self.stream))
 
     def learn_from(self, parts: list[Batch]) -> Step:
         """Mean loss over all ``parts``, and its gradients."""
@@ -406,7 +398,5 @@ def make(job: Job) -> None:
     learner = Learner(Shape(), len(tokenizer), settings.seed).to(device)
     learner.learn_names(tokenizer)
     state = ScenesTraining(learner, tokenizer, settings)
-    count = sum(value.numel() for value in learner.model.parameters())
-    print(f"{count / 1e6:.2f} M weights, {len(tokenizer)} tokens; {settings}", flush=True)
     data = "scenes out of seeds; emoji art of Noto (Apache-2.0) and Twemoji (CC-BY 4.0)"
     driver.run(job, state, data, licence="Apache-2.0", tokenizer_hash=tokenizer_hash(tokenizer))

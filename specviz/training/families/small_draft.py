@@ -26,7 +26,7 @@ from specviz.training.data import IGNORED, Dialogues, Markers
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import feature
 from specviz.training.families.feature import FeatureTraining, TrainInputs
-from specviz.training.features import DialogueFeatures
+from specviz.training.features import DialogueFeatures, target_distribution
 from specviz.training.optimizer import LowRank
 from specviz.training.registry import Job
 
@@ -65,16 +65,13 @@ class TokenTraining(TrainState):
     def begin(self) -> None:
         """Rows from where a resumed training stopped: another seed rather than hours of skipping."""
         generator = np.random.default_rng([self.settings.seed, self.progress.updates])
-        self.stream = data.rows(self.dialogues, self.training, self.markers, self.settings.length, generator)
+        rows = data.rows(self.dialogues, self.training, self.markers, self.settings.length, generator)
+        self.stream = iter(lambda: list(islice(rows, self.settings.batch)), [])
 
     def settle(self) -> None:
         """What the model folded from its old weights goes with these."""
         super().settle()
         self.model.eval()
-
-    def step(self, share: float) -> Step:
-        """The next rows' loss and gradients."""
-        return self.learn_from(list(islice(self.stream, self.settings.batch)))
 
     def learn_from(self, batch: Sequence[data.Row]) -> Step:
         """Mean cross-entropy (nats) over answer tokens of the draft vocabulary, and its gradients."""
@@ -145,25 +142,16 @@ class Distillation(FeatureTraining):
         store, self.inputs = inputs.store, inputs
         dialogues, markers, shape = store.dialogues, inputs.assets.markers, {"draft_vocab": len(inputs.draft_ids)}
         net = fresh(inputs.assets.embedding, markers, dialogues, inputs.training, shape, settings.seed)
-        self.frozen, self.place = net.embedding[net.draft_ids], data.places_in(net.draft_ids, net.config.vocab_size)
-        parallel.keep_cast(self.frozen)
+        frozen = net.embedding[net.draft_ids]
+        parallel.keep_cast(frozen)
+        loss = partial(distilled, net, frozen, data.places_in(net.draft_ids, net.config.vocab_size))
         self.chains = partial(chain_agreement, net, dialogues, markers=markers)
         measured = partial(self.chains, depth=DEPTHS[0])
-        super().__init__(net, store, inputs.training, inputs.judged_on, settings, None, measured)
+        super().__init__(net, store, inputs.training, inputs.judged_on, settings, loss, measured)
 
     def settle(self) -> None:
         """What the model folded from its old weights goes with these."""
         self.net.eval()
-
-    def learn_from(self, batch: Sequence[int]) -> Step:
-        """Loss and gradients of these dialogues, by answer token."""
-        answers = self.answers(batch)
-        by_length = sorted(batch, key=lambda number: len(self.store.dialogues.of(number)))
-
-        def loss(numbers: Sequence[int]) -> Tensor:
-            return distilled(self.net, self.frozen, self.place, self.store.get(numbers)) / answers
-
-        return self.learn(by_length, loss, answers)
 
     def drafted(self, text: Tensor, first: int) -> tuple[Tensor, Tensor]:
         """The places of an answer that begins at ``first``, and the logits there."""
@@ -172,30 +160,29 @@ class Distillation(FeatureTraining):
 
     def figures(self) -> dict[str, Any]:
         """With longer chains, and the acceptance at temperature 1."""
-        target, dialogues = self.inputs.assets.target.model, self.store.dialogues
-        sampled = data.greedy_only(dialogues, self.inputs.held_out, 1.0)[:OVERLAP_DIALOGUES]
         found, chosen = super().figures(), self.held_out[: feature.MEASURED_DIALOGUES]
         found |= {f"chain_{depth}": self.chains(chosen, depth=depth) for depth in DEPTHS[1:]}
-        markers, ids = self.inputs.assets.markers, self.net.draft_ids
-        accepted = acceptance.overlap(self.drafted, ids, lambda text: target(text[None]).logits[0], dialogues, sampled, markers)
+        sampled = data.greedy_only(self.dialogues, self.inputs.held_out, 1.0)[:OVERLAP_DIALOGUES]
+        accepted = acceptance.overlap(self.drafted, self.net.draft_ids, self.inputs.assets, self.dialogues, sampled)
         return {**found, "accepted_at_temperature_1": accepted}
 
 
-def distilled(model: SmallLM, frozen: Tensor, place: Tensor, dialogues: Sequence[DialogueFeatures]) -> Tensor:
+def distilled(
+    model: SmallLM, frozen: Tensor, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float
+) -> Tensor:
     """Cross-entropy (nats) to the target's distribution over the draft vocabulary, summed over the answers' tokens that are in
-    it. ``frozen`` [draft, hidden] gives the target's logits; ``place`` [vocab] is a token's place in the draft vocabulary."""
-    ids = pad_sequence([dialogue.tokens[:-1] for dialogue in dialogues], batch_first=True)
+    it, times ``scale``. ``frozen`` [draft, hidden] gives the target's logits; ``place`` [vocab] is a token's place in the draft
+    vocabulary; ``dialogue`` may be several joined."""
+    ids = pad_sequence([tokens[:-1] for tokens in dialogue.tokens.split(dialogue.lengths)], batch_first=True)
     ids = F.pad(ids, (0, -ids.shape[1] % 32))
     # One index over all answers: a mask a dialogue would make a GPU's host wait twice for each of them.
-    answers = torch.cat([dialogue.tokens[dialogue.first :] for dialogue in dialogues])
+    answers = torch.cat([dialogue.tokens[first:end] for _, first, end in dialogue.spans])
     inside = (place[answers] != IGNORED).nonzero()[:, 0]
-    with torch.no_grad():
-        thoughts = torch.cat([dialogue.features[dialogue.first - 1 : -1, -1] for dialogue in dialogues])
-        distribution = parallel.evenly(partial(F.linear, weight=frozen), thoughts[inside]).softmax(-1)
+    distribution = target_distribution(frozen, dialogue)[0][inside]
     features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)
-    rows = [row[dialogue.first - 1 : len(dialogue.tokens) - 1] for row, dialogue in zip(features, dialogues, strict=True)]
+    rows = [row[first - begin - 1 : end - begin - 1] for row, (begin, first, end) in zip(features, dialogue.spans, strict=True)]
     logits = parallel.evenly(partial(F.linear, weight=model.head(), bias=model.bias), torch.cat(rows)[inside])
-    return F.cross_entropy(logits.float(), distribution.float(), reduction="sum")
+    return F.cross_entropy(logits.float(), distribution.float(), reduction="sum") * scale
 
 
 def make(job: Job) -> None:

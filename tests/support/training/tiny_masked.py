@@ -8,7 +8,7 @@ from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
 from specviz.training.families import masked
 from specviz.training.families.masked import MaskedTraining, Settings
-from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
+from tests.support.training.tiny_training import END, VOCAB, embedding, inputs
 
 SETTINGS = Settings(minutes=60, batch=8, texts=4, peak=0.02)
 
@@ -29,7 +29,7 @@ def small_lm(seed: int = 0) -> SmallLM:
 
 
 def state_of(model: MaskedLM | None = None, settings: Settings = SETTINGS) -> MaskedTraining:
-    return MaskedTraining(model or fresh(), dialogues(120), MARKERS, settings)
+    return MaskedTraining(model or fresh(), inputs(count=120), settings)
 
 
 def taught(made: MaskedTraining, updates: int) -> None:

@@ -28,11 +28,12 @@ class Target:
 
 @pytest.fixture(name="folder")
 def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    target = SimpleNamespace(device=torch.device("cpu"), model=Target(), tokenizer_hash="words")
+    target = SimpleNamespace(device=torch.device("cpu"), model=Target(), name="tiny", tokenizer_hash="words")
     assets = SimpleNamespace(markers=MARKERS, embedding=embedding(), target=target)
     for module in (masked, driver):
         monkeypatch.setattr(module, "WEIGHTS", tmp_path)
     monkeypatch.setattr(features, "target_assets", lambda device: assets)
+    monkeypatch.setattr(features, "store_for", lambda model, name, told, markers: SimpleNamespace(dialogues=told))
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(masked, "PLACES", 5)
     threads = torch.get_num_threads()

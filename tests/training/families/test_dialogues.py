@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from specviz.training import data
-from specviz.training.data import Markers, Reserved
+from specviz.training.data import Dialogue, Markers, Reserved
 from specviz.training.decoding import Finished, Request
 from specviz.training.families import dialogues
-from specviz.training.families.dialogues import Author, Dialogue
+from specviz.training.families.dialogues import Author
 from specviz.training.features import TargetAssets, store_for
 from specviz.training.phrases import KINDS, phrases
 from specviz.training.registry import Job, recipes
@@ -65,7 +65,7 @@ def asked(one: Author, number: int) -> list[Request]:
 
 def test_all_kinds_have_their_turn_and_one_turn_in_twenty_is_held_out(assets: TargetAssets) -> None:
     one = author(assets)
-    rounds = 2 * dialogues.HELD_OUT_EVERY
+    rounds = 2 * data.HELD_OUT_EVERY
     kinds: Counter[str] = Counter()
     kept_out: Counter[str] = Counter()
     for place, request in enumerate(one.requests(float("inf"))):
@@ -160,7 +160,7 @@ def test_the_file_grows_when_resumed_and_can_be_trained_on(
     assert max(turns.values()) <= 1 + dialogues.ASKED_AGAIN
     training, held_out = data.split(more)
     assert training and not more.held_out[training].any() and more.held_out[held_out].all()
-    made = list(dialogues.dialogues_of(more))
-    assert list(dialogues.dialogues_of(dialogues.packed(made))) == made
+    made = list(data.dialogues_of(more))
+    assert list(data.dialogues_of(data.packed(made))) == made
     store = store_for(assets.target.model, "tiny", more, assets.markers)
     assert all(store.has(number) for number in range(len(more))), "what was thought while writing is kept"

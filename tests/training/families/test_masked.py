@@ -17,7 +17,7 @@ from specviz.training.driver import train
 from specviz.training.families import masked
 from specviz.training.families.masked import SECOND, MaskedTraining, Settings, block_agreement
 from tests.support.training.tiny_masked import SETTINGS, fresh, state_of, taught
-from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues, embedding
+from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues, embedding, inputs
 
 STAGES = masked.StagedSettings(minutes=60, batch=8, texts=4, peak=0.02, rank=8, reach=6, refined=8)
 
@@ -46,7 +46,7 @@ def test_the_start_reads_text_as_the_small_draft_model_did_where_it_could_look_b
 
 def test_every_answer_token_is_hidden_with_its_rows_probability_and_counts_the_inverse_of_it() -> None:
     rows = [next(data.rows(dialogues(), list(range(40)), MARKERS, 47, probability(seed))) for seed in range(400)]
-    made = masked.standard(rows, probability(1))
+    (made,) = masked.in_parts(masked.standard(rows, probability(1)), 400)
     counted = torch.from_numpy(np.stack([row.counts for row in rows]))
     assert not made.blank[:, 0].any() and not made.blank[:, 1:][~counted].any(), "questions are never hidden"
     assert (made.weight[~made.blank] == 0).all()
@@ -130,7 +130,7 @@ def blind(model: MaskedLM) -> float:
 
 
 def stages(model: MaskedLM, stage: str = "", settings: masked.StagedSettings = STAGES) -> masked.DeerTraining:
-    made = masked.DeerTraining(model, dialogues(120), MARKERS, settings)
+    made = masked.DeerTraining(model, inputs(count=120), settings)
     if stage:
         made.enter(stage)
     return made

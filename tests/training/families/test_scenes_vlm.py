@@ -167,7 +167,7 @@ def test_answers_in_a_batch_are_those_the_shipped_model_gives_alone(tokenizer: A
         visual = learner.visual_tokens(torch.stack([torch.from_numpy(one) for one in pictures]))
         said = answers(learner, visual, ids, Writer(tokenizer), [12] * 3)
         for picture, question, found in zip(pictures, asked, said, strict=True):
-            assert found == greedy(loaded, picture, question)[: len(found)]
+            assert list(found) == greedy(loaded, picture, question)[: len(found)]
 
 
 def greedy(loaded: Any, picture: Any, question: str) -> list[int]:

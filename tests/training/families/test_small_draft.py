@@ -14,7 +14,7 @@ from specviz.training import data, driver, parallel
 from specviz.training.acceptance import overlap
 from specviz.training.families import small_draft
 from specviz.training.families.small_draft import TokenTraining
-from specviz.training.features import DialogueFeatures
+from specviz.training.features import DialogueFeatures, joined
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
 
 SHAPE = {"draft_vocab": 36, "width": 32, "layers": 6, "heads": 2, "inner": 64, "window": 64}
@@ -66,7 +66,9 @@ def test_the_probability_of_acceptance_is_one_between_equals_and_none_between_st
     sampled = [number for number in learned.held_out if learned.dialogues.temperature[number] == 1][:3]
     drafted = partial(small_draft.Distillation.drafted, SimpleNamespace(net=model))  # type: ignore[arg-type]
     for target, low, high in ((itself, 0.9999, 1.0001), (stranger, 0.0, 0.05)):
-        assert low < overlap(drafted, model.draft_ids, target, learned.dialogues, sampled, MARKERS) + 1e-9 < high
+        judge = lambda ids, target=target: SimpleNamespace(logits=target(ids[0])[None])  # noqa: E731
+        assets = SimpleNamespace(target=SimpleNamespace(model=judge), markers=MARKERS)
+        assert low < overlap(drafted, model.draft_ids, assets, learned.dialogues, sampled) + 1e-9 < high  # type: ignore[arg-type]
 
 
 def test_questions_have_no_say_in_the_gradient() -> None:
@@ -102,7 +104,7 @@ def read_aloud(seed: int = 0, more: int = 0) -> DialogueFeatures:
 def test_distillation_is_the_cross_entropy_to_what_the_target_thinks_before_each_answer_token() -> None:
     model, head = pupil()
     place, told = data.places_in(model.draft_ids, VOCAB), read_aloud()
-    found = small_draft.distilled(model, head, place, [told])
+    found = small_draft.distilled(model, head, place, told, torch.Generator(), 1.0)
     expected, cache = 0.0, model.open(20)
     for at, token in enumerate(told.tokens[:-1]):
         logits = model(token[None], cache)[0]
@@ -121,7 +123,9 @@ def test_dialogues_read_together_teach_what_they_teach_one_by_one(monkeypatch: p
 
     def taught(part: int) -> driver.Step:
         state.part = part
-        return state.learn(told, lambda group: small_draft.distilled(model, head, place, group), 1)
+        return state.learn(
+            told, lambda group: small_draft.distilled(model, head, place, joined(group), torch.Generator(), 1.0), 1
+        )
 
     together, one_by_one = taught(3), taught(1)
     assert together.loss == pytest.approx(one_by_one.loss, rel=1e-3)
