@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 SANS = 'Inter, system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif'
 MONO = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace'
@@ -32,6 +33,29 @@ LEGEND = {
     "bonus": "bonus",
 }
 """The same where there is room for a word or two, in the order of a legend; the root needs none on the stage."""
+
+
+class Look(NamedTuple):
+    """A verdict in the draft tree. ``line`` and ``text`` are colours of a theme; ``dash`` and ``width`` are those of its edge."""
+
+    symbol: str
+    line: str
+    text: str
+    dash: str
+    width: float
+
+
+LOOKS = {
+    "root": Look("square", "ink", "ink", "none", 1.1),
+    "accepted": Look("circle", "accepted", "accepted", "none", 3.2),
+    "relaxed": Look("star", "relaxed", "relaxed_ink", "none", 3.2),
+    "rejected": Look("x", "rejected", "rejected", "5,3", 1.2),
+    "resampled": Look("triangle-down", "resampled", "resampled", "7,2,1.5,2", 1.4),
+    "skipped": Look("circle-open", "quiet", "mute", "1.2,3", 1.1),
+    "pruned": Look("line-ew-open", "quiet", "mute", "1.2,3", 1.1),
+    "bonus": Look("diamond", "bonus", "bonus", "2.5,2.5", 1.8),
+}
+"""Status of a node, or "bonus" -> its look. Colour, symbol and dash go together, so that no meaning hangs on colour alone."""
 
 
 @dataclass(frozen=True)

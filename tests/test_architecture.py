@@ -59,7 +59,7 @@ BUDGETS = {
     "commands": 11_241,
     "drafting": 62_200,
     "engine": 25_100,
-    "figures": 12_600,
+    "figures": 9_980,
     "inspection": 8_100,
     "interop": 22_400,
     "methods": 51_920,

@@ -1,242 +1,193 @@
-"""Draft tree of one step: every drafted token with q, p and verdict, left to right by depth, and the bonus token.
-
-The layout is a tidy tree: parents centred on their children, packed without crossing. The idea is Reingold and Tilford's (1981):
-subtrees are slid together until their outlines touch, depth by depth.
-"""
+"""Draft tree of one step over its networkx graph: every token with q, p and verdict, left to right by depth, and the bonus."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from typing import Any
 
+import networkx as nx
 import plotly.graph_objects as go
 
-from specviz.figures.canvas import PILL, Canvas, Line, drawn, text_width
-from specviz.figures.theme import SMALL, TEXT, count, escape, number, show_whitespace, theme_of
-from specviz.figures.verdicts import BONUS, JUDGED
-from specviz.palette import LABELS
-from specviz.trace.schema import MAX_PRUNED, PRUNED, Node, Step
+from specviz.figures.theme import JUDGED, SMALL, TEXT, cells, count, escape, figure, number, show_whitespace, theme_of, wrapped
+from specviz.palette import LABELS, LEGEND, LOOKS, MONO, Theme
+from specviz.trace.export import graph
+from specviz.trace.schema import MAX_PRUNED, PRUNED, Step
 
 ROOMY = 40
-"""Up to so many nodes the labels are larger and judged nodes carry their numbers in print."""
+"""Up to so many nodes the rows are wide and judged nodes carry their numbers in print."""
 MANY = 40
 """More pruned nodes than this are folded into counts: what was never sent must not bury what was."""
-_MOST_LETTERS = 18
-_COUNT = 26.0
-"""Room beside a pill for the count of what is folded below it."""
-
-
-@dataclass(frozen=True)
-class _Leaf:
-    """A node as it is drawn. ``parent`` is an index among the drawn; ``hidden`` counts what is folded below it."""
-
-    parent: int
-    depth: int
-    text: str
-    status: str
-    hover: str
-    q: float | None = None
-    p: float | None = None
-    hidden: int = 0
-
-    @property
-    def judged(self) -> bool:
-        return self.status in JUDGED
+_LETTERS = 18
+_MARGIN = {"l": 28, "r": 28, "t": 84, "b": 64}
 
 
 def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figure:
     """The tree of one step. What is too much is folded into counts: what nobody judged beyond ``most``, and many pruned nodes."""
-    leaves = _leaves(step, most)
-    roomy = len(leaves) <= ROOMY
-    canvas = Canvas(theme_of(theme), TEXT if roomy else SMALL)
-    width, height = _draw(canvas, leaves, roomy)
+    look, tree = theme_of(theme), graph(step)
+    _fold(tree, most)
+    width, height = _place(tree)
+    title, subtitle = _words(step, sum(hidden for _, hidden in tree.nodes.data("hidden", 0)))
+    subtitle = wrapped(subtitle, width)
+    size: dict[str, Any] = {"width": width + _MARGIN["l"] + _MARGIN["r"], "height": height + _MARGIN["t"] + _MARGIN["b"]}
+    fig = figure(look, title, subtitle, **size, margin={**_MARGIN, "t": _MARGIN["t"] + 16 * subtitle.count("<br>")}, key=True)
+    fig.update_layout(legend={"y": 0, "yanchor": "top", "itemwidth": 34}, hoverdistance=60)
+    fig.update_xaxes(visible=False, range=[-10, width])
+    fig.update_yaxes(visible=False, range=[height, 0])
+    statuses = {status for _, status in tree.nodes.data("status")}
+    for status in sorted(statuses, key=lambda status: LOOKS[status].width):
+        _edges(fig, tree, look, status)
+    for status in [status for status in LOOKS if status in statuses]:
+        _nodes(fig, tree, look, status)
+    return fig
+
+
+def _words(step: Step, folded: int) -> tuple[str, str]:
+    """Title and subtitle. ``folded``: the nodes of the step that are not drawn."""
     carried = sum(node.status == PRUNED for node in step.nodes)
-    unseen = step.pruned - carried
-    drafted = len(step.nodes) - 1 + unseen
+    drafted = len(step.nodes) - 1 + step.pruned - carried
+    folded += step.pruned - carried
     tokens = count(drafted, "drafted token")
     if step.considered is None and carried >= MAX_PRUNED:
         tokens = f"{drafted} or more drafted tokens"
-    folded = sum(leaf.hidden for leaf in leaves) + unseen
     within = "" if step.accepted == len(step.path) else f", {step.accepted} of them before the end"
-    title = f"Step {step.index + 1} · {tokens}, {len(step.path)} accepted{within}"
-    if not drafted:
-        title = f"Step {step.index + 1} · the drafter proposed nothing"
-    emitted_text = show_whitespace("".join(step.pieces), 60)
+    said = f"{tokens}, {len(step.path)} accepted{within}" if drafted else "the drafter proposed nothing"
     rule = f"rule: {step.rule.replace('_', ' ')} ·" if drafted else "plain decoding:"
-    subtitle = f"{rule} adds “{escape(emitted_text)}”"
+    subtitle = f"{rule} adds “{escape(show_whitespace(''.join(step.pieces), 60))}”"
     if step.cut:
         subtitle += f" · cut short by {step.cut}"
     if folded:
         subtitle += f" · {count(folded, 'token')} that nobody judged are folded away"
-    return drawn(canvas, title, subtitle, width, height)
+    return f"Step {step.index + 1} · {said}", subtitle
 
 
-def _leaves(step: Step, most: int) -> list[_Leaf]:
-    """What is drawn, parents first."""
-    shown_nodes = _shown_nodes(step, most)
-    drawn_at = {index: place for place, index in enumerate(shown_nodes)}
-    hidden = [0] * len(shown_nodes)
-    for index, node in enumerate(step.nodes):
-        if index not in drawn_at:
-            above = node.parent
-            while above not in drawn_at:
-                above = step.nodes[above].parent
-            hidden[drawn_at[above]] += 1
-    depths = step.depths
-    leaves = []
-    for place, index in enumerate(shown_nodes):
-        node, depth = step.nodes[index], depths[index]
-        hover = _hover(index, node, depth)
-        leaves.append(_Leaf(drawn_at.get(node.parent, -1), depth, node.text, node.status, hover, node.q, node.p, hidden[place]))
-    if step.bonus is not None:
-        bonus = step.bonus
-        lines = (
-            f"<b>{escape(show_whitespace(bonus.text))}</b>",
-            f"{LABELS[BONUS]}, from the {'residual' if bonus.source == 'residual' else 'target'}",
-            f"target p {number(bonus.p, 4)} · token {bonus.token}",
-        )
-        leaves.append(_Leaf(drawn_at[bonus.parent], depths[bonus.parent] + 1, bonus.text, BONUS, "<br>".join(lines)))
-    return leaves
+def _fold(tree: nx.DiGraph, most: int) -> None:
+    """Keep every judged node and its ancestors, then others in drafting order as long as there is room.
+
+    ``hidden`` of a node counts what was taken out below it.
+    """
+    parents = {child: parent for parent, child in tree.edges}
+    kept = {node for node, status in tree.nodes.data("status") if status in (*JUDGED, "root", "bonus")}
+    for node in reversed(list(tree)):
+        if node in kept and node in parents:
+            kept.add(parents[node])
+    many = sum(status == PRUNED for _, status in tree.nodes.data("status")) > MANY
+    for node, status in tree.nodes.data("status"):
+        if len(kept) < most and parents.get(node) in kept and not (many and status == PRUNED):
+            kept.add(node)
+    folded = [node for node in tree if node not in kept]
+    for node in folded:
+        while node not in kept:
+            node = parents[node]
+        tree.nodes[node]["hidden"] = tree.nodes[node].get("hidden", 0) + 1
+    tree.remove_nodes_from(folded)
 
 
-def _shown_nodes(step: Step, most: int) -> list[int]:
-    """Every judged node, then others in drafting order as long as there is room and their parent is kept."""
-    judged = {0, *step.path, *(index for index, node in enumerate(step.nodes) if node.status in JUDGED)}
-    for index in sorted(judged, reverse=True):
-        above = step.nodes[index].parent
-        while above >= 0 and above not in judged:
-            judged.add(above)
-            above = step.nodes[above].parent
-    shown_nodes = set(judged)
-    folded = sum(node.status == PRUNED for node in step.nodes) > MANY
-    for index, node in enumerate(step.nodes):
-        if len(shown_nodes) >= most:
-            break
-        if node.parent in shown_nodes and not (folded and node.status == PRUNED):
-            shown_nodes.add(index)
-    return sorted(shown_nodes)
+def rows(tree: nx.DiGraph) -> dict[str, float]:
+    """The row of every node: no two of one depth less than 1 apart, no edges that cross, parents midway between their children.
+
+    A subtree whose top would overlap what stands above it moves down as a whole.
+    """
+    free: defaultdict[int, float] = defaultdict(float)
+    found: dict[str, float] = {}
+    for node in nx.dfs_postorder_nodes(tree, "0"):
+        children, depth = list(tree[node]), tree.nodes[node]["depth"]
+        found[node] = (found[children[0]] + found[children[-1]]) / 2 if children else free[depth]
+        if free[depth] > found[node]:
+            down = free[depth] - found[node]
+            for moved in (node, *nx.descendants(tree, node)):
+                found[moved] += down
+                at = tree.nodes[moved]["depth"]
+                free[at] = max(free[at], found[moved] + 1)
+        free[depth] = found[node] + 1
+    return found
 
 
-def _hover(index: int, node: Node, depth: int) -> str:
+def _place(tree: nx.DiGraph) -> tuple[int, int]:
+    """Write each node's label, numbers, place in pixels and the end of its column; returns width and height of the drawing."""
+    roomy = len(tree) <= ROOMY
+    pitch, size = (44, TEXT) if roomy else (19, SMALL)
+    tree.graph.update(size=size)
+    widths: defaultdict[int, float] = defaultdict(float)
+    for _, data in tree.nodes.data():
+        data["label"] = show_whitespace(data["text"], _LETTERS) or "∅"
+        if "hidden" in data:
+            data["label"] += f" +{data['hidden']}"
+        data["wide"] = 18 + cells(data["label"]) * size * 0.602
+        wide = data["wide"]
+        if roomy and data["status"] in JUDGED:
+            data["print"] = " ".join(f"{name} {number(data[name])}" for name in "qp" if name in data)
+            wide = max(wide, len(data["print"]) * SMALL * 0.602)
+        widths[data["depth"]] = max(widths[data["depth"]], wide)
+    deepest = max(widths)
+    gap = min(90.0, max(30.0, (920 - sum(widths.values())) / max(deepest, 1)))
+    left = {depth: sum(widths[above] + gap for above in range(depth)) for depth in range(deepest + 1)}
+    row = rows(tree)
+    for node, data in tree.nodes.data():
+        data.update(x=left[data["depth"]], end=left[data["depth"]] + widths[data["depth"]], y=(row[node] + 0.5) * pitch)
+    return max(int(left[deepest] + widths[deepest]) + 10, 720), int((max(row.values()) + 1) * pitch) + 10
+
+
+def _edges(fig: go.Figure, tree: nx.DiGraph, theme: Theme, status: str) -> None:
+    """The edges to nodes of one status: straight to the end of the parent's column, then an S."""
+    look = LOOKS[status]
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for parent, child in tree.edges:
+        above, below = tree.nodes[parent], tree.nodes[child]
+        if below["status"] != status:
+            continue
+        start, end = above["end"] + 4, below["x"] - 7
+        x += [round(above["x"] + above["wide"], 1), round(start, 1)]
+        y += [above["y"], above["y"]]
+        for part in (0.1, 0.22, 0.36, 0.5, 0.64, 0.78, 0.9, 1):
+            x.append(round(start + (end - start) * part))
+            y.append(round(above["y"] + (below["y"] - above["y"]) * part * part * (3 - 2 * part)))
+        x.append(None)
+        y.append(None)
+    line = {
+        "color": getattr(theme, look.line),
+        "width": look.width,
+        "dash": look.dash.replace("none", "solid"),
+        "shape": "spline",
+    }
+    fig.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, legendgroup=status)
+
+
+def _nodes(fig: go.Figure, tree: nx.DiGraph, theme: Theme, status: str) -> None:
+    """The tokens of one status with their hover, its numbers in print, and its entry in the key."""
+    look, size = LOOKS[status], tree.graph["size"]
+    nodes = [(node, data) for node, data in tree.nodes.data() if data["status"] == status]
+    line, text = getattr(theme, look.line), getattr(theme, look.text)
+    marker = {"symbol": look.symbol, "size": 9, "color": line, "line": {"width": 1.5, "color": line}}
+    group: dict[str, Any] = {"legendgroup": status, "showlegend": False, "cliponaxis": False, "textposition": "middle right"}
+    fig.add_scatter(
+        x=[round(data["x"], 1) for _, data in nodes], y=[data["y"] for _, data in nodes], mode="markers+text", marker=marker,
+        text=[escape(f" {data['label']}") for _, data in nodes], textfont={"family": MONO, "size": size, "color": text},
+        hovertext=[_hover(node, data) for node, data in nodes], hoverinfo="text", **group,
+    )  # fmt: skip
+    numbers = [data for _, data in nodes if "print" in data]
+    if numbers:
+        fig.add_scatter(
+            x=[round(data["x"], 1) for data in numbers], y=[data["y"] + 16 for data in numbers], mode="text", hoverinfo="skip",
+            text=[data["print"] for data in numbers], textfont={"family": MONO, "size": SMALL, "color": theme.mute}, **group,
+        )  # fmt: skip
+    drawn = {"line": {"color": line, "width": min(look.width, 3), "dash": look.dash.replace("none", "solid")}, "marker": marker}
+    name = LEGEND.get(status, LABELS[status])
+    fig.add_scatter(x=[None], y=[None], mode="lines+markers", name=name, hoverinfo="skip", legendgroup=status, **drawn)
+
+
+def _hover(node: str, data: dict[str, Any]) -> str:
     """The verdict on a node and the numbers behind it; why it fell so is a sentence of the stage."""
-    lines = [f"<b>{escape(show_whitespace(node.text))}</b>", LABELS[node.status]]
-    if index:
-        q = "none (chosen, not drawn)" if node.q is None else number(node.q, 4)
-        lines.append(f"drafter q {q} · target p {number(node.p, 4)}")
-    tested = [(name, value) for name, value in (("threshold", node.threshold), ("draw", node.draw)) if value is not None]
+    lines = [f"<b>{escape(show_whitespace(data['text']))}</b>", LABELS[data["status"]]]
+    if node == "bonus":
+        lines[1] += f", from the {'residual' if data['source'] == 'residual' else 'target'}"
+        return "<br>".join([*lines, f"target p {number(data.get('p'), 4)} · token {data['token']}"])
+    if node != "0":
+        q = number(data["q"], 4) if "q" in data else "none (chosen, not drawn)"
+        lines.append(f"drafter q {q} · target p {number(data.get('p'), 4)}")
+    tested = [f"{name} {number(data[name], 4)}" for name in ("threshold", "draw") if name in data]
     if tested:
-        lines.append(" · ".join(f"{name} {number(value, 4)}" for name, value in tested))
-    if node.grid is not None:
-        lines.append(f"row {node.grid[0]}, column {node.grid[1]}")
-    lines.append(f"node {index} · depth {depth} · token {node.token}")
-    return "<br>".join(lines)
-
-
-def _draw(canvas: Canvas, leaves: list[_Leaf], roomy: bool) -> tuple[float, float]:
-    """Put the tree on the canvas. Gives back the width and height of what was drawn."""
-    pitch = PILL + 7 if roomy else PILL
-    heights = [pitch + (_extra(leaf, roomy)) for leaf in leaves]
-    widths = [_width(canvas, leaf, roomy) for leaf in leaves]
-    depths = [leaf.depth for leaf in leaves]
-    tight = columns(depths, widths, 0.0)[-1][1]
-    lanes = columns(depths, widths, min(90.0, max(26.0, (920 - tight) / max(max(depths), 1))))
-    middle = centres([leaf.parent for leaf in leaves], heights)
-    rows = [high - _extra(leaf, roomy) / 2 for leaf, high in zip(leaves, middle, strict=True)]
-    ends: list[float] = []
-    for leaf, row in zip(leaves, rows, strict=True):
-        left = lanes[leaf.depth][0]
-        ends.append(canvas.pill(left, row, leaf.text, leaf.status, leaf.hover, most=_MOST_LETTERS))
-        if leaf.hidden:
-            canvas.write(ends[-1] + 3, row, f"+{leaf.hidden}", weight=600)
-        if leaf.judged:
-            _numbers(canvas, leaf, left, row, roomy)
-        if leaf.parent >= 0:
-            start = (ends[leaf.parent] + (_COUNT if leaves[leaf.parent].hidden else 0), rows[leaf.parent])
-            canvas.edge(start, max(start[0], lanes[leaf.depth - 1][1]), (left, row), leaf.status)
-    return lanes[-1][1], max(high + tall / 2 for high, tall in zip(middle, heights, strict=True)) + 4
-
-
-def _extra(leaf: _Leaf, roomy: bool) -> float:
-    """Room under a judged pill for its bars, and in small trees for its numbers."""
-    if not leaf.judged:
-        return 0.0
-    return 26.0 if roomy else 8.0
-
-
-def _width(canvas: Canvas, leaf: _Leaf, roomy: bool) -> float:
-    wide = canvas.width_of(leaf.text, _MOST_LETTERS) + (_COUNT if leaf.hidden else 0)
-    return max(wide, text_width(_print(leaf), SMALL) if leaf.judged and roomy else 0)
-
-
-def _print(leaf: _Leaf) -> str:
-    return f"q {number(leaf.q)}  p {number(leaf.p)}" if leaf.q is not None else f"p {number(leaf.p)}"
-
-
-def _numbers(canvas: Canvas, leaf: _Leaf, left: float, row: float, roomy: bool) -> None:
-    """q and p of a judged node: two bars on one scale, and in small trees the figures in print."""
-    full = 64.0
-    below = row + (PILL if roomy else PILL - 3) / 2 + 4
-    if leaf.q is not None:
-        canvas.bar(left + 2, below, full * leaf.q, Line("q drafter", canvas.theme.draft, "solid"))
-    if leaf.p is not None:
-        canvas.bar(left + 2, below + 4, full * leaf.p, Line("p target", canvas.theme.accepted, "solid"))
-    if roomy:
-        canvas.write(left - 1, below + 14, _print(leaf), mono=True)
-
-
-@dataclass
-class _Outline:
-    """Upper and lower edge of a subtree at each depth below its top node, measured from that node's centre."""
-
-    top: list[float]
-    bottom: list[float]
-
-
-def centres(parents: Sequence[int], heights: Sequence[float]) -> list[float]:
-    """The vertical centre of every node, the topmost edge at 0. ``parents[i] < i``; siblings keep their order."""
-    children: list[list[int]] = [[] for _ in parents]
-    for node, parent in enumerate(parents):
-        if parent >= 0:
-            children[parent].append(node)
-    offset = [0.0] * len(parents)
-    outlines: list[_Outline | None] = [None] * len(parents)
-    for node in reversed(range(len(parents))):
-        half = heights[node] / 2
-        below = _side_by_side(children[node], outlines, offset)
-        outlines[node] = _Outline([-half, *below.top], [half, *below.bottom])
-    root_outline = outlines[0]
-    middles = [-min(root_outline.top) if root_outline else 0.0]
-    for node, parent in enumerate(parents[1:], start=1):
-        middles.append(middles[parent] + offset[node])
-    return middles
-
-
-def _side_by_side(children: Sequence[int], outlines: list[_Outline | None], offset: list[float]) -> _Outline:
-    """Slide the children's subtrees together, write each one's offset from the middle, give back their outline."""
-    joined = _Outline([], [])
-    places: list[float] = []
-    for child in children:
-        outline, outlines[child] = outlines[child], None
-        assert outline is not None, "children come after their parent"
-        shared = zip(joined.bottom, outline.top, strict=False)
-        place = max((low - high for low, high in shared), default=0.0)
-        places.append(place)
-        joined.top += [place + edge for edge in outline.top[len(joined.top) :]]
-        joined.bottom[: len(outline.bottom)] = [place + edge for edge in outline.bottom]
-    middle = (places[0] + places[-1]) / 2 if places else 0.0
-    for child, place in zip(children, places, strict=True):
-        offset[child] = place - middle
-    return _Outline([edge - middle for edge in joined.top], [edge - middle for edge in joined.bottom])
-
-
-def columns(depths: Sequence[int], widths: Sequence[float], gap: float) -> list[tuple[float, float]]:
-    """Left and right edge of the column of each depth, each as wide as its widest node, ``gap`` apart."""
-    widest = [0.0] * (max(depths) + 1)
-    for depth, width in zip(depths, widths, strict=True):
-        widest[depth] = max(widest[depth], width)
-    edges: list[tuple[float, float]] = []
-    left = 0.0
-    for width in widest:
-        edges.append((left, left + width))
-        left += width + gap
-    return edges
+        lines.append(" · ".join(tested))
+    if "row" in data:
+        lines.append(f"row {data['row']}, column {data['column']}")
+    return "<br>".join([*lines, f"node {node} · depth {data['depth']} · token {data['token']}"])

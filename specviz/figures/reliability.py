@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from specviz.figures.theme import axis, count, figure, percent, theme_of
-from specviz.figures.verdicts import JUDGED
+from specviz.figures.theme import JUDGED, axis, count, figure, percent, theme_of
 from specviz.palette import Theme
 from specviz.trace.schema import ACCEPTED, RELAXED, Step, Trace
 

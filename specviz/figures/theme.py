@@ -11,11 +11,13 @@ import plotly.graph_objects as go
 
 from specviz.errors import BadInput
 from specviz.palette import SANS, THEMES, Theme
+from specviz.trace.schema import ACCEPTED, REJECTED, RELAXED, RESAMPLED
 
+JUDGED = (ACCEPTED, RELAXED, REJECTED, RESAMPLED)
+"""Statuses that the rule gave."""
 SMALL = 11
 TEXT = 12.5
 TITLE = 16
-
 
 _WHITESPACE_MARKS = {" ": "·", "\n": "⏎", "\r": "␍", "\t": "⇥", "\u00a0": "⍽"}
 # Invisible or direction-changing characters could make a figure lie about a token; they are spelled out instead.

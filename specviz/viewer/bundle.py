@@ -62,9 +62,19 @@ def style() -> str:
     fonts = {"mono": palette.MONO, "sans": palette.SANS}
     variables = _rule(".specviz", _colours(palette.LIGHT) | fonts) + _rule(".dark .specviz", _colours(palette.DARK))
     light = _colours(palette.LIGHT)
-    variables += _rule(ON_PICTURES, {name: light[name] for name in MARKS})
+    variables += _rule(ON_PICTURES, {name: light[name] for name in MARKS}) + _edges()
     sheets = "".join(_slim((HERE / "css" / f"{name}.css").read_text(encoding="utf-8")) for name in STYLES)
     return variables + _LINE_END.sub("", sheets).replace(": ", ":").replace(" {", "{")
+
+
+def _edges() -> str:
+    """The lines of the step tree, in the looks that its figure has."""
+    names = {role: name for name, role in VARIABLES.items()}
+    rules = []
+    for status, look in palette.LOOKS.items():
+        dash = "" if look.dash == "none" else f";stroke-dasharray:{look.dash}"
+        rules.append(f".sv-edge.sv-is-{status}{{stroke:var(--sv-{names[look.line]});stroke-width:{look.width}{dash}}}\n")
+    return "".join(rules[1:])  # no edge leads to the root
 
 
 def _colours(theme: Theme) -> dict[str, str]:

@@ -128,13 +128,7 @@ export function layers(item, hatch) {
   return { ...parts, group: frame(item, "sv-moving-node", parts.drafted, parts.judged, qBar(item, u), parts.scored) };
 }
 
-export function edge(link, as) {
-  const { item } = link;
-  const status = as || statusOf(item);
-  const weight = item.kind === "node" && item.node.q !== null ? (1 + 1.4 * item.node.q).toFixed(2) : null;
-  const unverified = status === "skipped" || status === "pruned";
-  return s("path", { d: link.path, class: `sv-edge sv-is-${status}`, "stroke-width": unverified ? weight : null });
-}
+export const edge = ({ item, path }, as) => s("path", { d: path, class: `sv-edge sv-is-${as || statusOf(item)}` });
 
 /** The hatch that fills relaxed nodes; its id is the stage's own, for two stages may share a page. */
 export function hatch(id) {
