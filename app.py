@@ -25,10 +25,10 @@ from specviz.ui import stubs, temporary
 
 temporary.claim()  # before Gradio, which reads the folder's name once
 with stubs.without_gradio_stubs(), stubs.without_proxies():
-    from specviz.ui import page, settings, shared, starting
+    from specviz.ui import app_state, page, settings, starting
 
 with starting.explained():
-    running = shared.make(starting.check(settings.read()))
+    running = app_state.make(starting.check(settings.read()))
     demo, options = page.build(running), page.launch_options(running)
     if __name__ == "__main__":
         starting.launch(demo, options)

@@ -10,7 +10,7 @@ import gradio as gr
 
 from specviz.errors import BadInput, SpecvizError, shown
 from specviz.methods.registry import all_methods, get
-from specviz.ui.shared import AppState
+from specviz.ui.app_state import AppState
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState

@@ -15,8 +15,8 @@ from specviz.methods.registry import all_methods
 from specviz.pipeline.request import Memory, Request
 from specviz.trace import metrics
 from specviz.trace.schema import Run, Trace
-from specviz.ui.shared import AppState
-from specviz.ui.shown import MINE, Archive, choices
+from specviz.ui.app_state import AppState
+from specviz.ui.run_lookup import MINE, Archive, choices
 from specviz.ui.stream import feed
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form

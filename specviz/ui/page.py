@@ -9,10 +9,10 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from specviz.ui import api, delivery, kept, lessons, temporary, theme
+from specviz.ui import api, browser_state, compression, lessons, temporary, theme
 from specviz.ui.access import Gate, Turns
-from specviz.ui.arrival import Rooms
-from specviz.ui.shared import AppState
+from specviz.ui.app_state import AppState
+from specviz.ui.deep_links import RunTabs
 from specviz.ui.stream import pool
 from specviz.ui.stream import sse as tail
 from specviz.ui.stream.presence import Departures, Watch
@@ -61,22 +61,22 @@ def build(shared: AppState) -> gr.Blocks:
                 vision = vision_tab.build(shared, opened)
             with gr.Tab(IMAGE, id="image") as opened:
                 image = image_tab.build(shared, opened)
-            rooms = Rooms(shared, tabs, {"text": text, "vision": vision, "image": image})
+            run_tabs = RunTabs(shared, tabs, {"text": text, "vision": vision, "image": image})
             with gr.Tab("Compare", id="compare") as compare:
                 compare_tab.wire(compare_tab.build(shared, runs), compare, text.request_controls)
             if playable := learn_tab.playable(shared, lessons.load(shared.settings.lessons)):
                 with gr.Tab("Learn", id="learn") as opened:
                     learn_tab.build(shared, playable, opened)
             with gr.Tab("Traces", id="traces") as traces:
-                traces_tab.wire(shared, traces_tab.build(shared), run_name, runs, traces, rooms)
+                traces_tab.wire(shared, traces_tab.build(shared), run_name, runs, traces, run_tabs)
             with gr.Tab("About", id="about") as opened:
                 about_tab.build(shared, opened)
         api.register(shared)
 
         kept_text = gr.Textbox(visible=False)
         page.load(
-            rooms.arrive, [kept_text, *rooms.runs], rooms.outputs, js=kept.TAKE, queue=False, show_progress="hidden",
-            api_visibility="private",
+            run_tabs.arrive, [kept_text, *run_tabs.runs], run_tabs.outputs, js=browser_state.TAKE, queue=False,
+            show_progress="hidden", api_visibility="private",
         )  # fmt: skip
 
         shown = [text.hardware, vision.hardware, image.hardware]
@@ -137,7 +137,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
         "theme": theme.theme(),
         "css": theme.css(),
         "js": theme.script(),
-        "head": delivery.head(_other_tabs(shared)),
+        "head": compression.head(_other_tabs(shared)),
         "footer_links": [],
         "run_history": False,
         "ssr_mode": False,
@@ -150,12 +150,12 @@ def launch_options(shared: AppState) -> dict[str, Any]:
         "max_threads": settings.max_waiting + OTHER_THREADS,
         "app_kwargs": {
             "lifespan": temporary.swept,
-            "routes": [tail.route(shared.live.tails), pool.route(shared.archive.pool), delivery.script_route()],
+            "routes": [tail.route(shared.live.tails), pool.route(shared.archive.pool), compression.script_route()],
             "middleware": [
                 Middleware(Gate, settings=lambda: shared.settings, expose=shared.expose),
                 Middleware(Turns, address=shared.presence.address_in, most_bytes=most_bytes),
                 Middleware(Watch, presence=shared.presence),
-                *delivery.middleware(),
+                *compression.middleware(),
             ],
         },
     }

@@ -16,7 +16,7 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import Browser, expect
 
-from specviz.ui.widgets.picker import EXAMPLES
+from specviz.ui.widgets.examples import EXAMPLES
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served

@@ -12,8 +12,8 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import Browser, expect
 
+from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
-from specviz.ui.shared import make
 from tests.support.fakes.ui import FakeEngine, gallery
 from tests.support.pages.app import AppPage, served
 from tests.support.pages.stage import patient

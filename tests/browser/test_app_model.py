@@ -13,8 +13,8 @@ pytest.importorskip("gradio")
 from playwright.sync_api import expect
 
 from specviz.models import device
+from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
-from specviz.ui.shared import make
 from tests.support.fakes.ui import gallery
 from tests.support.pages import stage as stage_page
 from tests.support.pages.app import AppPage, served

@@ -11,8 +11,8 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import expect
 
+from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
-from specviz.ui.shared import make
 from specviz.ui.widgets import example_scenes as scene_shelf
 from tests.support.fakes.ui import FakeEngine, gallery
 from tests.support.pages.app import AppPage, served

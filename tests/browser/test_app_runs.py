@@ -13,7 +13,7 @@ pytest.importorskip("gradio")
 
 from playwright.sync_api import Browser, expect
 
-from specviz.ui.shared import AppState
+from specviz.ui.app_state import AppState
 from tests.support.fakes.ui import FakeEngine, Refused, app
 from tests.support.pages.app import AppPage, served
 

@@ -11,7 +11,7 @@ import pytest
 
 from specviz.errors import BadInput, SpecvizError
 from specviz.ui import api
-from specviz.ui.shared import AppState
+from specviz.ui.app_state import AppState
 from specviz.ui.tabs import request_form
 from tests.support.fakes.ui import app
 

@@ -10,9 +10,9 @@ import pytest
 
 from specviz.trace.schema import Trace
 from specviz.ui import comparing
+from specviz.ui.app_state import make
 from specviz.ui.comparing import Change
 from specviz.ui.settings import Settings
-from specviz.ui.shared import make
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import text_run
 from specviz.ui.widgets.gallery import Gallery

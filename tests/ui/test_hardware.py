@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from specviz.models import hardware as probe
-from specviz.ui import hardware, page
-from specviz.ui.hardware import Hardware, sentence
+from specviz.ui import app_state, page
+from specviz.ui.app_state import Hardware, sentence
 from specviz.ui.settings import Settings
 from specviz.ui.tabs import about_tab
 from tests.support.devices import EMULATED, device_named
@@ -62,7 +62,7 @@ def test_a_pytorch_that_does_not_start_is_told_and_not_hidden(fault: Exception) 
     def look(device: str) -> Mapping[str, Any]:
         raise fault
 
-    assert Hardware(Settings(), look).sentence() == hardware.FAILED
+    assert Hardware(Settings(), look).sentence() == app_state.FAILED
 
 
 def test_the_page_and_its_about_tab_tell_it(tmp_path: Path) -> None:

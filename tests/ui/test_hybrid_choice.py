@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from specviz.models.text import load
+from specviz.ui.app_state import AppState, make
 from specviz.ui.settings import Settings
-from specviz.ui.shared import AppState, make
 from specviz.ui.stream.engine import local
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form, text_run

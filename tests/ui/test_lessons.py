@@ -15,11 +15,10 @@ from specviz.errors import BadInput
 from specviz.trace import metrics, store
 from specviz.trace.schema import Divergence, Note, Trace
 from specviz.ui import lesson_sheet, lessons
+from specviz.ui.app_state import make
 from specviz.ui.lessons import Lesson, Question
 from specviz.ui.settings import Settings
-from specviz.ui.shared import make
 from specviz.ui.tabs import learn_tab
-from specviz.ui.widgets import lesson_path
 from specviz.ui.widgets.gallery import Gallery
 from tests.support.fakes.ui import FakeEngine, app, gallery, recorded
 from tests.support.traces.samples import sample_trace
@@ -382,7 +381,7 @@ def test_a_sheet_has_every_question_and_the_answers_apart(name: str) -> None:
 
 
 def test_every_lesson_belongs_to_a_group_and_groups_stand_together() -> None:
-    listed = [number for group in lesson_path.groups(SHIPPED).values() for number, _ in group]
+    listed = [number for group in learn_tab.groups(SHIPPED).values() for number, _ in group]
     assert listed == list(range(1, len(SHIPPED) + 1)) and all(one.group for one in SHIPPED.values())
 
 

@@ -16,8 +16,8 @@ from gradio_client.exceptions import AppError
 from specviz.paths import BASE as ROOT
 from specviz.trace import store
 from specviz.ui import page, theme
+from specviz.ui.app_state import make
 from specviz.ui.settings import Settings
-from specviz.ui.shared import make
 from tests.support.fakes.ui import FakeEngine, app
 from tests.support.pages.served import served
 

@@ -9,7 +9,7 @@ import gradio as gr
 from specviz.figures.theme import markup
 from specviz.trace.metrics import FORMULAS
 from specviz.ui import theme
-from specviz.ui.shared import AppState
+from specviz.ui.app_state import AppState
 from specviz.ui.widgets import panels
 
 INTRODUCTION = """<h2>Speculative decoding, made visible</h2>

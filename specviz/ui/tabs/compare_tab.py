@@ -11,11 +11,10 @@ import gradio as gr
 
 from specviz.errors import SpecvizError
 from specviz.ui import comparing, theme
+from specviz.ui.app_state import AppState
 from specviz.ui.comparing import Change
-from specviz.ui.shared import AppState
-from specviz.ui.shown import title
+from specviz.ui.run_lookup import title
 from specviz.ui.stream import sse as tail
-from specviz.ui.stream.cumulative import gathered
 from specviz.ui.tabs import text_run
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls, panels
@@ -182,7 +181,7 @@ def wire(tab: CompareTab, tab_page: gr.Tab, text_controls: list[Any]) -> None:
         names, session_runs, form = (left or "", right or ""), list(runs), FormState(*values)
         asked = replace(form, prompt=prompt, basics=controls.replaced(form.basics, "temperature", temperature))
         with closing(comparing.live(shared, shared.presence.caller(request), asked, names, names)) as changes:
-            for updates in gathered(tab.updates(change, session_runs) for change in changes):
+            for updates in text_run.merge_updates(tab.updates(change, session_runs) for change in changes):
                 if text_run.stopping(shared, request.session_hash):
                     updates = updates | {tab.stop: panels.stop_button(stopping=True)}
                 yield updates

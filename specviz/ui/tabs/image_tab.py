@@ -10,7 +10,7 @@ import gradio as gr
 from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
-from specviz.ui.shared import AppState
+from specviz.ui.app_state import AppState
 from specviz.ui.tabs import image_form, run_tab
 from specviz.ui.tabs.image_form import ImageFormState
 from specviz.ui.tabs.run_tab import QUIET, RunTab
@@ -57,7 +57,7 @@ def build(shared: AppState, tab_page: gr.Tab) -> ImageTab:
     first = shared.archive.gallery.first(ImageTab.modality)
     run_name, runs = gr.State(first.name if first else ""), gr.State([])
     run, note = (first.run, first.watch) if first else (None, "")
-    parts = run_tab.room(ImageTab, shared, first, run_name, lambda: _controls(shared, run, note))
+    parts = run_tab.layout(ImageTab, shared, first, run_name, lambda: _controls(shared, run, note))
     tab = ImageTab(shared, run_name, runs, **parts)
     tab.wire(tab_page)
     tab.examples.choose(chosen, None, tab.prompt, queue=False, **QUIET)

@@ -14,8 +14,8 @@ from specviz.figures.theme import markup
 from specviz.inspection import OWN, PROMPTS
 from specviz.methods.registry import get
 from specviz.ui import theme
+from specviz.ui.app_state import AppState
 from specviz.ui.settings import Settings
-from specviz.ui.shared import AppState
 from specviz.ui.stream.engine import COMPUTING, Progress
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form, text_run

@@ -1,20 +1,27 @@
-"""The Learn tab: a lesson's page at the left, its recorded run at the right, a prediction before each reveal."""
+"""The Learn tab: a lesson's page at the left, its recorded run at the right, a prediction before each reveal.
+
+What a visitor has finished and predicted stays in the browser; the server learns nothing of it.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from specviz.errors import SpecvizError
+from specviz.figures.theme import markup
 from specviz.trace import store as traces
 from specviz.trace.schema import Trace
 from specviz.ui import lesson_sheet, lessons, theme
+from specviz.ui.app_state import AppState
 from specviz.ui.lessons import Lesson, Page
-from specviz.ui.shared import AppState
 from specviz.ui.stream import feed
-from specviz.ui.widgets import lesson_path, panels
 from specviz.viewer.component import Stage
 
 SEEK = """(at) => {
@@ -104,10 +111,10 @@ def view(
 
 def _text(lesson: Lesson, page: Page, number: int) -> str:
     paragraphs = "".join(f"<p>{paragraph}</p>" for paragraph in page.text)
-    question = f'<p class="sp-ask">{panels.markup(page.ask.question)}</p>' if page.ask else ""
+    question = f'<p class="sp-ask">{markup(page.ask.question)}</p>' if page.ask else ""
     place = f"<small>{number + 1} of {len(lesson.pages)}</small>"
-    at = f'data-lesson="{panels.markup(lesson.name)}" data-at="{number + 1}"'
-    return f'<div class="sp-lesson" {at}><h2>{panels.markup(lesson.title)} {place}</h2>{paragraphs}{question}</div>'
+    at = f'data-lesson="{markup(lesson.name)}" data-at="{number + 1}"'
+    return f'<div class="sp-lesson" {at}><h2>{markup(lesson.title)} {place}</h2>{paragraphs}{question}</div>'
 
 
 def _verdict(page: Page, guess: str | None) -> str:
@@ -115,7 +122,7 @@ def _verdict(page: Page, guess: str | None) -> str:
         return ""
     right = page.ask.choices[page.ask.answer]
     head = "" if guess is None else "Right. " if guess == right else f"You said: {guess}. "
-    answer = f"<p>{panels.markup(head)}<b>Answer:</b> {panels.markup(right)}</p><p>{page.reveal}</p>"
+    answer = f"<p>{markup(head)}<b>Answer:</b> {markup(right)}</p><p>{page.reveal}</p>"
     return f'<div class="sp-reveal" role="status">{answer}</div>'
 
 
@@ -123,7 +130,71 @@ def _announced(following: Lesson | None) -> str:
     """What comes after the last page."""
     if following is None:
         return '<p class="sp-onward">This was the last lesson.</p>'
-    return f'<p class="sp-onward">Next: <b>{panels.markup(following.title)}</b>. {panels.markup(following.about)}</p>'
+    return f'<p class="sp-onward">Next: <b>{markup(following.title)}</b>. {markup(following.about)}</p>'
+
+
+def groups(lesson_by_name: dict[str, Lesson]) -> dict[str, list[tuple[int, Lesson]]]:
+    """The lessons under the titles of their groups, numbered through as they stand."""
+    by_group: dict[str, list[tuple[int, Lesson]]] = {}
+    for number, lesson in enumerate(lesson_by_name.values(), 1):
+        by_group.setdefault(lesson.group or "Lessons", []).append((number, lesson))
+    return by_group
+
+
+def picker(lesson_by_name: dict[str, Lesson], value: str, make_sheet: Callable[[str], str], **more: Any) -> gr.HTML:
+    """The widget; its value is the chosen lesson's name, and ``input`` says that the visitor chose it.
+
+    ``make_sheet`` makes a lesson's sheet as HTML when a visitor prints it.
+    """
+
+    def sheet(name: str) -> str:
+        """A lesson's sheet; nothing for one that is not here."""
+        try:
+            return make_sheet(name) if name in lesson_by_name else ""
+        except SpecvizError:
+            return ""
+
+    return gr.HTML(
+        value,
+        html_template=_template(groups(lesson_by_name), value),
+        js_on_load=_script(),
+        apply_default_css=False,
+        server_functions=[sheet],
+        **more,
+    )
+
+
+def _template(by_group: dict[str, list[tuple[int, Lesson]]], value: str) -> str:
+    options = "".join(
+        f'<optgroup label="{markup(group)}">{"".join(_option(*entry, value) for entry in listed)}</optgroup>'
+        for group, listed in by_group.items()
+    )
+    marks = "".join(
+        f'<span title="{markup(group)}">{"".join(_mark(*entry) for entry in listed)}</span>' for group, listed in by_group.items()
+    )
+    return (
+        '<div class="sp-field sp-choice"><label for="sp-lesson-select">Lesson</label>'
+        f'<select id="sp-lesson-select">{options}</select></div>'
+        f'<div class="sp-path" aria-hidden="true">{marks}</div>'
+        '<div class="sp-learned"><span role="status"></span>'
+        '<button type="button" class="sp-link" data-do="forget" hidden>Start over</button>'
+        '<button type="button" class="sp-link" data-do="print">Print sheet</button></div>'
+    )
+
+
+def _option(number: int, lesson: Lesson, value: str) -> str:
+    chosen = " selected" if lesson.name == value else ""
+    return f'<option value="{markup(lesson.name)}"{chosen}>{number} · {markup(lesson.title)}</option>'
+
+
+def _mark(number: int, lesson: Lesson) -> str:
+    title = f"{number} · {lesson.title}"
+    return f'<button type="button" tabindex="-1" data-lesson="{markup(lesson.name)}" title="{markup(title)}"></button>'
+
+
+@cache
+def _script() -> str:
+    return Path(__file__).with_name("lesson_path.js").read_text(encoding="utf-8")
 
 
 def build(shared: AppState, lesson_by_name: dict[str, Lesson], tab_page: gr.Tab) -> None:
@@ -135,7 +206,7 @@ def build(shared: AppState, lesson_by_name: dict[str, Lesson], tab_page: gr.Tab)
     with gr.Row(elem_classes="sp-room sp-learn"):
         with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
             with gr.Column(elem_classes="sp-scroll", min_width=0):
-                lesson = lesson_path.path(lesson_by_name, next(iter(lesson_by_name)), sheet, elem_id="sp-lesson-choice")
+                lesson = picker(lesson_by_name, next(iter(lesson_by_name)), sheet, elem_id="sp-lesson-choice")
                 text = theme.html("")
                 guess = gr.Radio([], label="Your prediction", visible=False, elem_classes="sp-guess")
                 verdict = theme.html("", visible=False)

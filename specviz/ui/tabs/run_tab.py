@@ -15,16 +15,15 @@ from specviz.errors import BadInput, SpecvizError
 from specviz.methods.registry import all_methods
 from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
-from specviz.ui import kept, theme
-from specviz.ui.kept import Kept, overlaid
-from specviz.ui.shared import AppState
-from specviz.ui.shown import MINE, grouped, title
+from specviz.ui import browser_state, theme
+from specviz.ui.app_state import AppState
+from specviz.ui.browser_state import Kept, overlaid
+from specviz.ui.run_lookup import MINE, grouped, title
 from specviz.ui.stream import sse as tail
-from specviz.ui.stream.cumulative import gathered
 from specviz.ui.tabs import text_run
-from specviz.ui.tabs.own_values import Given, merged
-from specviz.ui.tabs.text_run import Change
+from specviz.ui.tabs.text_run import Change, merge_updates
 from specviz.ui.widgets import choice, controls, panels
+from specviz.ui.widgets.controls import FormValues, merge_edits
 from specviz.ui.widgets.figures import Figures
 from specviz.ui.widgets.gallery import Recording
 from specviz.viewer.component import Race, Stage
@@ -48,7 +47,7 @@ class RunTab(ABC):
     verb: ClassVar[tuple[str, str]] = ("Run live", "Running")
     idea: ClassVar[str] = IDEA
     """What a visitor sees on the stage, in one sentence above it."""
-    kept: ClassVar[tuple[str, ...]] = kept.NAMES
+    kept: ClassVar[tuple[str, ...]] = browser_state.NAMES
     """Names of the controls that outlive a reload of the page."""
 
     shared: AppState
@@ -70,7 +69,7 @@ class RunTab(ABC):
     basics: gr.HTML
     advanced: gr.HTML
     given: gr.State
-    """What the tab itself put into the prompt and the forms, a :class:`Given`."""
+    """What the tab itself put into the prompt and the forms, a :class:`FormValues`."""
     figures: Figures
     """The whole account of the speed-up, in a fold under the stage."""
     stage_filled: gr.State
@@ -102,7 +101,7 @@ class RunTab(ABC):
 
         What a run of this session was asked was the visitor's own choice, and goes on counting as that.
         """
-        asked = Given(run.prompt, *self.forms(run))
+        asked = FormValues(run.prompt, *self.forms(run))
         given = {} if run_name.startswith(MINE) else {self.given: asked}
         own = self.of_method(run.method, dict(run.parameters), self.shared.archive.note(run_name))
         return own | self.filled(asked) | given | {self.method: run.method} | self.aimed(run.target)
@@ -124,10 +123,10 @@ class RunTab(ABC):
             values = json.loads(overlaid(own, form["own"]))["values"]
         except BadInput:
             return {}
-        updates = self.of_method(method, values) | self.filled(Given(form["prompt"], *forms)) | {self.method: method}
+        updates = self.of_method(method, values) | self.filled(FormValues(form["prompt"], *forms)) | {self.method: method}
         return updates | self.aimed(form["target"])
 
-    def filled(self, values: Given) -> Updates:
+    def filled(self, values: FormValues) -> Updates:
         """These values in their controls."""
         return {self.prompt: values.prompt, self.basics: values.basics, self.advanced: values.advanced}
 
@@ -197,7 +196,7 @@ class RunTab(ABC):
         return self.updates(text_run.recording(self.shared, request.session_hash, name), list(runs))
 
     def choose_method(
-        self, method: str, runs: Runs, given: Given, prompt: str, basics: str, advanced: str, request: gr.Request,
+        self, method: str, runs: Runs, given: FormValues, prompt: str, basics: str, advanced: str, request: gr.Request,
         *own_choices: Any,
     ) -> Updates:  # fmt: skip
         """Show a method's recorded run, if there is one, and give the form what is the method's own.
@@ -207,8 +206,8 @@ class RunTab(ABC):
         try:
             recording = self.shared.archive.gallery.of_method(method, self.modality)
             run = recording.run if recording else None
-            offered = Given(run.prompt if run else given.prompt, *self.forms(run))
-            values, remembered = merged(given, Given(prompt, basics, advanced), offered)
+            offered = FormValues(run.prompt if run else given.prompt, *self.forms(run))
+            values, remembered = merge_edits(given, FormValues(prompt, basics, advanced), offered)
             if recording is None:
                 updates = self.of_method(method) | {self.summary: panels.summary(method) + panels.UNRECORDED}
             else:
@@ -230,7 +229,7 @@ class RunTab(ABC):
             self.shared, self.shared.presence.caller(request), run_name, lambda: self.request(*control_values)
         )
         with closing(changes):
-            for updates in gathered(self.updates(change, session_runs) for change in changes):
+            for updates in merge_updates(self.updates(change, session_runs) for change in changes):
                 if text_run.stopping(self.shared, request.session_hash):  # each answer holds the whole button
                     updates = updates | {self.stop: panels.stop_button(stopping=True)}
                 yield updates or {self.stage: gr.skip()}
@@ -258,7 +257,7 @@ class RunTab(ABC):
         )
         controls_kept = [getattr(self, name) for name in self.kept]
         changes = [component.change for component in controls_kept]
-        gr.on(changes, None, controls_kept, None, js=kept.remember(self.prefix), queue=False, **QUIET)
+        gr.on(changes, None, controls_kept, None, js=browser_state.remember(self.prefix), queue=False, **QUIET)
         for event in (played, chosen, ran):
             self.figures.on(event.then, self.shared, self.run_name)
         return played, chosen, ran
@@ -269,7 +268,7 @@ def banner_html(message: str, note: bool = False) -> gr.HTML:
     return gr.HTML(panels.banner(message, "note" if note else "error"), visible=bool(message))
 
 
-def room(
+def layout(
     tab: type[RunTab],
     shared: AppState,
     first: Recording | None,
@@ -288,7 +287,7 @@ def room(
         with gr.Column(elem_classes="sp-side", scale=0, min_width=0):
             with gr.Column(elem_classes="sp-scroll", min_width=0):
                 parts |= make_controls()
-                parts["given"] = gr.State(Given(*(parts[name].value for name in ("prompt", "basics", "advanced"))))
+                parts["given"] = gr.State(FormValues(*(parts[name].value for name in ("prompt", "basics", "advanced"))))
             with gr.Column(elem_classes="sp-foot", min_width=0):
                 with gr.Row(elem_classes="sp-go"):
                     look: dict[str, Any] = {"size": "lg", "min_width": 0}

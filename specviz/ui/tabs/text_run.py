@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 from specviz.errors import SpecvizError
 from specviz.pipeline.request import Request
 from specviz.trace.schema import Run, Trace
-from specviz.ui.shared import AppState
-from specviz.ui.shown import MINE
+from specviz.ui.app_state import AppState
+from specviz.ui.run_lookup import MINE
 from specviz.ui.stream.live import Frame
 from specviz.ui.stream.presence import Caller
 
@@ -99,3 +100,16 @@ def stopping(shared: AppState, session: str | None) -> bool:
     """Whether this page's run is to end and has not yet."""
     page = shared.pages.find(session)
     return page is not None and page.running and page.cancel is not None and page.cancel.is_set()
+
+
+def merge_updates(updates: Iterator[dict[Any, Any]]) -> Iterator[dict[Any, Any]]:
+    """Each dictionary with what the earlier ones held and it does not.
+
+    Gradio sends only what differs from the answer before and edits that answer in place in the browser, which draws when
+    it finds the time. So an update that the next answer leaves out may never be drawn at all. An empty
+    one takes all earlier ones back.
+    """
+    sent: dict[Any, Any] = {}
+    for update in updates:
+        sent = {**sent, **update} if update else {}
+        yield sent

@@ -11,13 +11,13 @@ from specviz.methods.registry import all_methods
 from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
-from specviz.ui.kept import Kept
-from specviz.ui.shared import AppState
+from specviz.ui.app_state import AppState
+from specviz.ui.browser_state import Kept
 from specviz.ui.tabs import request_form, run_tab
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.run_tab import QUIET, RunTab, Updates
 from specviz.ui.widgets import choice, controls, panels
-from specviz.ui.widgets.picker import chosen, picker
+from specviz.ui.widgets.examples import chosen, picker
 
 METHOD = "prompt_lookup"
 
@@ -89,7 +89,7 @@ class TextTab(RunTab):
 
 def build(shared: AppState, run_name: gr.State, runs: gr.State) -> TextTab:
     """Lay the tab out and connect it."""
-    parts = run_tab.room(
+    parts = run_tab.layout(
         TextTab,
         shared,
         shared.archive.gallery.default,

@@ -10,9 +10,9 @@ import gradio as gr
 from specviz.errors import SpecvizError
 from specviz.trace.store import Outline
 from specviz.ui import theme
-from specviz.ui.arrival import Rooms
-from specviz.ui.shared import AppState
-from specviz.ui.shown import choices
+from specviz.ui.app_state import AppState
+from specviz.ui.deep_links import RunTabs
+from specviz.ui.run_lookup import choices
 from specviz.ui.tabs import inspect_section
 from specviz.ui.widgets import downloads, panels
 
@@ -106,8 +106,8 @@ Any engine can write one; the format is in <code>specviz/trace/trace.schema.json
 under a key that only this page knows; the uploaded file is deleted within twenty minutes, or when the app ends.</p>"""
 
 
-def wire(shared: AppState, tab: TracesTab, run_name: gr.State, runs: gr.State, tab_page: gr.Tab, rooms: Rooms) -> None:
-    """Connect the tab; ``rooms`` are the tabs that play what is shown."""
+def wire(shared: AppState, tab: TracesTab, run_name: gr.State, runs: gr.State, tab_page: gr.Tab, run_tabs: RunTabs) -> None:
+    """Connect the tab; ``run_tabs`` are the tabs that play what is shown."""
     quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 
     async def enter(name: str, session_runs: Runs, request: gr.Request) -> list[Any]:
@@ -119,7 +119,7 @@ def wire(shared: AppState, tab: TracesTab, run_name: gr.State, runs: gr.State, t
         name, message, owner = now, "", shared.presence.address_of(request)
         try:
             if path is not None:
-                opened = await shared.opening.open(path, owner)
+                opened = await shared.uploads.open(path, owner)
                 name = opened.name
                 if all(name != session_run for _, session_run in session_runs):
                     session_runs = [*session_runs, (f"opened: {opened.title}", name)]
@@ -131,4 +131,4 @@ def wire(shared: AppState, tab: TracesTab, run_name: gr.State, runs: gr.State, t
     tab_page.select(enter, [run_name, runs], tab.outputs, **quiet)
     tab.run.input(enter, [tab.run, runs], tab.outputs, **quiet)
     tab.upload.upload(take, [tab.upload, runs, tab.run], [*tab.outputs, runs, tab.upload], **quiet)
-    tab.show.click(rooms.play, [tab.run, *rooms.runs], rooms.outputs, **quiet)
+    tab.show.click(run_tabs.play, [tab.run, *run_tabs.runs], run_tabs.outputs, **quiet)

@@ -12,8 +12,8 @@ from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
 from specviz.pipeline.request import Request
 from specviz.trace.schema import Run
 from specviz.ui import theme
-from specviz.ui.kept import Kept
-from specviz.ui.shared import AppState
+from specviz.ui.app_state import AppState
+from specviz.ui.browser_state import Kept
 from specviz.ui.tabs import request_form, run_tab
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.tabs.run_tab import QUIET, Runs, RunTab, Updates, banner_html
@@ -134,7 +134,7 @@ def build(shared: AppState, tab_page: gr.Tab) -> VisionTab:
     """Lay the tab out and connect it; ``tab_page`` is the tab itself."""
     examples, recorded = scene_shelf.examples(), shared.archive.gallery.first(MODALITY)
     run_name, runs = gr.State(recorded.name if recorded else ""), gr.State([])
-    parts = run_tab.room(VisionTab, shared, recorded, run_name, lambda: _controls(shared, examples))
+    parts = run_tab.layout(VisionTab, shared, recorded, run_name, lambda: _controls(shared, examples))
     picture = gr.State(examples[0].data if examples else None)
     tab = VisionTab(
         shared,

@@ -124,6 +124,47 @@ def replaced(payload: str, name: str, value: Any) -> str:
         return payload
 
 
+@dataclass(frozen=True)
+class FormValues:
+    """The prompt and the two forms that every method has, as a page gave them or as they stand. The forms are JSON text.
+
+    A form does not say who filled it in, so each tab remembers what it gave; whatever differs is the visitor's own. It stays the
+    visitor's for as long as it stands, whatever is given meanwhile.
+    """
+
+    prompt: str
+    basics: str
+    advanced: str
+
+
+def merge_edits(given: FormValues, now: FormValues, offered: FormValues) -> tuple[FormValues, FormValues]:
+    """``offered`` with what the visitor changed since ``given``; and what counts as given from here on.
+
+    Raises BadInput when a form did not arrive as the page sends it.
+    """
+    own_prompt = now.prompt.strip() != given.prompt.strip()
+    basics, given_basics = _merge_form(given.basics, now.basics, offered.basics)
+    advanced, given_advanced = _merge_form(given.advanced, now.advanced, offered.advanced)
+    shown = FormValues(now.prompt if own_prompt else offered.prompt, basics, advanced)
+    return shown, FormValues(given.prompt if own_prompt else offered.prompt, given_basics, given_advanced)
+
+
+def _merge_form(given: str, now: str, offered: str) -> tuple[str, str]:
+    form = json.loads(offered)
+    before = json.loads(given)["values"]
+    own = {name: value for name, value in values(now, form["of"]).items() if name in before and not _same(value, before[name])}
+    remembered = form | {"values": form["values"] | {name: before[name] for name in own}}
+    return json.dumps(form | {"values": form["values"] | own}), json.dumps(remembered)
+
+
+def _same(typed: Any, given: Any) -> bool:
+    """Whether two values mean the same: the page sends numbers as they were typed."""
+    try:
+        return typed == given or float(typed) == float(given)
+    except (TypeError, ValueError):
+        return False
+
+
 def form(value: str, **more: Any) -> gr.HTML:
     """A form on the page."""
     return gr.HTML(value, html_template='<div class="sp-form"></div>', js_on_load=_script(), apply_default_css=False, **more)

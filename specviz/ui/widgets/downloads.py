@@ -14,7 +14,7 @@ from specviz.errors import BadInput, SpecvizError
 from specviz.trace import export, store
 from specviz.trace.schema import Trace
 from specviz.trace.store import SUFFIX
-from specviz.ui.shown import Archive
+from specviz.ui.run_lookup import Archive
 from specviz.ui.stream.pool import PATH, Made
 from specviz.ui.stream.presence import Presence
 from specviz.viewer import replay

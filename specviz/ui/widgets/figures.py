@@ -11,7 +11,7 @@ import gradio as gr
 from specviz import figures
 from specviz.errors import SpecvizError
 from specviz.ui import theme
-from specviz.ui.shared import AppState
+from specviz.ui.app_state import AppState
 from specviz.ui.widgets import panels
 
 ASK = "(shown) => window.specvizPage.figures({fold!r}, shown)"

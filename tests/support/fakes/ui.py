@@ -15,8 +15,8 @@ from specviz.methods.registry import all_methods
 from specviz.pipeline.request import Memory, Request
 from specviz.trace import metrics, store
 from specviz.trace.schema import End, Run, Step, Trace
+from specviz.ui.app_state import AppState, make
 from specviz.ui.settings import Settings
-from specviz.ui.shared import AppState, make
 from specviz.ui.stream.engine import Progress
 from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState

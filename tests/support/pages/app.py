@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page
 
-from specviz.ui.shared import AppState
+from specviz.ui.app_state import AppState
 from tests.support.pages.served import served as running
 from tests.support.pages.stage import PATIENCE, patient
 

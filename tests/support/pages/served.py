@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from specviz.ui import page
-from specviz.ui.shared import AppState
+from specviz.ui.app_state import AppState
 
 
 def served(shared: AppState) -> tuple[gr.Blocks, str]:

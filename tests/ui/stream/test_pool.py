@@ -19,8 +19,8 @@ from starlette.testclient import TestClient
 from specviz.errors import BadInput
 from specviz.trace import store as traces
 from specviz.ui import page
-from specviz.ui.shared import AppState
-from specviz.ui.shown import MINE
+from specviz.ui.app_state import AppState
+from specviz.ui.run_lookup import MINE
 from specviz.ui.stream import pool
 from specviz.ui.stream.pool import Made, Pool
 from specviz.ui.widgets import choice, downloads

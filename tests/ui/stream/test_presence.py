@@ -16,7 +16,7 @@ import pytest
 
 from specviz.bench.visitor import Form, Visitor
 from specviz.trace import store
-from specviz.ui.shared import AppState
+from specviz.ui.app_state import AppState
 from specviz.ui.stream import presence
 from specviz.ui.stream.presence import MOST_CLOSED, Departures, Presence, Reader, refresh, stream
 from tests.support.fakes.ui import FakeEngine, app

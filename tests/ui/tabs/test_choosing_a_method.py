@@ -14,13 +14,13 @@ import gradio as gr
 import pytest
 
 from specviz.trace import store
+from specviz.ui.app_state import make
+from specviz.ui.run_lookup import MINE
 from specviz.ui.settings import Settings
-from specviz.ui.shared import make
-from specviz.ui.shown import MINE
 from specviz.ui.tabs import image_tab, text_tab, vision_tab
-from specviz.ui.tabs.own_values import Given
 from specviz.ui.tabs.run_tab import RunTab
 from specviz.ui.widgets import choice
+from specviz.ui.widgets.controls import FormValues
 from tests.support.fakes.ui import FakeEngine, changed, gallery, recorded
 
 NAMES = ("stand", "eagle2", "token_recycling", "hivis", "dream", "lantern_pp")
@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
 class Visitor:
     """A visitor of one tab without a browser: its form as it stands, and what the last choice changed."""
 
-    def __init__(self, tab: RunTab, given: Given) -> None:
+    def __init__(self, tab: RunTab, given: FormValues) -> None:
         self.tab, self.given, self.updates = tab, given, {}
         self.prompt, self.basics, self.advanced = given.prompt, given.basics, given.advanced
 

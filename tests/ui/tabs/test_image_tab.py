@@ -21,8 +21,8 @@ from specviz.pipeline import image
 from specviz.targets.image import ImageSession
 from specviz.trace import validate
 from specviz.training.families import emoji, image_codes
-from specviz.ui import settings, shared
-from specviz.ui.shared import AppState
+from specviz.ui import app_state, settings
+from specviz.ui.app_state import AppState
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import image_form, image_tab, text_run
 from specviz.ui.tabs.image_form import ImageFormState
@@ -46,7 +46,7 @@ def asked(
 
 @pytest.fixture
 def page() -> AppState:
-    return shared.make(replace(settings.Settings(), any_model=False))
+    return app_state.make(replace(settings.Settings(), any_model=False))
 
 
 def made(wanted: ImageFormState) -> Any:

@@ -9,8 +9,8 @@ import pytest
 from specviz.errors import BadInput, OutOfMemory
 from specviz.methods.registry import all_methods
 from specviz.models import room
+from specviz.ui.app_state import AppState
 from specviz.ui.settings import Settings
-from specviz.ui.shared import AppState
 from specviz.ui.tabs import request_form
 from specviz.ui.widgets import controls
 from tests.support.fakes.ui import app, asked, changed

@@ -10,12 +10,11 @@ from pathlib import Path
 import gradio as gr
 import pytest
 
-from specviz.ui.shared import AppState
-from specviz.ui.shown import MINE
-from specviz.ui.stream.cumulative import gathered
+from specviz.ui.app_state import AppState
+from specviz.ui.run_lookup import MINE
 from specviz.ui.stream.presence import Caller
 from specviz.ui.tabs import request_form, text_run, text_tab
-from specviz.ui.tabs.text_run import Change
+from specviz.ui.tabs.text_run import Change, merge_updates
 from tests.support.fakes.ui import FakeEngine, Refused, app, asked
 
 
@@ -100,7 +99,7 @@ def test_a_recording_chosen_during_a_run_is_not_overwritten_by_it(tmp_path: Path
     assert [change for change in seen[chosen:] if change.feed is not None] == []
     assert seen[chosen - 1].run_name == "stand"
     # Gradio sends a handler's last answer once more when it is over, which may be after that of the recording.
-    assert seen[-2] == Change() and list(gathered(iter([{"stage": "live"}, {}]))) == [{"stage": "live"}, {}]
+    assert seen[-2] == Change() and list(merge_updates(iter([{"stage": "live"}, {}]))) == [{"stage": "live"}, {}]
 
 
 def test_a_run_of_another_modality_or_an_unknown_method_leaves_the_controls(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from specviz.errors import BadTrace
 from specviz.trace.schema import Trace
 from specviz.trace.store import outlined
-from specviz.ui.shared import AppState
-from specviz.ui.stream.opening import Opened
+from specviz.ui.app_state import AppState
+from specviz.ui.stream.upload_pool import Opened
 from specviz.ui.tabs import traces_tab
 from tests.support.fakes.ui import app
 from tests.support.traces.samples import dump, lines, sample_trace
@@ -25,7 +25,7 @@ def shared(tmp_path: Path) -> AppState:
 
 
 def opened(shared: AppState, file: Path) -> Opened:
-    return asyncio.run(shared.opening.open(str(file)))
+    return asyncio.run(shared.uploads.open(str(file)))
 
 
 def test_a_good_file_is_kept(shared: AppState, tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_a_file_that_others_are_opening_too_stays_where_it_is(shared: AppState, 
     file = dump(tmp_path / "lesson.spectrace.jsonl", sample_trace(6))
 
     async def thirty() -> list[Opened]:
-        return await asyncio.gather(*(shared.opening.open(str(file)) for _ in range(30)))
+        return await asyncio.gather(*(shared.uploads.open(str(file)) for _ in range(30)))
 
     assert len({one.name for one in asyncio.run(thirty())}) == 1
     assert opened(shared, file).name in {one.name for one in asyncio.run(thirty())}

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from specviz.ui.shared import AppState
+from specviz.ui.app_state import AppState
 from specviz.ui.widgets import downloads
 from tests.support.fakes.ui import app
 

@@ -9,8 +9,8 @@ import pytest
 from specviz.errors import BadInput, BadTrace
 from specviz.trace import store
 from specviz.trace.store import TraceStore
+from specviz.ui.run_lookup import MINE, Archive, choices, title
 from specviz.ui.settings import Settings
-from specviz.ui.shown import MINE, Archive, choices, title
 from specviz.ui.widgets.gallery import Gallery
 from tests.support.fakes.ui import gallery
 from tests.support.traces.samples import sample_trace

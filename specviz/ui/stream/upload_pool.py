@@ -16,7 +16,7 @@ from specviz.trace import store as traces
 from specviz.trace.schema import Trace
 from specviz.trace.store import Outline, TraceStore
 from specviz.trace.validate import MAX_FILE
-from specviz.ui.shown import MINE, title
+from specviz.ui.run_lookup import MINE, title
 from specviz.ui.stream.pool import Pool
 
 SECONDS = 30.0
@@ -36,7 +36,7 @@ class Opened:
     outline: Outline
 
 
-class Opening:
+class UploadPool:
     """Reads uploads into ``store``. Files of one content are read once, however many people bring them.
 
     Gradio stores uploads of one content and name as one file, so none is removed here: the sweep of the folder does that.

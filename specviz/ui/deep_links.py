@@ -9,16 +9,16 @@ from typing import Any
 import gradio as gr
 
 from specviz.errors import SpecvizError
-from specviz.ui import kept
-from specviz.ui.kept import Kept
-from specviz.ui.shared import AppState
-from specviz.ui.shown import MINE
+from specviz.ui import browser_state
+from specviz.ui.app_state import AppState
+from specviz.ui.browser_state import Kept
+from specviz.ui.run_lookup import MINE
 from specviz.ui.tabs import text_run
 from specviz.ui.tabs.run_tab import Runs, RunTab, Updates, banner_html
 
 
 @dataclass(frozen=True)
-class Rooms:
+class RunTabs:
     """The tabs that show a run, by their ids; the first is the one that the page opens with."""
 
     shared: AppState
@@ -28,12 +28,12 @@ class Rooms:
     @property
     def runs(self) -> list[Any]:
         """Each tab's list of the session's runs."""
-        return [room.runs for room in self.by_id.values()]
+        return [tab.runs for tab in self.by_id.values()]
 
     @property
     def outputs(self) -> list[Any]:
         """Everything that showing a run may touch."""
-        return [self.tabs, *(component for room in self.by_id.values() for component in room.outputs)]
+        return [self.tabs, *(component for tab in self.by_id.values() for component in tab.outputs)]
 
     def show(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
         """Open the tab of a run's modality and play it there. ``runs`` are in the order of the tabs."""
@@ -46,7 +46,7 @@ class Rooms:
 
     def _place(self, modality: str) -> str:
         first = next(iter(self.by_id))
-        return next((place for place, room in self.by_id.items() if room.modality == modality), first)
+        return next((place for place, tab in self.by_id.items() if tab.modality == modality), first)
 
     async def play(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
         """As :meth:`show`, waited for without a thread."""
@@ -56,27 +56,27 @@ class Rooms:
     async def arrive(self, kept_text: str, request: gr.Request, *runs: Runs) -> Updates:
         """What the page opens with: the run that its address names, and over it what the page whose place it takes had kept."""
         updates = await self._addressed(request, *runs)
-        parts = await asyncio.to_thread(kept.parts, kept_text)
-        for room, session_runs in zip(self.by_id.values(), runs, strict=True):
-            if part := parts.get(room.prefix):
-                updates |= await self._kept_run(room, part, list(session_runs), request) | room.restored(part)
+        parts = await asyncio.to_thread(browser_state.parts, kept_text)
+        for tab, session_runs in zip(self.by_id.values(), runs, strict=True):
+            if part := parts.get(tab.prefix):
+                updates |= await self._kept_run(tab, part, list(session_runs), request) | tab.restored(part)
         return updates
 
-    async def _kept_run(self, room: RunTab, part: Kept, session_runs: Runs, request: gr.Request) -> Updates:
+    async def _kept_run(self, tab: RunTab, part: Kept, session_runs: Runs, request: gr.Request) -> Updates:
         """The visitor's own run, back on its stage; what was damaged on the way is left out and said in the banner."""
         if not part.lines:
             return {}
         try:
             owner = self.shared.presence.address_of(request)
-            name = (await self.shared.opening.take(part.run, part.lines, owner)).name
+            name = (await self.shared.uploads.take(part.run, part.lines, owner)).name
 
             def played() -> Updates:
                 change = text_run.recording(self.shared, request.session_hash, name)
-                return room.updates(replace(change, joins_session=True), session_runs)
+                return tab.updates(replace(change, joins_session=True), session_runs)
 
             return await self.shared.archive.of([name], played, owner)
         except SpecvizError as error:
-            return {room.banner: banner_html(f"The run that this page had kept could not be read again. {error}")}
+            return {tab.banner: banner_html(f"The run that this page had kept could not be read again. {error}")}
 
     async def _addressed(self, request: gr.Request, *runs: Runs) -> Updates:
         """The run that the address names. A tab that it names too is opened by the page itself."""

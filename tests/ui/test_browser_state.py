@@ -15,10 +15,10 @@ from PIL import Image
 
 from specviz.trace import store
 from specviz.trace.schema import Trace
-from specviz.ui import kept
-from specviz.ui.arrival import Rooms
-from specviz.ui.shared import AppState
-from specviz.ui.shown import MINE
+from specviz.ui import browser_state
+from specviz.ui.app_state import AppState
+from specviz.ui.deep_links import RunTabs
+from specviz.ui.run_lookup import MINE
 from specviz.ui.tabs import request_form, text_tab, vision_tab
 from specviz.ui.tabs.run_tab import Updates
 from specviz.ui.widgets import controls, example_scenes
@@ -44,7 +44,7 @@ def tab(shared: AppState) -> text_tab.TextTab:
 def arrived(tab: text_tab.TextTab, handed: object) -> Updates:
     """What the page opens with when its browser hands this over."""
     text = handed if isinstance(handed, str) else json.dumps(handed)
-    return asyncio.run(Rooms(tab.shared, gr.Tabs(), {"text": tab}).arrive(text, VISITOR, []))
+    return asyncio.run(RunTabs(tab.shared, gr.Tabs(), {"text": tab}).arrive(text, VISITOR, []))
 
 
 def form(shared: AppState, **changes: str) -> list[str]:
@@ -82,7 +82,7 @@ def test_the_run_comes_back_with_the_steps_that_it_had(tab: text_tab.TextTab, te
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("handed", [
     "", "no JSON", "[]", "3", "null", '{"sp": 3}', '{"sp": []}', '{"elsewhere": {"lines": "x"}}', "[" * 100_000,
-    '{"sp": {"form": ["stand"], "lines": 3}}', '{"sp": {"form": 5}}', '"' + "x" * kept.MOST_LETTERS + '"',
+    '{"sp": {"form": ["stand"], "lines": 3}}', '{"sp": {"form": 5}}', '"' + "x" * browser_state.MOST_LETTERS + '"',
 ])  # fmt: skip
 def test_what_is_damaged_is_as_if_nothing_had_been_kept(tab: text_tab.TextTab, handed: str) -> None:
     assert arrived(tab, handed) == {tab.run_name: "token_recycling"}
@@ -100,7 +100,7 @@ def test_a_run_that_cannot_be_read_is_said_and_the_form_is_kept(shared: AppState
 @pytest.mark.parametrize("name", ["method", "basics", "advanced", "own"])
 def test_a_form_that_no_page_sends_changes_nothing(shared: AppState, tab: text_tab.TextTab, name: str) -> None:
     written = form(shared)
-    written[kept.NAMES.index(name)] = "{}"
+    written[browser_state.NAMES.index(name)] = "{}"
     assert arrived(tab, {"sp": {"form": written}}) == {tab.run_name: "token_recycling"}
 
 
@@ -129,12 +129,12 @@ def test_the_picture_comes_back_and_is_never_too_large_for_that(shared: AppState
     settings = shared.settings
     forms = (request_form.basics(settings), request_form.advanced(settings), controls.method_answer("hivis"))
     written = ["hivis", "scenes-vlm", "What is it?", *forms, example_scenes.preview(picture)]
-    rooms = Rooms(shared, gr.Tabs(), {"vision": tab})
-    updates = asyncio.run(rooms.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, []))
+    run_tabs = RunTabs(shared, gr.Tabs(), {"vision": tab})
+    updates = asyncio.run(run_tabs.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, []))
     assert updates[tab.picture] == picture and updates[tab.by_hand] and updates[tab.preview] == written[-1]
     for damaged in ("<img src=x>", example_scenes.preview(b"no picture"), example_scenes.preview(noise(800))):
         written[-1] = damaged
-        updates = asyncio.run(rooms.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, []))
+        updates = asyncio.run(run_tabs.arrive(json.dumps({"sp-see": {"form": written}}), VISITOR, []))
         assert tab.picture not in updates and updates[tab.prompt] == "What is it?"
 
 
@@ -143,6 +143,6 @@ def test_a_target_that_is_not_offered_here_stays_out(tmp_path: Path) -> None:
     with gr.Blocks():
         tab = text_tab.build(shared, gr.State(""), gr.State([]))
     written = form(shared)
-    written[kept.NAMES.index("target")] = "/etc"
+    written[browser_state.NAMES.index("target")] = "/etc"
     updates = arrived(tab, {"sp": {"form": written}})
     assert tab.target not in updates and updates[tab.prompt] == "My own prompt."

@@ -1,17 +1,31 @@
-"""The sentence that says what runs compute on here."""
+"""State shared by every tab of one running app, and the sentence on what runs compute on."""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from specviz.paths import IMPORTED_FROM
-from specviz.ui.settings import GPU_SECONDS, Settings
+from specviz.trace.store import TraceStore
+from specviz.ui.run_lookup import Archive
+from specviz.ui.session import PageSessions
+from specviz.ui.settings import GPU_SECONDS, Settings, most_seconds
+from specviz.ui.stream.engine import Stream, choose
+from specviz.ui.stream.live import Live
+from specviz.ui.stream.pool import Pool
+from specviz.ui.stream.presence import Presence
+from specviz.ui.stream.run_queue import RunQueue
+from specviz.ui.stream.served import with_servers
+from specviz.ui.stream.sse import Tails
+from specviz.ui.stream.upload_pool import UploadPool
+from specviz.ui.widgets.gallery import Gallery
 
 LOOK_SECONDS = 120
 """A process that has not loaded torch by then never will."""
@@ -61,3 +75,33 @@ class Hardware:
                     logging.getLogger(__name__).exception("the hardware could not be looked at")
                     self._said = FAILED
             return self._said
+
+
+@dataclass
+class AppState:
+    """Made once per app. What belongs to one visitor is inside ``pages`` and under keys of ``archive.store``."""
+
+    settings: Settings
+    archive: Archive
+    live: Live
+    pages: PageSessions
+    presence: Presence
+    uploads: UploadPool
+    hardware: Hardware
+
+    def expose(self) -> None:
+        """Go on with the settings for strangers: a proxy brings visitors to an app that took itself for private."""
+        if self.settings.exposed is not None:
+            self.settings = self.settings.exposed
+            self.live.seconds = most_seconds(self.settings)
+
+
+def make(settings: Settings, stream: Stream | None = None, look: Look = looked) -> AppState:
+    """Everything the tabs need. ``stream`` replaces the engine, which tests without a model do, ``look`` the look at hardware."""
+    store = TraceStore()
+    engine = with_servers(stream or choose(settings.zero_gpu), settings.servers)
+    live = Live(engine, RunQueue(settings.max_waiting), Tails(store), most_seconds(settings), settings.max_preparing)
+    pool, presence = Pool(), Presence(settings.proxied)
+    archive, uploads = Archive(Gallery(settings.traces), store, pool), UploadPool(store, pool)
+    pages = PageSessions(each=math.ceil((settings.max_waiting + 1) * 2 / 3))
+    return AppState(settings, archive, live, pages, presence, uploads, Hardware(settings, look))
