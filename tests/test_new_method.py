@@ -15,21 +15,22 @@ ROOT = Path(__file__).resolve().parents[1]
 TOY = """
 from __future__ import annotations
 
-from specviz.methods.registry import Paper, method
+from specviz.methods.parameters import NoParameters
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 
-@method(
-    name="toy", title="Toy", summary="Copies two tokens.", exactness="exact", token_exact=True, family="memory", pair="None",
+@Card(
+    name="toy", title="Toy", summary="Copies two tokens.", exactness=TOKEN_EXACT, family="memory", pair="None",
+    parameters=NoParameters,
     paper=Paper("A toy", "Nobody", 2026), look_at="Two tokens.",
 )
-def compose(parameters, parts):
+def compose(parameters, resources):
     from specviz.acceptance.match import Match
     from specviz.drafting.memory.prompt_copy import PromptCopy
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.controller import single_drafter
     from specviz.drafting.trees.copied import Copied
 
-    return Composition(SingleDrafter(PromptCopy(2, 1, 2, False, True), Copied()), Match())
+    return single_drafter(PromptCopy(2, 1, 2, False, True), Copied(), Match())
 """
 PROOF = """
 import argparse

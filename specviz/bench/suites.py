@@ -82,7 +82,7 @@ class Suite:
             if not samples.of(arm.label):
                 yield Row(arm.label + where, None, detail=samples.missing.get(arm.label, "not run"))
                 continue
-            relaxed = ", relaxed" if temperature and all_methods()[arm.method].exactness == "relaxed" else ""
+            relaxed = ", relaxed" if temperature and all_methods()[arm.method].exactness.output == "relaxed" else ""
             cells = {column: COLUMNS[column](samples, arm.label) for column in self.columns}
             value = _mean(samples, arm.label, self.columns[0])
             yield Row(arm.label + where, value, cells={"arm": arm.label + relaxed, **cells}, table=table)
@@ -104,7 +104,7 @@ class Suite:
                 )
 
     def _best(self, samples: Samples, arms: Sequence[Arm], temperature: float) -> Iterator[Row]:
-        exact = [arm.label for arm in arms if samples.of(arm.label) and all_methods()[arm.method].exactness == "exact"]
+        exact = [arm.label for arm in arms if samples.of(arm.label) and all_methods()[arm.method].exactness.output == "exact"]
         for column, goal in self.fastest.get(f"{temperature:g}", {}).items() if exact else ():
             best = max(exact, key=lambda label: _mean(samples, label, "speed-up"))
             yield Row(

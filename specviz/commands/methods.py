@@ -34,7 +34,7 @@ def execute(options: argparse.Namespace) -> int:
 def card(method: Method) -> dict[str, Any]:
     """A method as plain data."""
     return {
-        **method.card(),
+        **method.plain(),
         "bound": method.bound,
         "family": method.family,
         "claim": method.claim,
@@ -69,10 +69,8 @@ def present(name: str) -> bool:
 
 
 def _method_text(method: Method) -> str:
-    equal = ", token for token" if method.token_exact else ""
-    equal += f" ({method.exception})" if method.exception else ""
     bound = f": {method.bound}" if method.bound else ""
-    rows = [("output", f"{method.exactness}{equal}{bound}")]
+    rows = [("output", f"{method.exactness}{bound}")]
     for parameter in describe(method.parameters):
         rows.append((parameter.name, f"{_range(parameter)}, normally {parameter.default}. {parameter.bounds.help}"))
     for name in method.weights:

@@ -1,10 +1,10 @@
-"""Single-drafter controller: one drafter and one tree builder in every round."""
+"""One drafter and one tree builder in every round: the controller of most methods."""
 
 from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from specviz.engine.interfaces import Context, Draft, Drafter, Round, TargetPass, TreeBuilder
+from specviz.engine.interfaces import Acceptance, Composition, Context, Draft, Drafter, Round, TargetPass, TreeBuilder
 
 AnyDrafter = TypeVar("AnyDrafter", bound=Drafter)
 
@@ -27,3 +27,11 @@ class SingleDrafter(Generic[AnyDrafter]):
 
     def close(self) -> None:
         self.drafter.close()
+
+
+def single_drafter(
+    drafter: AnyDrafter, builder: TreeBuilder[AnyDrafter], acceptance: Acceptance, hidden_state_layers: tuple[int, ...] = (),
+    draft_name: str = "", warnings: tuple[str, ...] = (),
+) -> Composition:  # fmt: skip
+    """A method of one drafter, one tree builder and one acceptance rule."""
+    return Composition(SingleDrafter(drafter, builder), acceptance, hidden_state_layers, draft_name, warnings)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specviz.methods.parameters import number, switch
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -23,11 +23,11 @@ class Parameters:
     )
 
 
-@method(
+@Card(
     name="deer",
     title="DEER",
     summary="A small masked-diffusion model fills a block of masks at once, so no drafted token builds on a wrong one.",
-    exactness="exact",
+    exactness=IN_DISTRIBUTION,
     family="heads",
     claim="5.54× and τ 6.58 on HumanEval with Qwen3-30B-A3B, where EAGLE-3 has 2.41×; blocks accepted up to 32 tokens long.",
     paper=Paper("DEER: Draft with Diffusion, Verify with Autoregressive Models", "Cheng et al.", 2025, "2512.15176"),
@@ -43,14 +43,13 @@ class Parameters:
     weights=("masked_lm", "deer"),
     pair="No reader: masked-diffusion drafters are no class of transformers, and no checkpoint of DEER's is known to us",
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
     from specviz.drafting.trees.sampled import Sampled
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.controller import single_drafter
     from specviz.engine.tree import chain
     from specviz.methods.diffuspec.drafter import MaskedBlock
 
     name = "deer" if parameters.aligned else "masked_lm"
-    drafter = MaskedBlock(parts.drafter_weights(name), parameters.block)
-    return Composition(SingleDrafter(drafter, Sampled(chain(parameters.block))), Rejection(), draft_name=name)
+    drafter = MaskedBlock(resources.drafter_weights(name), parameters.block)
+    return single_drafter(drafter, Sampled(chain(parameters.block)), Rejection(), draft_name=name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from specviz.methods.parameters import choice, number
@@ -11,10 +11,9 @@ from specviz.trace.notes.drafts import TreeDepth
 if TYPE_CHECKING:
     from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
     from specviz.drafting.trees.dynamic import CurrentCosts
-    from specviz.engine.interfaces import TreeBuilder
+    from specviz.engine.interfaces import Acceptance, TreeBuilder
     from specviz.methods.resources import MethodResources
 
-# Parameters of several methods.
 WIDTH = number(6, 1, 16, "Nodes in the beam, and children each of them offers; the paper's value is 10.", "nodes")
 NODES = number(0, 0, 128, "Nodes kept; 0 keeps as many as pay in each round, the paper's value is 59.", "nodes")
 RULE = choice(
@@ -24,6 +23,35 @@ RULE = choice(
     "without replacement; or its likeliest tokens with sample-and-match (equal to the autoregressive run token for token) "
     "or with rejection of point masses, as published.",
 )
+
+
+def tree_depth(default: int, paper: int) -> Any:
+    """The field of a tree's depth; 0 chooses it by the drafter's calibration, or is ``default``."""
+    return number(
+        0, 0, 12,
+        "Depth of the tree; each level takes one drafter pass. 0 chooses the depth that pays on this machine, at least 2, if "
+        f"the drafter was calibrated for this target and width; otherwise {default}. Drawn tokens go as deep as pays in each "
+        f"round, {default} levels at most. The paper's value is {paper}.",
+        "levels",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EagleTree:
+    """Tree and rule of EAGLE-2 and what followed it."""
+
+    depth: int = tree_depth(4, 6)
+    width: int = WIDTH
+    nodes: int = NODES
+    rule: str = RULE
+
+
+def acceptance_of(rule: str) -> Acceptance:
+    """Sample-and-match where that is the ``rule``, else rejection sampling."""
+    from specviz.acceptance.match import Match
+    from specviz.acceptance.rejection import Rejection
+
+    return Match() if rule == "match" else Rejection()
 
 
 class TreeParameters(Protocol):
@@ -39,18 +67,18 @@ class TreeParameters(Protocol):
     def nodes(self) -> int: ...
 
 
-def paying(parts: MethodResources, network: Any, rows: int, per_node: int = 1) -> CurrentCosts:
+def paying(resources: MethodResources, network: Any, rows: int, per_node: int = 1) -> CurrentCosts:
     """Who weighs nodes and levels by what a target pass, and a forward of ``network`` over ``rows``, cost at the moment. A node
     takes ``per_node`` rows of a pass; ``network`` is None where none is timed before its first run."""
     from specviz.drafting.trees.dynamic import CurrentCosts
 
-    costs = CurrentCosts(parts.cost_curve, lambda: parts.forward_cost(network, rows), parts.target.tier, per_node)
+    costs = CurrentCosts(resources.cost_curve, lambda: resources.forward_cost(network, rows), resources.target.tier, per_node)
     costs.now()  # what has to be timed first is timed before the run, not in its first step
     return costs
 
 
 def dynamic_tree(
-    parameters: TreeParameters, parts: MethodResources, network: Any, kind: str, profile: str, usual: int, drawn: bool = False
+    parameters: TreeParameters, resources: MethodResources, network: Any, kind: str, profile: str, usual: int, drawn: bool = False
 ) -> TreeBuilder[FeatureDrafter[Any]]:
     """The tree that ``network``, heads of this ``kind``, drafts. A depth of 0 is chosen by the measured ``profile`` where
     one was made with these heads and this width on this target, and is ``usual`` for others. With ``drawn`` a sampling target
@@ -60,17 +88,17 @@ def dynamic_tree(
     from specviz.drafting.trees.drawn import Drawn
     from specviz.drafting.trees.dynamic import Dynamic
 
-    if drawn and not parts.warp.greedy:
-        pays = None if parameters.nodes else paying(parts, network, 1 if parts.guidance is None else 2)
+    if drawn and not resources.warp.greedy:
+        pays = None if parameters.nodes else paying(resources, network, 1 if resources.guidance is None else 2)
         return Drawn(parameters.depth or usual, parameters.width, parameters.nodes, pays)
     if parameters.depth and parameters.nodes:
         return Dynamic(parameters.depth, parameters.width, parameters.nodes)
-    pays = paying(parts, network, parameters.width * (1 if parts.guidance is None else 2))  # a guided row beside each
+    pays = paying(resources, network, parameters.width * (1 if resources.guidance is None else 2))  # a guided row beside each
     if parameters.depth:
         return Dynamic(parameters.depth, parameters.width, pays=pays)
-    known = DepthProfile.load(parts.tree_file(profile))
+    known = DepthProfile.load(resources.tree_file(profile))
     made_for = (known.drafter, known.target)
-    if known.width != parameters.width or not parts.uses_shipped_weights or made_for != (kind, parts.target.name):
+    if known.width != parameters.width or not resources.uses_shipped_weights or made_for != (kind, resources.target.name):
         return Dynamic(usual, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(usual))
-    best = depth_that_pays(known, pays.now(), parts.warp.temperature, parameters.nodes)
+    best = depth_that_pays(known, pays.now(), resources.warp.temperature, parameters.nodes)
     return Dynamic(best.levels, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(**asdict(best)))

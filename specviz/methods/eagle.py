@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specviz.methods.dynamic_tree import acceptance_of, paying
 from specviz.methods.parameters import choice
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -34,13 +35,12 @@ class Parameters:
     )
 
 
-@method(
+@Card(
     name="eagle",
     title="EAGLE",
     summary="A one-layer drafter continues the target's last hidden states, each with the token that was really sampled.",
     modality=("text", "image"),
-    exactness="exact",
-    token_exact_with=("rule", "match"),
+    exactness=IN_DISTRIBUTION.except_with("rule", "match"),
     family="features",
     claim="2.7 to 3.5× on LLaMA2-Chat 70B.",
     differs=(
@@ -54,28 +54,24 @@ class Parameters:
     parameters=Parameters,
     weights=("eagle",),
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
-    from specviz.acceptance.match import Match
-    from specviz.acceptance.rejection import Rejection
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.drafting.runtimes.guided_drafter import feature_drafter
     from specviz.drafting.trees.sampled import Sampled
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.controller import single_drafter
 
-    network = parts.drafter_weights("eagle")
-    builder = Sampled(_shape(parameters, parts), ranked=parameters.rule == "rejection")
-    controller = SingleDrafter(feature_drafter(network, parts.guidance), builder)
-    acceptance = Match() if parameters.rule == "match" else Rejection()
-    return Composition(controller, acceptance, network.config.taps, draft_name="eagle")
+    network = resources.drafter_weights("eagle")
+    builder = Sampled(_shape(parameters, resources), ranked=parameters.rule == "rejection")
+    return single_drafter(
+        feature_drafter(network, resources.guidance), builder, acceptance_of(parameters.rule), network.config.taps, "eagle"
+    )
 
 
-def _shape(parameters: Parameters, parts: MethodResources) -> TreeShape:
+def _shape(parameters: Parameters, resources: MethodResources) -> TreeShape:
     from specviz.drafting.trees.calibrated import CalibratedTree
     from specviz.engine.tree import shape_from_counts
-    from specviz.methods.dynamic_tree import paying
 
-    if parameters.tree == "published" or parts.grid is not None:  # the fitted tree was fitted on text
+    if parameters.tree == "published" or resources.grid is not None:  # the fitted tree was fitted on text
         return shape_from_counts(PUBLISHED)
-    tree = CalibratedTree.load(parts.tree_file("eagle"))
-    pays = paying(parts, None, 1).now()
+    tree = CalibratedTree.load(resources.tree_file("eagle"))
+    pays = paying(resources, None, 1).now()
     return tree.best(max(2, pays.fixed([len(path) for path in tree.paths], tree.probability)))

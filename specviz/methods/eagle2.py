@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from specviz.methods.dynamic_tree import NODES, RULE, WIDTH
-from specviz.methods.parameters import number
-from specviz.methods.registry import Paper, method
+from specviz.methods.dynamic_tree import EagleTree, acceptance_of, dynamic_tree
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -15,28 +14,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Parameters(EagleTree):
     """The paper's values for a 7B target are depth 6, width 10 and 59 nodes (60 with the root)."""
 
-    depth: int = number(
-        0, 0, 12,
-        "Depth of the tree; each level takes one drafter pass. 0 chooses the depth that pays on this machine, at least 2, if "
-        "the drafter was calibrated for this target and width; otherwise 4. Drawn tokens go as deep as pays in each round, 4 "
-        "levels at most. The paper's value is 6.",
-        "levels",
-    )  # fmt: skip
-    width: int = WIDTH
-    nodes: int = NODES
-    rule: str = RULE
 
-
-@method(
+@Card(
     name="eagle2",
     title="EAGLE-2",
     summary="The drafter's confidence stands in for acceptance: expand the best beam, then keep the best nodes of all.",
     modality=("text", "vision_language", "image"),
-    exactness="exact",
-    token_exact_with=("rule", "match"),
+    exactness=IN_DISTRIBUTION.except_with("rule", "match"),
     family="features",
     claim="3.05 to 4.26×, 20 to 40 % over EAGLE.",
     differs=(
@@ -61,21 +48,19 @@ class Parameters:
     '--prompt "Why?"` with yuhuili/EAGLE-LLaMA3.1-Instruct-8B, a torch zip: `pairs` tells how to convert it; or with a '
     "model's own MTP layer, as below. On pictures too, with heads of EAGLE-1/2 in this layout; `eagle3` with those below",
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
-    from specviz.acceptance.match import Match
-    from specviz.acceptance.rejection import Rejection
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.drafting.runtimes.compressed_picture import with_picture
     from specviz.drafting.runtimes.guided_drafter import feature_drafter
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
-    from specviz.methods.dynamic_tree import dynamic_tree
+    from specviz.engine.controller import single_drafter
 
-    network = parts.drafter_weights("eagle")
-    builder = dynamic_tree(parameters, parts, network, "eagle", "eagle2", usual=4, drawn=parameters.rule == "without_replacement")
-    acceptance = Match() if parameters.rule == "match" else Rejection()
+    network = resources.drafter_weights("eagle")
+    builder = dynamic_tree(
+        parameters, resources, network, "eagle", "eagle2", usual=4, drawn=parameters.rule == "without_replacement"
+    )
+    acceptance = acceptance_of(parameters.rule)
     taps = network.config.taps
-    if parts.picture is None:
-        drafter = feature_drafter(network, parts.guidance)
-        return Composition(SingleDrafter(drafter, builder), acceptance, taps, draft_name="eagle")
-    rows: Any = with_picture(network, parts.picture)
-    return Composition(SingleDrafter(rows, builder), acceptance, rows.reads, draft_name="eagle with visual rows")
+    if resources.picture is None:
+        drafter = feature_drafter(network, resources.guidance)
+        return single_drafter(drafter, builder, acceptance, taps, draft_name="eagle")
+    rows: Any = with_picture(network, resources.picture)
+    return single_drafter(rows, builder, acceptance, rows.reads, draft_name="eagle with visual rows")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import NODES, RULE, WIDTH
-from specviz.methods.parameters import number
-from specviz.methods.registry import Paper, method
+from specviz.methods.dynamic_tree import EagleTree, acceptance_of, dynamic_tree, tree_depth
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -15,28 +14,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Parameters:
+class Parameters(EagleTree):
     """The paper's values for an 8B target are depth 8, width 10 and 59 nodes (60 with the root)."""
 
-    depth: int = number(
-        0, 0, 12,
-        "Depth of the tree; each level takes one drafter pass. 0 chooses the depth that pays on this machine, at least 2, if "
-        "the drafter was calibrated for this target and width; otherwise 5. Drawn tokens go as deep as pays in each round, 5 "
-        "levels at most. The paper's value is 8.",
-        "levels",
-    )  # fmt: skip
-    width: int = WIDTH
-    nodes: int = NODES
-    rule: str = RULE
+    depth: int = tree_depth(5, 8)
 
 
-@method(
+@Card(
     name="eagle3",
     title="EAGLE-3",
     summary="Low, middle and high hidden states are fused, and the drafter was trained on what it feeds itself.",
     published=("vision_language",),
-    exactness="exact",
-    token_exact_with=("rule", "match"),
+    exactness=IN_DISTRIBUTION.except_with("rule", "match"),
     family="features",
     claim="5.5× and τ 6.6 on Vicuna 13B, 4.4× and τ 6.2 on Llama 3.1 8B, at temperature 0.",
     differs=(
@@ -57,22 +46,18 @@ class Parameters:
     parameters=Parameters,
     weights=("eagle3",),
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
-    from specviz.acceptance.match import Match
-    from specviz.acceptance.rejection import Rejection
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
     from specviz.drafting.runtimes.visual_context import AllRows
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
-    from specviz.methods.dynamic_tree import dynamic_tree
+    from specviz.engine.controller import single_drafter
 
-    network = parts.drafter_weights("eagle3")
+    network = resources.drafter_weights("eagle3")
     builder = dynamic_tree(
-        parameters, parts, network, "eagle3", "eagle3", usual=5, drawn=parameters.rule == "without_replacement"
+        parameters, resources, network, "eagle3", "eagle3", usual=5, drawn=parameters.rule == "without_replacement"
     )
-    acceptance = Match() if parameters.rule == "match" else Rejection()
-    if parts.picture is None:
+    acceptance = acceptance_of(parameters.rule)
+    if resources.picture is None:
         drafter = FeatureDrafter(network)
-        return Composition(SingleDrafter(drafter, builder), acceptance, network.config.taps, draft_name="eagle3")
-    rows = AllRows(network, parts.picture)
-    return Composition(SingleDrafter(rows, builder), acceptance, rows.reads, draft_name="eagle3 with visual rows")
+        return single_drafter(drafter, builder, acceptance, network.config.taps, draft_name="eagle3")
+    rows = AllRows(network, resources.picture)
+    return single_drafter(rows, builder, acceptance, rows.reads, draft_name="eagle3 with visual rows")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specviz.methods.parameters import choice, number, switch
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -27,11 +27,11 @@ class Parameters:
     )
 
 
-@method(
+@Card(
     name="easyspec",
     title="EasySpec",
     summary="Several layers of the draft model attend at once, from one input: fewer steps in a row, a fuzzier draft.",
-    exactness="exact",
+    exactness=IN_DISTRIBUTION,
     family="model",
     claim="Up to 4.17×, drafting up to 1.62× faster for at most 7 % of the accuracy, on eight A100.",
     differs=(
@@ -52,18 +52,16 @@ class Parameters:
     needs_draft=True,
     pair='`python -m specviz run --method easyspec --target smollm2-1.7b-instruct --draft smollm2-135m-hub --prompt "Why?"`',
 )
-def compose(parameters: Parameters, parts: TextResources) -> Composition:
+def compose(parameters: Parameters, resources: TextResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
     from specviz.drafting.runtimes.layer_groups import GroupedDrafter
     from specviz.drafting.trees.sampled import Sampled
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.controller import single_drafter
     from specviz.engine.tree import chain
 
     kind = parameters.drafter
     if kind == "auto":
-        kind = "draft" if parts.draft_name else "small_draft"
-    model = parts.grouped(kind, parameters.group)
+        kind = "draft" if resources.draft_name else "small_draft"
+    model = resources.grouped(kind, parameters.group)
     drafter = GroupedDrafter(model, parameters.calibrated)
-    controller = SingleDrafter(drafter, Sampled(chain(parameters.gamma)))
-    return Composition(controller, Rejection(), draft_name=model.name, warnings=model.warnings)
+    return single_drafter(drafter, Sampled(chain(parameters.gamma)), Rejection(), draft_name=model.name, warnings=model.warnings)

@@ -7,8 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specviz.methods.dynamic_tree import acceptance_of
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -27,14 +28,12 @@ class Parameters:
     )
 
 
-@method(
+@Card(
     name="language_only",
     title="Language-only draft",
     summary="A small language model drafts from the words alone; the picture is for the target.",
     modality=("vision_language",),
-    exactness="exact",
-    token_exact=True,
-    in_distribution=("rule", "rejection"),
+    exactness=TOKEN_EXACT.except_with("rule", "rejection"),
     family="model",
     claim="Up to 2.37× for LLaVA-7B with a 115M text model.",
     differs=(
@@ -53,19 +52,20 @@ class Parameters:
     weights=("vlm_text_only",),
     needs_draft=True,
 )
-def compose(parameters: Parameters, parts: VisionLanguageResources) -> Composition:
-    from specviz.acceptance.match import Match
-    from specviz.acceptance.rejection import Rejection
+def compose(parameters: Parameters, resources: VisionLanguageResources) -> Composition:
     from specviz.drafting.runtimes.language_model import LanguageModelDrafter
     from specviz.drafting.runtimes.visual_context import TextAlone
     from specviz.drafting.trees.sampled import Sampled
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.controller import single_drafter
     from specviz.engine.tree import chain
 
-    draft = parts.draft_model()
+    draft = resources.draft_model()
     drafter = LanguageModelDrafter(draft.open, draft.context_length)
-    text_drafter = TextAlone(drafter, parts.picture) if parts.picture else drafter
-    acceptance = Match() if parameters.rule == "match" else Rejection()
-    controller = SingleDrafter(text_drafter, Sampled(chain(parameters.gamma)))
-    return Composition(controller, acceptance, draft_name=draft.name, warnings=draft.warnings)
+    text_drafter = TextAlone(drafter, resources.picture) if resources.picture else drafter
+    return single_drafter(
+        text_drafter,
+        Sampled(chain(parameters.gamma)),
+        acceptance_of(parameters.rule),
+        draft_name=draft.name,
+        warnings=draft.warnings,
+    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specviz.methods.parameters import choice, number, switch
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -24,13 +24,12 @@ class Parameters:
     partial: bool = switch(False, "Allow a shorter copy when the match is near the end of the text.")
 
 
-@method(
+@Card(
     name="prompt_lookup",
     title="Prompt lookup",
     summary="Finds the last few tokens earlier in the text and copies what followed them.",
     modality=("text", "vision_language"),
-    exactness="exact",
-    token_exact=True,
+    exactness=TOKEN_EXACT,
     family="memory",
     claim="2 to 4× where the answer repeats its input.",
     differs=(
@@ -40,12 +39,11 @@ class Parameters:
     look_at="The copied chain is long when the answer quotes the prompt, absent when it does not: an edit against a story.",
     parameters=Parameters,
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafting.memory.prompt_copy import PromptCopy
     from specviz.drafting.trees.copied import Copied
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.controller import single_drafter
 
     drafter = PromptCopy(
         parameters.longest,
@@ -54,4 +52,4 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
         parameters.occurrence == "latest",
         parameters.partial,
     )
-    return Composition(SingleDrafter(drafter, Copied()), Match())
+    return single_drafter(drafter, Copied(), Match())

@@ -6,17 +6,21 @@ import importlib
 import pkgutil
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from specviz.errors import BadInput, shown
-from specviz.methods.parameters import NoParameters
 from specviz.methods.results import filled
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from specviz.engine.interfaces import Composition
 
+
+Parameters = TypeVar("Parameters", bound="DataclassInstance")
+Resources = TypeVar("Resources")
 
 FAMILIES = {
     "none": "No draft",
@@ -28,11 +32,6 @@ FAMILIES = {
     "other": "More",
 }
 """What sets methods apart, as a picker groups them, in the order in which a class meets them."""
-
-
-def chosen(choice: tuple[str, str]) -> str:
-    """A parameter and one of its choices, the choice in quotation marks."""
-    return "{} “{}”".format(*choice)
 
 
 @dataclass(frozen=True)
@@ -47,32 +46,66 @@ class Paper:
 
 
 @dataclass(frozen=True)
-class Method:
-    """A method as its card shows it.
+class Exactness:
+    """What a method promises about its output, and the one (parameter, choice) with which it promises less, or more.
 
-    ``exactness`` is "exact" or "relaxed". ``token_exact`` promises the autoregressive run's output token for token, with the same
-    seed, at any temperature. ``in_distribution`` is the one (parameter, choice) for which only the distribution is the target's.
-    ``token_exact_with`` is the choice that makes any other method token exact.
+    Token exact: with the same seed the tokens of the autoregressive run, at any temperature; with the exception only its
+    distribution. Exact in distribution or relaxed: token exact with the exception.
+    """
+
+    output: str = "exact"
+    token_exact: bool = False
+    exception: tuple[str, str] | None = None
+
+    def except_with(self, parameter: str, choice: str) -> Exactness:
+        """The same, but for one choice of a parameter."""
+        return replace(self, exception=(parameter, choice))
+
+    @property
+    def label(self) -> str:
+        """The promise in a few words."""
+        if self.token_exact:
+            return "exact, token for token"
+        return "exact in distribution" if self.output == "exact" else self.output
+
+    @property
+    def exceptional(self) -> Exactness:
+        """The promise with the exception's choice."""
+        return IN_DISTRIBUTION if self.token_exact else TOKEN_EXACT
+
+    def __str__(self) -> str:
+        if self.exception is None:
+            return self.label
+        strength = "in distribution" if self.token_exact else "token for token"
+        return "{}; {} with {} “{}”".format(self.label, strength, *self.exception)
+
+
+TOKEN_EXACT, IN_DISTRIBUTION, RELAXED = Exactness(token_exact=True), Exactness(), Exactness("relaxed")
+
+
+@dataclass(frozen=True)
+class Card(Generic[Parameters]):
+    """A method as its card shows it; as a decorator it registers ``compose(parameters, resources)`` under itself.
+
     ``published`` are modalities in which it drafts only with heads that the user names, as none ship.
     ``look_at`` tells a class what to watch. ``weights`` are catalog names it needs. ``targets`` are the catalog's targets that it
     runs on, the one that ships first; empty for any target.
     ``needs`` says what it cannot run without, where that is more than a drafter or a draft model for the target.
-    ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on;
-    ``differs`` says why a small model on a small machine sees something else. ``pair`` is its row in PAIRS.md: a published
-    pair with the command that runs it, or what is missing. ``warm_up`` decodes text that the drafter learns from before a
-    prepared run begins: (run, cancel, progress) to a warning, or "".
+    ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on. ``differs``
+    says why a small model on a small machine sees something else; it quotes figures as keys of ``assets/results.json`` in
+    braces. ``pair`` is its row in PAIRS.md: a published pair with the command that runs it, or what is missing.
+    ``warm_up`` decodes text that the drafter learns from before a prepared run begins: (run, cancel, progress) to a warning,
+    or "".
     """
 
     name: str
     title: str
     summary: str
-    exactness: str
+    exactness: Exactness
     paper: Paper | None
     look_at: str
-    compose: Callable[[Any, Any], Composition]
+    parameters: type[Parameters]
     modality: tuple[str, ...] = ("text",)
-    token_exact: bool = False
-    parameters: type = NoParameters
     weights: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     needs_draft: bool = False
@@ -81,11 +114,17 @@ class Method:
     family: str = "other"
     claim: str = ""
     differs: str = ""
-    in_distribution: tuple[str, str] | None = None
-    token_exact_with: tuple[str, str] | None = None
     published: tuple[str, ...] = ()
     pair: str = ""
     warm_up: Callable[[Any, threading.Event, Callable[[str, float | None], None]], str] | None = None
+
+    def __call__(self, compose: Callable[[Parameters, Resources], Composition]) -> Callable[[Parameters, Resources], Composition]:
+        """Register ``compose``. Raises ValueError for a name that is taken or a family without a title."""
+        if self.name in _METHODS or self.family not in FAMILIES:
+            raise ValueError(f"two methods are called {self.name}, or its family {self.family} has no title")
+        card = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        _METHODS[self.name] = Method(**card | {"differs": filled(self.differs)}, compose=compose)
+        return compose
 
     def runs_on(self, modality: str) -> bool:
         """Whether it can run on such targets, if only with heads that the user names."""
@@ -97,38 +136,28 @@ class Method:
         drafts_from_text = self.family in ("none", "memory")
         return not drafts_from_text or any(own.name == "drafter" for own in fields(self.parameters))
 
-    @property
-    def exception(self) -> str:
-        """With which choice a method is less exact, or more, than it is by itself, in words; empty where there is none."""
-        if self.token_exact_with:
-            return f"token for token with {chosen(self.token_exact_with)}"
-        return f"in distribution with {chosen(self.in_distribution)}" if self.in_distribution else ""
-
-    def card(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Any]:
         """What a program asks of a method first: what it is and how exact, as plain data."""
-        lists = {
-            name: list(getattr(self, name) or ()) for name in ("modality", "published", "in_distribution", "token_exact_with")
+        promise = self.exactness
+        exception = list(promise.exception or ())
+        return {
+            **{name: getattr(self, name) for name in ("name", "title", "summary")},
+            **{name: list(getattr(self, name)) for name in ("modality", "published")},
+            "exactness": promise.output,
+            "token_exact": promise.token_exact,
+            "in_distribution": exception if promise.token_exact else [],
+            "token_exact_with": [] if promise.token_exact else exception,
         }
-        return {name: getattr(self, name) for name in ("name", "title", "summary", "exactness", "token_exact")} | lists
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(Card[Any]):
+    """A registered method: its card, and what composes it."""
+
+    compose: Callable[[Any, Any], Composition]
 
 
 _METHODS: dict[str, Method] = {}
-
-
-def method(**card: Any) -> Callable[[Callable[[Any, Any], Composition]], Callable[[Any, Any], Composition]]:
-    """Register the decorated ``compose(parameters, parts)`` under the given card (the fields of :class:`Method`).
-
-    A figure that was measured is a key of ``assets/results.json`` in braces in ``differs``, filled here.
-    """
-
-    def register(compose: Callable[[Any, Any], Composition]) -> Callable[[Any, Any], Composition]:
-        new_method = Method(compose=compose, **card | {"differs": filled(card.get("differs", ""))})
-        if new_method.name in _METHODS or new_method.family not in FAMILIES:
-            raise ValueError(f"two methods are called {new_method.name}, or its family {new_method.family} has no title")
-        _METHODS[new_method.name] = new_method
-        return compose
-
-    return register
 
 
 def all_methods() -> dict[str, Method]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specviz.methods.parameters import number
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -23,11 +23,11 @@ class Parameters:
     gamma: int = number(5, 1, 16, "γ: how many tokens the draft model writes before the target looks.", "tokens")
 
 
-@method(
+@Card(
     name="speculative_sampling",
     title="Speculative sampling",
     summary="A small model drafts a few tokens; the target keeps a prefix so that the output distribution is unchanged.",
-    exactness="exact",
+    exactness=IN_DISTRIBUTION,
     family="model",
     claim="2 to 3× with T5-small drafting for T5-XXL.",
     differs=(
@@ -41,15 +41,13 @@ class Parameters:
     weights=("small_draft",),
     needs_draft=True,
 )
-def compose(parameters: Parameters, parts: TextResources) -> Composition:
+def compose(parameters: Parameters, resources: TextResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
     from specviz.drafting.runtimes.language_model import LanguageModelDrafter
     from specviz.drafting.trees.sampled import Sampled
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.controller import single_drafter
     from specviz.engine.tree import chain
 
-    draft = parts.draft_model()
+    draft = resources.draft_model()
     drafter = LanguageModelDrafter(draft.open, draft.context_length)
-    controller = SingleDrafter(drafter, Sampled(chain(parameters.gamma)))
-    return Composition(controller, Rejection(), draft_name=draft.name, warnings=draft.warnings)
+    return single_drafter(drafter, Sampled(chain(parameters.gamma)), Rejection(), draft_name=draft.name, warnings=draft.warnings)

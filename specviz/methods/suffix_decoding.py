@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -36,13 +36,12 @@ class Parameters:
     remembered: int = REMEMBERED
 
 
-@method(
+@Card(
     name="suffix_decoding",
     title="SuffixDecoding",
     summary="Counts what followed every run of tokens, in this text and in earlier outputs; long matches draft long.",
     modality=("text", "vision_language"),
-    exactness="exact",
-    token_exact=True,
+    exactness=TOKEN_EXACT,
     family="memory",
     claim="Up to 5.3× on agents that write SQL.",
     differs=(
@@ -59,18 +58,17 @@ class Parameters:
     look_at="The draft grows with the match: one token after one, forty after forty. Run a prompt again: its answer is known.",
     parameters=Parameters,
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafting.memory.output_store import OutputStore
     from specviz.drafting.memory.retrieval import Retrieval
     from specviz.drafting.memory.suffix_guess import LengthRule
     from specviz.drafting.trees.retrieved import Retrieved
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.controller import single_drafter
 
     store = None
     if parameters.remembered:
-        store = parts.remember(("target_outputs", parts.target.name), OutputStore)
+        store = resources.remember(("target_outputs", resources.target.name), OutputStore)
         store.most_outputs = parameters.remembered
     rule = LengthRule(parameters.most, parameters.factor, parameters.offset, parameters.floor, parameters.shape == "tree")
-    return Composition(SingleDrafter(Retrieval(store, rule, parameters.threshold), Retrieved()), Match())
+    return single_drafter(Retrieval(store, rule, parameters.threshold), Retrieved(), Match())

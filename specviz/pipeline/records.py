@@ -37,7 +37,7 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
         target=prepared.loaded.name,
         method=method.name,
         title=method.title,
-        exactness=method.exactness,
+        exactness=method.exactness.output,
         parameters=dict(vars(request.parameters)),
         sampling=Sampling(warp.temperature, warp.top_k, warp.top_p, request.seed, composition.generation),
         device=str(target.device),

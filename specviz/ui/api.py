@@ -93,7 +93,7 @@ def streamed(shared: AppState, caller: Caller, form_state: FormState) -> Iterato
 
 def methods() -> list[dict[str, Any]]:
     """Every method: its name, title, what it does, how exact it is, and its parameters with their bounds."""
-    return [{**method.card(), "parameters": controls.fields(method.parameters)} for method in all_methods().values()]
+    return [{**method.plain(), "parameters": controls.fields(method.parameters)} for method in all_methods().values()]
 
 
 def _form(of: str, values: dict[str, Any]) -> str:

@@ -238,7 +238,7 @@ def test_every_methods_trace_passes_validation(name: str) -> None:
         "tiny",
         name,
         method.title,
-        method.exactness,
+        method.exactness.output,
         {},
         Sampling(0.9),
         "cpu",

@@ -78,4 +78,4 @@ def test_vectors_for_steps_never_change_the_text(residuals: str) -> None:
 @pytest.mark.parametrize(("name", "values"), [*MODEL_FREE, *TRAINED])
 def test_every_method_says_that_it_reads_pictures(name: str, values: Values) -> None:
     assert "vision_language" in all_methods()[name].modality
-    assert all_methods()[name].exactness == "exact"
+    assert all_methods()[name].exactness.output == "exact"

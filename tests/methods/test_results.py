@@ -23,7 +23,7 @@ def written() -> list[tuple[str, str, str]]:
         (file.relative_to(METHODS).as_posix(), keyword.arg, keyword.value.value)
         for file in METHODS.rglob("*.py")
         for call in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(call, ast.Call) and ast.unparse(call.func) == "method"
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "Card"
         for keyword in call.keywords
         if keyword.arg in TEXTS and isinstance(keyword.value, ast.Constant)
     ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import NODES, WIDTH
+from specviz.methods.dynamic_tree import NODES, WIDTH, paying
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.drafting.trees.dynamic import SpeedupMaximising
@@ -39,12 +39,11 @@ class Parameters:
     drafter: str = choice("eagle3", ("eagle", "eagle3"), "Whose drafter; the paper's is EAGLE's.")
 
 
-@method(
+@Card(
     name="ddd",
     title="Dynamic Depth Decoding",
     summary="Before each deeper level: does the beam still hold enough of the drafter's probability? If not, verify now.",
-    exactness="exact",
-    token_exact=True,
+    exactness=TOKEN_EXACT,
     family="features",
     claim="3.16× on average on Vicuna and LLaMA2-Chat, 4 % over EAGLE-2, with a threshold of −0.3.",
     differs=(
@@ -62,28 +61,25 @@ class Parameters:
     "paper's threshold, since ours is calibrated on the heads that ship; for heads of EAGLE-1/2, which the paper has, add "
     "`--param drafter=eagle`",
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
     from specviz.drafting.trees.dynamic import SHARPER, Dynamic
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
-    from specviz.methods.dynamic_tree import paying
+    from specviz.engine.controller import single_drafter
 
-    network = parts.drafter_weights(parameters.drafter)
+    network = resources.drafter_weights(parameters.drafter)
     needed = not parameters.nodes or parameters.threshold == "calibrated"
-    costs = paying(parts, network, parameters.width) if needed else None
-    stop, warnings = _stop(parameters, parts, None if costs is None else costs.now())
+    costs = paying(resources, network, parameters.width) if needed else None
+    stop, warnings = _stop(parameters, resources, None if costs is None else costs.now())
     pays = None if parameters.nodes else costs
     # A threshold belongs to the probabilities that it was found on.
     cooled = 0.0 if warnings or parameters.threshold == "paper" else SHARPER
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays, cooled)
-    controller = SingleDrafter(FeatureDrafter(network), builder)
-    return Composition(controller, Match(), network.config.taps, parameters.drafter, warnings)
+    return single_drafter(FeatureDrafter(network), builder, Match(), network.config.taps, parameters.drafter, warnings)
 
 
 def _stop(
-    parameters: Parameters, parts: MethodResources, costs: SpeedupMaximising | None
+    parameters: Parameters, resources: MethodResources, costs: SpeedupMaximising | None
 ) -> tuple[BeamMass, tuple[str, ...]]:  # fmt: skip
     """The rule, and what the user should know about it. Heads that ship draft for the target they were calibrated on only."""
     from specviz.drafting.trees.dynamic import ahead_on
@@ -93,15 +89,15 @@ def _stop(
     warnings: tuple[str, ...] = ()
     threshold, forward = PUBLISHED_THRESHOLD, None
     if parameters.threshold == "calibrated":
-        calibration = CalibratedDepth.load(parts.tree_file("ddd"))
-        if parts.uses_shipped_weights and calibration.drafter == parameters.drafter:
+        calibration = CalibratedDepth.load(resources.tree_file("ddd"))
+        if resources.uses_shipped_weights and calibration.drafter == parameters.drafter:
             assert costs is not None, "a threshold that is calibrated follows from costs"
             tested = PUBLISHED_LEVELS if parameters.levels == "published" else ()
-            ahead = ahead_on(parts.target.device)
+            ahead = ahead_on(resources.target.device)
             threshold = calibration.threshold_that_pays(costs, parameters.depth, tested, parameters.nodes, ahead)
             below, forward = calibration.below(threshold), float(costs.forward / costs.cost[0])
         else:
-            heads = parameters.drafter if parts.uses_shipped_weights else parts.draft_name
+            heads = parameters.drafter if resources.uses_shipped_weights else resources.draft_name
             warnings = (
                 f"The threshold was calibrated on {calibration.drafter} for {calibration.target}, and this run drafts with "
                 f"{heads}: it takes the paper's {PUBLISHED_THRESHOLD:g}. Choose threshold own to set one.",

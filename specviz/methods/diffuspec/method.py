@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specviz.methods.parameters import number, switch
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -33,12 +33,11 @@ class Parameters:
     )  # fmt: skip
 
 
-@method(
+@Card(
     name="diffuspec",
     title="DiffuSpec",
     summary="A diffusion model as it comes off the shelf: its guesses form a lattice, through which a beam finds a path.",
-    exactness="exact",
-    token_exact=True,
+    exactness=TOKEN_EXACT,
     family="heads",
     claim="Up to 3.08× and τ 6.99 on Spec-Bench with Qwen2.5-32B and Dream-7B, nothing trained.",
     paper=Paper("DiffuSpec: Unlocking Diffusion Language Models for Speculative Decoding", "Li et al.", 2025, "2510.02358"),
@@ -56,15 +55,15 @@ class Parameters:
     "a canvas of random tokens behind an encoder, conditioned on its own last guess: it has no masks to fill in one pass. "
     "An adapter for Dream would also want n-grams for its tokenizer",
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.engine.interfaces import Composition
     from specviz.methods.diffuspec.drafter import MaskedBlock
     from specviz.methods.diffuspec.lattice import LengthRule
     from specviz.methods.diffuspec.searched import Searched, Searching
 
-    drafter = MaskedBlock(parts.drafter_weights("masked_lm"), parameters.longest)
+    drafter = MaskedBlock(resources.drafter_weights("masked_lm"), parameters.longest)
     how = Searching(parameters.mass, parameters.cap, parameters.beams, parameters.weight)
     rule = LengthRule(min(parameters.shortest, parameters.longest), parameters.longest, parameters.stride)
-    controller = Searched(drafter, parts.drafter_weights("ngrams"), how, rule, parts.target.eos_ids, parameters.adaptive)
+    controller = Searched(drafter, resources.drafter_weights("ngrams"), how, rule, resources.target.eos_ids, parameters.adaptive)
     return Composition(controller, Match(), draft_name="masked_lm")

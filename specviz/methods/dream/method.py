@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specviz.methods.dynamic_tree import paying
 from specviz.methods.parameters import number, switch
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -26,13 +27,12 @@ class Parameters:
     cross_attention: bool = switch(True, "Look across into the target's features; off shuts the gates, to see what they bring.")
 
 
-@method(
+@Card(
     name="dream",
     title="DREAM",
     summary="Between two layers of its own the drafter looks across into the target's features, and at the patches that matter.",
     modality=("vision_language",),
-    exactness="exact",
-    token_exact=True,
+    exactness=TOKEN_EXACT,
     family="features",
     claim="Up to 3.6×, 20 to 40 % over EAGLE-2, on LLaVA and others.",
     differs=(
@@ -57,21 +57,19 @@ class Parameters:
     "`pairs` tells how to convert it. The release never prunes the picture, and lets siblings of a tree read each other; a "
     "mask keeps them apart here, as in its training",
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafting.runtimes.visual_context import Layout
     from specviz.drafting.trees.dynamic import Dynamic
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.controller import single_drafter
     from specviz.methods.dream.attention_summary import summarise_attention
     from specviz.methods.dream.drafter import CrossDrafter
-    from specviz.methods.dynamic_tree import paying
 
-    network = parts.drafter_weights("dream")
+    network = resources.drafter_weights("dream")
     if not parameters.cross_attention:
         network = network.without_cross_attention()
-    looking, taps = summarise_attention(parts.target)
-    pays = None if parameters.nodes else paying(parts, None, parameters.width)
+    looking, taps = summarise_attention(resources.target)
+    pays = None if parameters.nodes else paying(resources, None, parameters.width)
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
-    drafter = CrossDrafter(network, parts.picture or Layout(0, (), ()), looking, parameters.keep)
-    return Composition(SingleDrafter(drafter, builder), Match(), taps, draft_name="dream")
+    drafter = CrossDrafter(network, resources.picture or Layout(0, (), ()), looking, parameters.keep)
+    return single_drafter(drafter, builder, Match(), taps, draft_name="dream")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specviz.methods.dynamic_tree import paying
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -41,13 +42,11 @@ class Parameters:
     width: int = number(8, 1, 20, "Nodes carried on at each level of the fitted tree, and children of each.", "nodes")
 
 
-@method(
+@Card(
     name="falcon",
     title="Falcon",
     summary="One drafter pass gives two levels of the tree; the second level is guessed without knowing the first.",
-    exactness="exact",
-    token_exact=True,
-    in_distribution=("tree", "drawn"),
+    exactness=TOKEN_EXACT.except_with("tree", "drawn"),
     family="heads",
     claim="2.9 to 3.5× on Vicuna and LLaMA2-Chat.",
     differs=(
@@ -69,26 +68,26 @@ class Parameters:
     weights=("falcon",),
     pair="No reader for its layout",
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafting.runtimes.block_drafter import BlockDrafter
     from specviz.drafting.trees.dynamic import Dynamic
     from specviz.drafting.trees.sampled import Sampled
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition, TreeBuilder
+    from specviz.engine.controller import single_drafter
+    from specviz.engine.interfaces import TreeBuilder
     from specviz.engine.tree import shape_from_counts
-    from specviz.methods.dynamic_tree import paying
     from specviz.methods.falcon.block_tree import Blocks, Ranked, by_forwards
 
-    network = parts.drafter_weights("falcon")
+    network = resources.drafter_weights("falcon")
     block, depth = network.block, parameters.forwards * network.block
-    pays = None if parameters.nodes else by_forwards(paying(parts, network, parameters.width), block)
+    pays = None if parameters.nodes else by_forwards(paying(resources, network, parameters.width), block)
     builders: dict[str, TreeBuilder[BlockDrafter]] = {
         "fitted": Dynamic(depth, parameters.width, parameters.nodes, pays=pays),
         "published": Ranked(shape_from_counts(PUBLISHED)),
         "drawn": Sampled(shape_from_counts(DRAWN)),
     }
     acceptance = Rejection() if parameters.tree == "drawn" else Match()
-    controller = SingleDrafter(BlockDrafter(network), Blocks(builders[parameters.tree], block))
-    return Composition(controller, acceptance, (network.config.tap,), draft_name="falcon")
+    return single_drafter(
+        BlockDrafter(network), Blocks(builders[parameters.tree], block), acceptance, (network.config.tap,), draft_name="falcon"
+    )

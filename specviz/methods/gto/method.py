@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import NODES, WIDTH
+from specviz.methods.dynamic_tree import NODES, WIDTH, dynamic_tree
 from specviz.methods.parameters import number, switch
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -33,12 +33,11 @@ class Parameters:
     )
 
 
-@method(
+@Card(
     name="gto",
     title="GTO",
     summary="The drafter was fine-tuned on the reward of whole trees: how far the target may be expected to follow them.",
-    exactness="exact",
-    token_exact=True,
+    exactness=TOKEN_EXACT,
     family="features",
     claim="τ 6.52 instead of EAGLE-3's 6.07, and 3.73× instead of 3.46×, on Llama 3.1 8B.",
     differs=(
@@ -60,19 +59,18 @@ class Parameters:
     pair="No reader: `--draft` is refused. It changes EAGLE-3's weights and not its network, so heads in EAGLE-3's layout draft "
     "under `eagle3`, without the reward panel; no checkpoint is known to us",
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
-    from specviz.methods.dynamic_tree import dynamic_tree
     from specviz.methods.gto.expected_length import Rewarded
     from specviz.methods.gto.shadow_drafting import ShadowDrafting
 
-    network = parts.drafter_weights("gto")
-    builder = dynamic_tree(parameters, parts, network, "gto", "gto", usual=5)
+    network = resources.drafter_weights("gto")
+    builder = dynamic_tree(parameters, resources, network, "gto", "gto", usual=5)
     after, taps = SingleDrafter(FeatureDrafter(network), builder), network.config.taps
     if not parameters.compare:
         return Composition(after, Rewarded(Match()), taps, draft_name="gto")
-    both = ShadowDrafting(after, SingleDrafter(FeatureDrafter(parts.drafter_weights("eagle3")), builder), parts.target)
+    both = ShadowDrafting(after, SingleDrafter(FeatureDrafter(resources.drafter_weights("eagle3")), builder), resources.target)
     return Composition(both, Rewarded(Match(), lambda: both.latest), taps, draft_name="gto")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from specviz.methods.parameters import choice, number, switch
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,11 +33,11 @@ class Parameters:
     remember: bool = switch(True, "Go on from your last run's weights instead of starting anew.")
 
 
-@method(
+@Card(
     name="not_a_bandit",
     title="Not-a-Bandit",
     summary="Drafters for code, maths, stories, translation and copying; the text so far says which one should draft.",
-    exactness="exact",
+    exactness=IN_DISTRIBUTION,
     family="model",
     claim="τ 7.15 beside 5.69 of one EAGLE-3 head for everything, Llama 3.1 8B over seven domains.",
     differs=(
@@ -57,34 +57,34 @@ class Parameters:
     "EAGLE-3 heads, which cannot be: what such a head says at a place depends on the chain it "
     "stands in",
 )  # fmt: skip
-def compose(parameters: Parameters, parts: TextResources) -> Composition:
+def compose(parameters: Parameters, resources: TextResources) -> Composition:
     from specviz.errors import BadInput
     from specviz.methods.hedgespec.online_learners import Fixed, NormalHedge
 
-    names = arm_names(parts)
+    names = arm_names(resources)
     if parameters.arm != "all":
         if parameters.arm not in names:
             raise BadInput(f"There is no arm {parameters.arm} among the drafters named: choose all or copy, or name one drafter.")
-        return choosing(parts, Fixed(len(names), names.index(parameters.arm)), parameters.gamma, parameters.loss)
-    chooser = recalled(parts, "hedge", parameters.loss, parameters.remember, lambda: NormalHedge(len(names)))
+        return choosing(resources, Fixed(len(names), names.index(parameters.arm)), parameters.gamma, parameters.loss)
+    chooser = recalled(resources, "hedge", parameters.loss, parameters.remember, lambda: NormalHedge(len(names)))
     chooser.keep, chooser.debt = parameters.keep, parameters.debt
-    return choosing(parts, chooser, parameters.gamma, parameters.loss)
+    return choosing(resources, chooser, parameters.gamma, parameters.loss)
 
 
-def arm_names(parts: TextResources) -> tuple[str, ...]:
+def arm_names(resources: TextResources) -> tuple[str, ...]:
     """Those that ship, or the draft models that the user named, and copying."""
-    return ARMS if parts.uses_shipped_weights else (*parts.draft_models(), COPY)
+    return ARMS if resources.uses_shipped_weights else (*resources.draft_models(), COPY)
 
 
 Learner = TypeVar("Learner")
 
 
-def recalled(parts: TextResources, kind: str, loss: str, remember: bool, make: Callable[[], Learner]) -> Learner:
+def recalled(resources: TextResources, kind: str, loss: str, remember: bool, make: Callable[[], Learner]) -> Learner:
     """The chooser that this user's last run over the same arms left, or a new one."""
-    return parts.remember((kind, parts.target.name, loss, *arm_names(parts)), make) if remember else make()
+    return resources.remember((kind, resources.target.name, loss, *arm_names(resources)), make) if remember else make()
 
 
-def choosing(parts: TextResources, chooser: Chooser, gamma: int, loss: str = "length") -> Composition:
+def choosing(resources: TextResources, chooser: Chooser, gamma: int, loss: str = "length") -> Composition:
     """All arms under a chooser."""
     from specviz.acceptance.rejection import Rejection
     from specviz.drafting.runtimes.language_model import SmallModel
@@ -100,16 +100,16 @@ def choosing(parts: TextResources, chooser: Chooser, gamma: int, loss: str = "le
 
     drafters: dict[str, JudgedModel] = {}
     warnings: list[str] = []
-    if parts.uses_shipped_weights:
-        shipped = parts.drafter_weights("arms")
-        drafters = {name: JudgedModel(opened(name), parts.target.context_length, gamma) for name in DOMAINS}
+    if resources.uses_shipped_weights:
+        shipped = resources.drafter_weights("arms")
+        drafters = {name: JudgedModel(opened(name), resources.target.context_length, gamma) for name in DOMAINS}
     else:
-        for name, model in parts.draft_models().items():
+        for name, model in resources.draft_models().items():
             drafters[name] = JudgedModel(model.open, model.context_length, gamma)
             warnings += model.warnings
     arms: list[Arm[Any]] = [Arm(name, drafter, Sampled(chain(gamma))) for name, drafter in drafters.items()]
     arms.append(Arm(COPY, JudgedCopy(3, 1, gamma), Copied()))
-    draft_name = "arms" if parts.uses_shipped_weights else ", ".join(drafters)
+    draft_name = "arms" if resources.uses_shipped_weights else ", ".join(drafters)
     return Composition(
         DrafterSelector(arms, chooser, gamma, loss), Rejection(), draft_name=draft_name, warnings=tuple(dict.fromkeys(warnings))
     )

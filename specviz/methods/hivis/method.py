@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import NODES, WIDTH
+from specviz.methods.dynamic_tree import NODES, WIDTH, paying
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -29,13 +29,12 @@ class Parameters:
     )
 
 
-@method(
+@Card(
     name="hivis",
     title="HiViS",
     summary="The picture is hidden from the drafter: it reads the target's hidden states at the text, which hold what matters.",
     modality=("vision_language",),
-    exactness="exact",
-    token_exact=True,
+    exactness=TOKEN_EXACT,
     family="features",
     claim="Up to 3.15×; in its first version 2.65×, with a drafter prefill of about 1 % of the target's.",
     differs=(
@@ -56,19 +55,17 @@ class Parameters:
     pair="No reader for Irisssme/HiViS-Qwen2.5-VL-7B-Instruct: its trainer shows a parameter `residual` of one vector a step, "
     "but the file that says where in the network it is added, and the checkpoint's config.json, could not be read",
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafting.runtimes.visual_context import TextAlone
     from specviz.drafting.trees.dynamic import Dynamic
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
-    from specviz.methods.dynamic_tree import paying
+    from specviz.engine.controller import single_drafter
     from specviz.methods.hivis.step_embedding import Comparing, StepwiseDrafter
 
-    network, steps = parts.drafter_weights("hivis")
-    pays = None if parameters.nodes else paying(parts, None, parameters.width)
+    network, steps = resources.drafter_weights("hivis")
+    pays = None if parameters.nodes else paying(resources, None, parameters.width)
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     kind = Comparing if parameters.residuals == "compare" else StepwiseDrafter
     drafter = kind(network, steps * 0 if parameters.residuals == "off" else steps)
-    text_drafter: TextAlone | StepwiseDrafter = TextAlone(drafter, parts.picture) if parts.picture else drafter
-    return Composition(SingleDrafter(text_drafter, builder), Match(), network.config.taps, draft_name="hivis")
+    text_drafter: TextAlone | StepwiseDrafter = TextAlone(drafter, resources.picture) if resources.picture else drafter
+    return single_drafter(text_drafter, builder, Match(), network.config.taps, draft_name="hivis")

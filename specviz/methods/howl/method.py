@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specviz.methods.owl import method as owl
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import method
+from specviz.methods.registry import TOKEN_EXACT, Card
 from specviz.methods.suffix_decoding import REMEMBERED
 
 if TYPE_CHECKING:
@@ -35,12 +35,11 @@ class Parameters(owl.Parameters):
     remembered: int = REMEMBERED
 
 
-@method(
+@Card(
     name="howl",
     title="HOWL",
     summary="Suffix trees draft where the text repeats itself, OWL's recurrence everywhere else, chosen by score.",
-    exactness="exact",
-    token_exact=True,
+    exactness=TOKEN_EXACT,
     family="features",
     claim="τ 6.14 and over 3× on texts of 4K to 64K tokens with Llama 3.1 8B.",
     differs=(
@@ -53,7 +52,7 @@ class Parameters(owl.Parameters):
     parameters=Parameters,
     weights=("owl",),
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafting.memory.output_store import OutputStore
     from specviz.drafting.memory.retrieval import Retrieval
@@ -64,12 +63,12 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
 
     store = None
     if parameters.remembered:
-        store = parts.remember(("target_outputs", parts.target.name), OutputStore)
+        store = resources.remember(("target_outputs", resources.target.name), OutputStore)
         store.most_outputs = parameters.remembered
     # A draft of nothing expects nothing, so a threshold of 0 takes every guess there is.
     threshold = None if parameters.bar == "weighed" else parameters.threshold
     memory = Retrieval(store, LengthRule(parameters.most), threshold or 0.0)
-    network, inner = owl.drafting(parameters, parts)
+    network, inner = owl.drafting(parameters, resources)
     controller = HybridController(inner.network, inner.builder, memory, Retrieved(), threshold, parameters.probe)
     opener = owl.opener(parameters, network)
     return Composition(controller, Match(), (network.config.tap,), draft_name="owl", opener=opener)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specviz.methods.dynamic_tree import paying
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import RELAXED, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -47,11 +48,11 @@ class Parameters:
     delta: float = number(0.3, 0.01, 10.0, "δ: how much an unsure target lowers the bar; the paper takes √ε.", step=0.01)
 
 
-@method(
+@Card(
     name="medusa",
     title="Medusa",
     summary="Heads on the target's last hidden state each guess a token further ahead; the target judges their product.",
-    exactness="relaxed",
+    exactness=RELAXED.except_with("rule", "match"),
     family="heads",
     claim="2.2 to 3.6× on Vicuna.",
     differs=(
@@ -69,7 +70,6 @@ class Parameters:
     ),
     look_at="The fan of heads: every depth has one list, whatever was guessed above it; further heads are less sure.",
     parameters=Parameters,
-    token_exact_with=("rule", "match"),
     weights=("medusa",),
     bound=(
         "Exact at temperature 0 and with the rule match. Above it a drafted token stays where p > min(ε, δ·exp(-H)): no drafted "
@@ -77,35 +77,34 @@ class Parameters:
         "them is sampled from the target's distribution, or with the root greedy its most likely one."
     ),
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.controller import single_drafter
     from specviz.methods.medusa.cartesian_tree import Product
     from specviz.methods.medusa.drafter import ParallelDrafter
     from specviz.methods.medusa.typical_acceptance import Typical
 
-    network = parts.drafter_weights("medusa")
+    network = resources.drafter_weights("medusa")
     acceptance = (
         Match() if parameters.rule == "match" else Typical(parameters.epsilon, parameters.delta, parameters.root == "greedy")
     )
-    controller = SingleDrafter(ParallelDrafter(network), Product(_paths(parameters, parts)))
-    warning = f"The fitted tree is for the heads that ship, so {parts.draft_name} drafts the published 63 paths."
-    warnings = () if parts.uses_shipped_weights or parameters.tree == "published" else (warning,)
-    return Composition(controller, acceptance, (network.config.tap,), "medusa", warnings)
+    warning = f"The fitted tree is for the heads that ship, so {resources.draft_name} drafts the published 63 paths."
+    warnings = () if resources.uses_shipped_weights or parameters.tree == "published" else (warning,)
+    return single_drafter(
+        ParallelDrafter(network), Product(_paths(parameters, resources)), acceptance, (network.config.tap,), "medusa", warnings
+    )
 
 
-def _paths(parameters: Parameters, parts: MethodResources) -> tuple[RankPath, ...]:
+def _paths(parameters: Parameters, resources: MethodResources) -> tuple[RankPath, ...]:
     from specviz.drafting.trees.calibrated import CalibratedTree
     from specviz.engine.tree import shape_from_counts
-    from specviz.methods.dynamic_tree import paying
     from specviz.methods.medusa.cartesian_tree import paths_of
 
-    if parameters.tree == "published" or not parts.uses_shipped_weights:
+    if parameters.tree == "published" or not resources.uses_shipped_weights:
         return paths_of(shape_from_counts(PUBLISHED))
-    tree = CalibratedTree.load(parts.tree_file("medusa"))
+    tree = CalibratedTree.load(resources.tree_file("medusa"))
     if parameters.nodes:
         return tree.paths[: parameters.nodes]
-    pays = paying(parts, None, 1).now()
+    pays = paying(resources, None, 1).now()
     # All heads answer in one forward, however deep the tree.
     return tree.paths[: max(2, pays.fixed([1] * len(tree.paths), tree.probability))]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import RELAXED, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -33,12 +33,12 @@ class Parameters:
     )
 
 
-@method(
+@Card(
     name="mulo_sd",
     title="MuLo-SD",
     summary="A low-resolution model drafts whole rows; the target checks them at once and redraws only islands of failures.",
     modality=("image",),
-    exactness="relaxed",
+    exactness=RELAXED,
     family="model",
     claim="Up to 1.7× (first version), up to 5× at 1024 px (second).",
     differs=(
@@ -57,16 +57,16 @@ class Parameters:
     weights=("image_ar_small", "image_samplers"),
     pair="No published partner of half the grid is known to us: only `emoji-64` has one",
 )
-def compose(parameters: Parameters, parts: ImageResources) -> Composition:
+def compose(parameters: Parameters, resources: ImageResources) -> Composition:
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
     from specviz.methods.mulo_sd.coarse_rows import BlockRows, CoarseRows
     from specviz.methods.mulo_sd.local_verification import LocalVerification
 
-    partner, grid = parts.coarse(), parts.grid
+    partner, grid = resources.coarse(), resources.grid
     assert grid is not None, "a target with a coarse partner has a grid"
     rule = LocalVerification(
-        parts.neighbours(), grid[1], parameters.tau, parameters.pool, parameters.radius, parameters.cache == "rewritten"
+        resources.neighbours(), grid[1], parameters.tau, parameters.pool, parameters.radius, parameters.cache == "rewritten"
     )
     stale = () if rule.rewrite else ("Cache entries of kept codes are not renewed after redraws: an approximation.",)
     controller = SingleDrafter(CoarseRows(partner, parameters.rows), BlockRows())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import WIDTH
+from specviz.methods.dynamic_tree import WIDTH, paying
 from specviz.methods.parameters import number, switch
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.drafting.networks.recurrent_net import RecurrentStepper
@@ -32,12 +32,11 @@ class Parameters:
     probe: bool = switch(True, "A [SPEC] token behind every scored one, whose state the drafter reads too; twice the rows.")
 
 
-@method(
+@Card(
     name="owl",
     title="OWL",
     summary="An LSTM reads the target's last state and nothing else, so a long text drafts as well as a short one.",
-    exactness="exact",
-    token_exact=True,
+    exactness=TOKEN_EXACT,
     family="features",
     claim="τ 4.0 on texts of 4K to 64K tokens with Llama 3.1 8B, where EAGLE-3 has 1.28.",
     differs=(
@@ -52,11 +51,11 @@ class Parameters:
     weights=("owl",),
     pair="No reader for its LSTM, nor for Arctic's LSTM speculators",
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.engine.interfaces import Composition
 
-    network, controller = drafting(parameters, parts)
+    network, controller = drafting(parameters, resources)
     return Composition(controller, Match(), (network.config.tap,), draft_name="owl", opener=opener(parameters, network))
 
 
@@ -67,16 +66,15 @@ def opener(parameters: Parameters, network: RecurrentStepper) -> SpecToken | Non
     return SpecToken(network.probe.detach()) if parameters.probe else None
 
 
-def drafting(parameters: Parameters, parts: MethodResources) -> tuple[RecurrentStepper, HybridController]:
+def drafting(parameters: Parameters, resources: MethodResources) -> tuple[RecurrentStepper, HybridController]:
     """The network, ready to draft, and a controller with it and no memory."""
     from specviz.drafting.networks.recurrent_net import RecurrentStepper
     from specviz.drafting.trees.dynamic import Dynamic
-    from specviz.methods.dynamic_tree import paying
     from specviz.methods.howl.hybrid import HybridController
     from specviz.methods.owl.drafter import RecurrentDrafter
 
-    weights = parts.drafter_weights("owl")
+    weights = resources.drafter_weights("owl")
     network = weights if isinstance(weights, RecurrentStepper) else RecurrentStepper(weights)
-    pays = None if parameters.nodes else paying(parts, None, parameters.width, 2 if parameters.probe else 1)
+    pays = None if parameters.nodes else paying(resources, None, parameters.width, 2 if parameters.probe else 1)
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     return network, HybridController(RecurrentDrafter(network), builder, probed=parameters.probe)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition, Controller
@@ -40,11 +40,11 @@ class Parameters:
     nodes: int = number(0, 0, 32, "Nodes of the drafter's tree; 0: as many as pay under the intermediate model.", "nodes")
 
 
-@method(
+@Card(
     name="polybasic",
     title="Polybasic",
     summary="A cheaper copy of the target filters the drafter's tokens; the target judges what gathers, once in a while.",
-    exactness="exact",
+    exactness=IN_DISTRIBUTION,
     family="model",
     claim="3.3 to 4.4× on LLaMA2-Chat, LLaMA3, Vicuna and Qwen2 of 7 and 8B, with a 4-bit copy as the intermediate model.",
     differs=(
@@ -66,7 +66,7 @@ class Parameters:
     "--method polybasic --target qwen3-1.7b --draft AngelSlim/Qwen3-1.7B_eagle3 --param middle=int4 --param drafter=eagle3 "
     '--prompt "Why?"`',
 )
-def compose(parameters: Parameters, parts: TextResources) -> Composition:
+def compose(parameters: Parameters, resources: TextResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafting.memory.prompt_copy import PromptCopy
@@ -77,13 +77,13 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
     from specviz.methods.polybasic.cascade import Cascade
     from specviz.methods.polybasic.cost_model import as_note
 
-    below = _below(parameters, parts)
-    network = None if below == "copy" else parts.drafter_weights(below)
+    below = _below(parameters, resources)
+    network = None if below == "copy" else resources.drafter_weights(below)
     taps: tuple[int, ...] = () if network is None else tuple(network.config.taps)
-    forward = 0.0 if network is None else parts.forward_cost(network, parameters.width, taught=False)
-    best, warning = _best(parameters, parts, below, forward)
+    forward = 0.0 if network is None else resources.forward_cost(network, parameters.width, taught=False)
+    best, warning = _best(parameters, resources, below, forward)
     facts = as_note(best.forecast) if best.forecast else None
-    rest = (Match(), best.block, taps, facts, parts.target.eos_ids)
+    rest = (Match(), best.block, taps, facts, resources.target.eos_ids)
     controller: Controller
     if network is None:
         controller = Cascade(best.intermediate, PromptCopy(3, 2, parameters.depth, True, True), Copied(), *rest)
@@ -96,13 +96,13 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
     return Composition(controller, Rejection(), taps, f"{best.intermediate.title}, {below} below it", warnings)
 
 
-def _below(parameters: Parameters, parts: TextResources) -> str:
+def _below(parameters: Parameters, resources: TextResources) -> str:
     if parameters.drafter != "auto":
         return parameters.drafter
-    return "copy" if parts.draft_name or parameters.middle == "draft" else "eagle3"
+    return "copy" if resources.draft_name or parameters.middle == "draft" else "eagle3"
 
 
-def _best(parameters: Parameters, parts: TextResources, below: str, forward: float) -> tuple[WeighedModel, str]:
+def _best(parameters: Parameters, resources: TextResources, below: str, forward: float) -> tuple[WeighedModel, str]:
     """The intermediate model that should pay most among those this machine can make, or the one that was asked for, and what the
     user should know of it. ``forward`` is a drafter forward in milliseconds.
     """
@@ -110,24 +110,24 @@ def _best(parameters: Parameters, parts: TextResources, below: str, forward: flo
 
     kinds: tuple[str, ...] = (parameters.middle,)
     if parameters.middle == "auto":
-        kinds = ("draft",) if parts.draft_name else AUTO
-    known = ChainLengths.find(parts.tree_file("polybasic"), parts.target.name, below)
+        kinds = ("draft",) if resources.draft_name else AUTO
+    known = ChainLengths.find(resources.tree_file("polybasic"), resources.target.name, below)
     candidates, refused = [], []
     for kind in kinds:
         try:
-            intermediate = parts.intermediate(kind)
+            intermediate = resources.intermediate(kind)
         except ModelUnavailable as problem:
             refused.append(problem)
             continue
         nodes = parameters.nodes or parameters.depth
-        candidates.append(weighed(intermediate, parts.cost_curve(), forward, known, nodes, parameters.gathered, UNKNOWN))
+        candidates.append(weighed(intermediate, resources.cost_curve(), forward, known, nodes, parameters.gathered, UNKNOWN))
     if not candidates:
         raise refused[0]
     best = max(candidates, key=lambda candidate: candidate.gain)
     # What finds out what such a chain accepts: calibrate runs these two pairs.
-    recipe = f"python -m specviz calibrate polybasic --target {parts.target.name}"
+    recipe = f"python -m specviz calibrate polybasic --target {resources.target.name}"
     if kinds == ("draft",):
-        recipe = f"{recipe} --draft {parts.draft_name}" if below == "copy" else ""
-    elif below != "eagle3" or parts.draft_name:
+        recipe = f"{recipe} --draft {resources.draft_name}" if below == "copy" else ""
+    elif below != "eagle3" or resources.draft_name:
         recipe = ""
     return best, warning(best, candidates, recipe)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from specviz.methods.dynamic_tree import paying
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import Paper, get, method
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper, get
 from specviz.methods.suffix_decoding import REMEMBERED
 
 if TYPE_CHECKING:
@@ -37,12 +38,11 @@ class Parameters:
     remembered: int = REMEMBERED
 
 
-@method(
+@Card(
     name="reader",
     title="READER",
     summary="Grafts long branches found in the text and in earlier outputs on a short bushy draft, and keeps what pays.",
-    exactness="exact",
-    token_exact=True,
+    exactness=TOKEN_EXACT,
     family="memory",
     claim="40 % over the drafter it is grafted on, and over 10× where answers quote documents.",
     differs=("Here, on Token Recycling, τ is {text.reader.tau} where that alone has {text.token_recycling.tau} (three prompts)."),
@@ -53,25 +53,24 @@ class Parameters:
     pair="`python -m specviz run --method reader --target qwen3-1.7b --draft AngelSlim/Qwen3-1.7B_eagle3 --param drafter=eagle3 "
     '--prompt "Why?"`; without the last two options any target',
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.drafting.memory.output_store import OutputStore
     from specviz.drafting.memory.retrieval import Retrieval
     from specviz.drafting.memory.suffix_guess import LengthRule
     from specviz.engine.interfaces import Composition
-    from specviz.methods.dynamic_tree import paying
     from specviz.methods.reader.estimates import Estimates
     from specviz.methods.reader.merged_tree import Merged
 
     store = None
     if parameters.remembered:
-        store = parts.remember(("target_outputs", parts.target.name), OutputStore)
+        store = resources.remember(("target_outputs", resources.target.name), OutputStore)
         store.most_outputs = parameters.remembered
     # Wider than the length rule's own: what does not pay is cut when the tree is whole.
     rule = LengthRule(parameters.retrieved, factor=6.0, offset=1.0, floor=0.05)
-    estimates = parts.remember(("estimates", parts.target.name, parameters.drafter), Estimates)
-    pays = None if parameters.nodes else paying(parts, None, 1)
-    base = _base(parameters.drafter, parts)
+    estimates = resources.remember(("estimates", resources.target.name, parameters.drafter), Estimates)
+    pays = None if parameters.nodes else paying(resources, None, 1)
+    base = _base(parameters.drafter, resources)
     controller = Merged(
         base.controller if base else None, Retrieval(store, rule), estimates, parameters.nodes, parameters.deepened, pays
     )
@@ -79,7 +78,7 @@ def compose(parameters: Parameters, parts: MethodResources) -> Composition:
     return Composition(controller, Match(), *base_fields)
 
 
-def _base(name: str, parts: MethodResources) -> Composition | None:
+def _base(name: str, resources: MethodResources) -> Composition | None:
     """Another method's drafting, with more nodes than pay: the merged tree is cut when it is whole."""
     from specviz.engine.controller import SingleDrafter
     from specviz.methods.reader.chain_with_siblings import Ladder
@@ -87,7 +86,7 @@ def _base(name: str, parts: MethodResources) -> Composition | None:
     if name == "none":
         return None
     card = get(BASES[name][0])
-    composition = card.compose(card.parameters(**BASES[name][1]), parts)
+    composition = card.compose(card.parameters(**BASES[name][1]), resources)
     if name == "small_draft" and isinstance(composition.controller, SingleDrafter):
         return replace(composition, controller=SingleDrafter(composition.controller.drafter, Ladder(4, 3)))
     return composition

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -21,12 +21,12 @@ class Parameters:
     fill: str = choice("repeat", ("repeat", "random"), "What stands at a place that is new to the window.")
 
 
-@method(
+@Card(
     name="speculative_jacobi",
     title="Speculative Jacobi",
     summary="No drafter at all: a window of guesses is drawn again from what the last pass thought there, and tested.",
     modality=("image",),
-    exactness="exact",
+    exactness=IN_DISTRIBUTION,
     family="memory",
     claim="About 2× on Lumina-mGPT and Anole.",
     differs=(
@@ -40,11 +40,10 @@ class Parameters:
     look_at="The window slides over the picture; flat regions are guessed right at once, outlines take several rounds.",
     parameters=Parameters,
 )  # fmt: skip
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.controller import single_drafter
     from specviz.methods.speculative_jacobi.drafter import JacobiWindow, WindowChain
 
-    drafter = JacobiWindow(parameters.window, parameters.fill, parts.target.vocab_size)
-    return Composition(SingleDrafter(drafter, WindowChain()), Rejection())
+    drafter = JacobiWindow(parameters.window, parameters.fill, resources.target.vocab_size)
+    return single_drafter(drafter, WindowChain(), Rejection())

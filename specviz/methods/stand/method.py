@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from specviz.methods.dynamic_tree import acceptance_of
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
 
 if TYPE_CHECKING:
     import threading
@@ -46,13 +47,12 @@ def warm_up(run: PreparedRun, cancel: threading.Event, progress: Callable[[str, 
     return decode(run, cancel, progress)
 
 
-@method(
+@Card(
     name="stand",
     title="STAND",
     summary="Remembers the target's probabilities per n-gram and samples a tree from them, across tries at one prompt.",
     modality=("text", "vision_language"),
-    exactness="exact",
-    token_exact_with=("rule", "match"),
+    exactness=IN_DISTRIBUTION.except_with("rule", "match"),
     family="memory",
     claim="60 to 65 % less time than autoregressive decoding on reasoning tasks.",
     differs=(
@@ -66,29 +66,25 @@ def warm_up(run: PreparedRun, cancel: threading.Event, progress: Callable[[str, 
     pair='`python -m specviz run --method stand --target qwen3-1.7b --temperature 0.6 --prompt "Why?"`: a memory, no drafter to '
     "publish; any target",
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
-    from specviz.acceptance.match import Match
-    from specviz.acceptance.rejection import Rejection
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.drafting.trees.sampled import Sampled
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.controller import single_drafter
     from specviz.methods.stand.ngram_store import NgramDrafter, NgramStore
 
     orders = tuple(range(4, parameters.lowest_order - 1, -1))
-    key = ("stand", parts.target.name, parts.prompt_key, orders)
-    store = parts.remember(key, lambda: NgramStore(orders))
-    acceptance = Rejection() if parameters.rule == "without_replacement" else Match()
-    return Composition(SingleDrafter(NgramDrafter(store), Sampled(_shape(parameters, parts, store))), acceptance)
+    key = ("stand", resources.target.name, resources.prompt_key, orders)
+    store = resources.remember(key, lambda: NgramStore(orders))
+    return single_drafter(NgramDrafter(store), Sampled(_shape(parameters, resources, store)), acceptance_of(parameters.rule))
 
 
-def _shape(parameters: Parameters, parts: MethodResources, store: NgramStore) -> TreeShape | Callable[[Context], TreeShape]:
+def _shape(parameters: Parameters, resources: MethodResources, store: NgramStore) -> TreeShape | Callable[[Context], TreeShape]:
     """One tree of so many nodes, or per round what pays where so long an n-gram is known."""
     from specviz.drafting.trees.calibrated import load_all
     from specviz.engine.cost import best_size
 
-    trees = load_all(parts.tree_file("stand"))
+    trees = load_all(resources.tree_file("stand"))
     if parameters.nodes:
         return trees[0].best(parameters.nodes)
-    curve = parts.cost_curve()
+    curve = resources.cost_curve()
     shapes = {order: tree.best(max(1, best_size(tree.probability, curve))) for order, tree in trees.items()}
     return lambda context: shapes.get(store.order_at(context.ids), shapes[0])

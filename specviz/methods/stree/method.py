@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.drafting.trees.dynamic import CurrentCosts
@@ -38,13 +38,11 @@ class Parameters:
     )
 
 
-@method(
+@Card(
     name="stree",
     title="STree",
     summary="A state-space target verifies a tree in one pass: decays add up along each path, no state per node is kept.",
-    exactness="exact",
-    token_exact=True,
-    in_distribution=("rule", "ratio"),
+    exactness=TOKEN_EXACT.except_with("rule", "ratio"),
     family="model",
     claim="1.45× on a hybrid Llama-3.1-Mamba2-8B, 1.09× over its chain.",
     differs=(
@@ -66,48 +64,46 @@ class Parameters:
     "The paper's own pair, JunxiongWang/Llama3.2-Mamba2-3B-distill with the two-layer ycwu97/mamba2-distilled-small, is a "
     "class of its own and is not read; Bamba and Codestral are, and no drafter is listed for them",
 )
-def compose(parameters: Parameters, parts: TextResources) -> Composition:
+def compose(parameters: Parameters, resources: TextResources) -> Composition:
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
     from specviz.drafting.trees.dynamic import Dynamic
     from specviz.drafting.trees.sampled import Sampled
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition, TreeBuilder
+    from specviz.engine.controller import single_drafter
+    from specviz.engine.interfaces import TreeBuilder
     from specviz.errors import BadInput, ModelUnavailable
     from specviz.methods.stree.drafter import TreeModelDrafter
     from specviz.targets.hybrid import HybridTarget
 
-    if not isinstance(parts.target, HybridTarget):
+    if not isinstance(resources.target, HybridTarget):
         raise ModelUnavailable(
-            f"STree is about targets with recurrent layers, and all layers of {parts.target.name} attend: choose "
+            f"STree is about targets with recurrent layers, and all layers of {resources.target.name} attend: choose "
             "hybrid-small as the target, or another method."
         )
-    draft = parts.draft_model()
+    draft = resources.draft_model()
     if draft.target is None:
         raise ModelUnavailable(f"{draft.name} can only extend a chain, so it drafts no trees: choose another draft model.")
     if parameters.rule == "ratio" and parameters.tree != "drawn":
         raise BadInput("The ratio test needs children that were drawn from the drafter's distribution: choose the drawn tree.")
-    drafter = TreeModelDrafter(draft.target, parts.target.vocab_size)
+    drafter = TreeModelDrafter(draft.target, resources.target.vocab_size)
     builder: TreeBuilder[TreeModelDrafter]
     if parameters.tree == "beam":
-        pays = None if parameters.nodes else _paying(parameters, parts, draft.target)
+        pays = None if parameters.nodes else _paying(parameters, resources, draft.target)
         builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays, cooled=parameters.cooled)
     else:
         builder = Sampled(_shape(parameters), ranked=parameters.tree == "fixed")
     acceptance = Rejection() if parameters.rule == "ratio" else Match()
-    return Composition(
-        SingleDrafter[TreeModelDrafter](drafter, builder), acceptance, draft_name=draft.name, warnings=draft.warnings
-    )
+    return single_drafter(drafter, builder, acceptance, draft_name=draft.name, warnings=draft.warnings)
 
 
-def _paying(parameters: Parameters, parts: TextResources, draft: Target) -> CurrentCosts:
+def _paying(parameters: Parameters, resources: TextResources, draft: Target) -> CurrentCosts:
     """Who sizes a beam's tree: level by level the drafter runs over all that it has seen of the tree so far."""
     from specviz.drafting.trees.dynamic import CurrentCosts
 
-    own = parts.cost_curve_of(draft)
+    own = resources.cost_curve_of(draft)
     forward = sum(own.at(1 + level * parameters.width) for level in range(parameters.depth)) / parameters.depth
-    ratio = forward / parts.cost_curve().at(1)
-    return CurrentCosts(parts.cost_curve, lambda: ratio * parts.cost_curve().at(1), parts.target.tier)
+    ratio = forward / resources.cost_curve().at(1)
+    return CurrentCosts(resources.cost_curve, lambda: ratio * resources.cost_curve().at(1), resources.target.tier)
 
 
 def _shape(parameters: Parameters) -> TreeShape:

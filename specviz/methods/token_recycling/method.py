@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specviz.methods.parameters import choice, switch
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -34,13 +34,12 @@ class Parameters:
     keep: bool = switch(True, "Keep the matrix from one run to the next, as published.")
 
 
-@method(
+@Card(
     name="token_recycling",
     title="Token Recycling",
     summary="Remembers the best successors of every token from all logits, rejected branches included.",
     modality=("text", "vision_language"),
-    exactness="exact",
-    token_exact=True,
+    exactness=TOKEN_EXACT,
     family="memory",
     claim="About 2×, whatever the model's size.",
     differs=(
@@ -51,25 +50,24 @@ class Parameters:
     look_at="Rows of the matrix light up after each pass and unfold into the next tree; the second run of a prompt accepts more.",
     parameters=Parameters,
 )
-def compose(parameters: Parameters, parts: MethodResources) -> Composition:
+def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.acceptance.match import Match
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.controller import single_drafter
     from specviz.methods.token_recycling.static import Static
     from specviz.methods.token_recycling.successors import Recycler, SuccessorMatrix
 
-    size = parts.target.vocab_size
-    key = ("token_recycling", parts.target.name)
-    matrix = parts.remember(key, lambda: SuccessorMatrix(size)) if parameters.keep else SuccessorMatrix(size)
-    return Composition(SingleDrafter(Recycler(matrix), Static(_shape(parameters, parts))), Match())
+    size = resources.target.vocab_size
+    key = ("token_recycling", resources.target.name)
+    matrix = resources.remember(key, lambda: SuccessorMatrix(size)) if parameters.keep else SuccessorMatrix(size)
+    return single_drafter(Recycler(matrix), Static(_shape(parameters, resources)), Match())
 
 
-def _shape(parameters: Parameters, parts: MethodResources) -> TreeShape:
+def _shape(parameters: Parameters, resources: MethodResources) -> TreeShape:
     from specviz.drafting.trees.calibrated import CalibratedTree
     from specviz.engine.cost import best_size
     from specviz.engine.tree import shape_from_counts
 
     if parameters.tree == "published":
         return shape_from_counts(PUBLISHED)
-    tree = CalibratedTree.load(parts.tree_file("token_recycling"))
-    return tree.best(max(4, best_size(tree.probability, parts.cost_curve())))
+    tree = CalibratedTree.load(resources.tree_file("token_recycling"))
+    return tree.best(max(4, best_size(tree.probability, resources.cost_curve())))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specviz.methods.parameters import choice, number
-from specviz.methods.registry import Paper, method
+from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
 
 if TYPE_CHECKING:
     from specviz.engine.interfaces import Composition
@@ -29,11 +29,11 @@ class Parameters:
     drafter: str = choice("eagle3", ("eagle3", "draft_model"), "EAGLE-3's heads, or the draft model, which drafts chains.")
 
 
-@method(
+@Card(
     name="traversal",
     title="Traversal Verification",
     summary="A sampled tree is judged from its leaves upwards, so that a likely continuation can rescue an unlikely token.",
-    exactness="exact",
+    exactness=IN_DISTRIBUTION,
     family="judge",
     claim="2 to 6 % more accepted tokens than judging from the root, on the same trees.",
     differs=(
@@ -49,10 +49,9 @@ class Parameters:
     pair="`python -m specviz run --method traversal --target qwen3-1.7b --draft AngelSlim/Qwen3-1.7B_eagle3 --temperature 1 "
     '--prompt "Why?"`',
 )
-def compose(parameters: Parameters, parts: TextResources) -> Composition:
+def compose(parameters: Parameters, resources: TextResources) -> Composition:
     from specviz.drafting.trees.sampled import Sampled
-    from specviz.engine.controller import SingleDrafter
-    from specviz.engine.interfaces import Composition
+    from specviz.engine.controller import single_drafter
     from specviz.errors import BadInput
     from specviz.methods.traversal.verification import Traversal
 
@@ -60,20 +59,19 @@ def compose(parameters: Parameters, parts: TextResources) -> Composition:
         raise BadInput(
             f"A draft model drafts chains, and the shape is {parameters.shape}: choose shape chain, or drafter eagle3."
         )
-    drafter, taps, name, warnings = _drafter(parameters, parts)
-    controller = SingleDrafter(drafter, Sampled(_shape(parameters)))
-    return Composition(controller, Traversal(), taps, draft_name=name, warnings=warnings)
+    drafter, taps, name, warnings = _drafter(parameters, resources)
+    return single_drafter(drafter, Sampled(_shape(parameters)), Traversal(), taps, draft_name=name, warnings=warnings)
 
 
-def _drafter(parameters: Parameters, parts: TextResources) -> tuple[Any, tuple[int, ...], str, tuple[str, ...]]:
+def _drafter(parameters: Parameters, resources: TextResources) -> tuple[Any, tuple[int, ...], str, tuple[str, ...]]:
     """The drafter, the hidden states it reads, its name, and what the user should know about it."""
     from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
     from specviz.drafting.runtimes.language_model import LanguageModelDrafter
 
     if parameters.drafter == "eagle3":
-        network = parts.drafter_weights("eagle3")
+        network = resources.drafter_weights("eagle3")
         return FeatureDrafter(network), network.config.taps, "eagle3", ()
-    draft = parts.draft_model()
+    draft = resources.draft_model()
     return LanguageModelDrafter(draft.open, draft.context_length), (), draft.name, draft.warnings
 
 

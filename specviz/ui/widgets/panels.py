@@ -10,16 +10,10 @@ import gradio as gr
 from specviz.figures.explain import Term, explain, step_cost_label
 from specviz.figures.speed_table import amount
 from specviz.figures.theme import duration, markup
-from specviz.methods.registry import Method, all_methods, chosen, families
+from specviz.methods.registry import Method, all_methods, families
 from specviz.trace import metrics
 from specviz.trace.schema import PHASES, End, Run, Trace
 
-EXACTNESS = {
-    (True, True): "exact, token for token",
-    (True, False): "exact in distribution",
-    (False, True): "relaxed",
-    (False, False): "relaxed",
-}
 MEANING = {
     "exact, token for token": "With the same seed it writes the tokens of the autoregressive run, unless rounding breaks a tie.",
     "exact in distribution": "Its output follows the target's own distribution; the same seed may draw other tokens.",
@@ -43,24 +37,12 @@ UNRECORDED = '<p class="sp-summary">No run of it is recorded here, so the stage 
 """Under a method's summary where choosing it leaves the stage alone."""
 
 
-def exactness(method: Method) -> str:
-    """In two or three words, and with which choice of its parameters it is less, or more."""
-    return "; ".join(part for part in (_word(method), method.exception) if part)
-
-
-def _word(method: Method) -> str:
-    return EXACTNESS[method.exactness == "exact", method.token_exact]
-
-
 def _meaning(method: Method) -> str:
-    meaning = MEANING[_word(method)]
-    if method.token_exact_with:
-        return f"{meaning} With {chosen(method.token_exact_with)}: {MEANING['exact, token for token']}"
-    return (
-        f"{meaning} With {chosen(method.in_distribution)}: {MEANING['exact in distribution']}"
-        if method.in_distribution
-        else meaning
-    )
+    promise = method.exactness
+    meaning = MEANING[promise.label]
+    if promise.exception is None:
+        return meaning
+    return "{} With {} “{}”: {}".format(meaning, *promise.exception, MEANING[promise.exceptional.label])
 
 
 def stop_button(visible: bool = True, stopping: bool = False) -> gr.Button:
@@ -79,7 +61,7 @@ def banner(message: str, kind: str = "error") -> str:
 def summary(name: str, note: str = "") -> str:
     """Under the method's name: what it does, how exact it is, and, to be opened, what to watch. ``note`` is a recording's."""
     method = all_methods()[name]
-    word = exactness(method)
+    word = str(method.exactness)
     tag = f'<b{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</b>'
     return (
         f'<p class="sp-summary">{markup(method.summary)} {tag}</p>'
@@ -143,7 +125,7 @@ def cards(modality: str | None = None, measured: Mapping[str, str] | None = None
 
 
 def _card(method: Method, measured: str) -> str:
-    word = exactness(method)
+    word = str(method.exactness)
     rows = {
         "Watch": markup(method.look_at),
         "Needs": needs(method),

@@ -41,18 +41,19 @@ def test_messages_are_text() -> None:
 def test_every_method_has_a_card_with_its_exactness() -> None:
     made = panels.cards()
     for method in all_methods().values():
-        assert method.title in made and panels.exactness(method) in made
-        assert panels.exactness(method) in panels.summary(method.name)
+        assert method.title in made and str(method.exactness) in made
+        assert str(method.exactness) in panels.summary(method.name)
 
 
-@pytest.mark.parametrize("method", [one for one in all_methods().values() if one.token_exact], ids=lambda one: one.name)
+@pytest.mark.parametrize("method", [one for one in all_methods().values() if one.exactness.token_exact], ids=lambda one: one.name)
 def test_a_rule_that_keeps_only_the_distribution_is_named_beside_token_for_token(method: Method) -> None:
     known = {one.name: one.bounds.choices for one in describe(method.parameters)}
-    assert (method.in_distribution is not None) == ("rule" in known or method.name == "falcon")
-    if method.in_distribution is not None:
-        name, choice = method.in_distribution
+    exception = method.exactness.exception
+    assert (exception is not None) == ("rule" in known or method.name == "falcon")
+    if exception is not None:
+        name, choice = exception
         assert choice in known[name] and method.parameters().__dict__[name] != choice
-        assert panels.exactness(method) == f"exact, token for token; in distribution with {name} “{choice}”"
+        assert str(method.exactness) == f"exact, token for token; in distribution with {name} “{choice}”"
         assert panels.MEANING["exact in distribution"] in html.unescape(panels.summary(method.name))
         assert f"With {name} “{choice}”" in panels.cards()
 
@@ -60,11 +61,11 @@ def test_a_rule_that_keeps_only_the_distribution_is_named_beside_token_for_token
 @pytest.mark.parametrize("name", ["eagle", "medusa", "stand"])
 def test_a_rule_that_is_token_exact_is_named_where_the_usual_one_is_not(name: str) -> None:
     method = all_methods()[name]
-    assert method.token_exact_with is not None and not method.token_exact
-    parameter, choice = method.token_exact_with
+    assert method.exactness.exception is not None and not method.exactness.token_exact
+    parameter, choice = method.exactness.exception
     known = {one.name: one.bounds.choices for one in describe(method.parameters)}
     assert choice in known[parameter] and method.parameters().__dict__[parameter] != choice
-    assert panels.exactness(method).endswith(f"; token for token with {parameter} “{choice}”")
+    assert str(method.exactness).endswith(f"; token for token with {parameter} “{choice}”")
     assert f"With {parameter} “{choice}”: {panels.MEANING['exact, token for token']}" in html.unescape(panels.summary(name))
 
 

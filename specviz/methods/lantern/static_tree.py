@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from specviz.methods.dynamic_tree import paying
+
 if TYPE_CHECKING:
     from specviz.engine.tree import TreeShape
     from specviz.methods.resources import MethodResources
@@ -28,18 +30,17 @@ ACCEPTED = {"57": 2.72, "25": 2.39, "12": 2.19, "chain": 1.88}
 prompts. The 57 are scaled from 24 of these prompts, on which they have 1.060 times the τ of LANTERN's 57 (2.57 on all)."""
 
 
-def static_tree(name: str, parts: MethodResources, network: Any) -> TreeShape:
+def static_tree(name: str, resources: MethodResources, network: Any) -> TreeShape:
     """The tree of that name, or for "fitted" the one with most codes a millisecond: what each accepted where it was
     measured, over the time of its pass and of a forward of ``network`` a level on this machine."""
     from specviz.engine.tree import shape_from_counts
 
-    return shape_from_counts(TREES[_that_pays(parts, network) if name == "fitted" else name])
+    return shape_from_counts(TREES[_that_pays(resources, network) if name == "fitted" else name])
 
 
-def _that_pays(parts: MethodResources, network: Any) -> str:
-    from specviz.methods.dynamic_tree import paying
+def _that_pays(resources: MethodResources, network: Any) -> str:
 
-    pays = paying(parts, network, 8 if parts.guidance is None else 16).now()  # about a level of the 25 nodes
+    pays = paying(resources, network, 8 if resources.guidance is None else 16).now()  # about a level of the 25 nodes
 
     def rate(name: str) -> float:
         nodes, levels = sum(map(sum, TREES[name])), len(TREES[name])

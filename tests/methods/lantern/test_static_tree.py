@@ -9,7 +9,7 @@ import pytest
 
 from specviz.engine.cost import CostCurve
 from specviz.engine.tree import shape_from_paths
-from specviz.methods.lantern_pp.static_tree import static_tree
+from specviz.methods.lantern.static_tree import static_tree
 
 PUBLISHED = {
     "57": """0 1 2 3 4
