@@ -11,15 +11,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from specviz.errors import BadInput, shown
+from specviz.methods.parameters import describe
 from specviz.methods.results import filled
 
 if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
     from specviz.engine.interfaces import Composition
 
 
-Parameters = TypeVar("Parameters", bound="DataclassInstance")
+Parameters = TypeVar("Parameters")
 Resources = TypeVar("Resources")
 
 FAMILIES = {
@@ -134,7 +133,7 @@ class Card(Generic[Parameters]):
     def takes_draft(self) -> bool:
         """Whether a user may name what drafts: what drafts from the text alone, with every setting, has no use for it."""
         drafts_from_text = self.family in ("none", "memory")
-        return not drafts_from_text or any(own.name == "drafter" for own in fields(self.parameters))
+        return not drafts_from_text or any(own.name == "drafter" for own in describe(self.parameters))
 
     def plain(self) -> dict[str, Any]:
         """What a program asks of a method first: what it is and how exact, as plain data."""
