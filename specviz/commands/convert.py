@@ -24,7 +24,7 @@ HELP = "turn a torch zip with weights into safetensors, on your own machine"
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
 """Names under which trainers store the weights inside a checkpoint."""
 _LLAMAGEN, _PATCH = "tok_embeddings.weight", 16
-"""The tensor by which a LlamaGen is told, and pixels a side of a cell of its pictures."""
+"""The tensor that marks a LlamaGen, and pixels a side of a cell of its pictures."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--image-size", type=int, metavar="N", help="of a LlamaGen: pixels a side of its pictures, 256, 384 or 512"
     )
-    parser.add_argument("--out", metavar="DIR", help="the folder to write, FILE's folder with -safetensors unless told")
+    parser.add_argument("--out", metavar="DIR", help="the folder to write, by default FILE's folder with -safetensors")
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -60,7 +60,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _llamagen_config(tensors: Mapping[str, Tensor], pixels: int | None, name: str) -> dict[str, Any] | None:
-    """What a LlamaGen's weights do not say of it; None for other weights. Raises BadInput where the size is not told."""
+    """Config of a LlamaGen, whose weights lack it; None for other weights. Raises BadInput without a size."""
     if _LLAMAGEN not in tensors:
         return None
     if pixels is None or pixels < _PATCH or pixels % _PATCH:

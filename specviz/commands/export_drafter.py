@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("drafter", choices=("eagle3",), help="the drafter to write")
     parser.add_argument("--to", required=True, choices=("speculators", "flat"), help="the layout: vLLM's, or EAGLE's authors'")
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write")
-    parser.add_argument("--verifier", default=_HUB, metavar="ID", help=f"the target's hub id that it names, {_HUB} unless told")
+    parser.add_argument("--verifier", default=_HUB, metavar="ID", help=f"the target's hub id that it names, by default {_HUB}")
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -19,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("head", metavar="HEAD", help="a folder or hub id with heads; or eagle3, eagle, medusa, which ship")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
     parser.add_argument("--image", metavar="FILE", help="the picture that a target which reads pictures is asked about")
-    parser.add_argument("--prompts", metavar="F", help="a file with a prompt a line, four of our own unless told")
+    parser.add_argument("--prompts", metavar="F", help="a file with a prompt a line, by default four of our own")
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help="how long the target answers each at most")
     parser.add_argument("--depth", type=int, default=5, metavar="K", help="drafted tokens in a chain")
     parser.add_argument("--out", metavar="DIR", help="write figures there: acceptance, calibration, logit lens of every state")

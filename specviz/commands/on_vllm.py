@@ -69,14 +69,14 @@ def execute(options: argparse.Namespace, request: Request) -> int:
     if match.different:
         say(serving.command())
         raise BadInput(f"{server.url} is no server for this: {'; '.join(match.different)}. The command above starts one that is.")
-    told = (*_told(match, found.source), *_model(serving, server), *serving.differs)
-    for sentence in told:
+    remarks = (*_told(match, found.source), *_model(serving, server), *serving.differs)
+    for sentence in remarks:
         tell(sentence)
     trace, prompt, words = _asked(options, request, server, match)
     if options.out:
         store.write(trace, options.out)
     if options.compare:
-        _compare(options, request, trace, prompt, (*told, *words))
+        _compare(options, request, trace, prompt, (*remarks, *words))
     return 0
 
 
@@ -86,14 +86,14 @@ def _told(match: Match, source: str) -> Iterable[str]:
         yield f"The server's settings by {source}: {', '.join(match.same)}, as asked for."
     if match.unknown:
         yield (
-            f"Not told by the server, and taken to be as asked for: {', '.join(match.unknown)}. "
+            f"Not stated by the server, and taken to be as asked for: {', '.join(match.unknown)}. "
             "With the plugin, or VLLM_SERVER_DEV_MODE=1, it would tell its settings."
         )
 
 
 def _model(serving: Serving, server: Server) -> Iterable[str]:
     names = [name.rstrip("/").rsplit("/", 1)[-1].lower() for name in (serving.target, server.model)]
-    same = f"Whether its weights are those of {serving.target} is not told."
+    same = f"Whether its weights are those of {serving.target} is not stated."
     yield (
         f"It serves {server.model}. {same}" if names[0] != names[1] else f"It serves {names[1]} by name, and tells no more of it."
     )
@@ -154,7 +154,7 @@ def plugin_trace(folder: Path, name: str) -> Trace | None:
     return None
 
 
-def _compare(options: argparse.Namespace, request: Request, theirs: Trace, prompt: Sequence[int], told: Sequence[str]) -> None:
+def _compare(options: argparse.Namespace, request: Request, theirs: Trace, prompt: Sequence[int], remarks: Sequence[str]) -> None:
     """Our own run of the request, and the page of both."""
     from specviz.pipeline.runner import stream
     from specviz.viewer import pair
@@ -187,7 +187,7 @@ def _compare(options: argparse.Namespace, request: Request, theirs: Trace, promp
     ours = replace(ours, run=replace(ours.run, title=f"{ours.run.title} in specviz"))
     if not options.json:
         live.finish(ours, None)
-    Path(options.compare).write_text(pair.page(theirs, ours, (*told, *_lengths(prompt, ours))), encoding="utf-8")
+    Path(options.compare).write_text(pair.page(theirs, ours, (*remarks, *_lengths(prompt, ours))), encoding="utf-8")
     tell(f"Wrote {options.compare}.")
 
 

@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--raw", action="store_true", help="continue the prompt as it stands, without a chat template")
     help_text = "how many tokens at most; a picture has as many codes as its grid"
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help=help_text)
-    help_text = "0 takes the likeliest token; text does unless told, images are drawn at 1"
+    help_text = "0 takes the likeliest token; by default 0 for text and 1 for images"
     parser.add_argument("--temperature", type=float, metavar="T", help=help_text)
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest tokens up to this mass")
     parser.add_argument("--top-k", type=int, default=0, metavar="K", help="keep so many tokens, 0 for all")

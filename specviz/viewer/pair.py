@@ -31,7 +31,7 @@ TEMPLATE = """<!doctype html>
 <div id="left"><div class="specviz-host"></div></div>
 <div id="right"><div class="specviz-host"></div></div>
 </main>
-<section class="told">
+<section class="remarks">
 {table}
 {words}
 </section>
@@ -45,15 +45,15 @@ TEMPLATE = """<!doctype html>
 STYLE = f"""html, body {{ margin: 0; background: {LIGHT.ground}; color: {LIGHT.ink}; --specviz-height: max(560px, 70vh); }}
 body {{ font: 14px/1.45 system-ui, sans-serif; }}
 .pair {{ display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 1px; margin-top: 8px; background: {LIGHT.line}; }}
-.told {{ display: flex; flex-wrap: wrap; gap: 12px 48px; padding: 14px; }}
-.told table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-.told :is(th, td) {{ padding: 3px 18px 3px 0; text-align: left; font-weight: inherit; vertical-align: top; }}
-.told thead th {{ font-weight: 650; }}
-.told tbody th {{ color: {LIGHT.mute}; }}
-.told ul {{ flex: 1 1 320px; max-width: 70ch; margin: 3px 0 0; padding-left: 18px; }}
+.remarks {{ display: flex; flex-wrap: wrap; gap: 12px 48px; padding: 14px; }}
+.remarks table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+.remarks :is(th, td) {{ padding: 3px 18px 3px 0; text-align: left; font-weight: inherit; vertical-align: top; }}
+.remarks thead th {{ font-weight: 650; }}
+.remarks tbody th {{ color: {LIGHT.mute}; }}
+.remarks ul {{ flex: 1 1 320px; max-width: 70ch; margin: 3px 0 0; padding-left: 18px; }}
 .dark, .dark body {{ background: {DARK.ground}; color: {DARK.ink}; }}
 .dark .pair {{ background: {DARK.line}; }}
-.dark .told tbody th {{ color: {DARK.mute}; }}
+.dark .remarks tbody th {{ color: {DARK.mute}; }}
 @media (max-width: 820px) {{ .pair {{ grid-template-columns: minmax(0, 1fr); --specviz-height: auto; }} }}
 """
 START = """(() => {
@@ -77,8 +77,8 @@ SpecvizViewer.race(document.getElementById("race"));
 """
 
 
-def page(left: Trace, right: Trace, told: Sequence[str] = ()) -> str:
-    """The HTML file. ``told`` are sentences about what was compared, which stand beside the numbers.
+def page(left: Trace, right: Trace, remarks: Sequence[str] = ()) -> str:
+    """The HTML file. ``remarks`` are sentences about what was compared, which stand beside the numbers.
 
     Raises BadInput where the two are of different prompts, or too long for one page.
     """
@@ -96,7 +96,7 @@ def page(left: Trace, right: Trace, told: Sequence[str] = ()) -> str:
         style=STYLE,
         headline=html.escape(headline(left, right)),
         table=_table(left, right),
-        words="<ul>" + "".join(f"<li>{html.escape(sentence)}</li>" for sentence in told) + "</ul>" if told else "",
+        words="<ul>" + "".join(f"<li>{html.escape(sentence)}</li>" for sentence in remarks) + "</ul>" if remarks else "",
         left=replay.embedded(store.text(left)),
         right=replay.embedded(store.text(right)),
         script=script,
@@ -142,7 +142,7 @@ def _table(left: Trace, right: Trace) -> str:
     rows.append(("milliseconds a step, median", *(_number(_median(trace), 1) for trace in pair)))
     rows.append(("accepted at depth 1, 2, …, of those reached", *(_depths(trace) for trace in pair)))
     rows.append(("drafted and accepted tokens", *(_counts(trace) for trace in pair)))
-    rows.append(("numbers", *(f"{trace.run.dtype or 'not told'}, {trace.run.device}" for trace in pair)))
+    rows.append(("numbers", *(f"{trace.run.dtype or 'unknown'}, {trace.run.device}" for trace in pair)))
     rows.append(("text", parting(left, right), ""))
     cells = "".join(
         f"<tr><th scope=row>{html.escape(name)}</th>"

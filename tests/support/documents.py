@@ -8,14 +8,14 @@ from specviz.methods.registry import families
 
 ROOT = Path(__file__).resolve().parents[2]
 BEGIN, END = "<!-- methods: python -m tests.support.documents -->\n", "<!-- end of methods -->\n"
-COLUMNS = {"text": "on text", "vision_language": "on pictures in, words out", "image": "on words in, pictures out"}
+COLUMNS = {"text": "text", "vision_language": "picture to text", "image": "text to picture"}
 
 
 def methods() -> str:
     """README's table: every method by its family and by the targets that it drafts for with what ships."""
     lines = [f"| family | {' | '.join(COLUMNS.values())} |", "|---" * (1 + len(COLUMNS)) + "|"]
     for title, listed in families().items():
-        cells = [" · ".join(f"`{one.name}`" for one in listed if modality in one.modality) for modality in COLUMNS]
+        cells = [", ".join(f"`{one.name}`" for one in listed if modality in one.modality) for modality in COLUMNS]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
