@@ -6,10 +6,11 @@ import hashlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from specviz.errors import ModelUnavailable
+from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.hub import catalog
 
 
@@ -75,3 +76,34 @@ def test_a_pickle_file_is_refused_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ModelUnavailable, match="no .gguf"):
         catalog.resolve(str(tmp_path / "pytorch_model.bin"))
+
+
+FIELDS = {
+    "title": "A model", "modality": "text", "roles": ["target"], "family": "a", "parameters": 10, "licence": "MIT",
+    "hub": {"repository": "a/b", "size": 20},
+}  # fmt: skip
+"""A table of ``assets/catalog.toml``."""
+
+
+def test_a_table_of_the_file_is_an_entry() -> None:
+    entry = catalog.entry_of("a", FIELDS, "a")
+    assert (entry.name, entry.roles, entry.source) == ("a", ("target",), catalog.HubRepository("a/b", 20))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"licence": None}, "catalog.toml: a has a field too many or too few .*'licence'"),
+        ({"colour": "red"}, "'colour'"),
+        ({"parameters": "10"}, "sets parameters to '10': give a value of type .*int"),
+        ({"roles": "target"}, "sets roles to 'target'"),
+        ({"hub": {"repository": "a/b", "size": "20"}}, r"catalog.toml: a.hub sets size to '20'"),
+        ({"hub": {"repository": "a/b"}}, r"a.hub has a field too many or too few .*'size'"),
+        ({"hub": None}, "names 0 sources: give one of wheel, hub, shipped"),
+        ({"shipped": {"path": "a", "size": 1, "sha256": "0"}}, "names 2 sources"),
+    ],
+)
+def test_a_table_with_a_wrong_field_is_refused_by_its_name(change: dict[str, Any], said: str) -> None:
+    fields = {name: value for name, value in {**FIELDS, **change}.items() if value is not None}
+    with pytest.raises(BadInput, match=said):
+        catalog.entry_of("a", fields, "catalog.toml: a")

@@ -24,7 +24,7 @@ from specviz.__main__ import main, parser
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafting.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
 from specviz.models.heads.head_writer import write_head
-from specviz.models.hub.pairs import DREAM, FLAT, LANTERN, MTP, NARROW, PAIRS, SPECULATORS, VISPEC, Pair
+from specviz.models.hub.pairs import MTP, PAIRS, Pair
 from tests.support.referee.filled import weight
 
 HIDDEN, VOCAB = 32, 352
@@ -40,33 +40,33 @@ TEXT = [pair for pair in PAIRS if pair.entry.modality == "text" and pair.layout 
 
 def config_of(pair: Pair) -> HeadConfig:
     """The pair's head in full size, as our reader would describe it."""
-    shape, wide = pair.shape, pair.layout in (FLAT, SPECULATORS)
+    shape, wide = pair.shape, pair.layout in ("flat", "speculators")
+    sizes = (shape["hidden"], *(shape[name] for name in ("hidden", "heads", "kv_heads", "head_size", "inner")))
+    words = shape.get("vocab", 0)
     if pair.layout == MTP:
-        sizes = (shape.hidden, shape.hidden, shape.heads, shape.kv_heads, shape.head_size, shape.inner)
-        return HeadConfig(shape.vocab, *sizes, 1, False, HeadConventions((24,)), head_norms=True, paired=True, gated=True)
+        return HeadConfig(words, *sizes, 1, False, HeadConventions((24,)), head_norms=True, paired=True, gated=True)
     how = HeadConventions((2, 16, 29) if wide else (32,))
-    sizes = (shape.hidden, shape.hidden, shape.heads, shape.kv_heads, shape.head_size, shape.inner)
-    more = {"attention_bias": shape.biased, "queries": 2 if pair.layout == VISPEC else 0}
-    more |= {"first_norm": pair.layout == LANTERN, "layer_norms": pair.layout == LANTERN}
-    return HeadConfig(shape.vocab, *sizes, 1, wide, how, bias=not wide, **more)
+    more = {"attention_bias": shape.get("biased", False), "queries": 2 if pair.layout == "ViSpec" else 0}
+    more |= {"first_norm": pair.layout == "LANTERN", "layer_norms": pair.layout == "LANTERN"}
+    return HeadConfig(words, *sizes, 1, wide, how, bias=not wide, **more)
 
 
 def crossing(pair: Pair) -> int:
     """Numbers that DREAM's network learns at full size."""
-    shape = pair.shape
-    sizes = (shape.hidden, shape.heads, shape.kv_heads, shape.head_size, shape.inner)
+    sizes = tuple(pair.shape[name] for name in ("hidden", "heads", "kv_heads", "head_size", "inner"))
     with torch.device("meta"):
         config = CrossConfig(16, *sizes, (0, 32), False, entry_norm=False, inner_norms=True, sink=False)
-        return sum(value.numel() for value in CrossNet(config, *[torch.empty(16, shape.hidden)] * 2).parameters())
+        return sum(value.numel() for value in CrossNet(config, *[torch.empty(16, sizes[0])] * 2).parameters())
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=NAMES)
 def test_sizes_are_those_of_the_tensors_a_head_has(pair: Pair) -> None:
     count = sum(torch.Size(shape).numel() for shape in config_of(pair).shapes().values())
-    count = crossing(pair) if pair.layout == DREAM else count
-    assert pair.shape.parameters(pair.layout) == count + (pair.shape.draft_vocab + pair.shape.vocab) * pair.shape.hidden
+    count = crossing(pair) if pair.layout == "DREAM" else count
+    words = pair.shape.get("draft_vocab", 0) + pair.shape.get("vocab", 0)
+    assert pair.parameters == count + words * pair.shape["hidden"]
     assert 2 * pair.entry.parameters < pair.memory < 2.3 * pair.entry.parameters
-    assert pair.status == "Nobody has run this pair here yet."
+    assert pair.status == "This pair has not run here yet."
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=NAMES)
@@ -132,15 +132,15 @@ def test_a_model_that_drafts_for_itself_is_fetched_once_and_runs_whole(
 
 def stored_heads(pair: Pair, folder: Path, target: Any) -> Path:
     """Tiny random heads in the pair's layout, as its repository stores them."""
-    wide = pair.layout != NARROW
+    wide = pair.layout != "EAGLE-1/2"
     embedding = target.get_input_embeddings().weight.detach()
     how = HeadConventions((2, 4, 5) if wide else (8,), normed_residual="RedHatAI" in pair.heads, head_norm=wide)
     config = HeadConfig(VOCAB, HIDDEN, HIDDEN, 4, 2, 8, 40, 1, wide, how, bias=not wide)
     tensors = {name: weight(name, shape) for name, shape in config.shapes().items()}
     ids = torch.arange(0, 340, 2)
-    head = FeatureHead(config, tensors, embedding.flip(0) if pair.shape.vocab else embedding, embedding[ids], ids)
+    head = FeatureHead(config, tensors, embedding.flip(0) if "vocab" in pair.shape else embedding, embedding[ids], ids)
     if wide:
-        write_head(head, folder, pair.layout, "someone/model", own_embedding=bool(pair.shape.vocab))
+        write_head(head, folder, pair.layout, "someone/model", own_embedding="vocab" in pair.shape)
     else:
         folder.mkdir()
         save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
