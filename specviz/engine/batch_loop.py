@@ -137,10 +137,14 @@ class BatchDecoding:
             row.settle(row.session, context, draft, target_pass, clock)
             for row, (context, draft), target_pass in zip(rows, proposed, scored, strict=True)
         ]
-        cache_note = self._cache_note() if any(row.recorder.record_notes for row in rows) else None
+        cache_note = None
+        cache = self.batch.cache
+        if any(row.recorder.record_notes for row in rows):  # the cache after this round, before any sweep, as row 0 sees it
+            layout = [BatchRowCache(row.number, cache.runs(place), cache.holes(place)) for place, row in enumerate(self.running)]
+            cache_note = BatchCacheNote(row=0, round=self._round, every=self.every, swept=False, rows=layout)
         self._round += 1
         if self.every and self._round % self.every == 0:
-            self.moved += self.batch.cache.compact()
+            self.moved += cache.compact()
             self.compactions += 1
             cache_note = replace(cache_note, swept=True) if cache_note else None
         clock.mark("commit")
@@ -154,12 +158,6 @@ class BatchDecoding:
         for stop in {outcome.stop for outcome in settled if outcome.stop}:
             self._release([row for row, outcome in zip(rows, settled, strict=True) if outcome.stop == stop], stop)
         return steps
-
-    def _cache_note(self) -> BatchCacheNote:
-        """The cache after this round, before any sweep, as row 0 sees it."""
-        cache = self.batch.cache
-        layout = [BatchRowCache(row.number, cache.runs(place), cache.holes(place)) for place, row in enumerate(self.running)]
-        return BatchCacheNote(row=0, round=self._round, every=self.every, swept=False, rows=layout)
 
     def _release(self, leaving: Sequence[BatchRow], reason: str) -> None:
         """Let these rows go, and the batch be narrower by them."""

@@ -76,35 +76,26 @@ class Recorder:
         pending = Pending(finished, cut, clock, padded, numbers)
         device = finished.context.device
         if device.type == "cuda":
-            pending.numbers = tuple(self._pin(part) for part in numbers)
+            pinned = [torch.empty(part.shape, dtype=part.dtype, pin_memory=True) for part in numbers]
+            pending.numbers = tuple(host.copy_(part, non_blocking=True) for host, part in zip(pinned, numbers, strict=True))
             pending.ready = torch.cuda.Event()
             pending.ready.record(torch.cuda.current_stream(device))
         return pending
 
-    @staticmethod
-    def _pin(part: Tensor) -> Tensor:
-        host = torch.empty(part.shape, dtype=part.dtype, pin_memory=True)
-        return host.copy_(part, non_blocking=True)
-
     def _numbers(self, finished: Round) -> tuple[Tensor, ...]:
-        """Top few log p and ids of every visited row, and p at each child of a visited node, as [visited, child]."""
+        """Top few log p and ids of every visited row, and p at each child of a visited node and last at the bonus token,
+        as [visited, child]."""
         visited = finished.verdict.visited
         logits = finished.target.logits.index_select(0, to_device(visited, finished.target.logits.device))
         if self.level != "tree":
             return (logits.amax(-1).float(),)
         rows = finished.context.warp.log_probabilities(logits)
         best = rows.topk(min(TOP, rows.shape[-1]), dim=-1)
-        child_ids = [self._child_ids(node, finished) for node in visited]
+        tree, last = finished.draft.tree, finished.verdict.bonus or 0
+        child_ids = [[*(tree.host_tokens[child] for child in tree.shape.children[node]), last] for node in visited]
         width = max(len(row) for row in child_ids)
         ids = to_device([row + [0] * (width - len(row)) for row in child_ids], rows.device)
         return best.values.float(), best.indices, rows.gather(-1, ids).float()
-
-    @staticmethod
-    def _child_ids(node: int, finished: Round) -> list[int]:
-        """Tokens whose p we want in a visited node's row: its children's, and last the bonus token."""
-        tree = finished.draft.tree
-        ends = finished.verdict.bonus or 0
-        return [tree.host_tokens[child] for child in tree.shape.children[node]] + [ends]
 
     def finish(self, pending: Pending) -> Step:
         """Make the step. Waits for the copy if it is still under way. Raises ModelUnavailable for rows that are no numbers."""
@@ -205,10 +196,7 @@ class Recorder:
 
     def _notes(self, finished: Round) -> tuple[Note, ...]:
         notes = (*finished.draft.notes, *finished.target.notes(), *finished.verdict.notes)
-        return tuple(self._note_with_texts(note) for note in notes)
-
-    def _note_with_texts(self, note: Note) -> Note:
-        return Note(note.type, self._texts(note.data))
+        return tuple(Note(note.type, self._texts(note.data)) for note in notes)
 
     def _texts(self, data: Any) -> Any:
         """Put the text beside every token id of a note: drafters know ids only."""

@@ -79,12 +79,8 @@ def _committed(draft: Draft, verdict: Verdict) -> list[int]:
     return path if verdict.bonus is None else [*path, verdict.bonus]
 
 
-def _no_progress(message: str, share: float | None) -> None:
-    """Where nobody waits for the prompt to be read."""
-
-
-def _no_mark(phase: str) -> None:
-    """Where no round is timed, nothing marks the end of a phase."""
+def _ignore(*_: object) -> None:
+    """The hook of a run that nobody follows or times."""
 
 
 @dataclass
@@ -103,7 +99,7 @@ class RunState:
     recorder: Recorder
     cancel: threading.Event = field(default_factory=threading.Event)
     ignore_eos: bool = False
-    progress: Callable[[str, float | None], None] = _no_progress
+    progress: Callable[[str, float | None], None] = _ignore
     outcome: Outcome = field(default_factory=Outcome)
 
     def __post_init__(self) -> None:
@@ -118,7 +114,7 @@ class RunState:
         self.round = 0
         self.untimed = self.outcome.untimed = Untimed(self.target.device)
 
-    def context(self, mark: Callable[[str], None] = _no_mark) -> Context:
+    def context(self, mark: Callable[[str], None] = _ignore) -> Context:
         """What this round's parts may look at. ``mark`` ends a phase of the round's clock."""
         room, ahead = self.target.context_length - len(self.ids), self.target.boundary - len(self.ids)
         return Context(

@@ -188,11 +188,6 @@ def convolved(layer: Convolution, inputs: Tensor, window: Tensor, shape: TreeSha
     return F.silu((windows * layer.kernel.unsqueeze(-3)).sum(-2) + layer.bias.unsqueeze(-2))
 
 
-def path_sums(steps: Tensor, rate: Tensor, ancestors: Tensor) -> Tensor:
-    """``fade`` [node, head]: the logarithm of the decay from the carried state down to each node; ``ancestors`` is L, bool."""
-    return ancestors.to(steps.dtype) @ (steps * rate)
-
-
 def decays(fade: Tensor, ancestors: Tensor) -> Tensor:
     """[head, node, node]: how much of what node s wrote is left at node t; 0 where s is no ancestor of t.
 
@@ -206,7 +201,7 @@ def tree_scan(layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, 
     """y [node, head, size] of every node of a tree behind one layer's carried window and state, in one pass."""
     x, b, c = layer.split(convolved(layer, inputs, window, shape))
     ancestors = shape.ancestors_on(inputs.device)
-    fade = path_sums(steps, layer.rate, ancestors)
+    fade = ancestors.to(steps.dtype) @ (steps * layer.rate)  # the logarithm of the decay from the carried state to each node
     group_shape = (layer.groups, -1)
     b, c = b.transpose(0, 1), c.transpose(0, 1)
     alike = (c @ b.transpose(-1, -2)).unsqueeze(1)

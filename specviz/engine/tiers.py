@@ -282,19 +282,14 @@ class GraphRunner:
             return work(inputs, columns)
         graph = lease.find(variant, self.taps, columns, width)
         if graph is None:
-            graph = self._capture(lambda: work(inputs, columns))
+            with capturing():  # takes longer than many steps and is done once: no part of any run's time
+                if not lease.graphs:  # a pool goes with its last graph, and must not be asked again
+                    lease.pool = new_pool()
+                graph = captured(lambda: work(inputs, columns), self.device, lease.pool)
             lease.keep((variant, self.taps, columns, width), graph)
         replay, outputs = graph
         replay()
         return outputs
-
-    def _capture(self, work: Callable[[], Outputs]) -> tuple[Callable[[], None], Outputs]:
-        """Capturing takes longer than many steps, and is done once: it is no part of any run's time."""
-        lease = self.lease
-        with capturing():
-            if not lease.graphs:  # a pool goes with its last graph, and must not be asked again
-                lease.pool = new_pool()
-            return captured(work, self.device, lease.pool)
 
     @torch.inference_mode()
     def _pass(self, inputs: Inputs, columns: int) -> Outputs:

@@ -6,11 +6,9 @@ import base64
 import hashlib
 import io
 import math
-import threading
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +17,10 @@ from PIL import Image
 from specviz.acceptance.relaxed import look_alikes
 from specviz.drafting.runtimes.feature_stepper import FeatureStepper, plain
 from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.engine.cached import cached
 from specviz.engine.cost import RunCosts
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Warp
-from specviz.engine.stop import locked
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 from specviz.methods.registry import Method
@@ -63,11 +61,6 @@ BY_DIRECTION = (
     "While it is drawn, the picture shows each code as a colour, which its three main directions in the codebook give: decoding "
     "every code first would take a CPU minutes. The finished picture is decoded."
 )
-
-Kept = TypeVar("Kept")
-
-_LOCK = threading.RLock()
-_KEPT: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 class CodeText:
@@ -143,10 +136,10 @@ class DrawingResources(ImageResources):
     def drafter_weights(self, kind: str) -> FeatureStepper | HeadStepper:
         """The drafter, reading ids with the codes first, laid out for this machine."""
         if self.draft_name:
-            return _cached(self.loaded, f"published {kind} {self.draft_name}", lambda: self._published(kind))
+            return cached(self.loaded.model, f"published {kind} {self.draft_name}", lambda: self._published(kind))
         if kind != "eagle":
             raise ModelUnavailable(f"There are no {kind} networks for {self.loaded.name}; choose a method that needs none.")
-        return _cached(self.loaded, "drafter", self._drafter)
+        return cached(self.loaded.model, "drafter", self._drafter)
 
     def _published(self, kind: str) -> HeadStepper:
         if isinstance(self.loaded, LoadedAnole):
@@ -168,7 +161,7 @@ class DrawingResources(ImageResources):
         return FeatureStepper(network, layout_for(network))
 
     def neighbours(self) -> torch.Tensor:
-        return _cached(self.loaded, "neighbours", lambda: look_alikes(self.loaded.codebook))
+        return cached(self.loaded.model, "neighbours", lambda: look_alikes(self.loaded.codebook))
 
     def coarse(self) -> CoarsePartner:
         return _partner(self.request, self.loaded, self.scale, self.progress)
@@ -201,7 +194,7 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
         scale=scale,
         progress=progress,
     )
-    book = _cached(loaded, "map", lambda: codebook_map(loaded, code_patches(loaded)))
+    book = cached(loaded.model, "map", lambda: codebook_map(loaded, code_patches(loaded)))
     run_fields: dict[str, Any] = {"grid": grid, "guidance": scale, "codebook": book, "tokenizer_hash": loaded.tokenizer_hash}
     warnings = [f"The prompt is longer than {loaded.name} reads; it did not read: {unread[:200]}"] if unread else []
     if loaded.name in SHIPPED:
@@ -251,7 +244,7 @@ def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> t
 def codes_first(loaded: LoadedImage) -> torch.Tensor:
     """Embeddings [id, hidden] of the codes, then of the prompt's tokens."""
 
-    return _cached(loaded, "table", lambda: loaded.table)
+    return cached(loaded.model, "table", lambda: loaded.table)
 
 
 def _guidance(guidance: float | None) -> float | None:
@@ -267,7 +260,7 @@ def _partner(request: Request, loaded: LoadedImage, scale: float, progress: Prog
     if small.codebook_digest != loaded.codebook_digest:
         raise ModelUnavailable(f"{small.name} and {loaded.name} were trained on different codes; train one of them again.")
     target, prompt, _ = image_target(small, request.prompt, scale, request.tier)
-    samplers = _cached(loaded, "samplers", lambda: image_samplers(loaded))
+    samplers = cached(loaded.model, "samplers", lambda: image_samplers(loaded))
     return coarse_partner(target, prompt, small.grid, samplers)
 
 
@@ -275,13 +268,3 @@ def coarse_partner(target: ImageTarget, prompt: Sequence[int], columns: int, sam
     """A low-resolution target with its prompt and the samplers to and from its grid."""
     capacity = target.context_length
     return CoarsePartner(target.name, lambda: target.open(capacity), tuple(prompt), columns, samplers.up, samplers.down)
-
-
-def _cached(loaded: LoadedImage, what: str, make: Callable[[], Kept]) -> Kept:
-    """What was made once for this model; it goes with the model."""
-    with locked(_LOCK):
-        cache = _KEPT.setdefault(loaded.model, {})
-        if what not in cache:
-            cache[what] = make()
-        entry: Kept = cache[what]
-        return entry

@@ -11,7 +11,6 @@ import hashlib
 import inspect
 import threading
 import time
-import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.engine.cached import cached
 from specviz.errors import BadInput
 
 KEPT = 8
@@ -57,7 +57,6 @@ class ImagePrompt:
 
 
 _LOCK = threading.Lock()
-_ENCODED: weakref.WeakKeyDictionary[Any, OrderedDict[str, Encoding]] = weakref.WeakKeyDictionary()
 
 
 def sight(model: Any, ids: Sequence[int], inputs: Mapping[str, Tensor], axes: int = 1) -> ImagePrompt:
@@ -91,8 +90,8 @@ def encoded(model: Any, inputs: Mapping[str, Tensor]) -> Encoding:
     takes = inspect.signature(model.model.get_image_features).parameters
     tensors = {name: value for name, value in inputs.items() if name in takes}
     key = digest(tensors)
+    cache = cached(model, "encoded pictures", OrderedDict[str, Encoding])
     with _LOCK:
-        cache = _ENCODED.setdefault(model, OrderedDict())
         if key in cache:
             cache.move_to_end(key)
             return cache[key]

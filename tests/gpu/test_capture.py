@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import specviz
+from specviz.engine.cached import cached
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
-from specviz.models.heads.heads import cached
 from specviz.targets.text import TextTarget
 from tests.support.ladder import TREE
 from tests.support.tiny.text import Decoded, decode, tiny_llama

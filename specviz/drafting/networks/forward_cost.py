@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +12,7 @@ from specviz.drafting.networks.block_net import BlockNet
 from specviz.drafting.runtimes.block_drafter import BlockDrafter
 from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.engine.cached import cached
 from specviz.engine.cost import CONTEXT
 from specviz.engine.interfaces import Context, TargetPass
 from specviz.engine.sampling import Noise, Warp
@@ -24,18 +23,15 @@ LEVELS = 4
 ELSEWHERE = 1 << 26
 """Bytes that are written before a round, so that the network's weights have left the caches, as they have after a target pass."""
 
-_LOCK = threading.Lock()
-_KEPT: weakref.WeakKeyDictionary[FeatureStepper | HeadStepper | BlockNet, dict[int, float]] = weakref.WeakKeyDictionary()
-
 
 def forward_cost(network: FeatureStepper | HeadStepper | BlockNet, rows: int) -> float:
     """Milliseconds of a forward over ``rows`` nodes, for a network of blocks over as many seeds, and of its head: measured
     once, kept with the network."""
-    with _LOCK:
-        known = _KEPT.setdefault(network, {})
-        if rows not in known:
-            known[rows] = _blocks(network, rows) if isinstance(network, BlockNet) else _measured(network, rows)
-        return known[rows]
+
+    def measure() -> float:
+        return _blocks(network, rows) if isinstance(network, BlockNet) else _measured(network, rows)
+
+    return cached(network, ("forward", rows), measure)
 
 
 @torch.inference_mode()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.networks.small_lm import load as load_small
 from specviz.drafting.networks.weights import read_weights
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel, SmallModel
-from specviz.engine.stop import locked
+from specviz.engine.cached import cached
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.lora_heads import IMITATES, named
 from specviz.models.hub.packed_model import card_in, tokenizer_hash_in
@@ -25,8 +22,6 @@ HYBRID = "hybrid-small"
 STATE = "hybrid-small-draft"
 SMALL = "small_draft"
 FILE = WEIGHTS / f"{SMALL}.safetensors"
-_LOCK = threading.Lock()
-_KEPT: weakref.WeakKeyDictionary[Any, SmallLM] = weakref.WeakKeyDictionary()
 Progress = Callable[[str, float | None], None]
 
 
@@ -87,12 +82,8 @@ def shipped_small(loaded: LoadedText, target: CausalTarget) -> SmallLM:
             f"The draft models that ship were trained for SmolLM2's tokenizer and for hybrid-small's; {loaded.name} uses "
             "neither. Name a draft model with the target's tokenizer."
         )
-    with locked(_LOCK):
-        small = _KEPT.get(target.model)
-        if small is None:
-            embedding = target.model.get_input_embeddings().weight
-            small = _KEPT[target.model] = load_small(FILE, embedding, target.dtype, target.device)
-    return small
+    embedding = target.model.get_input_embeddings().weight
+    return cached(target.model, SMALL, lambda: load_small(FILE, embedding, target.dtype, target.device))
 
 
 def _shipped(loaded: LoadedText, target: CausalTarget) -> DraftModel:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +21,7 @@ from specviz.drafting.networks.weights import read_weights
 from specviz.drafting.runtimes.cross_stepper import CrossStepper
 from specviz.drafting.runtimes.feature_stepper import FeatureStepper, Product, plain
 from specviz.drafting.runtimes.head_stepper import HeadStepper
-from specviz.engine.stop import locked
+from specviz.engine.cached import cached
 from specviz.errors import ModelUnavailable
 from specviz.models.heads import dialects
 from specviz.models.heads.arms import load_arms
@@ -48,8 +46,6 @@ _READERS: dict[str, Callable[[Path, Shared, CausalTarget], Any]] = {
     "ngrams": lambda path, shared, target: ngram_model.load(path),
     "owl": lambda path, shared, target: load_recurrent(path, *shared, target.dtype, target.device),
 }
-_LOCK = threading.RLock()
-_KEPT: weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], Any]] = weakref.WeakKeyDictionary()
 
 
 class Loaded(Protocol):
@@ -71,27 +67,29 @@ def load_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarge
     another target.
     """
     if draft and not ours(draft):
-        return cached(target, ("published", kind, draft), lambda: published(kind, draft, loaded, target, progress))
+        return cached(target.model, ("published", kind, draft), lambda: published(kind, draft, loaded, target, progress))
     path = shipped(kind, loaded)
-    return cached(target, ("network", kind, version(path)), lambda: _read(kind, path, loaded, target))
+    return cached(target.model, ("network", kind, version(path)), lambda: _read(kind, path, loaded, target))
 
 
 def drafting_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = silent) -> Any:
     """The same network made ready to draft: laid out for this machine where that pays, shared by all runs."""
     network = load_heads(kind, draft, loaded, target, progress)
     if isinstance(network, parallel_net.ParallelNet):
-        return cached(target, ("laid out", id(network)), lambda: _laid_out(network))
+        return cached(target.model, ("laid out", id(network)), lambda: _laid_out(network))
     if isinstance(network, block_net.BlockNet):
-        return cached(target, ("laid out", id(network)), lambda: network.laid_out(layout_for(network)))
+        return cached(target.model, ("laid out", id(network)), lambda: network.laid_out(layout_for(network)))
     if isinstance(network, RecurrentNet):
-        return cached(target, ("stepper", id(network)), lambda: RecurrentStepper(network, layout_for(network)))
+        return cached(target.model, ("stepper", id(network)), lambda: RecurrentStepper(network, layout_for(network)))
     if isinstance(network, CrossNet):
-        return cached(target, ("stepper", id(network)), lambda: CrossStepper(network, layout_for(network)))
+        return cached(target.model, ("stepper", id(network)), lambda: CrossStepper(network, layout_for(network)))
     if isinstance(network, FeatureHead):
-        return cached(target, ("stepper", id(network)), lambda: HeadStepper(network, packed if packs(network.head) else plain))
+        return cached(
+            target.model, ("stepper", id(network)), lambda: HeadStepper(network, packed if packs(network.head) else plain)
+        )
     if not isinstance(network, FeatureNet):
         return network
-    return cached(target, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
+    return cached(target.model, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
 
 
 def ours(draft: str | None) -> bool:
@@ -173,15 +171,6 @@ def _read(kind: str, path: Path, loaded: Loaded, target: CausalTarget) -> Any:
             f"{hidden}: choose SmolLM2-135M-Instruct as the target."
         )
     return network
-
-
-def cached(target: CausalTarget, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """What was made once for this target's model; it goes with the model."""
-    with locked(_LOCK):
-        cache = _KEPT.setdefault(target.model, {})
-        if key not in cache:
-            cache[key] = make()
-        return cache[key]
 
 
 def version(path: Path) -> tuple[int, int]:

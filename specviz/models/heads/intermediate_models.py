@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from specviz.drafting.networks.fused_decoder import LeanDecoder
 from specviz.drafting.networks.fused_session import LeanSession
 from specviz.drafting.runtimes.intermediate import FittedSession, IntermediateModel, SmallSession
+from specviz.engine.cached import cached
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Session, Target
-from specviz.engine.stop import locked
 from specviz.errors import ModelUnavailable
 from specviz.models.cost_curves import intermediate_costs, target_costs
 from specviz.models.heads.captured_copy import ShorterSession, captured_copy
@@ -36,8 +34,6 @@ TIMED = (1, 4, 16, 32)
 """Rows of the passes that are timed before such a model first runs."""
 LEFT_OUT = 2
 """Layers that ``fewer_layers`` lacks."""
-_LOCK = threading.RLock()
-_KEPT: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 def intermediate_model(
@@ -47,31 +43,29 @@ def intermediate_model(
 
     Raises ModelUnavailable where the machine or the target's build does not allow it.
     """
-    with locked(_LOCK):
-        if kind == "draft":
-            return _named(draft, loaded, target, progress)
-        if kind == "small_draft":
-            small = shipped_small(loaded, target)
-            return _intermediate(
-                kind, target, lambda capacity, taps: SmallSession(small, capacity), progress, states=False, branches=False
-            )
-        progress(f"Making {TITLES[kind]}", None)
-        if target.device.type != "cpu" and kind in CAPTURED:
-            return _captured(kind, target, progress)
-        decoder = _cached(target, kind, lambda: _copy(kind, target, progress))
-        return _intermediate(kind, target, lambda capacity, taps: LeanSession(decoder, capacity, taps), progress)
+    if kind == "draft":
+        return _named(draft, loaded, target, progress)
+    if kind == "small_draft":
+        small = shipped_small(loaded, target)
+        return _intermediate(
+            kind, target, lambda capacity, taps: SmallSession(small, capacity), progress, states=False, branches=False
+        )
+    progress(f"Making {TITLES[kind]}", None)
+    if target.device.type != "cpu" and kind in CAPTURED:
+        return _captured(kind, target, progress)
+    decoder = cached(target.model, ("copy", kind), lambda: _copy(kind, target, progress))
+    return _intermediate(kind, target, lambda capacity, taps: LeanSession(decoder, capacity, taps), progress)
 
 
 def copies(target: CausalTarget, group: int, progress: Progress) -> LeanDecoder:
     """The target in 8 bits, up to ``group`` of its layers attending side by side, for a draft model of many layers."""
-    with locked(_LOCK):
-        check_copy(target)
-        layouts, making = layouts_of("int8", target.device), f"Making {TITLES['int8']}"
-        return _cached(
-            target,
-            f"side by side {group}",
-            lambda: lean_copy(target, layouts, None, group, progress=lambda share: progress(making, share)),
-        )
+    check_copy(target)
+    layouts, making = layouts_of("int8", target.device), f"Making {TITLES['int8']}"
+    return cached(
+        target.model,
+        ("side by side", group),
+        lambda: lean_copy(target, layouts, None, group, progress=lambda share: progress(making, share)),
+    )
 
 
 def _copy(kind: str, target: CausalTarget, progress: Progress) -> LeanDecoder:
@@ -100,7 +94,7 @@ def _captured(kind: str, target: CausalTarget, progress: Progress) -> Intermedia
     def make() -> Target:
         return captured_copy(target, layouts_of("int8", target.device), numbers, title)
 
-    copied: Target = _cached(target, f"captured {kind} {target.tier}", make)
+    copied: Target = cached(target.model, ("captured", kind, target.tier), make)
 
     def start(capacity: int, taps: Sequence[int]) -> Session:
         room = min(capacity, copied.context_length)
@@ -145,11 +139,3 @@ def _named(draft: str | None, loaded: LoadedText, target: CausalTarget, progress
         states=False,
         warnings=warnings,
     )
-
-
-def _cached(target: CausalTarget, key: str, make: Callable[[], Any]) -> Any:
-    """What was made once for this model; it goes with the model."""
-    cache = _KEPT.setdefault(target.model, {})
-    if key not in cache:
-        cache[key] = make()
-    return cache[key]

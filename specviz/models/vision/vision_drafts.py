@@ -11,8 +11,9 @@ from specviz.drafting.networks.weights import read_weights
 from specviz.drafting.runtimes.cross_stepper import CrossStepper
 from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel, SmallModel
+from specviz.engine.cached import cached
 from specviz.errors import ModelUnavailable
-from specviz.models.heads.heads import WEIGHTS, cached, layout_for, version
+from specviz.models.heads.heads import WEIGHTS, layout_for, version
 from specviz.models.heads.lora_heads import digest
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.vocabulary import same_words
@@ -46,7 +47,7 @@ def text_only_model(
     def make() -> small_lm.SmallLM:
         return small_lm.load(path, target.model.get_input_embeddings().weight, target.dtype, target.device)
 
-    small = cached(target, ("text", version(path)), make)
+    small = cached(target.model, ("text", version(path)), make)
     return DraftModel(TEXT, target.context_length, lambda capacity: SmallModel(small, capacity))
 
 
@@ -72,7 +73,7 @@ def vision_heads(kind: str, loaded: LoadedVisionLanguage, target: VisionLanguage
             "that needs none."
         )
     path = _shipped(FILES[kind], f"{kind} network", loaded)
-    return cached(target, ("vision", kind, version(path)), lambda: _read(kind, path, target))
+    return cached(target.model, ("vision", kind, version(path)), lambda: _read(kind, path, target))
 
 
 def _read(kind: str, path: Path, target: VisionLanguageTarget) -> Any:

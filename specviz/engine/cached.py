@@ -1,0 +1,27 @@
+"""Cache of what is made once for an object, such as a model, and goes with it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+from specviz.engine.stop import locked
+
+Value = TypeVar("Value")
+_LOCK = threading.Lock()
+_CACHES: weakref.WeakKeyDictionary[Any, tuple[threading.RLock, dict[Hashable, Any]]] = weakref.WeakKeyDictionary()
+
+
+def cached(owner: Any, key: Hashable, make: Callable[[], Value]) -> Value:
+    """The value of ``key`` for this ``owner``: what ``make`` returned the first time, however many threads ask at once.
+
+    ``make`` may ask for other keys of the same owner. A value must not hold its owner strongly, or neither is ever freed.
+    """
+    with _LOCK:
+        lock, values = _CACHES.setdefault(owner, (threading.RLock(), {}))
+    with locked(lock):
+        if key not in values:
+            values[key] = make()
+        return values[key]
