@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from specviz.drafting.networks.fused_session import LeanSession
+from specviz.engine.cached import cached
 from specviz.engine.tiers import Inputs
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
-from specviz.models.heads import intermediate_models
 from specviz.models.heads.captured_copy import FewBitLinear, ShorterSession, captured_copy
 from specviz.models.heads.quantisation import as_stored, integer_product, layouts_of
 from specviz.models.heads.quantised_copy import lean_copy
@@ -86,7 +86,7 @@ def test_the_copys_pass_needs_no_numbers_from_the_host() -> None:
 def test_a_copy_goes_with_its_target() -> None:
     def made() -> tuple[TextTarget, TextTarget]:
         target = deep_target()
-        return target, intermediate_models._cached(target, "a copy", lambda: captured_copy(target, INT8))
+        return target, cached(target.model, "a copy", lambda: captured_copy(target, INT8))
 
     target, copied = made()
     session = copied.open(20)
