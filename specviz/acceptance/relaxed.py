@@ -250,7 +250,7 @@ def packed(codes: Sequence[int]) -> str:
     return base64.b64encode(struct.pack(f"<{len(codes)}H", *codes)).decode()
 
 
-def look_alikes(codebook: Tensor, most: int = 1025) -> Tensor:
+def nearest_codes(codebook: Tensor, most: int = 1025) -> Tensor:
     """int64 [code, rank]: for every code the others by distance of their vectors ``codebook`` [code, dim], nearest first.
 
     Vectors are as the decoder uses them. Computed in blocks, as all distances at once would be gigabytes for a real model.

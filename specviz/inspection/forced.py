@@ -35,7 +35,7 @@ class Reading:
 
 
 @dataclass
-class Foresight:
+class TeacherForcedStats:
     """Forecasts of one reading of a drafter.
 
     By passage, [place]: ``lengths`` counts drafted tokens that were right in a row. ``evidence`` is the mean over depths of log q
@@ -75,40 +75,40 @@ class Foresight:
 
 
 @torch.inference_mode()
-def foresee(reading: Reading, passages: Sequence[Passage], depth: int) -> Foresight:
+def teacher_force(reading: Reading, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
     """Walk ``reading`` along the passages, ``depth`` tokens from every place that has as many behind it."""
-    found, stepper = Foresight(depth), HeadStepper(reading.head)
+    stats, stepper = TeacherForcedStats(depth), HeadStepper(reading.head)
     for passage in passages:
         heed()
-        _along(reading, stepper, passage, found)
-    return found
+        _along(reading, stepper, passage, stats)
+    return stats
 
 
 @torch.inference_mode()
-def foresee_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) -> Foresight:
+def foresee_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
     """The same of a network that gives all depths from one state of the target: Medusa's heads."""
-    found = Foresight(min(depth, net.config.heads))
+    stats = TeacherForcedStats(min(depth, net.config.heads))
     for passage in passages:
         heed()
         ids, rows = passage.ids, len(passage.ids) - 1
-        starts = torch.arange(max(0, passage.first - 1), rows - found.depth, device=ids.device)
+        starts = torch.arange(max(0, passage.first - 1), rows - stats.depth, device=ids.device)
         if not len(starts):
             continue
         alive, lengths = torch.ones_like(starts, dtype=torch.bool), torch.zeros_like(starts)
         by_depth = net.logits(passage.states[net.config.tap][starts].to(net.outputs.dtype))
-        for level in range(found.depth):
+        for level in range(stats.depth):
             logits = by_depth[level].float()
-            alive = _judged(found, level, net.draft_ids, logits, ids[starts + level + 2], alive)
+            alive = _judged(stats, level, net.draft_ids, logits, ids[starts + level + 2], alive)
             lengths += alive
             if level == 0:
-                _overlapping(found, net.draft_ids, logits, passage.logits[starts + 2 - passage.first].float())
-        found.lengths.append(lengths.cpu())
-        found.places += len(starts)
-    return found
+                _overlapping(stats, net.draft_ids, logits, passage.logits[starts + 2 - passage.first].float())
+        stats.lengths.append(lengths.cpu())
+        stats.places += len(starts)
+    return stats
 
 
-def _along(reading: Reading, stepper: HeadStepper, passage: Passage, found: Foresight) -> None:
-    ids, depth = passage.ids, found.depth
+def _along(reading: Reading, stepper: HeadStepper, passage: Passage, stats: TeacherForcedStats) -> None:
+    ids, depth = passage.ids, stats.depth
     rows = len(ids) - 1
     # Row i holds the state of token i and the embedding of token i + 1, and foretells token i + 2.
     starts = torch.arange(max(0, passage.first - 1), rows - depth, device=ids.device)
@@ -134,13 +134,13 @@ def _along(reading: Reading, stepper: HeadStepper, passage: Passage, found: Fore
         logits = stepper.logits(outputs).float()
         labels = ids[starts + level + 2]
         evidence += _evidence(logits, row_of[labels])
-        alive = _judged(found, level, stepper.draft_ids, logits, labels, alive)
+        alive = _judged(stats, level, stepper.draft_ids, logits, labels, alive)
         lengths += alive
         if level == 0:
-            _overlapping(found, stepper.draft_ids, logits, passage.logits[starts + 2 - passage.first].float())
-    found.lengths.append(lengths.cpu())
-    found.evidence.append(evidence.cpu() / depth)
-    found.places += len(starts)
+            _overlapping(stats, stepper.draft_ids, logits, passage.logits[starts + 2 - passage.first].float())
+    stats.lengths.append(lengths.cpu())
+    stats.evidence.append(evidence.cpu() / depth)
+    stats.places += len(starts)
 
 
 def _positions(stepper: HeadStepper, passage: Passage, places: Tensor) -> Tensor:
@@ -152,11 +152,11 @@ def _beside(stepper: HeadStepper, passage: Passage) -> dict[str, Tensor]:
     """Embeddings of all tokens but the first where the head reads a picture's own, and which of them enter as they are."""
     if passage.layout is None or not stepper.pictured:
         return {}
-    found = {"embedded": pictured(passage.layout, passage.states[EMBEDDINGS], passage.ids[1:], 1, stepper.embedding)}
+    stats = {"embedded": pictured(passage.layout, passage.states[EMBEDDINGS], passage.ids[1:], 1, stepper.embedding)}
     if stepper.direct:
         visual = torch.tensor(passage.layout.visual, device=passage.ids.device)
-        found["direct"] = torch.isin(torch.arange(1, len(passage.ids), device=passage.ids.device), visual)
-    return found
+        stats["direct"] = torch.isin(torch.arange(1, len(passage.ids), device=passage.ids.device), visual)
+    return stats
 
 
 def _rows(head: FeatureHead, device: torch.device) -> Tensor:
@@ -174,19 +174,19 @@ def _evidence(logits: Tensor, rows: Tensor) -> Tensor:
     return torch.where(rows < 0, LEAST, q.clamp_min(LEAST))
 
 
-def _judged(found: Foresight, level: int, ids: Tensor | None, logits: Tensor, labels: Tensor, alive: Tensor) -> Tensor:
+def _judged(stats: TeacherForcedStats, level: int, ids: Tensor | None, logits: Tensor, labels: Tensor, alive: Tensor) -> Tensor:
     """Count what was right at this depth; which places go on."""
     sure, best = logits.softmax(-1).max(-1)
     hit = (best if ids is None else ids[best]) == labels
-    found.reached[level] += int(alive.sum())
-    found.right[level] += int((hit & alive).sum())
-    found.sure += zip(sure[alive].tolist(), hit[alive].tolist(), strict=True)
+    stats.reached[level] += int(alive.sum())
+    stats.right[level] += int((hit & alive).sum())
+    stats.sure += zip(sure[alive].tolist(), hit[alive].tolist(), strict=True)
     if level == 0:
-        found.known += len(labels) if ids is None else int(torch.isin(labels, ids).sum())
+        stats.known += len(labels) if ids is None else int(torch.isin(labels, ids).sum())
     return alive & hit
 
 
-def _overlapping(found: Foresight, ids: Tensor | None, logits: Tensor, target: Tensor) -> None:
+def _overlapping(stats: TeacherForcedStats, ids: Tensor | None, logits: Tensor, target: Tensor) -> None:
     p = target.softmax(-1)
     p = p[:, : logits.shape[-1]] if ids is None else p[:, ids]
-    found.overlap += torch.minimum(p, logits.softmax(-1)).sum(-1).tolist()
+    stats.overlap += torch.minimum(p, logits.softmax(-1)).sum(-1).tolist()

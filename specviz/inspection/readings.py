@@ -1,4 +1,4 @@
-"""Other readings of a head: the same weights under every convention that published heads or engines differ in."""
+"""Alternative readings of a head: the same weights under every convention that published heads or engines differ in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specviz.models.hub.published import Fit
 
 
 @dataclass(frozen=True)
-class Other:
+class Alternative:
     """A reading under one changed convention. ``name`` completes "with …"; ``blame`` is what it means if this one is right."""
 
     name: str
@@ -23,7 +23,9 @@ class Other:
     reading: Reading
 
 
-def others(reading: Reading, target: Fit, theta: float | None = None, sections: tuple[int, ...] | None = None) -> Iterator[Other]:
+def alternatives(
+    reading: Reading, target: Fit, theta: float | None = None, sections: tuple[int, ...] | None = None
+) -> Iterator[Alternative]:
     """Every reading one convention away from ``reading``. ``theta`` is the rotary base of the target itself; ``sections`` how
     many of its rates follow time, height and width where there is a picture, () where a token has one position, None where
     there is no picture."""
@@ -45,53 +47,53 @@ def _changed(reading: Reading, **conventions: Any) -> Reading:
     return replace(reading, head=reading.head.read_as(**conventions))
 
 
-def _taps(reading: Reading, layers: int) -> Iterator[Other]:
+def _taps(reading: Reading, layers: int) -> Iterator[Alternative]:
     taps = reading.head.config.taps
     for step, word in ((-1, "lower"), (1, "higher")):
         moved = tuple(tap + step for tap in taps)
         if all(0 <= tap <= layers for tap in moved):
             what = "taps" if len(taps) > 1 else "its tap"
-            yield Other(f"{what} one {word}", "the configuration names the wrong layers, or counts them in another way",
+            yield Alternative(f"{what} one {word}", "the configuration names the wrong layers, or counts them in another way",
                         _changed(reading, taps=moved))  # fmt: skip
     if len(taps) > 1 and taps != taps[::-1]:
-        yield Other(
+        yield Alternative(
             "taps in reverse order", "the configuration names the layers in the wrong order", _changed(reading, taps=taps[::-1])
         )
 
 
-def _norms(reading: Reading) -> Iterator[Other]:
+def _norms(reading: Reading) -> Iterator[Alternative]:
     config, how = reading.head.config, reading.head.config.how
     if config.wide:
         it, other = ("normalised state", "state itself") if not how.normed_residual else ("state itself", "normalised state")
-        yield Other(
+        yield Alternative(
             f"norm_before_residual {str(not how.normed_residual).lower()}",
             f"what attention gives is added to the {it}, and the configuration says the {other}",
             _changed(reading, normed_residual=not how.normed_residual),
         )
     if config.wide or config.paired:
         it, other = ("normalised output", "output itself") if not how.feeds_normed else ("output itself", "normalised output")
-        yield Other(
+        yield Alternative(
             f"norm_output {str(not how.feeds_normed).lower()}",
             f"the head was taught to feed itself the {it}, and the configuration says the {other}",
             _changed(reading, feeds_normed=not how.feeds_normed),
         )
         # Without the norm an output feeds on as it is, whatever norm_output says.
-        yield Other("no norm before the head", "the final norm is not the head's own, or was folded into it",
-                    _changed(reading, head_norm=not how.head_norm, feeds_normed=False))  # fmt: skip
+        yield Alternative("no norm before the head", "the final norm is not the head's own, or was folded into it",
+                          _changed(reading, head_norm=not how.head_norm, feeds_normed=False))  # fmt: skip
     if how.entry_norm in (TOGETHER, EACH):
-        yield Other("no norm before the projection", "the hidden states must not be normalised before fc",
-                    _changed(reading, entry_norm=""))  # fmt: skip
+        yield Alternative("no norm before the projection", "the hidden states must not be normalised before fc",
+                          _changed(reading, entry_norm=""))  # fmt: skip
     if config.paired:
         yield from _distances(reading)
     first, last = ("state", "embedding") if how.embedding_first else ("embedding", "state")
-    yield Other(
+    yield Alternative(
         "the halves of its input swapped",
         f"the head reads [{first}; {last}] and not [{last}; {first}]",
         _changed(reading, embedding_first=not how.embedding_first),
     )
 
 
-def _distances(reading: Reading) -> Iterator[Other]:
+def _distances(reading: Reading) -> Iterator[Alternative]:
     """Norms whose weights are stored as they are, or as their distance from one: converters shift them once, twice or in part."""
     how = reading.head.config.how
     entry, rest = not how.centred_entry, not how.centred
@@ -103,71 +105,78 @@ def _distances(reading: Reading) -> Iterator[Other]:
         shifted = next(iter(changed.values()))
         form, truth = ("plus one", "their distance from one") if shifted else ("as they are", "what they multiply by")
         blame = f"they are stored as {truth}: whoever converted the checkpoint shifted others"
-        yield Other(f"{name} {form}", blame, _changed(reading, **changed))
+        yield Alternative(f"{name} {form}", blame, _changed(reading, **changed))
 
 
-def _positions(reading: Reading, theta: float | None) -> Iterator[Other]:
+def _positions(reading: Reading, theta: float | None) -> Iterator[Alternative]:
     how = reading.head.config.how
     bases = {10000.0: "the default, which some trainers use whatever rope_theta says"}
     if theta is not None:
         bases.setdefault(theta, "the target's own")
     for base, whose in bases.items():
         if (base, ()) != (how.theta, how.rates):
-            yield Other(f"rotary base {base:g}", f"rope_theta is wrong: {base:g} is {whose}",
+            yield Alternative(f"rotary base {base:g}", f"rope_theta is wrong: {base:g} is {whose}",
                         _changed(reading, theta=base, rates=(), rotary_scale=1.0))  # fmt: skip
-    yield Other(
+    yield Alternative(
         "neighbours rotated together" if not how.rotary_pairs else "halves rotated together",
         "queries and keys are laid out for another form of rotary positions (GPT-J's against NeoX's)",
         _changed(reading, rotary_pairs=not how.rotary_pairs),
     )
     if any(how.windows):
-        yield Other("the whole text instead of a window", "the head was not taught with this sliding window",
-                    _changed(reading, windows=()))  # fmt: skip
+        yield Alternative("the whole text instead of a window", "the head was not taught with this sliding window",
+                          _changed(reading, windows=()))  # fmt: skip
     for step, word in ((-1, "lower"), (1, "higher")):
-        yield Other(f"drafted positions one {word}", "drafted tokens are put at positions off by one",
-                    replace(reading, shift=reading.shift + step))  # fmt: skip
+        yield Alternative(f"drafted positions one {word}", "drafted tokens are put at positions off by one",
+                          replace(reading, shift=reading.shift + step))  # fmt: skip
     for step, word in ((-1, "later"), (1, "earlier")):
         if reading.lag + step >= 0:
-            yield Other(f"states of one token {word}", "states and tokens are paired off by one",
+            yield Alternative(f"states of one token {word}", "states and tokens are paired off by one",
                         replace(reading, lag=reading.lag + step))  # fmt: skip
 
 
-def _pictures(reading: Reading, sections: tuple[int, ...]) -> Iterator[Other]:
+def _pictures(reading: Reading, sections: tuple[int, ...]) -> Iterator[Alternative]:
     config, how = reading.head.config, reading.head.config.how
     own, place = "the picture's own embeddings at its places", "the placeholder's embedding at the picture's places"
-    yield Other(
+    yield Alternative(
         place if how.pictured else own,
         f"the head was taught with {place if how.pictured else own}",
         _changed(reading, pictured=not how.pictured, direct=False),
     )
     if not config.wide and how.pictured:
         way = "past the projection" if not how.direct else "through the projection"
-        yield Other(f"the picture {way}", f"the head was taught with the picture's embeddings {way}",
-                    _changed(reading, direct=not how.direct))  # fmt: skip
+        yield Alternative(f"the picture {way}", f"the head was taught with the picture's embeddings {way}",
+                          _changed(reading, direct=not how.direct))  # fmt: skip
     if how.sections:
-        yield Other("one position a token", "the head was taught on places in the text, not in time, height and width",
-                    _changed(reading, sections=(), sections_woven=False))  # fmt: skip
+        yield Alternative("one position a token", "the head was taught on places in the text, not in time, height and width",
+                          _changed(reading, sections=(), sections_woven=False))  # fmt: skip
         dealt = "rotary rates dealt out in " + ("blocks" if how.sections_woven else "turn")
-        yield Other(dealt, "mrope_interleaved is wrong, or left out", _changed(reading, sections_woven=not how.sections_woven))
+        yield Alternative(
+            dealt, "mrope_interleaved is wrong, or left out", _changed(reading, sections_woven=not how.sections_woven)
+        )
     elif sum(sections) == (len(how.rates) or config.head_size // 2):
-        yield Other("the target's three positions a token", "the head was taught with mrope, and its configuration leaves it out",
-                    _changed(reading, sections=sections))  # fmt: skip
+        yield Alternative(
+            "the target's three positions a token",
+            "the head was taught with mrope, and its configuration leaves it out",
+            _changed(reading, sections=sections),
+        )
 
 
-def _vocabularies(reading: Reading, target: Fit) -> Iterator[Other]:
+def _vocabularies(reading: Reading, target: Fit) -> Iterator[Alternative]:
     head, fits = reading.head, reading.head.config.hidden == target.embedding.shape[1]
     ids, embedding = head.draft_ids, target.embedding.to(head.embedding)
     if fits and not _same(head.embedding, embedding):
-        yield Other("the target's embedding", "the embedding that comes with the head is not the one it was trained on",
-                    replace(reading, head=replace(head, embedding=embedding)))  # fmt: skip
+        yield Alternative("the target's embedding", "the embedding that comes with the head is not the one it was trained on",
+                          replace(reading, head=replace(head, embedding=embedding)))  # fmt: skip
     own = (target.head if ids is None else target.head[ids]).to(head.head)
     if fits and not _same(head.head, own):
-        yield Other("the target's own head", "the lm_head that comes with the head belongs to another model",
-                    replace(reading, head=replace(head, head=own)))  # fmt: skip
+        yield Alternative("the target's own head", "the lm_head that comes with the head belongs to another model",
+                          replace(reading, head=replace(head, head=own)))  # fmt: skip
     if ids is not None:
         for step, word in ((-1, "lower"), (1, "higher")):
             moved = (ids + step).clamp(0, head.config.vocab_size - 1)
-            yield Other(f"draft tokens one {word}", "d2t is off by one", replace(reading, head=replace(head, draft_ids=moved)))
+            yield Alternative(
+                f"draft tokens one {word}", "d2t is off by one", replace(reading, head=replace(head, draft_ids=moved))
+            )
 
 
 def _same(first: Tensor, second: Tensor) -> bool:

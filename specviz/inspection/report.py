@@ -17,7 +17,7 @@ from specviz.figures.drafter_readings import MOST, Lens, acceptance_of_readings,
 from specviz.figures.reliability import Bin, binned, calibration_error, of_bins
 from specviz.inspection import OWN
 from specviz.inspection.facts import head_facts, stored_facts, unusual
-from specviz.inspection.forced import Foresight, Reading, foresee_parallel
+from specviz.inspection.forced import Reading, TeacherForcedStats, foresee_parallel
 from specviz.inspection.lens import lenses
 from specviz.inspection.passages import Passage, open_target, passages
 from specviz.inspection.readings import layers_wanted
@@ -39,7 +39,7 @@ Target = TextTarget | HybridTarget
 
 @dataclass
 class Report:
-    """All that an inspection found. ``stored`` and ``head`` are facts as plain data; ``lens`` by hidden state."""
+    """Everything an inspection finds. ``stored`` and ``head`` are facts as plain data; ``lens`` by hidden state."""
 
     name: str
     target: str
@@ -143,13 +143,13 @@ class Report:
         return files
 
 
-def _rates(found: Foresight) -> dict[str, Any]:
-    return {"rates": found.rates, "reached": found.reached, "accepted": found.accepted, "overlap": found.overlap_rate,
-            "places": found.places, "known": found.known}  # fmt: skip
+def _rates(stats: TeacherForcedStats) -> dict[str, Any]:
+    return {"rates": stats.rates, "reached": stats.reached, "accepted": stats.accepted, "overlap": stats.overlap_rate,
+            "places": stats.places, "known": stats.known}  # fmt: skip
 
 
-def _line(found: Foresight) -> str:
-    return "".join(f"{'–':>6}" if rate is None else f"{rate:6.2f}" for rate in found.rates)
+def _line(stats: TeacherForcedStats) -> str:
+    return "".join(f"{'–':>6}" if rate is None else f"{rate:6.2f}" for rate in stats.rates)
 
 
 def inspect(

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from specviz.inspection.forced import Foresight, Reading, foresee
+from specviz.inspection.forced import Reading, TeacherForcedStats, teacher_force
 from specviz.inspection.passages import Passage
-from specviz.inspection.readings import Other, others
+from specviz.inspection.readings import Alternative, alternatives
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.published import Fit
 
@@ -31,8 +31,8 @@ class Compared:
     """A reading beside the one it is compared with: ``gain`` in accepted tokens a chain and its standard ``error``, and how many
     standard errors likelier what came is under it."""
 
-    other: Other
-    foresight: Foresight
+    other: Alternative
+    foresight: TeacherForcedStats
     gain: float
     error: float
     likelier: float
@@ -47,12 +47,12 @@ class Verdict:
     """``rounds``: what was compared with the reading as loaded, and then with each better one in turn; ``steps``: the better
     readings, in the order they were found."""
 
-    loaded: Foresight
+    loaded: TeacherForcedStats
     rounds: list[list[Compared]] = field(default_factory=list)
     steps: list[Compared] = field(default_factory=list)
 
     @property
-    def best(self) -> Foresight:
+    def best(self) -> TeacherForcedStats:
         return self.steps[-1].foresight if self.steps else self.loaded
 
 
@@ -67,17 +67,17 @@ def judge(
     exact = torch.empty(0, dtype=torch.float32, device=reading.head.head.device)
     if reading.head.head.dtype in (torch.bfloat16, torch.float16):  # halves are slow on a processor, and blur what is compared
         reading = replace(reading, head=reading.head.to(exact))
-    base = foresee(reading, passages, depth)
+    base = teacher_force(reading, passages, depth)
     verdict = Verdict(base)
     for _ in range(rounds):
         compared = []
-        readings = list(others(reading, target, theta, sections))
+        readings = list(alternatives(reading, target, theta, sections))
         for number, other in enumerate(readings):
             report(f"Reading it with {other.name}", number / len(readings))
-            found = foresee(other.reading, passages, depth)
-            gain, error = _difference(found.lengths, base.lengths)
-            better, spread = _difference(found.evidence, base.evidence)
-            compared.append(Compared(other, found, gain, error, better / spread if spread > 0 else 0.0))
+            stats = teacher_force(other.reading, passages, depth)
+            gain, error = _difference(stats.lengths, base.lengths)
+            better, spread = _difference(stats.evidence, base.evidence)
+            compared.append(Compared(other, stats, gain, error, better / spread if spread > 0 else 0.0))
         compared.sort(key=lambda one: (one.clearly_better, one.gain), reverse=True)
         verdict.rounds.append(compared)
         if not compared or not compared[0].clearly_better:
@@ -117,7 +117,7 @@ def advice(verdict: Verdict) -> str:
     return f"As loaded {first:.2f}, and no other reading is clearly better: the head is read as it was trained."
 
 
-def _where(loaded: Foresight, best: Foresight) -> int:
+def _where(loaded: TeacherForcedStats, best: TeacherForcedStats) -> int:
     """The depth whose rates tell the two apart: the first with a difference to see, else the one with the largest."""
     gaps = [(b or 0.0) - (a or 0.0) for a, b in zip(loaded.rates, best.rates, strict=True)]
     return next((depth for depth, gap in enumerate(gaps) if gap >= 0.05), max(range(len(gaps)), key=gaps.__getitem__))
@@ -127,6 +127,6 @@ def _at(where: int) -> str:
     return "" if where == 0 else f" at depth {where + 1}"
 
 
-def _rate(found: Foresight, where: int) -> str:
-    rate = found.rates[where]
+def _rate(stats: TeacherForcedStats, where: int) -> str:
+    rate = stats.rates[where]
     return "–" if rate is None else f"{rate:.2f}"

@@ -67,7 +67,7 @@ class TreeParameters(Protocol):
     def nodes(self) -> int: ...
 
 
-def paying(resources: MethodResources, network: Any, rows: int, per_node: int = 1) -> CurrentCosts:
+def tree_costs(resources: MethodResources, network: Any, rows: int, per_node: int = 1) -> CurrentCosts:
     """Who weighs nodes and levels by what a target pass, and a forward of ``network`` over ``rows``, cost at the moment. A node
     takes ``per_node`` rows of a pass; ``network`` is None where none is timed before its first run."""
     from specviz.drafting.trees.dynamic import CurrentCosts
@@ -78,27 +78,29 @@ def paying(resources: MethodResources, network: Any, rows: int, per_node: int = 
 
 
 def dynamic_tree(
-    parameters: TreeParameters, resources: MethodResources, network: Any, kind: str, profile: str, usual: int, drawn: bool = False
-) -> TreeBuilder[FeatureDrafter[Any]]:
-    """The tree that ``network``, heads of this ``kind``, drafts. A depth of 0 is chosen by the measured ``profile`` where
-    one was made with these heads and this width on this target, and is ``usual`` for others. With ``drawn`` a sampling target
-    gets a tree of drawn tokens, which weighs levels and nodes anew in each round.
+    parameters: TreeParameters, resources: MethodResources, network: Any, kind: str, profile: str, default_depth: int,
+    drawn: bool = False,
+) -> TreeBuilder[FeatureDrafter[Any]]:  # fmt: skip
+    """The tree that ``network``, heads of this ``kind``, drafts.
+
+    A depth of 0 follows the measured ``profile`` if it was made with these heads and this width on this target, and else is
+    ``default_depth``. With ``drawn`` a sampling target gets a tree of drawn tokens, which weighs levels and nodes each round.
     """
     from specviz.drafting.trees.depth_profile import DepthProfile, depth_that_pays
     from specviz.drafting.trees.drawn import Drawn
     from specviz.drafting.trees.dynamic import Dynamic
 
     if drawn and not resources.warp.greedy:
-        pays = None if parameters.nodes else paying(resources, network, 1 if resources.guidance is None else 2)
-        return Drawn(parameters.depth or usual, parameters.width, parameters.nodes, pays)
+        pays = None if parameters.nodes else tree_costs(resources, network, 1 if resources.guidance is None else 2)
+        return Drawn(parameters.depth or default_depth, parameters.width, parameters.nodes, pays)
     if parameters.depth and parameters.nodes:
         return Dynamic(parameters.depth, parameters.width, parameters.nodes)
-    pays = paying(resources, network, parameters.width * (1 if resources.guidance is None else 2))  # a guided row beside each
+    pays = tree_costs(resources, network, parameters.width * (1 if resources.guidance is None else 2))  # a guided row beside each
     if parameters.depth:
         return Dynamic(parameters.depth, parameters.width, pays=pays)
     known = DepthProfile.load(resources.tree_file(profile))
     made_for = (known.drafter, known.target)
     if known.width != parameters.width or not resources.uses_shipped_weights or made_for != (kind, resources.target.name):
-        return Dynamic(usual, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(usual))
+        return Dynamic(default_depth, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(default_depth))
     best = depth_that_pays(known, pays.now(), resources.warp.temperature, parameters.nodes)
     return Dynamic(best.levels, parameters.width, parameters.nodes, pays=pays, chosen=TreeDepth(**asdict(best)))

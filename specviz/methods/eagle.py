@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import acceptance_of, paying
+from specviz.methods.dynamic_tree import acceptance_of, tree_costs
 from specviz.methods.parameters import choice
 from specviz.methods.registry import IN_DISTRIBUTION, Card, Paper
 
@@ -73,5 +73,5 @@ def _shape(parameters: Parameters, resources: MethodResources) -> TreeShape:
     if parameters.tree == "published" or resources.grid is not None:  # the fitted tree was fitted on text
         return shape_from_counts(PUBLISHED)
     tree = CalibratedTree.load(resources.tree_file("eagle"))
-    pays = paying(resources, None, 1).now()
+    pays = tree_costs(resources, None, 1).now()
     return tree.best(max(2, pays.fixed([len(path) for path in tree.paths], tree.probability)))

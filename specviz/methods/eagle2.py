@@ -55,7 +55,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
 
     network = resources.drafter_weights("eagle")
     builder = dynamic_tree(
-        parameters, resources, network, "eagle", "eagle2", usual=4, drawn=parameters.rule == "without_replacement"
+        parameters, resources, network, "eagle", "eagle2", default_depth=4, drawn=parameters.rule == "without_replacement"
     )
     acceptance = acceptance_of(parameters.rule)
     taps = network.config.taps

@@ -53,7 +53,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
 
     network = resources.drafter_weights("eagle3")
     builder = dynamic_tree(
-        parameters, resources, network, "eagle3", "eagle3", usual=5, drawn=parameters.rule == "without_replacement"
+        parameters, resources, network, "eagle3", "eagle3", default_depth=5, drawn=parameters.rule == "without_replacement"
     )
     acceptance = acceptance_of(parameters.rule)
     if resources.picture is None:

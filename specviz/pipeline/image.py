@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from specviz.acceptance.relaxed import look_alikes
+from specviz.acceptance.relaxed import nearest_codes
 from specviz.drafting.runtimes.feature_stepper import FeatureStepper, plain
 from specviz.drafting.runtimes.head_stepper import HeadStepper
 from specviz.engine.cached import cached
@@ -161,7 +161,7 @@ class DrawingResources(ImageResources):
         return FeatureStepper(network, layout_for(network))
 
     def neighbours(self) -> torch.Tensor:
-        return cached(self.loaded.model, "neighbours", lambda: look_alikes(self.loaded.codebook))
+        return cached(self.loaded.model, "neighbours", lambda: nearest_codes(self.loaded.codebook))
 
     def coarse(self) -> CoarsePartner:
         return _partner(self.request, self.loaded, self.scale, self.progress)

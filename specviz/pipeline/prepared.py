@@ -19,7 +19,7 @@ from specviz.methods.registry import Method, all_methods, get
 from specviz.methods.resources import MethodResources
 from specviz.models.cost_curves import ModelCosts
 from specviz.models.hub.cache_dir import silent
-from specviz.pipeline.request import Memory, Recollection, Request
+from specviz.pipeline.request import Memory, Request, RunMemory
 from specviz.trace.schema import Step
 
 Progress = Callable[[str, float | None], None]
@@ -72,7 +72,7 @@ class Prepared:
         composition of its own. Raises BadInput where a draft was named and the method takes none.
         """
         method, values = (self.method, self.request.parameters) if name is None else (get(name), get(name).parameters())
-        recollection = Recollection(self.memory)
+        recollection = RunMemory(self.memory)
         costs = None if self.costs is None else self.costs.run(method.name)
         composition = method.compose(values, self.resources.using(memory=recollection, costs=costs, **changed))
         if name is None and self.request.draft and not composition.draft_name:

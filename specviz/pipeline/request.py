@@ -148,7 +148,7 @@ class Memory:
                 self._entries.popitem(last=False)
             return self._entries[key]
 
-    def pass_on(self, entries: Sequence[_Entry]) -> int:
+    def next_generation(self, entries: Sequence[_Entry]) -> int:
         """A generation for a run that uses ``entries``: above that of every earlier run that used one of them, 0 for the
         first. Two runs that share an entry never get the same one, also when they decode at the same time."""
         with self._lock:
@@ -163,7 +163,7 @@ class Memory:
             self._entries.clear()
 
 
-class Recollection:
+class RunMemory:
     """What one run takes from a memory while its method is composed."""
 
     def __init__(self, memory: Memory) -> None:
@@ -176,5 +176,5 @@ class Recollection:
         return self._entries[-1].value
 
     def generation(self) -> int:
-        """The run's generation: see :meth:`Memory.pass_on`. Asked once, when all is recalled."""
-        return self._memory.pass_on(self._entries)
+        """The run's generation: see :meth:`Memory.next_generation`. Asked once, when all is recalled."""
+        return self._memory.next_generation(self._entries)

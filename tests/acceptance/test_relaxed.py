@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from specviz.acceptance import relaxed
-from specviz.acceptance.relaxed import Limit, Relaxed, look_alikes, region
+from specviz.acceptance.relaxed import Limit, Relaxed, nearest_codes, region
 from specviz.engine.interfaces import Context, Draft, Proposal, TargetPass
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
@@ -87,7 +87,7 @@ def worlds(count: int, codes: int = CODES) -> Iterator[tuple[torch.Tensor, numpy
     """Random codebooks' nearest latent codes with a target's distribution and a drafter's that resembles it."""
     generator = numpy.random.default_rng(0)
     for _ in range(count):
-        near = look_alikes(torch.from_numpy(generator.normal(size=(codes, 3))))
+        near = nearest_codes(torch.from_numpy(generator.normal(size=(codes, 3))))
         score = generator.normal(size=codes) * 1.2
         other = score + generator.normal(size=codes) * generator.uniform(0.2, 1.2)
         yield near, *(numpy.exp(one) / numpy.exp(one).sum() for one in (score, other))
@@ -158,7 +158,7 @@ def coarse_worlds(count: int, codes: int = 5) -> Iterator[tuple[torch.Tensor, nu
     """A few codes with distributions from flat to sharp; every third drafter asks for two codes as much as the bound can bear."""
     generator = numpy.random.default_rng(5)
     for number in range(count):
-        near = look_alikes(torch.from_numpy(generator.normal(size=(codes, 2))))
+        near = nearest_codes(torch.from_numpy(generator.normal(size=(codes, 2))))
         p, q = (generator.dirichlet(numpy.ones(codes) * generator.choice([0.3, 1.0, 5.0])) + 1e-3 for _ in range(2))
         if number % 3 == 0:
             liked = generator.permutation(codes)[:2]

@@ -37,7 +37,7 @@ from specviz.methods.resources import MethodResources
 from specviz.methods.stand import trajectories
 from specviz.models.hub.cache_dir import silent
 from specviz.pipeline.prepared import Prepared
-from specviz.pipeline.request import Memory, Recollection, Request
+from specviz.pipeline.request import Memory, Request, RunMemory
 from tests.support.tiny.text import Letters, TinyResources
 
 WARM = Warp(1.0)
@@ -224,7 +224,7 @@ def test_every_run_that_recalls_the_same_has_the_next_generation() -> None:
     memory = Memory()
 
     def generation(*keys: str) -> int:
-        taken = Recollection(memory)
+        taken = RunMemory(memory)
         for key in keys:
             taken.remember((key,), dict)
         return taken.generation()

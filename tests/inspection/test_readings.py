@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specviz.drafting.networks.feature_head import FeatureHead
-from specviz.inspection.forced import Reading, foresee
+from specviz.inspection.forced import Reading, teacher_force
 from specviz.inspection.readings import layers_wanted
 from specviz.inspection.verdict import advice, judge
 from tests.support.tiny.foreseen import LAYERS, VOCAB, head, paired, passages, target
@@ -71,7 +71,7 @@ def test_a_good_head_broken_in_one_way_is_told_which(name: str) -> None:
     conventions, broken, better = BREAKS[name]
     made = head(**conventions)  # type: ignore[arg-type]
     texts = passages(made)
-    assert foresee(Reading(made), texts, DEPTH).rates == [1.0] * DEPTH
+    assert teacher_force(Reading(made), texts, DEPTH).rates == [1.0] * DEPTH
     verdict = judge(Reading(broken(made)), texts, target(), DEPTH, 100.0)
     assert [step.other.name for step in verdict.steps] == [better]
     assert verdict.best.rates[0] == 1.0
@@ -100,7 +100,7 @@ def test_an_mtp_layer_broken_in_one_way_is_told_which(name: str) -> None:
     broken, better = PAIRED[name]
     made = paired(centred=True, centred_entry=True)
     texts = passages(made)
-    assert foresee(Reading(made), texts, DEPTH).rates == [1.0] * DEPTH
+    assert teacher_force(Reading(made), texts, DEPTH).rates == [1.0] * DEPTH
     verdict = judge(Reading(broken(made)), texts, target(), DEPTH, 100.0)
     assert [step.other.name for step in verdict.steps] == [better]
     assert f"with {better} 1.00: " in advice(verdict)
@@ -138,10 +138,10 @@ def test_texts_too_short_to_judge_on_say_so() -> None:
 def test_the_draft_vocabulary_bounds_what_can_be_foreseen() -> None:
     made = head()
     texts = passages(made)
-    found = foresee(Reading(made), texts, DEPTH)
+    found = teacher_force(Reading(made), texts, DEPTH)
     assert found.known == found.places and found.overlap_rate < 1
     few = replace(made, draft_ids=made.draft_ids[:10], head=made.head[:10])  # type: ignore[index]
-    assert foresee(Reading(few), texts, DEPTH).known < found.places
+    assert teacher_force(Reading(few), texts, DEPTH).known < found.places
     assert made.draft_ids is not None and int(made.draft_ids.max()) < VOCAB - 1
 
 

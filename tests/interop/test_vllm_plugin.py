@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from specviz.interop.chain import NumberedTokens
-from specviz.interop.vllm_plugin import framing, plugin, scribe
+from specviz.interop.vllm_plugin import framing, plugin, request_recorder
 from specviz.trace import metrics, store
 from specviz.trace.schema import ACCEPTED, REJECTED, SKIPPED, Trace
 
@@ -264,8 +264,8 @@ def test_what_goes_wrong_leaves_the_server_alone(
 
 
 def test_files_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(scribe, "MOST_FILES", 1)
-    one = scribe.Scribe(tmp_path)
+    monkeypatch.setattr(request_recorder, "MOST_FILES", 1)
+    one = request_recorder.RequestRecorder(tmp_path)
     one.take("server", SERVER, {})
     for name in "ab":
         one.take("start", [name, [1, 2], ASKED], {})
@@ -273,7 +273,7 @@ def test_files_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_a_request_id_overwrites_no_file_and_files_are_their_users_alone(tmp_path: Path) -> None:
-    one = scribe.Scribe(tmp_path)
+    one = request_recorder.RequestRecorder(tmp_path)
     one.take("server", SERVER, {})
     for prompt in ([1, 2], [3, 4], [5, 6]):
         one.take("start", ["../a", prompt, ASKED], {})
@@ -294,7 +294,7 @@ def test_what_was_sent_is_written_where_the_server_is_gone(tmp_path: Path) -> No
     }  # fmt: skip
     for _ in range(3):
         framing.send(pipe, "round", [["a"], [0], [False], [0, 5, 6, 7], 3], arrays)
-    scribe.main(str(tmp_path), io.BytesIO(pipe.getvalue()[:-3]))
+    request_recorder.main(str(tmp_path), io.BytesIO(pipe.getvalue()[:-3]))
     trace = store.read(tmp_path / "a.spectrace.jsonl")
     assert trace.end is None and [step.emitted for step in trace.steps] == [(4,), (4,)]
     assert trace.steps[1].bonus is not None and trace.steps[1].bonus.p == 0.25

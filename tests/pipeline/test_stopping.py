@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.engine.cost import measure
 from specviz.engine.stop import Interrupted, stoppable
-from specviz.inspection.forced import Reading, foresee
+from specviz.inspection.forced import Reading, teacher_force
 from specviz.inspection.verdict import judge
 from specviz.models.heads.captured_copy import captured_copy
 from specviz.models.heads.quantisation import as_stored
@@ -93,7 +93,7 @@ def hashing(folder: Path) -> Phase:
 def foreseeing() -> Phase:
     head = foreseen.head()
     texts = foreseen.passages(head)
-    return len(texts), lambda: foresee(Reading(head), texts, 2)
+    return len(texts), lambda: teacher_force(Reading(head), texts, 2)
 
 
 def comparing() -> Phase:

@@ -2,8 +2,8 @@
 
 One worker sees all of it: the last stage of the pipeline, where there are logits, and there the first rank of the tensor
 parallel group, since all ranks sample alike. All others return at once. Nothing waits for a GPU: times are its events,
-numbers are copied while it goes on, and a process of their own makes steps of them (:mod:`.scribe`). In vLLM's process a thread
-packs the numbers and puts them into the other process' input; what is still there when vLLM is killed, that one writes.
+numbers are copied while it goes on, and a process of their own makes steps of them (:mod:`.request_recorder`). In vLLM's process
+a thread packs the numbers and puts them into the other process' input; what is still there when vLLM is killed, that one writes.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class Sender:
         os.makedirs(folder, exist_ok=True)
         self._queue: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._full = False
-        command = [sys.executable, "-m", "specviz.interop.vllm_plugin.scribe", folder]
+        command = [sys.executable, "-m", "specviz.interop.vllm_plugin.request_recorder", folder]
         # A session of its own: who ends vLLM, by Ctrl-C or by its process group, leaves it the time to write what it has.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self.put("server", settings_of(config))
@@ -301,7 +301,7 @@ class Sender:
         self.put("start", (name, prompt, asked_of(params)))
 
     def put(self, kind: str, content: Any) -> None:
-        """Send a message of this kind (see :mod:`.scribe`); a round is made plain by the thread."""
+        """Send a message of this kind (see :mod:`.request_recorder`); a round is made plain by the thread."""
         self._queue.put((kind, content))
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import NODES, WIDTH, paying
+from specviz.methods.dynamic_tree import NODES, WIDTH, tree_costs
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
@@ -69,7 +69,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
 
     network = resources.drafter_weights(parameters.drafter)
     needed = not parameters.nodes or parameters.threshold == "calibrated"
-    costs = paying(resources, network, parameters.width) if needed else None
+    costs = tree_costs(resources, network, parameters.width) if needed else None
     stop, warnings = _stop(parameters, resources, None if costs is None else costs.now())
     pays = None if parameters.nodes else costs
     # A threshold belongs to the probabilities that it was found on.

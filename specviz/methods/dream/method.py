@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import paying
+from specviz.methods.dynamic_tree import tree_costs
 from specviz.methods.parameters import number, switch
 from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
@@ -69,7 +69,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     if not parameters.cross_attention:
         network = network.without_cross_attention()
     looking, taps = summarise_attention(resources.target)
-    pays = None if parameters.nodes else paying(resources, None, parameters.width)
+    pays = None if parameters.nodes else tree_costs(resources, None, parameters.width)
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     drafter = CrossDrafter(network, resources.picture or Layout(0, (), ()), looking, parameters.keep)
     return single_drafter(drafter, builder, Match(), taps, draft_name="dream")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import paying
+from specviz.methods.dynamic_tree import tree_costs
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
@@ -81,7 +81,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
 
     network = resources.drafter_weights("falcon")
     block, depth = network.block, parameters.forwards * network.block
-    pays = None if parameters.nodes else by_forwards(paying(resources, network, parameters.width), block)
+    pays = None if parameters.nodes else by_forwards(tree_costs(resources, network, parameters.width), block)
     builders: dict[str, TreeBuilder[BlockDrafter]] = {
         "fitted": Dynamic(depth, parameters.width, parameters.nodes, pays=pays),
         "published": Ranked(shape_from_counts(PUBLISHED)),

@@ -68,7 +68,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.methods.gto.shadow_drafting import ShadowDrafting
 
     network = resources.drafter_weights("gto")
-    builder = dynamic_tree(parameters, resources, network, "gto", "gto", usual=5)
+    builder = dynamic_tree(parameters, resources, network, "gto", "gto", default_depth=5)
     after, taps = SingleDrafter(FeatureDrafter(network), builder), network.config.taps
     if not parameters.compare:
         return Composition(after, Rewarded(Match()), taps, draft_name="gto")

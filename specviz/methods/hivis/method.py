@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import NODES, WIDTH, paying
+from specviz.methods.dynamic_tree import NODES, WIDTH, tree_costs
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
@@ -63,7 +63,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.methods.hivis.step_embedding import Comparing, StepwiseDrafter
 
     network, steps = resources.drafter_weights("hivis")
-    pays = None if parameters.nodes else paying(resources, None, parameters.width)
+    pays = None if parameters.nodes else tree_costs(resources, None, parameters.width)
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     kind = Comparing if parameters.residuals == "compare" else StepwiseDrafter
     drafter = kind(network, steps * 0 if parameters.residuals == "off" else steps)

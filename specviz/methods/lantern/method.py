@@ -67,7 +67,7 @@ def lantern(parameters: LanternParameters, resources: ImageResources) -> Composi
     from specviz.acceptance.relaxed import Limit
 
     network = resources.drafter_weights("eagle")
-    builder = dynamic_tree(parameters, resources, network, "eagle", "eagle2", usual=4)
+    builder = dynamic_tree(parameters, resources, network, "eagle", "eagle2", default_depth=4)
     return _relaxed(parameters, resources, network, builder, Limit(delta=parameters.delta))
 
 

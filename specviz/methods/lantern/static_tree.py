@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from specviz.methods.dynamic_tree import paying
+from specviz.methods.dynamic_tree import tree_costs
 
 if TYPE_CHECKING:
     from specviz.engine.tree import TreeShape
@@ -40,7 +40,7 @@ def static_tree(name: str, resources: MethodResources, network: Any) -> TreeShap
 
 def _that_pays(resources: MethodResources, network: Any) -> str:
 
-    pays = paying(resources, network, 8 if resources.guidance is None else 16).now()  # about a level of the 25 nodes
+    pays = tree_costs(resources, network, 8 if resources.guidance is None else 16).now()  # about a level of the 25 nodes
 
     def rate(name: str) -> float:
         nodes, levels = sum(map(sum, TREES[name])), len(TREES[name])

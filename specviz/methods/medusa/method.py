@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import paying
+from specviz.methods.dynamic_tree import tree_costs
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import RELAXED, Card, Paper
 
@@ -105,6 +105,6 @@ def _paths(parameters: Parameters, resources: MethodResources) -> tuple[RankPath
     tree = CalibratedTree.load(resources.tree_file("medusa"))
     if parameters.nodes:
         return tree.paths[: parameters.nodes]
-    pays = paying(resources, None, 1).now()
+    pays = tree_costs(resources, None, 1).now()
     # All heads answer in one forward, however deep the tree.
     return tree.paths[: max(2, pays.fixed([1] * len(tree.paths), tree.probability))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from specviz.methods.dynamic_tree import WIDTH, paying
+from specviz.methods.dynamic_tree import WIDTH, tree_costs
 from specviz.methods.parameters import number, switch
 from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
@@ -75,6 +75,6 @@ def drafting(parameters: Parameters, resources: MethodResources) -> tuple[Recurr
 
     weights = resources.drafter_weights("owl")
     network = weights if isinstance(weights, RecurrentStepper) else RecurrentStepper(weights)
-    pays = None if parameters.nodes else paying(resources, None, parameters.width, 2 if parameters.probe else 1)
+    pays = None if parameters.nodes else tree_costs(resources, None, parameters.width, 2 if parameters.probe else 1)
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     return network, HybridController(RecurrentDrafter(network), builder, probed=parameters.probe)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from specviz.methods.dynamic_tree import paying
+from specviz.methods.dynamic_tree import tree_costs
 from specviz.methods.parameters import choice, number
 from specviz.methods.registry import TOKEN_EXACT, Card, Paper, get
 from specviz.methods.suffix_decoding import REMEMBERED
@@ -69,7 +69,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     # Wider than the length rule's own: what does not pay is cut when the tree is whole.
     rule = LengthRule(parameters.retrieved, factor=6.0, offset=1.0, floor=0.05)
     estimates = resources.remember(("estimates", resources.target.name, parameters.drafter), Estimates)
-    pays = None if parameters.nodes else paying(resources, None, 1)
+    pays = None if parameters.nodes else tree_costs(resources, None, 1)
     base = _base(parameters.drafter, resources)
     controller = Merged(
         base.controller if base else None, Retrieval(store, rule), estimates, parameters.nodes, parameters.deepened, pays

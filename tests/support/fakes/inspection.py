@@ -8,15 +8,15 @@ from typing import Any
 from torch import tensor
 
 from specviz.figures.drafter_readings import Lens
-from specviz.inspection.forced import Foresight
+from specviz.inspection.forced import TeacherForcedStats
 from specviz.inspection.report import Report
 from specviz.inspection.verdict import Compared, Verdict
 
 
 def report(name: str = "eagle3", target: str = "T") -> Report:
     """A head with a norm too many: one other reading is clearly better."""
-    loaded = Foresight(2, [tensor([1, 0])], overlap=[0.4], sure=[(0.9, True), (0.3, False)], known=2, places=2)
-    right = Foresight(2, [tensor([2, 2])], overlap=[0.8], sure=[(0.9, True)], known=2, places=2)
+    loaded = TeacherForcedStats(2, [tensor([1, 0])], overlap=[0.4], sure=[(0.9, True), (0.3, False)], known=2, places=2)
+    right = TeacherForcedStats(2, [tensor([2, 2])], overlap=[0.8], sure=[(0.9, True)], known=2, places=2)
     loaded.reached, loaded.right, right.reached, right.right = [4, 2], [2, 1], [4, 4], [4, 3]
     other: Any = SimpleNamespace(name="taps one <b>earlier", blame="its taps are counted otherwise", reading=None)
     better = Compared(other, right, 1.5, 0.25, 9.0)

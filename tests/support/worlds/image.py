@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from specviz.acceptance.relaxed import look_alikes
+from specviz.acceptance.relaxed import nearest_codes
 from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
@@ -53,7 +53,7 @@ class World:
             drafter_weights=lambda kind: self.drafter,
             guidance=silent,
             grid=(self.loaded.grid, self.loaded.grid),
-            neighbours=lambda: look_alikes(self.loaded.codebook),
+            neighbours=lambda: nearest_codes(self.loaded.codebook),
             coarse=lambda: coarse_partner(small, prompt, self.small.grid, samplers),
         )
 

@@ -1,7 +1,7 @@
 """Process that makes trace files of the rounds that vLLM sends: a file a request, a line as soon as a step is known.
 
-``python -m specviz.interop.vllm_plugin.scribe FOLDER`` reads messages (:mod:`.framing`) from its input until that ends. The
-plugin starts it, and it lowers its own priority, so that it takes what time vLLM leaves.
+``python -m specviz.interop.vllm_plugin.request_recorder FOLDER`` reads messages (:mod:`.framing`) from its input until that
+ends. The plugin starts it, and it lowers its own priority, so that it takes what time vLLM leaves.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WARPED = "p is shown before top-k, top-p and min-p."
 SHARED = "Requests were served together: a step's times are those of the round that they share."
 
 
-class Scribe:
+class RequestRecorder:
     """Makes files in ``folder`` of the messages it takes."""
 
     def __init__(self, folder: Path) -> None:
@@ -182,9 +182,9 @@ def main(folder: str, source: IO[bytes]) -> None:
     os.nice(NICE)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
-    scribe = Scribe(Path(folder))
+    recorder = RequestRecorder(Path(folder))
     for message in received(source):
-        scribe.take(*message)
+        recorder.take(*message)
 
 
 if __name__ == "__main__":
