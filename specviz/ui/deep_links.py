@@ -59,7 +59,7 @@ class RunTabs:
         parts = await asyncio.to_thread(browser_state.parts, kept_text)
         for tab, session_runs in zip(self.by_id.values(), runs, strict=True):
             if part := parts.get(tab.prefix):
-                updates |= await self._kept_run(tab, part, list(session_runs), request) | tab.restored(part)
+                updates |= await self._kept_run(tab, part, list(session_runs), request) | tab.restore(part)
         return updates
 
     async def _kept_run(self, tab: RunTab, part: Kept, session_runs: Runs, request: gr.Request) -> Updates:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
 from specviz.figures.theme import markup, show_whitespace
 from specviz.trace.schema import PRUNED, Step, Trace
-from specviz.ui import lessons
+from specviz.ui import lessons, theme
 from specviz.ui.lessons import Lesson, Page
 
 MOST_NODES = 40
@@ -30,7 +27,7 @@ def html(lesson: Lesson, trace: Trace, beside: Trace | None = None) -> str:
     title, about = markup(lesson.title), markup(lesson.about)
     run = markup(f"{trace.run.title} on {trace.run.target}: {trace.run.prompt}")
     return (
-        f"<!doctype html><meta charset=utf-8><title>{title}</title><style>{_style()}</style>"
+        f"<!doctype html><meta charset=utf-8><title>{title}</title><style>{theme.source('lesson_sheet.css')}</style>"
         f"<h1>{title}</h1><p>{about}</p><p><small>Recorded run: {run}</small></p>{''.join(sections)}"
         f"<section class='answers'><h2>Answers: {title}</h2><ol>{''.join(answers)}</ol></section>"
     )
@@ -78,8 +75,3 @@ def _draft(step: Step) -> str:
 
 def _token(step: Step, index: int) -> str:
     return f"<code>{markup(show_whitespace(step.nodes[index].text))}</code>"
-
-
-@cache
-def _style() -> str:
-    return Path(__file__).with_suffix(".css").read_text(encoding="utf-8")

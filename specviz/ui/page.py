@@ -136,7 +136,7 @@ def launch_options(shared: AppState) -> dict[str, Any]:
     return {
         "theme": theme.theme(),
         "css": theme.css(),
-        "js": theme.script(),
+        "js": theme.source("page.js"),
         "head": compression.head(_other_tabs(shared)),
         "footer_links": [],
         "run_history": False,

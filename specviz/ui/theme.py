@@ -87,13 +87,7 @@ def theme() -> gr.themes.Base:
 @cache
 def css() -> str:
     """The page's style sheet, our colours as variables first."""
-    return "".join((_variables(".gradio-container", LIGHT), _variables(".dark .gradio-container", DARK), _file("page.css")))
-
-
-@cache
-def script() -> str:
-    """What the page does in the browser besides the stage: theme choice, the URL's query, small conveniences."""
-    return _file("page.js")
+    return "".join((_variables(".gradio-container", LIGHT), _variables(".dark .gradio-container", DARK), source("page.css")))
 
 
 def html(value: str = "", **more: Any) -> gr.HTML:
@@ -110,5 +104,7 @@ def _variables(selector: str, colours: dict[str, str]) -> str:
     return f"{selector}{{{listed}}}\n"
 
 
-def _file(name: str) -> str:
+@cache
+def source(name: str) -> str:
+    """A script or a style sheet of this folder."""
     return (HERE / name).read_text(encoding="utf-8")

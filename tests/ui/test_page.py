@@ -103,7 +103,7 @@ def test_launch_shares_and_serves_nothing() -> None:
 
 
 def test_the_look_asks_nothing_of_the_network() -> None:
-    made = theme.css() + theme.script() + "".join(str(font) for font in theme.theme()._font_css)
+    made = theme.css() + theme.source("page.js") + "".join(str(font) for font in theme.theme()._font_css)
     assert "http" not in made.replace("http://www.w3.org", "") and "@import" not in made
 
 

@@ -17,6 +17,7 @@ from specviz.ui.run_lookup import title
 from specviz.ui.stream import sse as tail
 from specviz.ui.tabs import text_run
 from specviz.ui.tabs.request_form import FormState
+from specviz.ui.tabs.text_run import QUIET
 from specviz.ui.widgets import controls, panels
 from specviz.viewer.component import Race, Stage
 
@@ -154,7 +155,6 @@ def _stage(shared: AppState, elem_id: str) -> Stage:
 def wire(tab: CompareTab, tab_page: gr.Tab, text_controls: list[Any]) -> None:
     """Connect the tab. ``text_controls`` are the Text tab's controls, whose target, length and seed both runs use."""
     shared = tab.shared
-    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
     choices = [tab.left_choice, tab.right_choice, tab.runs, tab.prompt, tab.temperature]
 
     async def opened(
@@ -186,13 +186,9 @@ def wire(tab: CompareTab, tab_page: gr.Tab, text_controls: list[Any]) -> None:
                     updates = updates | {tab.stop: panels.stop_button(stopping=True)}
                 yield updates
 
-    def halt(request: gr.Request) -> gr.Button:
-        text_run.stop(shared, request.session_hash)
-        return panels.stop_button(stopping=True)
-
     for event, handler in ((tab_page.select, opened), (tab.left_choice.input, pair), (tab.right_choice.input, pair)):
-        event(handler, [*choices, tab.offered], tab.outputs, **quiet).then(None, tab.how, None, js=ALIGN)
+        event(handler, [*choices, tab.offered], tab.outputs, **QUIET).then(None, tab.how, None, js=ALIGN)
     tab.how.input(None, tab.how, None, js=ALIGN)
-    started = gr.on([tab.run.click, tab.prompt.submit], go, [*choices, *text_controls], tab.outputs, **quiet)
+    started = gr.on([tab.run.click, tab.prompt.submit], go, [*choices, *text_controls], tab.outputs, **QUIET)
     started.then(None, tab.how, None, js=ALIGN)
-    tab.stop.click(halt, None, tab.stop, queue=False, show_progress="hidden", api_visibility="private")
+    text_run.wire_stop(shared, tab.stop)

@@ -17,6 +17,7 @@ from specviz.ui.tabs import request_form
 from specviz.ui.widgets import controls
 
 PROMPT_LETTERS = 2000
+EMPTY = 'Say what to draw, for example "red heart, noto style", or click an example.'
 METHOD = "mulo_sd"
 """The method chosen when the page opens."""
 
@@ -88,7 +89,7 @@ def request(form_state: ImageFormState, settings: Settings) -> Request:
     advanced = build(Advanced, controls.values(form_state.advanced, "image-advanced"), "this run")
     return Request(
         method=method.name,
-        prompt=_prompt(form_state.prompt),
+        prompt=request_form.prompt(form_state.prompt, EMPTY, PROMPT_LETTERS),
         target=_target(form_state.target, settings),
         temperature=basics.temperature,
         top_k=advanced.top_k,
@@ -98,15 +99,6 @@ def request(form_state: ImageFormState, settings: Settings) -> Request:
         parameters=controls.values(form_state.own, method.name),
         baseline=advanced.baseline,
     )
-
-
-def _prompt(text: str | None) -> str:
-    prompt = text if isinstance(text, str) else ""
-    if not prompt.strip():
-        raise BadInput('Say what to draw, for example "red heart, noto style", or click an example.')
-    if len(prompt) > PROMPT_LETTERS:
-        raise BadInput(f"The prompt has {len(prompt):,} characters; a picture's prompt may have {PROMPT_LETTERS:,}. Shorten it.")
-    return prompt
 
 
 def _target(name: str | None, settings: Settings) -> str:

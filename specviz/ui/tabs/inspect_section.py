@@ -105,7 +105,6 @@ def _row(name: str, foresight: Any, last: str) -> str:
 def build(shared: AppState) -> None:
     """Lay the section out and connect it. Not on a ZeroGPU Space, where models run in another process."""
     settings = shared.settings
-    quiet: Any = {"show_progress": "hidden", "api_visibility": "private"}
     if settings.zero_gpu:
         return
     theme.html(_HEAD)
@@ -147,9 +146,5 @@ def build(shared: AppState) -> None:
             end[banner] = say(str(error))
         yield end
 
-    def halt(request: gr.Request) -> gr.Button:
-        text_run.stop(shared, request.session_hash)
-        return panels.stop_button(stopping=True)
-
-    go.click(look_at, [drafter, target, look], [banner, answer, stop, *plots], js=_LOOK, concurrency_limit=None, **quiet)
-    stop.click(halt, None, stop, queue=False, **quiet)
+    go.click(look_at, [drafter, target, look], [banner, answer, stop, *plots], js=_LOOK, **text_run.QUIET)
+    text_run.wire_stop(shared, stop)

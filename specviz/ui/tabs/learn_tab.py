@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -22,6 +20,7 @@ from specviz.ui import lesson_sheet, lessons, theme
 from specviz.ui.app_state import AppState
 from specviz.ui.lessons import Lesson, Page
 from specviz.ui.stream import feed
+from specviz.ui.tabs.text_run import QUIET
 from specviz.viewer.component import Stage
 
 SEEK = """(at) => {
@@ -157,7 +156,7 @@ def picker(lesson_by_name: dict[str, Lesson], value: str, make_sheet: Callable[[
     return gr.HTML(
         value,
         html_template=_template(groups(lesson_by_name), value),
-        js_on_load=_script(),
+        js_on_load=theme.source("tabs/lesson_path.js"),
         apply_default_css=False,
         server_functions=[sheet],
         **more,
@@ -190,11 +189,6 @@ def _option(number: int, lesson: Lesson, value: str) -> str:
 def _mark(number: int, lesson: Lesson) -> str:
     title = f"{number} · {lesson.title}"
     return f'<button type="button" tabindex="-1" data-lesson="{markup(lesson.name)}" title="{markup(title)}"></button>'
-
-
-@cache
-def _script() -> str:
-    return Path(__file__).with_name("lesson_path.js").read_text(encoding="utf-8")
 
 
 def build(shared: AppState, lesson_by_name: dict[str, Lesson], tab_page: gr.Tab) -> None:
@@ -257,7 +251,6 @@ def _wire(
     parts: dict[str, Any],
     tab_page: gr.Tab,
 ) -> None:
-    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
     outputs, filled = [*parts.values(), number, lesson], gr.State(False)
     names = list(lesson_by_name)
 
@@ -286,7 +279,7 @@ def _wire(
         to = min(max(int(asked) - 1, 0), last) if asked.isascii() and asked.isdecimal() and len(asked) < 6 else 0
         return [*page_of(name, to), True]
 
-    tab_page.select(opened, [lesson, filled], [*outputs, filled], **quiet)
+    tab_page.select(opened, [lesson, filled], [*outputs, filled], **QUIET)
     filled.change(None, parts["at"], None, js=SEEK)
     for event, handler, inputs in (
         (lesson.input, begin, [lesson]),
@@ -294,4 +287,4 @@ def _wire(
         (parts["onward"].click, turn(1), [lesson, number]),
         (parts["reveal"].click, shown, [lesson, number, parts["guess"]]),
     ):
-        event(handler, inputs, outputs, **quiet).then(None, parts["at"], None, js=SEEK)
+        event(handler, inputs, outputs, **QUIET).then(None, parts["at"], None, js=SEEK)

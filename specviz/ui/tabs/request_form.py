@@ -47,7 +47,7 @@ def request(form_state: FormState, settings: Settings) -> Request:
         raise BadInput(f"New tokens is {basics.max_new_tokens}; here the most is {settings.max_new_tokens}.")
     asked = Request(
         method=method.name,
-        prompt=_prompt(form_state.prompt),
+        prompt=prompt(form_state.prompt, "The prompt is empty; write something, or click an example.", PROMPT_LETTERS),
         target=model(form_state.target, settings, form_state.modality),
         draft=model(form_state.draft, settings) if method.needs_draft and form_state.draft else None,
         raw=advanced.prompt_as == "raw",
@@ -83,13 +83,13 @@ def _checked(parameters: type, payload: str, of: str) -> Any:
         raise BadInput.of_field(controls.title(error.field), error.field, error.problem) from None
 
 
-def _prompt(text: str | None) -> str:
-    prompt = text if isinstance(text, str) else ""
-    if not prompt.strip():
-        raise BadInput("The prompt is empty; write something, or click an example.")
-    if len(prompt) > PROMPT_LETTERS:
-        raise BadInput(f"The prompt has {len(prompt):,} characters; at most {PROMPT_LETTERS:,} make sense here. Shorten it.")
-    return prompt
+def prompt(text: str | None, empty: str, most: int) -> str:
+    """The prompt as it was written. Raises BadInput, saying ``empty``, where there is none, or where it is too long."""
+    if not isinstance(text, str) or not text.strip():
+        raise BadInput(empty)
+    if len(text) > most:
+        raise BadInput(f"The prompt has {len(text):,} characters; at most {most:,} make sense here. Shorten it.")
+    return text
 
 
 def model(name: str | None, settings: Settings, modality: str = "text") -> str:
@@ -135,6 +135,11 @@ def models(role: str, settings: Settings, modality: str = "text", own: str = "")
     if own and own not in listed:
         listed = {own: offered(Settings(), modality).get(own, own), **listed}
     return [(f"{title} ({note})" if (note := room.note(name)) else title, name) for name, title in listed.items()]
+
+
+def forms(settings: Settings, run: Run | None = None) -> tuple[str, str]:
+    """The basic and the advanced form, as a recorded run was asked, or with the defaults."""
+    return basics(settings, run), advanced(settings, run)
 
 
 def basics(settings: Settings, run: Run | None = None) -> str:

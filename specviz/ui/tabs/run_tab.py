@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ from specviz.ui.app_state import AppState
 from specviz.ui.browser_state import Kept, overlaid
 from specviz.ui.run_lookup import MINE, grouped, title
 from specviz.ui.stream import sse as tail
-from specviz.ui.tabs import text_run
-from specviz.ui.tabs.text_run import Change, merge_updates
+from specviz.ui.tabs import request_form, text_run
+from specviz.ui.tabs.request_form import FormState
+from specviz.ui.tabs.text_run import QUIET, Change, merge_updates
 from specviz.ui.widgets import choice, controls, panels
 from specviz.ui.widgets.controls import FormValues, merge_edits
 from specviz.ui.widgets.figures import Figures
@@ -30,7 +30,6 @@ from specviz.viewer.component import Race, Stage
 
 Runs = list[tuple[str, str]]
 Updates = dict[Any, Any]
-QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 IDEA = (
     "<b>Speculative decoding</b>: a drafter guesses a tree of tokens; "
     "one pass of the model checks it and keeps what it agrees with."
@@ -38,7 +37,7 @@ IDEA = (
 
 
 @dataclass
-class RunTab(ABC):
+class RunTab:
     """The components, and how a :class:`Change` reaches them."""
 
     modality: ClassVar[str]
@@ -84,17 +83,22 @@ class RunTab(ABC):
         ]  # fmt: skip
 
     @property
-    @abstractmethod
     def request_controls(self) -> list[Any]:
-        """The controls in the order of :meth:`request`."""
+        """The controls in the order of :meth:`ask`."""
+        return [self.method, self.target, self.prompt, self.basics, self.advanced, self.own]
 
-    @abstractmethod
+    @staticmethod
+    def ask(*control_values: Any) -> FormState:
+        """The controls as they stand."""
+        return FormState(*control_values)
+
     def request(self, *control_values: Any) -> Request:
         """What the controls ask for. Raises BadInput."""
+        return request_form.request(self.ask(*control_values), self.shared.settings)
 
-    @abstractmethod
     def forms(self, run: Run | None = None) -> tuple[str, str]:
         """The basic and the advanced form, as a run was asked, or with the defaults."""
+        return request_form.forms(self.shared.settings, run)
 
     def take_over(self, run: Run, run_name: str) -> Updates:
         """Set the controls to what a run was asked, so that running live does the same again.
@@ -104,14 +108,14 @@ class RunTab(ABC):
         asked = FormValues(run.prompt, *self.forms(run))
         given = {} if run_name.startswith(MINE) else {self.given: asked}
         own = self.of_method(run.method, dict(run.parameters), self.shared.archive.note(run_name))
-        return own | self.filled(asked) | given | {self.method: run.method} | self.aimed(run.target)
+        return own | self.filled(asked) | given | {self.method: run.method} | self.on_target(run.target)
 
-    def aimed(self, target: str) -> Updates:
+    def on_target(self, target: str) -> Updates:
         """This target in its control, if it is one that the control may have."""
         known = [value for _, value in self.target.choices]
         return {self.target: target} if target in known or self.shared.settings.any_model else {}
 
-    def restored(self, part: Kept) -> Updates:
+    def restore(self, part: Kept) -> Updates:
         """The controls as a page kept them; those that nobody could have set so stay as they are."""
         form = part.form(self.kept)
         method = form.get("method", "")
@@ -124,7 +128,7 @@ class RunTab(ABC):
         except BadInput:
             return {}
         updates = self.of_method(method, values) | self.filled(FormValues(form["prompt"], *forms)) | {self.method: method}
-        return updates | self.aimed(form["target"])
+        return updates | self.on_target(form["target"])
 
     def filled(self, values: FormValues) -> Updates:
         """These values in their controls."""
@@ -182,7 +186,7 @@ class RunTab(ABC):
         """Controls besides prompt and forms that a visitor's choice of another method has to respect."""
         return []
 
-    def respected(self, updates: Updates, method: str, *own_choices: Any) -> Updates:
+    def apply_limits(self, updates: Updates, method: str, *own_choices: Any) -> Updates:
         """What choosing ``method`` changes, without what the visitor chose himself in :attr:`own_choices`."""
         return {component: value for component, value in updates.items() if component is not self.target}
 
@@ -214,7 +218,7 @@ class RunTab(ABC):
                 updates = self._shown(recording, runs, request.session_hash)
         except SpecvizError as error:
             return self.of_method(method) | {self.banner: banner_html(str(error))}
-        return self.respected(updates, method, *own_choices) | self.filled(values) | {self.given: remembered}
+        return self.apply_limits(updates, method, *own_choices) | self.filled(values) | {self.given: remembered}
 
     def _shown(self, recording: Recording, runs: Runs, session: str | None) -> Updates:
         page = self.shared.pages.find(session)
@@ -234,11 +238,6 @@ class RunTab(ABC):
                     updates = updates | {self.stop: panels.stop_button(stopping=True)}
                 yield updates or {self.stage: gr.skip()}
 
-    def halt(self, request: gr.Request) -> gr.Button:
-        """End this page's run at its next step, and say so."""
-        text_run.stop(self.shared, request.session_hash)
-        return panels.stop_button(stopping=True)
-
     def wire(self, tab_page: gr.Tab | None = None) -> tuple[Any, Any, Any]:
         """Connect what every tab of a run has; the events of a chosen recording, a chosen method and a started run.
 
@@ -249,7 +248,7 @@ class RunTab(ABC):
         played = self.recording.input(self.play_chosen, [self.recording, self.runs], self.outputs, **QUIET)
         started = [self.run.click, self.prompt.submit]
         ran = gr.on(started, self.go, [self.run_name, self.runs, *self.request_controls], self.outputs, **QUIET)
-        self.stop.click(self.halt, None, self.stop, queue=False, show_progress="hidden", api_visibility="private")
+        text_run.wire_stop(self.shared, self.stop)
         # Arrow keys in a closed drop-down choose one method after the other: the last one counts.
         values = [self.given, self.prompt, self.basics, self.advanced, *self.own_choices]
         chosen = self.method.input(
@@ -266,6 +265,28 @@ class RunTab(ABC):
 def banner_html(message: str, note: bool = False) -> gr.HTML:
     """The banner with this message, gone without one."""
     return gr.HTML(panels.banner(message, "note" if note else "error"), visible=bool(message))
+
+
+def method_controls(
+    tab: type[RunTab], method: str, note: str, targets: list[tuple[str, str]], target: str, own: bool
+) -> dict[str, Any]:
+    """Method and target. ``note`` is what to watch in the recorded run, ``own`` says that a visitor may name another target."""
+    return {
+        "method": choice.choice(choice.methods(tab.modality), method, "Method", elem_id=f"{tab.prefix}-method"),
+        "summary": theme.html(panels.summary(method, note)),
+        "target": gr.Dropdown(targets, value=target, label="Target", allow_custom_value=own, elem_id=f"{tab.prefix}-target"),
+    }
+
+
+def form_controls(tab: type[RunTab], forms: tuple[str, str], method: str, first: Run | None = None) -> dict[str, Any]:
+    """The basic form, the method's own as the ``first`` run had it, and the advanced one, folded."""
+    own = controls.method_answer(method, dict(first.parameters) if first else None)
+    basics, advanced = forms
+    components = {
+        name: controls.form(value, elem_id=f"{tab.prefix}-{name}") for name, value in (("basics", basics), ("own", own))
+    }
+    with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
+        return components | {"advanced": controls.form(advanced, elem_id=f"{tab.prefix}-advanced")}
 
 
 def layout(

@@ -7,6 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+import gradio as gr
+
 from specviz.errors import SpecvizError
 from specviz.pipeline.request import Request
 from specviz.trace.schema import Run, Trace
@@ -14,8 +16,11 @@ from specviz.ui.app_state import AppState
 from specviz.ui.run_lookup import MINE
 from specviz.ui.stream.live import Frame
 from specviz.ui.stream.presence import Caller
+from specviz.ui.widgets import panels
 
 STOPPED = ("Stopped",)
+QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
+"""How an event of the page runs: no veil over what it changes, not in the API, and as many at once as there are visitors."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,16 @@ def stop(shared: AppState, session: str | None) -> None:
     """End this page's run at its next step."""
     if page := shared.pages.find(session):
         page.stop()
+
+
+def wire_stop(shared: AppState, button: gr.Button) -> None:
+    """Have a button end this page's run at its next step, and say so."""
+
+    def halt(request: gr.Request) -> gr.Button:
+        stop(shared, request.session_hash)
+        return panels.stop_button(stopping=True)
+
+    button.click(halt, None, button, queue=False, show_progress="hidden", api_visibility="private")
 
 
 def stopping(shared: AppState, session: str | None) -> bool:

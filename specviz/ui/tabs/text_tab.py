@@ -8,16 +8,12 @@ from typing import Any
 import gradio as gr
 
 from specviz.methods.registry import all_methods
-from specviz.pipeline.request import Request
-from specviz.trace.schema import Run
-from specviz.ui import theme
 from specviz.ui.app_state import AppState
 from specviz.ui.browser_state import Kept
 from specviz.ui.tabs import request_form, run_tab
-from specviz.ui.tabs.request_form import FormState
-from specviz.ui.tabs.run_tab import QUIET, RunTab, Updates
-from specviz.ui.widgets import choice, controls, panels
-from specviz.ui.widgets.examples import chosen, picker
+from specviz.ui.tabs.run_tab import RunTab, Updates
+from specviz.ui.tabs.text_run import QUIET
+from specviz.ui.widgets.examples import GROUPS, chosen, picker
 
 METHOD = "prompt_lookup"
 
@@ -45,24 +41,24 @@ class TextTab(RunTab):
         """The target is the visitor's choice, but where a method does not run on it."""
         return [self.target, self.target_before]
 
-    def respected(self, updates: Updates, method: str, *own_choices: Any) -> Updates:
+    def apply_limits(self, updates: Updates, method: str, *own_choices: Any) -> Updates:
         """The target stays, or is one that the method runs on, or comes back after such a method."""
         target, before = own_choices or (self.shared.settings.target, "")
-        others = super().respected(updates, method)
+        others = super().apply_limits(updates, method)
         others.pop(self.target_before, None)
         if runs_on := all_methods()[method].targets:
             listed = target in [name for _, name in self.target.choices]
             return others | {self.target: runs_on[0], self.target_before: target} if listed and target not in runs_on else others
         return others | {self.target: before, self.target_before: ""} if before else others
 
-    def aimed(self, target: str) -> Updates:
+    def on_target(self, target: str) -> Updates:
         """This target; where only some methods run on it, the usual one is what comes back after them."""
         special = any(target in method.targets for method in all_methods().values())
-        return super().aimed(target) | {self.target_before: self.shared.settings.target if special else ""}
+        return super().on_target(target) | {self.target_before: self.shared.settings.target if special else ""}
 
-    def restored(self, part: Kept) -> Updates:
+    def restore(self, part: Kept) -> Updates:
         """The controls as a page kept them, the draft model among them."""
-        updates = super().restored(part)
+        updates = super().restore(part)
         draft = part.form(self.kept).get("draft")
         if updates and (draft in [value for _, value in self.draft.choices] or self.shared.settings.any_model):
             updates[self.draft] = gr.update(value=draft, visible=all_methods()[updates[self.method]].needs_draft)
@@ -72,14 +68,6 @@ class TextTab(RunTab):
     def request_controls(self) -> list[Any]:
         """The controls in the order of :class:`FormState`."""
         return [self.method, self.target, self.draft, self.prompt, self.basics, self.advanced, self.own]
-
-    def request(self, *control_values: Any) -> Request:
-        """What the controls ask for."""
-        return request_form.request(FormState(*control_values), self.shared.settings)
-
-    def forms(self, run: Run | None = None) -> tuple[str, str]:
-        """The basic and the advanced form, as a run was asked, or with the defaults."""
-        return request_form.basics(self.shared.settings, run), request_form.advanced(self.shared.settings, run)
 
     def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
         """What depends on the method alone: some need a draft model."""
@@ -109,13 +97,9 @@ def _controls(shared: AppState) -> dict[str, Any]:
     first = gallery.default.run if gallery.default else None
     method = first.method if first else METHOD
     targets = [*request_form.models("target", settings, own=settings.target), *request_form.servers(settings)]
+    note = gallery.default.watch if gallery.default else ""
     return {
-        "method": choice.choice(choice.methods(), method, "Method", elem_id="sp-method"),
-        "summary": theme.html(panels.summary(method, gallery.default.watch if gallery.default else "")),
-        "target": gr.Dropdown(
-            targets, value=settings.target, label="Target",
-            allow_custom_value=settings.any_model, elem_id="sp-target",
-        ),
+        **run_tab.method_controls(TextTab, method, note, targets, settings.target, settings.any_model),
         "draft": gr.Dropdown(
             [("The small one that ships", request_form.OWN_DRAFT), *request_form.models("draft", settings)],
             value=request_form.OWN_DRAFT,
@@ -123,17 +107,6 @@ def _controls(shared: AppState) -> dict[str, Any]:
             elem_id="sp-draft",
         ),
         "prompt": gr.Textbox(first.prompt if first else "", label="Prompt", lines=3, max_lines=6, elem_id="sp-prompt"),
-        "examples": picker(),
-        **_forms(shared, method, first),
+        "examples": picker(GROUPS, "sp-examples"),
+        **run_tab.form_controls(TextTab, request_form.forms(settings, first), method, first),
     }  # fmt: skip
-
-
-def _forms(shared: AppState, method: str, first: Run | None) -> dict[str, Any]:
-    own = controls.method_answer(method, dict(first.parameters) if first else None)
-    components = {
-        "basics": controls.form(request_form.basics(shared.settings, first), elem_id="sp-basics"),
-        "own": controls.form(own, elem_id="sp-own"),
-    }
-    with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
-        components["advanced"] = controls.form(request_form.advanced(shared.settings, first), elem_id="sp-advanced")
-    return components

@@ -14,6 +14,7 @@ from specviz.ui.app_state import AppState
 from specviz.ui.deep_links import RunTabs
 from specviz.ui.run_lookup import choices
 from specviz.ui.tabs import inspect_section
+from specviz.ui.tabs.text_run import QUIET
 from specviz.ui.widgets import downloads, panels
 
 Runs = list[tuple[str, str]]
@@ -108,7 +109,6 @@ under a key that only this page knows; the uploaded file is deleted within twent
 
 def wire(shared: AppState, tab: TracesTab, run_name: gr.State, runs: gr.State, tab_page: gr.Tab, run_tabs: RunTabs) -> None:
     """Connect the tab; ``run_tabs`` are the tabs that play what is shown."""
-    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
 
     async def enter(name: str, session_runs: Runs, request: gr.Request) -> list[Any]:
         owner = shared.presence.address_of(request)
@@ -128,7 +128,7 @@ def wire(shared: AppState, tab: TracesTab, run_name: gr.State, runs: gr.State, t
         updates = await shared.archive.of([name or ""], lambda: chosen(shared, session_runs, name, message), owner)
         return [*updates, session_runs, None]
 
-    tab_page.select(enter, [run_name, runs], tab.outputs, **quiet)
-    tab.run.input(enter, [tab.run, runs], tab.outputs, **quiet)
-    tab.upload.upload(take, [tab.upload, runs, tab.run], [*tab.outputs, runs, tab.upload], **quiet)
-    tab.show.click(run_tabs.play, [tab.run, *run_tabs.runs], run_tabs.outputs, **quiet)
+    tab_page.select(enter, [run_name, runs], tab.outputs, **QUIET)
+    tab.run.input(enter, [tab.run, runs], tab.outputs, **QUIET)
+    tab.upload.upload(take, [tab.upload, runs, tab.run], [*tab.outputs, runs, tab.upload], **QUIET)
+    tab.show.click(run_tabs.play, [tab.run, *run_tabs.runs], run_tabs.outputs, **QUIET)

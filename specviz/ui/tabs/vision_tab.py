@@ -9,18 +9,16 @@ import gradio as gr
 
 from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET
-from specviz.pipeline.request import Request
-from specviz.trace.schema import Run
 from specviz.ui import theme
 from specviz.ui.app_state import AppState
 from specviz.ui.browser_state import Kept
 from specviz.ui.tabs import request_form, run_tab
 from specviz.ui.tabs.request_form import FormState
-from specviz.ui.tabs.run_tab import QUIET, Runs, RunTab, Updates, banner_html
-from specviz.ui.tabs.text_run import Change
-from specviz.ui.widgets import choice, controls, panels
+from specviz.ui.tabs.run_tab import Runs, RunTab, Updates, banner_html
+from specviz.ui.tabs.text_run import QUIET, Change
 from specviz.ui.widgets import example_scenes as scene_shelf
 from specviz.ui.widgets.example_scenes import Example
+from specviz.ui.widgets.examples import clicked
 
 MODALITY = "vision_language"
 FIRST = "hivis"
@@ -71,10 +69,10 @@ class VisionTab(RunTab):
         """A picture that the visitor chose goes with every method."""
         return [self.by_hand]
 
-    def respected(self, updates: Updates, method: str, *own_choices: Any) -> Updates:
+    def apply_limits(self, updates: Updates, method: str, *own_choices: Any) -> Updates:
         """The picture stays where the visitor chose it."""
         mine = (self.picture, self.by_hand, self.preview) if any(own_choices) else ()
-        return {part: value for part, value in super().respected(updates, method).items() if part not in mine}
+        return {part: value for part, value in super().apply_limits(updates, method).items() if part not in mine}
 
     def updates(self, change: Change, runs: Runs) -> Updates:
         """The change as Gradio wants it; with the settings of a run comes its picture."""
@@ -84,9 +82,9 @@ class VisionTab(RunTab):
         picture = scene_shelf.of_run(change.trace)
         return updates if picture is None else updates | self.chosen(picture, by_hand=False)
 
-    def restored(self, part: Kept) -> Updates:
+    def restore(self, part: Kept) -> Updates:
         """The controls as a page kept them, the picture among them."""
-        updates = super().restored(part)
+        updates = super().restore(part)
         picture = scene_shelf.of_preview(part.form(self.kept).get("preview", "")) if updates else None
         if picture is None:
             return updates
@@ -95,20 +93,12 @@ class VisionTab(RunTab):
     @property
     def request_controls(self) -> list[Any]:
         """The controls in the order of :meth:`ask`."""
-        return [self.method, self.target, self.prompt, self.basics, self.advanced, self.own, self.picture]
+        return [*super().request_controls, self.picture]
 
     @staticmethod
     def ask(method: str, target: str, prompt: str, basics: str, advanced: str, own: str, picture: bytes | None) -> FormState:
         """The controls as they stand."""
         return FormState(method, target, None, prompt, basics, advanced, own, MODALITY, picture)
-
-    def request(self, *control_values: Any) -> Request:
-        """What the controls ask for."""
-        return request_form.request(self.ask(*control_values), self.shared.settings)
-
-    def forms(self, run: Run | None = None) -> tuple[str, str]:
-        """The basic and the advanced form, as a run was asked, or with the defaults."""
-        return request_form.basics(self.shared.settings, run), request_form.advanced(self.shared.settings, run)
 
     def bring(self, path: str | None) -> dict[Any, Any]:
         """An uploaded picture, opened with care; one that cannot be leaves the one that was there."""
@@ -120,7 +110,7 @@ class VisionTab(RunTab):
 
     def take(self, event: gr.EventData) -> dict[Any, Any]:
         """An example scene, with its question."""
-        scene = scene_shelf.at(event, self.examples)
+        scene = clicked(event, self.examples)
         if scene is None:
             return {self.banner: gr.skip()}
         return self.chosen(scene.data) | {self.prompt: scene.question, self.banner: banner_html("")}
@@ -164,19 +154,11 @@ def _controls(shared: AppState, examples: tuple[Example, ...]) -> dict[str, Any]
         ),
     }  # fmt: skip
     theme.html(f'<p class="sp-summary">{LIMITS}</p>', elem_id="sp-see-limits")
-    components |= {
-        "prompt": gr.Textbox(
-            first.question if first else "", label="Question", lines=2, max_lines=4, elem_id="sp-see-prompt"
-        ),
-        "method": choice.choice(choice.methods(MODALITY), FIRST, "Method", elem_id="sp-see-method"),
-        "summary": theme.html(panels.summary(FIRST)),
-        "target": gr.Dropdown(
-            request_form.models("target", settings, MODALITY, DEFAULT_VISION_TARGET), value=DEFAULT_VISION_TARGET, label="Target",
-            allow_custom_value=settings.any_model, elem_id="sp-see-target",
-        ),
-        "basics": controls.form(request_form.basics(settings), elem_id="sp-see-basics"),
-        "own": controls.form(controls.method_answer(FIRST), elem_id="sp-see-own"),
-    }  # fmt: skip
-    with gr.Accordion("Advanced", open=False, elem_classes="sp-fold"):
-        components["advanced"] = controls.form(request_form.advanced(settings), elem_id="sp-see-advanced")
-    return components
+    question, target = first.question if first else "", DEFAULT_VISION_TARGET
+    targets = request_form.models("target", settings, MODALITY, target)
+    return {
+        **components,
+        "prompt": gr.Textbox(question, label="Question", lines=2, max_lines=4, elem_id="sp-see-prompt"),
+        **run_tab.method_controls(VisionTab, FIRST, "", targets, target, settings.any_model),
+        **run_tab.form_controls(VisionTab, request_form.forms(settings), FIRST),
+    }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from specviz.figures.theme import markup
 from specviz.methods.registry import families
+from specviz.ui import theme
 
 Choices = dict[str, list[tuple[str, str]]]
 
@@ -57,7 +57,7 @@ def _field(script: str, value: str, label: str, options: str, elem_id: str, more
         value,
         html_template=f'<div class="sp-field sp-choice"><label for="{name}">{markup(label)}</label>'
         f'<select id="{name}">{options}</select></div>',
-        js_on_load=(Path(__file__).parent / f"{script}.js").read_text(encoding="utf-8"),
+        js_on_load=theme.source(f"widgets/{script}.js"),
         apply_default_css=False,
         elem_id=elem_id,
         **more,

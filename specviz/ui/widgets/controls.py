@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -14,6 +12,7 @@ import gradio as gr
 from specviz.errors import BadInput
 from specviz.methods import registry
 from specviz.methods.parameters import Parameter, choice, describe, number, switch
+from specviz.ui import theme
 
 FORM_LETTERS = 20_000
 """A form's answer is far smaller than this; anything longer was not made by the page."""
@@ -167,9 +166,10 @@ def _same(typed: Any, given: Any) -> bool:
 
 def form(value: str, **more: Any) -> gr.HTML:
     """A form on the page."""
-    return gr.HTML(value, html_template='<div class="sp-form"></div>', js_on_load=_script(), apply_default_css=False, **more)
-
-
-@cache
-def _script() -> str:
-    return (Path(__file__).parent / "form.js").read_text(encoding="utf-8")
+    return gr.HTML(
+        value,
+        html_template='<div class="sp-form"></div>',
+        js_on_load=theme.source("widgets/form.js"),
+        apply_default_css=False,
+        **more,
+    )

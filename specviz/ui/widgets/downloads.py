@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -14,6 +12,7 @@ from specviz.errors import BadInput, SpecvizError
 from specviz.trace import export, store
 from specviz.trace.schema import Trace
 from specviz.trace.store import SUFFIX
+from specviz.ui import theme
 from specviz.ui.run_lookup import Archive
 from specviz.ui.stream.pool import PATH, Made
 from specviz.ui.stream.presence import Presence
@@ -85,7 +84,7 @@ def buttons(archive: Archive, presence: Presence, run_name: str, **more: Any) ->
     return gr.HTML(
         run_name,
         html_template=_template(),
-        js_on_load=_script(),
+        js_on_load=theme.source("widgets/downloads.js"),
         server_functions=[make_file],
         apply_default_css=False,
         **more,
@@ -99,8 +98,3 @@ def _template() -> str:
     )
     step = '<label>Step for the trees <input type="number" min="1" value="1" inputmode="numeric"></label>'
     return f'<div class="sp-downloads"><ul>{items}</ul>{step}<p class="sp-saved" role="status"></p></div>'
-
-
-@cache
-def _script() -> str:
-    return (Path(__file__).parent / "downloads.js").read_text(encoding="utf-8")

@@ -8,7 +8,6 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
 from PIL import Image
@@ -64,12 +63,6 @@ def buttons(scenes: tuple[Example, ...]) -> str:
         for at, scene in enumerate(scenes)
     )
     return f'<div class="sp-scenes" role="group" aria-label="Example scenes">{listed}</div>'
-
-
-def at(event: gr.EventData, scenes: tuple[Example, ...]) -> Example | None:
-    """The scene that was clicked; None for a number the shelf does not have."""
-    index: Any = event._data.get("at") if isinstance(event._data, dict) else None
-    return scenes[index] if isinstance(index, int) and 0 <= index < len(scenes) else None
 
 
 def uploaded_picture(path: str | None) -> tuple[bytes, tuple[str, ...]]:

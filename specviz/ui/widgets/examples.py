@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
 
 from specviz.figures.theme import markup
 from specviz.ui.widgets import controls
+
+Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True)
@@ -98,29 +101,29 @@ element.addEventListener("keydown", (event) => {
 EXAMPLES = tuple((example.prompt, group.temperature) for group in GROUPS for example in group.examples)
 
 
-def picker() -> gr.HTML:
-    """The closed list."""
-    return gr.HTML(_list(), js_on_load=_SCRIPT, apply_default_css=False, elem_id="sp-examples")
-
-
-def chosen(basics: str, event: gr.EventData) -> Any:
-    """The prompt that was clicked, and the form with its temperature; nothing for a number the list does not have."""
-    at = event._data.get("at") if isinstance(event._data, dict) else None
-    if not isinstance(at, int) or not 0 <= at < len(EXAMPLES):
-        return gr.skip(), gr.skip()
-    prompt, temperature = EXAMPLES[at]
-    return prompt, controls.replaced(basics, "temperature", temperature)
-
-
-def _list() -> str:
-    at = iter(range(len(EXAMPLES)))
-    groups = "".join(
-        f"<section><h2>{markup(group.kind)}</h2><p>{markup(group.expect)}</p><div>"
+def picker(groups: Sequence[Group], elem_id: str) -> gr.HTML:
+    """The closed list; ``choose`` says which was clicked."""
+    at = iter(range(sum(len(group.examples) for group in groups)))
+    listed = "".join(
+        f"<section><h2>{markup(group.kind)}</h2>{group.expect and f'<p>{markup(group.expect)}</p>'}<div>"
         + "".join(
             f'<button type="button" data-at="{next(at)}" title="{markup(example.prompt)}">{markup(example.label)}</button>'
             for example in group.examples
         )
         + "</div></section>"
-        for group in GROUPS
+        for group in groups
     )
-    return f'<details class="sp-examples"><summary>Examples</summary><div class="sp-pop">{groups}</div></details>'
+    html = f'<details class="sp-examples"><summary>Examples</summary><div class="sp-pop">{listed}</div></details>'
+    return gr.HTML(html, js_on_load=_SCRIPT, apply_default_css=False, elem_id=elem_id)
+
+
+def clicked(event: gr.EventData, entries: Sequence[Entry]) -> Entry | None:
+    """The entry that was clicked; None for a number that the list does not have."""
+    at = event._data.get("at") if isinstance(event._data, dict) else None
+    return entries[at] if isinstance(at, int) and 0 <= at < len(entries) else None
+
+
+def chosen(basics: str, event: gr.EventData) -> Any:
+    """The prompt that was clicked, and the form with its temperature."""
+    example = clicked(event, EXAMPLES)
+    return (gr.skip(), gr.skip()) if example is None else (example[0], controls.replaced(basics, "temperature", example[1]))

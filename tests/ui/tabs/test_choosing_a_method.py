@@ -204,5 +204,5 @@ def test_a_method_brings_a_target_that_it_runs_on_and_leaves_as_it_came(enter: E
     assert choose("eagle2", other, "") == (other, ""), "what the visitor chose stays"
     assert choose("stree", "bamba-9b", "") == ("bamba-9b", ""), "it runs on that one"
     assert choose("eagle2", "hybrid-small", "") == ("hybrid-small", ""), "chosen by hand"
-    aimed = tab.aimed("hybrid-small")
+    aimed = tab.on_target("hybrid-small")
     assert choose("eagle2", aimed[tab.target], aimed[tab.target_before]) == (usual, ""), "from a recording"

@@ -24,9 +24,9 @@ from specviz.training.families import emoji, image_codes
 from specviz.ui import app_state, settings
 from specviz.ui.app_state import AppState
 from specviz.ui.stream.presence import Caller
-from specviz.ui.tabs import image_form, image_tab, text_run
+from specviz.ui.tabs import image_form, text_run
 from specviz.ui.tabs.image_form import ImageFormState
-from specviz.ui.widgets import controls
+from specviz.ui.widgets import choice, controls
 from tests.support.traces.image_runs import GRID, tiny_models
 
 SESSION = "somebody"
@@ -79,7 +79,7 @@ def test_a_request_carries_every_control() -> None:
 
 
 def test_only_methods_that_draw_are_offered() -> None:
-    offered = {name for _, group in image_tab.choice.methods("image").items() for _, name in group}
+    offered = {name for _, group in choice.methods("image").items() for _, name in group}
     assert offered == {name for name, one in all_methods().items() if "image" in one.modality}
     assert {"lantern", "lantern_pp", "mulo_sd", "speculative_jacobi", "eagle", "eagle2", "autoregressive"} <= offered
 

@@ -114,7 +114,7 @@ def test_a_recording_brings_its_picture_and_a_method_only_where_the_visitor_chos
     assert updates[tab.picture] == base64.b64decode("".join(note.data["png"])) and not updates[tab.by_hand]
     assert scene_shelf.address(updates[tab.picture]) in updates[tab.preview]
     for by_hand in (False, True):
-        assert (tab.picture in tab.respected(updates, "dream", by_hand)) != by_hand
+        assert (tab.picture in tab.apply_limits(updates, "dream", by_hand)) != by_hand
 
 
 def test_a_folder_without_scenes_is_told(tmp_path: Path) -> None:
