@@ -68,7 +68,7 @@ BUDGETS = {
     "specviz": 1_696,
     "targets": 14_300,
     "trace": 21_100,
-    "training": 75_300,
+    "training": 71_165,
     "ui": 46_750,
     "viewer": 3_700,
 }

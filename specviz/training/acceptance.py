@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.training.data import IGNORED, Dialogues, Markers, places_in
-from specviz.training.features import DialogueFeatures, TargetAssets
+from specviz.training.features import DialogueFeatures
 
 BREADTH = 5
 """A rank past these counts as never found."""
@@ -49,10 +49,13 @@ def chain_ranks(
 
 
 def figures(ranks: Tensor, paths: Collection[Path] = (), alone: bool = False) -> dict[str, float]:
-    """What ``ranks`` [start, depth] come to. ``tau``: tokens a step of chain drafting emits, the bonus included; by depth,
-    among starts whose shallower drafts were all right, was the truth first (``first1``, ...) or among five (``five1``, ...),
-    and with ``alone`` first whatever the shallower ones were (``alone1``, ...); ``tree``: tokens a step with a tree of these
-    rank paths."""
+    """Acceptance of chains and trees from ``ranks`` [start, depth].
+
+    ``tau`` is the number of tokens a step of chain drafting emits, the bonus included. ``first1``, ... are the shares of
+    starts whose truth came first at that depth, of those whose shallower drafts were all right. ``five1``, ... count it among
+    five, ``alone1``, ... (with ``alone``) are of all starts. ``tree`` is the number of tokens a step with a tree of these
+    rank paths.
+    """
     right = (ranks == 0).int().cumprod(1)
     reached = torch.cat((torch.ones_like(right[:, :1]), right[:, :-1]), 1)
     starts, counts = max(1, len(ranks)), reached.sum(0).clamp_min(1)
@@ -130,22 +133,3 @@ def chain_agreement(
         rows.append(windows[steps_along(len(ranks), depth, accepted.__getitem__)])
     steps = torch.cat(rows)[:runs]
     return {**figures(steps), "steps": float(len(steps))}
-
-
-@torch.inference_mode()
-def overlap(
-    drafted: Callable[[Tensor, int], tuple[Tensor, Tensor]], draft_ids: Tensor, assets: TargetAssets, dialogues: Dialogues,
-    chosen: Sequence[int],
-) -> float:  # fmt: skip
-    """Mean over places of these answers of sum min(p, q) at temperature 1: the probability that a drafted token is accepted.
-
-    ``drafted`` returns, for a text [token] and where its answer begins, places [place] and the logits [place, draft] of their
-    tokens. The answers should have been sampled at temperature 1.
-    """
-    shared = [torch.zeros(0)]
-    for number in chosen:
-        text = torch.tensor([*assets.markers.prefix, *dialogues.of(number)], device=draft_ids.device)
-        places, logits = drafted(text, len(text) - len(dialogues.answer(number)))
-        theirs = assets.target.model(text[None]).logits[0, places - 1].float().softmax(-1)[:, draft_ids]
-        shared.append(torch.minimum(logits.float().softmax(-1), theirs).sum(-1).cpu())
-    return float(torch.cat(shared).mean())

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,8 +34,7 @@ IGNORED = -100
 """The label of a token that the draft vocabulary has no place for, or that does not count."""
 
 
-@dataclass(frozen=True)
-class Markers:
+class Markers(NamedTuple):
     """The chat template's fixed ids: before a user turn, between two dialogues, and the token that ends a turn."""
 
     prefix: tuple[int, ...]
@@ -43,8 +42,7 @@ class Markers:
     end: int
 
 
-@dataclass(frozen=True)
-class Dialogue:
+class Dialogue(NamedTuple):
     """One question (earlier turns and the separator behind it included) and one answer, as ids."""
 
     question: tuple[int, ...]
@@ -86,8 +84,7 @@ class Dialogues:
         return self.of(dialogue)[self.prompt[dialogue] :]
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A packed row: ``tokens`` [token + 1] and, for each target token [token], whether the loss counts it."""
 
     tokens: np.ndarray

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,8 +47,7 @@ class Request:
         return len(self.ids) + (0 if self.before is None else len(self.before))
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(NamedTuple):
     """What was written, its last token included. ``features`` [token, tap, hidden], float16, of all tokens of request and
     answer. ``looped``: it was stopped since it began to go round in circles."""
 
@@ -77,7 +76,7 @@ class _Slots:
     """Keys and values of all rows, [layer][row, kv head, place, size].
 
     The rows of a pass come in groups, so that a short text need not be padded to the longest of all. On a GPU they are one:
-    there the padding costs less than the many small products, and where a pass is about all rows they are not even copied.
+    there the padding costs less than the many small products.
     """
 
     def __init__(self, config: Any, rows: int, places: int, like: Tensor) -> None:
@@ -88,17 +87,13 @@ class _Slots:
         self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
         self.rows = torch.zeros(1, dtype=torch.long, device=like.device)
         self.places = torch.zeros(1, 1, dtype=torch.long, device=like.device)
-        self._groups: list[tuple[Tensor | None, int]] = []
+        self._groups: list[tuple[Tensor, int]] = []
 
-    def at(self, rows: Tensor, places: Tensor, width: int, everyone: bool) -> None:
-        """The next pass is about these rows and places [row, token], all below ``width``: best sorted by length. ``everyone``:
-        they are all rows in their order."""
+    def at(self, rows: Tensor, places: Tensor, width: int) -> None:
+        """The next pass is about these rows and places [row, token], all below ``width``: best sorted by length."""
         self.rows, self.places = rows, places
-        if len(rows) <= self._group:
-            self._groups = [(None if everyone else rows, width)]
-            return
         parts = zip(rows.split(self._group), places.split(self._group), strict=True)
-        self._groups = [(part, int(where.max()) + 1) for part, where in parts]
+        self._groups = [(part, width if len(part) == len(rows) else int(where.max()) + 1) for part, where in parts]
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[list[Tensor], list[Tensor]]:
         """transformers' own name: keep new keys and values [row, kv head, token, size]. Returns for each group of rows all
@@ -107,8 +102,7 @@ class _Slots:
         for cache, fresh in ((self.keys[layer], keys), (self.values[layer], values)):
             cache[self.rows[:, None], :, self.places] = fresh.transpose(1, 2)
             # Without a copy in one piece each product makes its own, transposed, which takes five times as long.
-            shown = [(cache[:, :, :width], rows) for rows, width in self._groups]
-            states.append([visible if rows is None else visible.index_select(0, rows) for visible, rows in shown])
+            states.append([cache[:, :, :width].index_select(0, rows) for rows, width in self._groups])
         return states[0], states[1]
 
     def get_seq_length(self, layer: int = 0) -> int:
@@ -149,14 +143,11 @@ class Decoder:
         self._embedding = model.get_input_embeddings()
         self._device, self._dtype = model.device, self._embedding.weight.dtype
         config = model.config.get_text_config()
-        self._places, self._prefix = places, len(prefix)
+        self._places, self._prefix = places, tuple(prefix)
         self._slots = _Slots(config, rows, places, torch.empty(0, dtype=self._dtype, device=self._device))
         shape = (rows, places, len(self._taps), int(config.hidden_size))
         self._features = torch.zeros(shape, dtype=torch.float16, device=self._device)
         self._rows: list[_Row | None] = [None] * rows
-        self._order = list(range(rows))
-        if prefix:
-            self._read_prefix(torch.tensor([list(prefix)], device=self._device))
 
     @torch.inference_mode()
     def run(self, requests: Iterable[Request], generator: torch.Generator | None = None) -> Iterator[Finished]:
@@ -174,38 +165,29 @@ class Decoder:
             if any(row is not None for row in self._rows):
                 yield from self._step(generator)
 
-    def _read_prefix(self, ids: Tensor) -> None:
-        """The prefix once, for every row."""
-        first = torch.zeros(1, dtype=torch.long, device=self._device)
-        with torch.inference_mode():
-            self._pass(self._embedding(ids), torch.arange(ids.shape[1], device=self._device)[None], first, self._prefix)
-        for cache in (self._slots.keys, self._slots.values):
-            cache[:, 1:, :, : self._prefix] = cache[:, :1, :, : self._prefix]
-        self._features[1:, : self._prefix] = self._features[:1, : self._prefix]
-
     def _admit(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
         """Read the requests into the free rows, in passes of similar lengths, padded on the right, where no earlier token
         looks."""
         most = TOKENS if self._device.type == "cpu" else len(requests) * self._places
         waiting = sorted(zip(free, requests, strict=True), key=lambda pair: len(pair[1]))
         while waiting:
-            longest = len(waiting[-1][1])
-            count = max(1, most // longest)
+            count = max(1, most // (len(self._prefix) + len(waiting[-1][1])))
             waiting, part = waiting[:-count], waiting[-count:]
             self._read([row for row, _ in part], [request for _, request in part], generator)
 
     def _read(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
         """One pass over new requests, and the first token of each answer."""
-        lengths = [len(request) for request in requests]
+        lengths = [len(self._prefix) + len(request) for request in requests]
         ids = torch.full((len(requests), max(lengths)), self._end)
-        for row, request in zip(ids, requests, strict=True):
-            row[len(request) - len(request.ids) : len(request)] = torch.tensor(request.ids)
+        for row, request, length in zip(ids, requests, lengths, strict=True):
+            text = torch.tensor((*self._prefix, *request.ids))
+            row[length - len(text) : length] = text
         embedded = self._embedding(ids.to(self._device))
         for row, request in zip(embedded, requests, strict=True):
             if request.before is not None:
                 row[: len(request.before)] = request.before
-        places = self._prefix + torch.arange(max(lengths), device=self._device).expand(len(requests), -1)
-        hidden = self._pass(embedded, places, torch.tensor(free, device=self._device), self._prefix + max(lengths))
+        places = torch.arange(max(lengths), device=self._device).expand(len(requests), -1)
+        hidden = self._pass(embedded, places, torch.tensor(free, device=self._device), max(lengths))
         last = hidden[torch.arange(len(requests)), torch.tensor(lengths) - 1]
         for row, request in zip(free, requests, strict=True):
             self._rows[row] = _Row(request)
@@ -214,21 +196,18 @@ class Decoder:
     def _step(self, generator: torch.Generator | None) -> Iterator[Finished]:
         """Every row's last token through the model, and the next one where there is to be one."""
         rows = {place: row for place, row in enumerate(self._rows) if row is not None}
-        length = {place: self._prefix + len(row.request) + len(row.answer) for place, row in rows.items()}
-        busy = sorted(rows, key=length.__getitem__) if self._device.type == "cpu" else list(rows)
+        length = {place: len(self._prefix) + len(row.request) + len(row.answer) for place, row in rows.items()}
+        busy = sorted(rows, key=length.__getitem__)
         ids = torch.tensor([[rows[place].answer[-1]] for place in busy], device=self._device)
         at = torch.tensor([[length[place] - 1] for place in busy], device=self._device)
-        hidden = self._pass(
-            self._embedding(ids), at, torch.tensor(busy, device=self._device), max(length.values()), busy == self._order
-        )[:, 0]
+        hidden = self._pass(self._embedding(ids), at, torch.tensor(busy, device=self._device), max(length.values()))[:, 0]
         on: list[int] = []
         for number, place in enumerate(busy):
             row = rows[place]
             looped = row.looped()
             if looped or row.answer[-1] == self._end or len(row.answer) >= row.request.longest:
-                features = self._features[place, : length[place]].clone()
                 self._rows[place] = None
-                yield Finished(row.request, tuple(row.answer), features, looped)
+                yield Finished(row.request, tuple(row.answer), self._features[place, : length[place]].clone(), looped)
             else:
                 on.append(number)
         if on:
@@ -247,12 +226,12 @@ class Decoder:
         for row, token in zip(rows, torch.where(temperature > 0, drawn, greedy).tolist(), strict=True):
             row.answer.append(token)
 
-    def _pass(self, embedded: Tensor, places: Tensor, rows: Tensor, width: int, everyone: bool = False) -> Tensor:
+    def _pass(self, embedded: Tensor, places: Tensor, rows: Tensor, width: int) -> Tensor:
         """Last hidden states [row, token, hidden] of embeddings [row, token, hidden] at these places, all below ``width``; the
         taps are kept."""
         if self._device.type != "cpu":
             width = min(width + -width % EVEN, self._places)
-        self._slots.at(rows, places, width, everyone)
+        self._slots.at(rows, places, width)
         visible = torch.arange(width, device=self._device) <= places[:, None, :, None]
         mask = torch.zeros(visible.shape, dtype=self._dtype, device=self._device).masked_fill(~visible, float("-inf"))
         config = self._base.config

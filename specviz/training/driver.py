@@ -69,8 +69,11 @@ class Schedule:
 
 
 def settings_for(job: Job, device: torch.device, kind: type[SettingsType], **own: Any) -> SettingsType:
-    """The recipe's settings on this device. A processor's cores share an update, torch itself kept to one thread, unless the
-    recipe counts its workers itself; a GPU takes what the recipe says of it and tells more often how it goes."""
+    """The recipe's settings on this device.
+
+    A processor's cores share an update, with torch itself on one thread, unless the recipe counts its workers itself. A GPU takes
+    the recipe's ``cuda`` and measures more often.
+    """
     chosen: dict[str, Any] = {"minutes": job.minutes, "resume": job.resume, **own, **job.recipe.settings}
     if device.type == "cpu":
         chosen = {"workers": 0, **chosen}
@@ -94,10 +97,6 @@ class Progress:
     stage: str = ""
     entered: int = 0
 
-    def spent(self, device: str, unit: str = "answer tokens") -> str:
-        """For the card: training time, and how much was learned from."""
-        return f"{self.seconds / 60:.0f} minutes on {device}, {self.updates} updates, {self.tokens} {unit}"
-
 
 class Step(NamedTuple):
     """What an update follows from: its ``loss``, how many ``tokens`` it was taken over, and ``gradients`` by parameter."""
@@ -114,6 +113,8 @@ class TrainState:
     """What ``Progress.tokens`` counts."""
     watched = "tau"
     """The figure by which early stopping tells the best weights: the greater, the better."""
+    folding: torch.nn.Module | None = None
+    """A network that keeps something folded from its weights, which goes when they change."""
     prefix = ""
     """What the names in the file of weights lack."""
     second: tuple[str, float] = ("", 1.0)
@@ -174,10 +175,17 @@ class TrainState:
         """The optimizer's parameters have changed: bring what the network derives from them in line."""
         if self.change is not None:
             self.change.put()
+        if self.folding is not None:
+            self.folding.eval()
 
     def measure(self) -> Mapping[str, float]:
         """Figures of a milestone, on held-out data; the averaged weights are in the network."""
         return {}
+
+    def spent(self) -> str:
+        """For the card: training time, and how much was learned from."""
+        done = self.progress
+        return f"{done.seconds / 60:.0f} minutes on {self.device.type}, {done.updates} updates, {done.tokens} {self.unit}"
 
     def figures(self) -> Figures:
         """What the card says of the weights at rest: a milestone's figures by default."""
@@ -301,8 +309,10 @@ class TrainState:
 
 
 def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> Progress:
-    """Train until the minutes are spent or nothing gets better, saving and measuring on the way; the averaged weights, of
-    the best milestone where one is told, end up in the network."""
+    """Train until the minutes are spent or nothing gets better, saving and measuring on the way.
+
+    The averaged weights end up in the network; with ``patience`` those of the best milestone.
+    """
     settings, report = state.settings, report or show
     state.progress = Progress()
     if settings.resume and checkpoint.is_file():
@@ -311,30 +321,25 @@ def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> 
     elif settings.resume:
         print(f"There is no checkpoint {checkpoint.name} to go on from: starting anew.", flush=True)
     state.begin()
-    progress, clock = state.progress, Clock(state.progress, settings.minutes, _cores(state))
+    progress, limit, cores = state.progress, 60 * settings.minutes, max(settings.workers, torch.get_num_threads())
+    # On a processor the time that its cores have really worked: on a machine that others use too, a schedule by the wall clock
+    # would be over before anything was learned.
+    now = (lambda: time.process_time() / cores) if state.device.type == "cpu" else time.monotonic
     due, saved = progress.seconds + 60 * settings.every, time.monotonic()
     losses: list[float] = []
-    clock.start()
-    while clock.share < 1 and not state.tired():
-        tokens = progress.tokens
-        losses.append(state.update(clock.share).loss)
-        clock.stop()
+    while (share := min(1.0, progress.seconds / limit)) < 1 and not state.tired():
+        tokens, since = progress.tokens, now()
+        losses.append(state.update(share).loss)
+        progress.seconds += now() - since
         marked = any(tokens < mark <= progress.tokens for mark in settings.marks)
-        if progress.seconds >= due or marked or clock.share >= 1:
+        if progress.seconds >= min(due, limit) or marked:
             _milestone(state, checkpoint, sum(losses) / len(losses), report)
             losses, due, saved = [], progress.seconds + 60 * settings.every, time.monotonic()
-            clock.start()
         elif time.monotonic() - saved > SAVE_SECONDS:
             state.write(checkpoint)
             saved = time.monotonic()
-            clock.start()
     state.use(state.best or state.optimizer.averaged())
     return progress
-
-
-def _cores(state: TrainState) -> int | None:
-    """Cores whose work is counted: on a processor those of the workers, or of torch's own threads."""
-    return max(state.settings.workers, torch.get_num_threads()) if state.device.type == "cpu" else None
 
 
 def _milestone(state: TrainState, checkpoint: Path, loss: float, report: Report) -> None:
@@ -351,38 +356,6 @@ def _milestone(state: TrainState, checkpoint: Path, loss: float, report: Report)
     progress.history.append({**entry, **figures})
     state.write(checkpoint)
     report(progress.history[-1])
-
-
-class Clock:
-    """Training time, kept apart from the time spent measuring and saving.
-
-    With ``workers`` it is the time that many cores have really worked: on a machine that others use too, a schedule by
-    the wall clock would be over before anything was learned. Without, it is the wall clock's.
-    """
-
-    def __init__(self, progress: Progress, minutes: float, workers: int | None = None) -> None:
-        self.progress = progress
-        self.limit = 60 * minutes
-        self._workers = workers
-        self._since = self._now()
-
-    def _now(self) -> float:
-        return time.monotonic() if self._workers is None else time.process_time() / self._workers
-
-    def start(self) -> None:
-        """Training goes on from here."""
-        self._since = self._now()
-
-    def stop(self) -> None:
-        """Add the time since ``start``."""
-        now = self._now()
-        self.progress.seconds += now - self._since
-        self._since = now
-
-    @property
-    def share(self) -> float:
-        """How much of the time allowed is gone, 0 to 1."""
-        return min(1.0, self.progress.seconds / self.limit)
 
 
 def rate(peak: float, share: float, updates: int, warm: int = 40, falling: float = 0.45) -> float:
@@ -414,7 +387,7 @@ def progress_in(checkpoint: Path) -> Progress:
 
 def weights_of(job: Job) -> Path:
     """The file that the recipe writes."""
-    return WEIGHTS / f"{job.recipe.name}.safetensors"
+    return WEIGHTS / f"{job.recipe.writes or job.recipe.name}.safetensors"
 
 
 def run(job: Job, state: TrainState, data: str, save: Save | None = None, licence: str = LICENCE, **more: str) -> None:
@@ -422,23 +395,15 @@ def run(job: Job, state: TrainState, data: str, save: Save | None = None, licenc
     count = sum(value.numel() for value in state.optimizer.parameters.values())
     print(f"{count / 1e6:.2f} M numbers to learn from {data}; {state.settings}", flush=True)
     train(state, checkpoint_of(job.recipe.name))
-    save = save or state.save
-    spent = state.progress.spent(state.device.type, state.unit)
-    ship(job, asdict(state.settings), data, spent, at_rest(job, state, save, state.figures), save, licence, **more)
-
-
-def at_rest(job: Job, state: TrainState, save: Save, measure: Callable[[], Figures]) -> Figures:
-    """What ``measure`` finds with what rounding leaves of the weights in their file; a weight that does not ship stays as it is.
-    What ships stays whole until the figures are there."""
-    path = checkpoint_of(f"{job.recipe.name}_at_rest")
+    save, path = save or state.save, checkpoint_of(f"{job.recipe.name}_at_rest")
     path.parent.mkdir(parents=True, exist_ok=True)
     save(path, {})
     rounded = {state.prefix + name: value for name, value in read_weights(path)[0].items()}
     path.unlink()
+    # A weight that does not ship stays as it is; what ships stays whole until the figures are there.
     with state.using({**state.optimizer.parameters, **rounded}):
-        found = measure()
-    print("held-out:", json.dumps(_rounded(found)), flush=True)
-    return found
+        figures = state.figures()
+    ship(job, asdict(state.settings), data, state.spent(), figures, save, licence, **more)
 
 
 def ship(
@@ -449,20 +414,14 @@ def ship(
     ``assets/weights/README.md``."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout.strip()
+    metrics = json.dumps(json.loads(json.dumps(figures), parse_float=lambda number: round(float(number), 4)))
+    print("held-out:", metrics, flush=True)
     card = {
         "recipe": f"python -m specviz train {job.recipe.name} ({json.dumps(settings)})", "data": data,
-        "licence": licence, "spent": spent, "metrics": json.dumps(_rounded(figures)), "commit": commit or "unknown", **more,
+        "licence": licence, "spent": spent, "metrics": metrics, "commit": commit or "unknown", **more,
     }  # fmt: skip
     path = weights_of(job)
     path.parent.mkdir(parents=True, exist_ok=True)
     save(path, card)
     parts = "; ".join(f"{name}: {value}" for name, value in card.items())
     print(f"- `{path.name}` ({path.stat().st_size / 1e6:.1f} MB): {parts}", flush=True)
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _rounded(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(entry) for entry in value]
-    return round(value, 4) if isinstance(value, float) else value

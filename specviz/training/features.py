@@ -11,11 +11,11 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -121,18 +121,19 @@ class FeatureStore:
 
     def get(self, numbers: Sequence[int]) -> list[DialogueFeatures]:
         """The dialogues with their features, on the target's device; what is missing is computed first."""
-        computed: dict[int, Tensor] = {}
         missing = sorted({number for number in numbers if not self.has(number)}, key=lambda number: len(self.ids(number)))
-        lengths = [len(self.ids(number)) for number in missing]
-        for bucket in _buckets(missing, lengths, self.device.type == "cpu"):
+        computed = dict[int, Tensor]()
+        for bucket in self._buckets(missing):
             computed |= self._compute(bucket)
-        self._keep(computed)
-        prefix = len(self.markers.prefix)
+        for number, features in computed.items():
+            if features.nbytes <= self._memory:
+                self._kept[number] = features
+                self._memory -= features.nbytes
+        known = computed | {number: self._stored(number) for number in numbers if number not in computed}
+        prefix, prompt = len(self.markers.prefix), self.dialogues.prompt
         return [
             DialogueFeatures(
-                torch.from_numpy(self.ids(number)).to(self.device),
-                computed[number].float() if number in computed else self._read(number),
-                prefix + int(self.dialogues.prompt[number]),
+                torch.from_numpy(self.ids(number)).to(self.device), known[number].float(), prefix + int(prompt[number])
             )
             for number in numbers
         ]
@@ -156,18 +157,23 @@ class FeatureStore:
         np.save(fresh, features.cpu().numpy())
         os.replace(fresh, file)
 
-    def _keep(self, computed: Mapping[int, Tensor]) -> None:
-        """Remember as much as there is memory for."""
-        for number, features in computed.items():
-            if (size := features.nbytes) > self._memory:
-                return
-            self._kept[number] = features
-            self._memory -= size
+    def _stored(self, number: int) -> Tensor:
+        """Features that are in memory or on disk."""
+        known = self._kept.get(number)
+        return torch.from_numpy(np.load(self._file(self.ids(number)))).to(self.device) if known is None else known
 
-    def _read(self, number: int) -> Tensor:
-        if number in self._kept:
-            return self._kept[number].float()
-        return torch.from_numpy(np.load(self._file(self.ids(number)))).float().to(self.device)
+    def _buckets(self, numbers: Sequence[int]) -> list[list[int]]:
+        """Numbers sorted by length in groups of so many tokens, padding included, as the device reads best in one pass."""
+        most, padded = (BATCH_TOKENS, PADDED) if self.device.type == "cpu" else (BATCH_TOKENS_GPU, PADDED_GPU)
+        groups, shortest = list[list[int]](), 0
+        for number in numbers:
+            length = len(self.ids(number))
+            if groups and (len(groups[-1]) + 1) * length <= most and length <= padded * shortest:
+                groups[-1].append(number)
+            else:
+                groups.append([number])
+                shortest = length
+        return groups
 
     @torch.no_grad()
     def _compute(self, numbers: Sequence[int]) -> dict[int, Tensor]:
@@ -207,26 +213,10 @@ def store_for(model: Any, name: str, dialogues: Dialogues, markers: Markers) -> 
     return FeatureStore(model, dialogues, markers, taps, cache_folder() / "features" / digest)
 
 
-def _buckets(numbers: Sequence[int], lengths: Sequence[int], on_cpu: bool = True) -> list[list[int]]:
-    """Numbers sorted by length in groups of so many tokens, padding included, as the device reads best in one pass."""
-    most, padded = (BATCH_TOKENS, PADDED) if on_cpu else (BATCH_TOKENS_GPU, PADDED_GPU)
-    groups: list[list[int]] = []
-    shortest = 0
-    for number, length in zip(numbers, lengths, strict=True):
-        fits = groups and (len(groups[-1]) + 1) * length <= most and length <= padded * shortest
-        if fits:
-            groups[-1].append(number)
-        else:
-            groups.append([number])
-            shortest = length
-    return groups
-
-
 TARGET = "smollm2-135m-instruct"
 
 
-@dataclass(frozen=True)
-class TargetAssets:
+class TargetAssets(NamedTuple):
     """``embedding`` is float32 [vocab, hidden]; ``answer`` are the ids between a user turn and its answer."""
 
     target: LoadedText

@@ -91,8 +91,8 @@ def keep_cast(frozen: Tensor) -> None:
 def evened(rows: Tensor, step: int = 64) -> Tensor:
     """``rows`` [row, width] with zeros behind them up to a multiple of ``step``.
 
-    oneDNN makes a kernel for every shape it meets, which took a quarter of a training's time where hardly two parts had as many
-    rows, and holds on to gigabytes of them.
+    oneDNN makes a kernel for every shape it meets, and keeps gigabytes of them. Where hardly two parts had as many rows, making
+    them took a quarter of a training's time.
     """
     return F.pad(rows, (0, 0, 0, -len(rows) % step))
 

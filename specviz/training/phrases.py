@@ -10,12 +10,13 @@ from __future__ import annotations
 import random
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from specviz.paths import ASSETS
 
@@ -111,3 +112,18 @@ def sentence(form: str, generator: np.random.Generator, **slots: str) -> str:
 def capital(text: str) -> str:
     """The text with a capital where it begins."""
     return text[:1].upper() + text[1:]
+
+
+def byte_pairs(
+    texts: Iterable[str], size: int, special: Sequence[str], prefix_space: bool = False, normalizer: Any = None
+) -> Tokenizer:
+    """Byte-level pieces learned from ``texts``; any other text can still be spelled."""
+    tokenizer, level = Tokenizer(models.BPE()), pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer, tokenizer.decoder = level, decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=list(special), initial_alphabet=sorted(level.alphabet()), show_progress=False
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer

@@ -17,14 +17,17 @@ from specviz.paths import WEIGHTS as WEIGHTS
 
 @dataclass(frozen=True)
 class Recipe:
-    """``family`` is a module of ``families`` that holds ``make(job)``; ``minutes`` is how long it runs when nobody says.
-    ``settings`` are those that are not the driver's or the family's own, ``cuda`` what a GPU changes, ``shape`` the
-    network's sizes where its family does not say them."""
+    """``family`` is a module of ``families`` that holds ``make(job)``; ``minutes`` is how long it runs by default.
+
+    ``writes`` is the file of weights where its name is another. ``settings`` are those that its family has not;
+    ``cuda`` is what a GPU changes; ``shape`` is the network's sizes where its family has none.
+    """
 
     name: str
     title: str
     family: str
     minutes: float
+    writes: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     cuda: Mapping[str, Any] = field(default_factory=dict)
     shape: Mapping[str, Any] = field(default_factory=dict)

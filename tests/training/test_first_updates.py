@@ -20,7 +20,7 @@ import torch.nn.functional as F
 
 from specviz.drafting.networks.masked_lm import save as save_masked
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
-from specviz.models.image.image_shape import SHIPPED_VQ, TextShape
+from specviz.models.image.image_shape import SHIPPED_VQ
 from specviz.models.vision import scenes as shipped
 from specviz.training import data, driver, parallel, registry
 from specviz.training.driver import Progress, TrainState
@@ -30,7 +30,6 @@ from specviz.training.families import (
     gto,
     hybrid,
     image_ar,
-    image_codes,
     image_drafter,
     image_samplers,
     image_vq,
@@ -39,11 +38,11 @@ from specviz.training.families import (
     scenes_vlm,
 )
 from specviz.training.families.scenes_batches import train_tokenizer
-from specviz.training.families.scenes_vlm import Learner, Shape
 from specviz.training.registry import recipes as known_recipes
 from tests.support.tiny.hybrid import hybrid as tiny_hybrid
 from tests.support.tiny.hybrid import pure
 from tests.support.tiny.images import tiny_image
+from tests.support.tiny.scenes import tiny_scenes
 from tests.support.tiny.shelf import TEXTS, spell
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_forest import drafter
@@ -52,8 +51,6 @@ from tests.support.training.tiny_training import END, VOCAB, dialogues, short_wi
 WRITTEN_DOWN = Path(__file__).with_name("first_updates.json")
 UPDATES = 50
 Patch = pytest.MonkeyPatch
-SCENES = Shape(width=32, layers=2, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
-PICTURES = Shape(width=32, layers=4, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
 
 
 class _Learned(Exception):
@@ -124,7 +121,7 @@ def _hybrid(name: str, folder: Path, patch: Patch) -> None:
 def _scenes(name: str, folder: Path, patch: Patch) -> None:
     """A tiny model of pictures."""
     small = {"batch": 2, "seeing_batch": 2, "scenes": 2, "questions": 2, "reading": 1, "measured": 1}
-    patch.setattr(scenes_vlm, "Shape", lambda: SCENES)
+    patch.setattr(scenes_vlm, "fresh", lambda shape, *asked: tiny_scenes(2, *asked))
     patch.setattr(scenes_vlm, "train_tokenizer", lambda: train_tokenizer(60, 600))
     _smaller(patch, name, **small)
 
@@ -132,7 +129,7 @@ def _scenes(name: str, folder: Path, patch: Patch) -> None:
 def _pictures(name: str, folder: Path, patch: Patch) -> None:
     """A tiny target with opinions and its answers about a few scenes."""
     tokenizer = train_tokenizer(60, 600)
-    learner = Learner(PICTURES, len(tokenizer), 0)
+    learner = tiny_scenes(4, len(tokenizer))
     with torch.no_grad():
         for value in learner.model.parameters():
             if value.ndim == 2:
@@ -141,7 +138,6 @@ def _pictures(name: str, folder: Path, patch: Patch) -> None:
     patch.setattr(picture_drafters, "TARGET", folder / "scenes_vlm.safetensors")
     for constant, value in {"SCENES": 16, "HELD_OUT_SCENES": 4, "_AT_A_TIME": 4, "_LONGEST": 24}.items():
         patch.setattr(picture_drafters, constant, value)
-    patch.setattr(picture_drafters, "Shape", lambda: PICTURES)
 
 
 def _art(patch: Patch) -> emoji.Emoji:
@@ -157,8 +153,8 @@ def _art(patch: Patch) -> emoji.Emoji:
 def _coded(patch: Patch, module: Any, codes: int, concepts: tuple[emoji.Concept, ...]) -> None:
     """Random codes of the pictures at any grid."""
 
-    def coded(grid: int) -> image_codes.Coded:
-        return image_codes.Coded(concepts, np.random.default_rng(grid - 4).integers(0, codes, (120, 2, grid * grid)), "codes")
+    def coded(grid: int) -> emoji.Coded:
+        return emoji.Coded(concepts, np.random.default_rng(grid - 4).integers(0, codes, (120, 2, grid * grid)), "codes")
 
     patch.setattr(module, "coded", coded)
 
@@ -168,13 +164,14 @@ def _emoji(name: str, folder: Path, patch: Patch) -> None:
     _coded(patch, image_ar, SHIPPED_VQ.codes, _art(patch).concepts)
     vectors = torch.randn(SHIPPED_VQ.codes, SHIPPED_VQ.dim, generator=torch.Generator().manual_seed(0))
     vq = SimpleNamespace(quantize=SimpleNamespace(embedding=SimpleNamespace(weight=F.normalize(vectors, dim=-1))))
-    prompts = image_codes.word_prompts()
+    prompts = emoji.word_prompts()
     for found, value in {"word_prompts": prompts, "vq_model": (vq, "codes")}.items():
         patch.setattr(image_ar, found, lambda value=value: value)
     patch.setattr(image_ar, "WEIGHTS", folder)
-    patch.setitem(image_ar.GRIDS, name, 4)
-    patch.setitem(image_ar.SHAPES, name, TextShape(width=16, inner=24, layers=2, heads=2))
     _smaller(patch, name, batch=3)
+    recipe = registry.recipes()[name]
+    tiny = replace(recipe, shape={**recipe.shape, "grid": 4, "text": {"width": 16, "inner": 24, "layers": 2, "heads": 2}})
+    patch.setattr(registry, "recipes", lambda: {**known_recipes(), name: tiny})
 
 
 def _image_drafter(name: str, folder: Path, patch: Patch) -> None:

@@ -10,7 +10,7 @@ linear guess: how the feature k ahead hangs on the difference between that input
 The loss of a place is SmoothL1 of its feature plus 0.1 (0.9 KL + 0.1 CE) of its token under the target's own head. How much
 is shown to the network falls from 0.4 of what it gets wrong to nothing while the training goes on. That is its coupled sequential
 glancing distillation, after glancing transformers (Qian et al., arXiv 2008.07905). Where a block begins, feature and token
-together are replaced by the truth k steps ahead, so that the network learns how the later places of a block hang on the first.
+together are replaced by the truth k steps ahead: the network learns how the later places of a block depend on the first.
 Such an input holds its own answer and is left out of the loss.
 Axis names: ``row`` and ``input`` (what the network reads at a place), ``hidden``, ``size`` (of a head).
 """
@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -59,32 +58,27 @@ def block_shape(config: Any, tap: int, draft_vocab: int, **own: int) -> BlockCon
 
 @torch.no_grad()
 def start(net: BlockNet, model: Any, dialogues: Sequence[DialogueFeatures]) -> None:
-    """Set every weight of ``net`` from the target ``model`` and what it thought of ``texts``."""
+    """Set every weight of ``net`` from the target ``model`` and what it thought of ``dialogues``."""
     _take_last_layer(net, model)
-    _even_out(net, torch.cat([_read(net, dialogue) for dialogue in dialogues]))
-    inputs = torch.cat([_read(net, dialogue)[_rows(net, dialogue)] for dialogue in dialogues])
-    ahead = [torch.cat([_ahead(net, dialogue, step) for dialogue in dialogues]) for step in range(1, net.block + 1)]
-    _open_recurrence(net, _directions(inputs, torch.cat(ahead, dim=-1), net.config.width - 1))
-    states = [net.recurrence(_read(net, dialogue)[None])[0][0] for dialogue in dialogues]
-    own = torch.cat([state[_rows(net, dialogue)] for state, dialogue in zip(states, dialogues, strict=True)])
-    net.leave.weight.copy_(fit(own, ahead[-1], 1e-3).T)
-    _look_at_the_last(net, [net.leave(state) for state in states], dialogues, ahead[-1])
+    # Centre and scale what the recurrence reads; until now it reads its inputs as they are.
+    inputs, block = torch.cat(_inputs(net, dialogues)), net.block
+    net.centre.copy_(inputs.mean(0))
+    net.scale.copy_(1 / inputs.std(0).clamp_min(1e-6))
+    texts, places, begin = _inputs(net, dialogues), list[Tensor](), 0
+    for dialogue, text in zip(dialogues, texts, strict=True):  # the inputs that draft a token of the answer
+        places.append(begin + torch.arange(max(0, dialogue.first - 1 - block), len(text) - block, device=text.device))
+        begin += len(text)
+    rows, thoughts = torch.cat(places), torch.cat([dialogue.features[1:, -1] for dialogue in dialogues])
+    ahead = [thoughts[rows + step] for step in range(block)]
+    _open_recurrence(net, _directions(torch.cat(texts)[rows], torch.cat(ahead, dim=-1), net.config.width - 1))
+    states = torch.cat([net.recurrence(text[None])[0][0] for text in texts])
+    net.leave.weight.copy_(fit(states[rows], ahead[-1], 1e-3).T)
+    _look_at_the_last(net, net.leave(states), rows, ahead[-1])
 
 
-def _read(net: BlockNet, dialogue: DialogueFeatures) -> Tensor:
-    """All inputs of a dialogue, [row, 2 hidden]."""
-    return net.inputs(dialogue.tokens[1:], dialogue.features[:-1, -1])
-
-
-def _rows(net: BlockNet, dialogue: DialogueFeatures) -> Tensor:
-    """The inputs that draft a token of the answer."""
-    first = max(0, dialogue.first - 1 - net.block)
-    return torch.arange(first, len(dialogue.tokens) - 1 - net.block, device=dialogue.tokens.device)
-
-
-def _ahead(net: BlockNet, dialogue: DialogueFeatures, step: int) -> Tensor:
-    """The features ``step`` after each of these inputs', [row, hidden]."""
-    return dialogue.features[_rows(net, dialogue) + step, -1]
+def _inputs(net: BlockNet, dialogues: Sequence[DialogueFeatures]) -> list[Tensor]:
+    """All inputs of each dialogue, [row, 2 hidden]."""
+    return [net.inputs(dialogue.tokens[1:], dialogue.features[:-1, -1]) for dialogue in dialogues]
 
 
 def _take_last_layer(net: BlockNet, model: Any) -> None:
@@ -97,12 +91,6 @@ def _take_last_layer(net: BlockNet, model: Any) -> None:
         layer.between.copy_(last.post_attention_layernorm.weight)
     layer.out.weight.zero_()  # it speaks once it has learned to: until then the linear guesses are better
     layer.down.weight.zero_()
-
-
-def _even_out(net: BlockNet, inputs: Tensor) -> None:
-    """Centre and scale what the recurrence reads; until now it read ``inputs`` as they are."""
-    net.centre.copy_(inputs.mean(0))
-    net.scale.copy_(1 / inputs.std(0).clamp_min(1e-6))
 
 
 def _principal(rows: Tensor, count: int) -> Tensor:
@@ -137,40 +125,29 @@ def _open_recurrence(net: BlockNet, directions: Tensor) -> None:
             bias[candidate.stop - 1] = _CONSTANT
 
 
-def _look_at_the_last(net: BlockNet, x: Sequence[Tensor], dialogues: Sequence[DialogueFeatures], features_ahead: Tensor) -> None:
+def _look_at_the_last(net: BlockNet, x: Tensor, rows: Tensor, ahead: Tensor) -> None:
     """In every group of heads that share keys one looks at the block's last input and one at its own; the difference
-    between what the two see tells what the linear guess could not know. ``x`` are the layer's inputs by dialogue."""
+    between what the two see tells what the linear guess could not know: what the features ``ahead`` [row, hidden] of the ``rows``
+    differ by from ``x`` [input, hidden], the layer's inputs and the first guess. The first place of a block has its say."""
     config, layer, size = net.config, net.layer, net.config.head_size
-    sharing, before = config.heads // config.kv_heads, config.heads * size
+    sharing, before, values = config.heads // config.kv_heads, config.heads * size, config.kv_heads * size
     if sharing < 2:
         return
-    normed = [F.rms_norm(inputs, (config.hidden,), layer.before, config.epsilon) for inputs in x]
-    rows = [_rows(net, dialogue) for dialogue in dialogues]
-    everywhere = torch.cat([inputs[row] for inputs, row in zip(normed, rows, strict=True)])
-    constant = fit(everywhere, torch.ones_like(everywhere[:, :1]), 1e-4)[:, 0].to(layer.qkv.weight)
-    into, outward = _second_guess(net, x, normed, rows, features_ahead)
+    normed = F.rms_norm(x, (config.hidden,), layer.before, config.epsilon)
+    constant = fit(normed[rows], torch.ones_like(normed[rows, :1]), 1e-4)[:, 0].to(layer.qkv.weight)
+    difference = (normed[rows + 1] - normed[rows]).double()
+    linear = fit(difference, ahead - x[rows])
+    outward = F.pad(_principal(difference @ linear, values), (0, max(0, values - config.hidden)))
     weight = layer.qkv.weight
-    weight[before + config.kv_heads * size :] = into.T
-    keys = weight[before : before + config.kv_heads * size]
+    weight[before + values :] = (linear @ outward).T.to(ahead)
+    keys, outward = weight[before : before + values], outward.to(ahead)
     for group in range(config.kv_heads):
         _place(keys[group * size : (group + 1) * size], constant, config, None)
         group_output = outward[:, group * size : (group + 1) * size]
-        for head, ahead, sign in ((group * sharing, config.block - 1, 1), (group * sharing + 1, 0, -1)):
+        for head, looks, sign in ((group * sharing, config.block - 1, 1), (group * sharing + 1, 0, -1)):
             query = slice(head * size, (head + 1) * size)
-            _place(weight[query], constant, config, ahead)
+            _place(weight[query], constant, config, looks)
             layer.out.weight[:, query] = sign * group_output
-
-
-def _second_guess(
-    net: BlockNet, x: Sequence[Tensor], normed: Sequence[Tensor], rows: Sequence[Tensor], ahead: Tensor
-) -> tuple[Tensor, Tensor]:
-    """What the features ``ahead`` differ by from the first guess, as a map of (what the block's last input is seen as - one's
-    own), in two factors [hidden, value] and [hidden, value]. The first place of a block has its say."""
-    values = net.config.kv_heads * net.config.head_size
-    difference = torch.cat([inputs[row + 1] - inputs[row] for inputs, row in zip(normed, rows, strict=True)]).double()
-    linear = fit(difference, ahead - torch.cat([inputs[row] for inputs, row in zip(x, rows, strict=True)]))
-    outward = F.pad(_principal(difference @ linear, values), (0, max(0, values - net.config.hidden)))
-    return (linear @ outward).to(ahead), outward.to(ahead)
 
 
 def _place(rows: Tensor, constant: Tensor, config: BlockConfig, ahead: int | None) -> None:
@@ -232,8 +209,7 @@ class BlockTraining(FeatureTraining):
         return scale * summed(net, outputs(net, inputs, phase)[truth.places[counts]], truth, counts)
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(NamedTuple):
     """What the network reads: the tokens after each place [input], the features there [input, hidden]; of several texts behind
     each other ``lengths`` says how many inputs each has."""
 
@@ -272,8 +248,7 @@ def outputs(net: BlockNet, inputs: Inputs, phase: int) -> Tensor:
     return net(tokens, features, phase)[inside]
 
 
-@dataclass(frozen=True)
-class Truth:
+class Truth(NamedTuple):
     """What a text wants of the network at its counted ``places`` [place], numbers of inputs: the target's features k ahead
     [place, hidden], and what its head makes of them [place, draft]."""
 

@@ -71,8 +71,10 @@ class DialogueTraining(TrainState):
     """How many different tokens were."""
 
     def compared(self, count: int) -> dict[str, float]:
-        """So many held-out dialogues' figures, the gap of the acceptance length to as many learned ones of the same kinds, drawn
-        as those were, and how many dialogues and tokens were learned from."""
+        """Figures of so many held-out dialogues, and how many dialogues and tokens were learned from.
+
+        ``gap`` is what the acceptance length on as many learned dialogues of the same kinds, drawn alike, is above theirs.
+        """
         found, read = self.measured(self.held_out[:count]), self.visited()
         known = data.greedy_only(self.dialogues, read)[:count]
         gap = self.measured(known)["tau"] - found["tau"] if known else float("nan")

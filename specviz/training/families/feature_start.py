@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,8 +24,7 @@ _RIDGE = 1e-2
 _SELF = 1.0
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """Rows to fit on: true ``features`` [row, tap * hidden], the ``embedded`` next token [row, hidden], and the target's
     ``thought`` at that next token, which its head reads [row, hidden]."""
 

@@ -1,9 +1,9 @@
 """``train gto``, Group Tree Optimization: a drafter is rewarded for the tree it would draft, not for single tokens.
 
-Hu et al. 2026 (arXiv 2509.22134). The reward of a tree is its soft longest expected branch under the target. It is
-compared with that of the tree which the drafter before this training would have grown in the same place, and with those of
-neighbouring places; a drafter that did better than with its neighbours makes the branch that the target followed likelier,
-within a clipped ratio. Only a low-rank change to the matrices of EAGLE-3's drafter is trained.
+Hu et al. 2026 (arXiv 2509.22134). The reward of a tree is its soft longest expected branch under the target. From it the reward
+of the tree that the drafter before this training would have grown in the same place is subtracted. A group of neighbouring
+places is then centred and scaled. Where the advantage is positive, the branch that the target followed becomes likelier, within
+a clipped ratio. Only a low-rank change to the matrices of EAGLE-3's drafter is trained.
 
 Trees are those of ``trees.dynamic`` (expand, then rerank), grown together for many places of a dialogue: every start attends to
 the same true keys up to its place and to its own nodes' ancestors, as in ``unrolling``. The target then runs once over all of a
@@ -14,16 +14,18 @@ row. Axis names: ``group``, ``member`` (of a group: adjacent prefixes), ``start`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from specviz.drafting.networks.feature_net import FeatureNet, attend
+from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.engine.interfaces import Target
 from specviz.engine.tree import DraftTree
 from specviz.methods.gto.expected_length import branch_lengths, tree_reward
@@ -33,14 +35,13 @@ from specviz.targets.text import TextTarget
 from specviz.training import acceptance, data, driver
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families.feature import acceptance_figures, gather, read_all, run
-from specviz.training.families.unrolling import EAGLE3_TAPS, eagle3_loss
+from specviz.training.families.unrolling import EAGLE3_TAPS, Own, Truth, eagle3_loss
 from specviz.training.features import DialogueFeatures, FeatureStore
 from specviz.training.optimizer import LowRank
 from specviz.training.registry import WEIGHTS, Job
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     """Of every tree: how deep, how many children and beam nodes, how many nodes are kept (the root not counted)."""
 
     depth: int = 5
@@ -62,50 +63,41 @@ class Tree:
 
     def along(self, text: Sequence[int]) -> int:
         """How many tokens of ``text``, which comes after the root, the tree holds one below the other."""
-        below = {
-            (parent, token): node for node, (parent, token) in enumerate(zip(self.parents, self.tokens, strict=False)) if node
-        }
-        node, length = 0, 0
-        for token in text:
-            if (node, token) not in below:
-                break
-            node, length = below[node, token], length + 1
-        return length
+        return next(length for length in range(len(text), -1, -1) if tuple(text[:length]) in self.paths)
 
     def down_to(self, node: int) -> tuple[int, ...]:
         """The tokens from below the root to ``node``."""
-        path: tuple[int, ...] = ()
-        while node:
-            node, path = self.parents[node], (self.tokens[node], *path)
-        return path
+        return (*self.down_to(self.parents[node]), self.tokens[node]) if node else ()
 
 
 @torch.no_grad()
 def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, size: Size) -> list[Tree]:
-    """The tree of each of ``starts`` (int64 [start]); start i drafts behind root i + 1.
+    """The tree of each of ``starts`` (int64 [start], ascending); start i drafts behind root i + 1.
 
     ``tokens`` [token] and ``features`` [token, tap * hidden] are the whole dialogue's.
     """
-    truth = Truth(net, tokens, features, starts)
-    output, parents = truth.first(), torch.zeros(len(starts), 1, dtype=torch.long, device=starts.device)
-    value = torch.zeros(len(starts), 1, dtype=torch.float64, device=starts.device)
+    truth, starts = Truth(net, F.embedding(tokens, net.embedding), features), starts.cpu()
+    count, device = len(starts), tokens.device
+    output, parents = truth.first(starts), torch.zeros(count, 1, dtype=torch.long, device=device)
+    value, considered = torch.zeros(count, 1, dtype=torch.float64, device=device), 1
     # All that was considered, in order: candidate 0 is the root, a level has tokens, parents and values [start, beam * width].
-    levels, own, count = list[tuple[Tensor, Tensor, Tensor]](), list[tuple[Tensor, Tensor]](), 1
+    levels, own = list[tuple[Tensor, Tensor, Tensor]](), Own()
     for depth in range(1, size.depth + 1):
         logits = _wide(net.logits(output))
         best = logits.topk(min(size.width, logits.shape[-1]))
         shares = (best.values - logits.logsumexp(-1, keepdim=True)).clamp_max(0.0).double()
-        ids = (best.indices if net.draft_ids is None else net.draft_ids[best.indices]).view(len(starts), -1)
+        ids = (best.indices if net.draft_ids is None else net.draft_ids[best.indices]).view(count, -1)
         width = ids.shape[1] // value.shape[1]
         below = (value[:, :, None] + shares.view(*value.shape, width)).flatten(1)
         levels.append((ids, parents.repeat_interleave(width, 1), below))
         # A stable sort, so that of two equal candidates the earlier one wins, as it does while drafting.
         beam = below.sort(dim=1, descending=True, stable=True).indices[:, : size.width]
-        row = (beam // width + torch.arange(len(starts), device=beam.device)[:, None] * value.shape[1]).flatten()
-        value, parents, count = below.gather(1, beam), count + beam, count + below.shape[1]
+        row = (beam // width + torch.arange(count, device=device)[:, None] * value.shape[1]).flatten()
+        value, parents, considered = below.gather(1, beam), considered + beam, considered + below.shape[1]
         own = [(keys[row], values[row]) for keys, values in own]
         if depth < size.depth:
-            output = truth.deeper(ids.gather(1, beam), output[row], own, depth)
+            words = F.embedding(ids.gather(1, beam).flatten(), net.embedding)
+            output = truth.deeper(starts.repeat_interleave(beam.shape[1]), words, output[row], own, depth)
     # The candidates of highest value. A parent is never worth less, and it is earlier.
     tokens, parents, values = (torch.cat(parts, 1) for parts in zip(*levels, strict=True))
     chosen = values.sort(dim=1, descending=True, stable=True).indices[:, : size.nodes].sort(dim=1).values
@@ -121,49 +113,11 @@ def _wide(logits: Tensor) -> Tensor:
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
-class Truth:
-    """The network over the true features: keys and values that every start sees up to its own place."""
-
-    def __init__(self, net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor) -> None:
-        self._net, self._starts = net, starts
-        count = int(starts.max()) + 1
-        net.reach(count + 64)
-        places = torch.arange(count, device=tokens.device)
-        self._x, self._residual = net.inputs(tokens[1 : count + 1], net.fuse(features[:count]))
-        self._keys, self._values = net.keys_values(self._x, places)
-        self._hidden = places[None] > starts[:, None]
-
-    def first(self) -> Tensor:
-        """Outputs [start, hidden] at the starts themselves: each has its root's children to offer."""
-        net, starts = self._net, self._starts
-        attention = attend(net.queries(self._x[starts], starts), self._keys, self._values, self._hidden)
-        return net.finish(self._residual[starts], attention)
-
-    def deeper(self, tokens: Tensor, features: Tensor, own: list[tuple[Tensor, Tensor]], depth: int) -> Tensor:
-        """Outputs [start * beam, hidden] at nodes ``tokens`` [start, beam] below nodes whose outputs are ``features``.
-
-        ``own`` are the keys and values of each node's ancestors; the nodes' own are appended to it.
-        """
-        net, beam = self._net, tokens.shape[1]
-        x, residual = net.inputs(tokens.flatten(), features)
-        places = self._starts.repeat_interleave(beam) + depth
-        own.append(net.keys_values(x, places))
-        hidden = self._hidden.repeat_interleave(beam, 0)
-        return net.finish(residual, attend(net.queries(x, places), self._keys, self._values, hidden, own))
-
-
-@dataclass(frozen=True)
-class Worth:
+class Worth(NamedTuple):
     """A tree's ``reward``, and its ``longest`` branch by expectation, as tokens."""
 
     reward: float
     longest: tuple[int, ...]
-
-    @staticmethod
-    def of(tree: Tree, probability: Sequence[float]) -> Worth:
-        """From the target's probability of each drafted node."""
-        lengths = branch_lengths(tree.parents, (1.0, *probability))
-        return Worth(tree_reward(lengths.values()), tree.down_to(max(lengths, key=lengths.__getitem__)))
 
 
 def worth(
@@ -200,8 +154,9 @@ def worth(
             rows, columns = torch.tensor(pairs, device=logits.device).T
             found = iter((logits[rows, columns] - logits.logsumexp(-1)[rows]).exp().tolist())
             for number, (tree, _) in enumerate(asked):
-                probability = [next(found) for _ in tree.tokens[1:]]
-                worths[number // len(numbers)].append(Worth.of(tree, probability))
+                lengths = branch_lengths(tree.parents, (1.0, *islice(found, len(tree.tokens) - 1)))
+                longest = tree.down_to(max(lengths, key=lengths.__getitem__))
+                worths[number // len(numbers)].append(Worth(tree_reward(lengths.values()), longest))
             place = numbers[-1] + 1
     finally:
         session.close()
@@ -209,7 +164,6 @@ def worth(
 
 
 START = "eagle3"
-STRIDE = 5
 MEASURED = 40
 DELTA = 1e-6
 """Keeps the advantages of a group that did equally well at nothing."""
@@ -218,17 +172,7 @@ WEIGHT = 0.5
 """Of the tree loss beside the cross-entropy."""
 
 
-@dataclass(frozen=True)
-class Groups:
-    """How many ``groups`` of ``members`` adjacent prefixes are taken of a dialogue, and how large their trees are."""
-
-    groups: int = 4
-    members: int = 8
-    size: Size = field(default_factory=Size)
-
-
-@dataclass(frozen=True)
-class Arena:
+class Arena(NamedTuple):
     """What a loss is computed with: the drafter that learns, the same before it did, the target, and [vocab] places."""
 
     net: FeatureNet
@@ -247,37 +191,37 @@ def surrogate(ratio: Tensor, advantage: Tensor) -> Tensor:
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
 
 
-def chosen_starts(dialogue: DialogueFeatures, how: Groups, generator: np.random.Generator) -> Tensor:
-    """int64 [group, member]: disjoint runs of adjacent starts inside the answer, at most ``how.groups``, ascending."""
-    first, last = max(0, dialogue.first - 2), len(dialogue.tokens) - 3
-    room = last - first + 1
-    run_count = room // how.members
+def chosen_starts(dialogue: DialogueFeatures, groups: int, members: int, generator: np.random.Generator) -> Tensor:
+    """int64 [group, member]: disjoint runs of adjacent starts inside the answer, at most ``groups``, ascending."""
+    first = max(0, dialogue.first - 2)
+    room = len(dialogue.tokens) - 2 - first
+    run_count = room // members
     if not run_count:
-        return torch.zeros(0, how.members, dtype=torch.long)
-    offset = first + int(generator.integers(room - run_count * how.members + 1))
-    runs = np.sort(generator.permutation(run_count)[: how.groups])
-    return torch.from_numpy(offset + runs[:, None] * how.members + np.arange(how.members))
+        return torch.zeros(0, members, dtype=torch.long)
+    offset = first + int(generator.integers(room - run_count * members + 1))
+    runs = np.sort(generator.permutation(run_count)[:groups])
+    return torch.from_numpy(offset + runs[:, None] * members + np.arange(members))
 
 
 def branch_log(
     net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, starts: Tensor, branches: Sequence[tuple[int, ...]]
 ) -> Tensor:
     """[start]: log-probability under ``net`` of the tokens of each start's branch (at least one), drafted from there."""
-    truth = Truth(net, dialogue.tokens, dialogue.features[:, EAGLE3_TAPS].flatten(1), starts)
-    deepest = max(map(len, branches))
-    tokens = torch.tensor([(*branch, *branch[:1] * (deepest - len(branch))) for branch in branches], device=starts.device)
+    words = F.embedding(dialogue.tokens, net.embedding)
+    truth = Truth(net, words, dialogue.features[:, EAGLE3_TAPS].flatten(1))
+    tokens = pad_sequence([torch.tensor(branch) for branch in branches]).to(starts.device)
     length = torch.tensor([len(branch) for branch in branches], device=starts.device)
-    output, total, own = truth.first(), torch.zeros(len(starts), device=starts.device), list[tuple[Tensor, Tensor]]()
-    for step in range(deepest):
-        log_probability = -F.cross_entropy(net.logits(output), place[tokens[:, step]], reduction="none")
-        total = total + torch.where(length > step, log_probability, 0.0)
-        if step + 1 < deepest:
-            output = truth.deeper(tokens[:, step : step + 1], output, own, step + 1)
+    starts, own = starts.cpu(), Own()
+    output, total = truth.first(starts), torch.zeros(len(starts), device=length.device)
+    for step, drafted in enumerate(tokens, start=1):
+        log_probability = -F.cross_entropy(net.logits(output), place[drafted], reduction="none")
+        total = total + torch.where(length >= step, log_probability, 0.0)
+        if step < len(tokens):
+            output = truth.deeper(starts, F.embedding(drafted, net.embedding), output, own, step)
     return total
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(NamedTuple):
     """What the trees at ``starts`` were worth, each [start]: reward over the reference's (on the CPU), advantage, and the
     branch that is made likelier or less likely (empty where nothing is)."""
 
@@ -333,7 +277,8 @@ def tree_loss(arena: Arena, dialogue: DialogueFeatures, judgement: Judged, scale
 
 @dataclass(frozen=True)
 class Settings(Schedule):
-    """An update reads ``batch`` dialogues, one in a pass; ``rank`` is the change's."""
+    """An update reads ``batch`` dialogues, one in a pass, and grows trees of this ``size`` behind ``groups`` of ``members``
+    adjacent prefixes of each; ``rank`` is the change's."""
 
     peak: float = 0.0008
     warm: int = 10
@@ -342,7 +287,9 @@ class Settings(Schedule):
     part: int = 1
     rank: int = 16
     average: float = 0.97
-    groups: Groups = field(default_factory=Groups)
+    groups: int = 4
+    members: int = 8
+    size: Size = Size()
 
 
 class GtoTraining(TrainState):
@@ -361,21 +308,22 @@ class GtoTraining(TrainState):
 
     def step(self, share: float) -> Step:
         """Cross-entropy, and the reward of trees grown from a few prefixes of each dialogue."""
-        number, arena, how, seed = self.progress.updates, self.arena, self.settings.groups, self.settings.seed
-        batch, judgements = self.settings.batch, list[Judged]()
+        number, arena, settings, seed = self.progress.updates, self.arena, self.settings, self.settings.seed
+        batch, judgements = settings.batch, list[Judged]()
         numbers = data.in_turn(self.training, number * batch, batch, [seed])
         answers = sum(len(self.store.dialogues.answer(dialogue_number)) for dialogue_number in numbers)
-        prefixes = batch * how.groups * how.members
+        prefixes = batch * settings.groups * settings.members
 
         def loss(part: Sequence[tuple[int, int]]) -> Tensor:
             ((place, dialogue_number),) = part
             dialogue = self.store.get([dialogue_number])[0]
             generator = torch.Generator().manual_seed(seed + 1_000_003 * number + place)
             total = eagle3_loss(arena.net, arena.place, dialogue, generator, 1.0 / answers)
-            starts = chosen_starts(dialogue, how, np.random.default_rng([seed, number, place]))
+            order = np.random.default_rng([seed, number, place])
+            starts = chosen_starts(dialogue, settings.groups, settings.members, order)
             if not len(starts):
                 return total
-            judgement = judged(arena, dialogue, starts, how.size)
+            judgement = judged(arena, dialogue, starts, settings.size)
             judgements.append(judgement)
             pulled = tree_loss(arena, dialogue, judgement, WEIGHT / prefixes)
             return total if pulled is None else total + pulled
@@ -384,33 +332,29 @@ class GtoTraining(TrainState):
         return step._replace(tokens=sum(len(judgement.gain) for judgement in judgements))
 
     @torch.inference_mode()
-    def trees(self, number: int, size: Size) -> list[Tree]:
+    def trees(self, number: int) -> list[Tree]:
         """The tree behind every token of a dialogue from the last of its prompt to the last but one."""
         dialogue = self.store.get([number])[0]
-        starts = torch.arange(dialogue.first - 2, len(dialogue.tokens) - 2, device=dialogue.tokens.device)
-        return grown(self.arena.net, dialogue.tokens, dialogue.features[:, EAGLE3_TAPS].flatten(1), starts, size)
+        starts = torch.arange(dialogue.first - 2, len(dialogue.tokens) - 2)
+        features = dialogue.features[:, EAGLE3_TAPS].flatten(1)
+        return grown(self.arena.net, dialogue.tokens, features, starts, self.settings.size)
 
     def figures(self) -> dict[str, Any]:
         """Of the start and of the change, on held-out answers."""
-        size = self.settings.groups.size
         with self.using({name: torch.zeros_like(value) for name, value in self.optimizer.parameters.items()}):
-            start = self.accepted(self.held_out, size)
-        return {"start": start, "gto": self.accepted(self.held_out, size)}
+            start = self.accepted(self.held_out)
+        return {"start": start, "gto": self.accepted(self.held_out)}
 
-    def accepted(self, numbers: Sequence[int], size: Size) -> dict[str, float]:
-        """Along these greedy answers: tokens a step with the trees, bonus included, their mean reward at every few tokens, and by
-        depth how often the truth was drafted first or among five."""
-        emitted, rewards = list[int](), list[float]()
+    def accepted(self, numbers: Sequence[int]) -> dict[str, float]:
+        """Along these greedy answers: tokens a step with the trees, bonus included; and by depth how often the truth was drafted
+        first or among five."""
+        emitted, depth = list[int](), self.settings.size.depth
         for number in numbers:
-            trees, answer = self.trees(number, size), self.store.dialogues.answer(number).tolist()
-            hops = [tree.along(answer[place:]) for place, tree in enumerate(trees)]
-            emitted += [1 + hops[place] for place in acceptance.steps_along(len(answer), size.depth, hops.__getitem__)]
-            text = self.store.ids(number).tolist()
-            roots = range(len(text) - len(answer) - 1, len(text) - len(answer) - 1 + len(trees), STRIDE)
-            (found,) = worth(self.arena.target, text, roots, [trees[::STRIDE]], 4 * STRIDE)
-            rewards += [tree_worth.reward for tree_worth in found]
-        chains = acceptance_figures(self.arena.net, self.store, EAGLE3_TAPS, numbers, size.depth)
-        return {**chains, "tau": float(np.mean(emitted)), "reward": float(np.mean(rewards))}
+            trees, answer = self.trees(number), self.store.dialogues.answer(number).tolist()
+            hops = [tree.along(answer[place : place + depth]) for place, tree in enumerate(trees)]
+            emitted += [1 + hops[place] for place in acceptance.steps_along(len(answer), depth, hops.__getitem__)]
+        chains = acceptance_figures(self.arena.net, self.store, EAGLE3_TAPS, numbers, depth)
+        return {**chains, "tau": float(np.mean(emitted))}
 
 
 def make(job: Job) -> None:

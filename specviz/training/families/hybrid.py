@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import AutoTokenizer, BambaConfig, BambaForCausalLM, Mamba2Config, Mamba2ForCausalLM
 
@@ -25,6 +26,7 @@ from specviz.targets.state_layers import anatomy
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.features import TARGET
+from specviz.training.phrases import byte_pairs
 from specviz.training.registry import WEIGHTS, Job, recipes
 
 CHUNK = 64
@@ -71,8 +73,7 @@ LONGEST = 360
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class Split(Generic[Item]):
+class Split(NamedTuple, Generic[Item]):
     """What is learned from and what is kept out: dialogues as text, each starting with ``OPENING``, or as token ids."""
 
     training: list[Item]
@@ -106,15 +107,7 @@ def loops(answer: Sequence[int]) -> bool:
 
 def small_tokenizer(training: Sequence[str], size: int = VOCABULARY) -> Tokenizer:
     """Byte-level pairs on the training text alone, with the chat template's two markers."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator(
-        training,
-        trainers.BpeTrainer(vocab_size=size, special_tokens=[START, END], initial_alphabet=alphabet, show_progress=False),
-    )
-    return tokenizer
+    return byte_pairs(training, size, [START, END])
 
 
 def corpus(dialogue_texts: Split[str], tokenizer: Tokenizer) -> Split[np.ndarray]:
@@ -181,11 +174,8 @@ class StateSpaceTraining(TrainState):
     def begin(self) -> None:
         """Rows from where a resumed training stopped: another seed rather than skipping."""
         generator = np.random.default_rng([self.settings.seed, self.progress.updates])
-        self.stream = rows(self.corpus.training, self.settings.length, generator)
-
-    def step(self, share: float) -> Step:
-        """The next rows' loss and gradients."""
-        return self.learn_from(list(islice(self.stream, self.settings.batch)))
+        every = rows(self.corpus.training, self.settings.length, generator)
+        self.stream = iter(lambda: list(islice(every, self.settings.batch)), [])
 
     def learn_from(self, batch: Sequence[np.ndarray]) -> Step:
         """Mean loss over the tokens, and its gradients, clipped to length one."""
@@ -225,26 +215,17 @@ class StateSpaceTraining(TrainState):
         return [torch.from_numpy(next(stream))[None].to(self.device) for _ in range(many)]
 
 
-def next_token_loss(model: Any) -> Loss:
+def next_token_loss(model: Any, tokens: Tensor) -> Tensor:
     """Cross-entropy in nats, summed over tokens."""
-
-    def loss(tokens: Tensor) -> Tensor:
-        return F.cross_entropy(_logits(model, tokens).flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
-
-    return loss
+    return F.cross_entropy(_logits(model, tokens).flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
 
 
-def distillation_loss(model: Any, teacher: Any) -> Loss:
+def distillation_loss(model: Any, teacher: Any, tokens: Tensor) -> Tensor:
     """Kullback-Leibler divergence from the teacher's distribution at temperature 1, summed over tokens: weight 1, and no other
     term."""
-
-    def loss(tokens: Tensor) -> Tensor:
-        with torch.no_grad():
-            distribution = _logits(teacher, tokens).log_softmax(-1)
-        own = _logits(model, tokens).log_softmax(-1)
-        return F.kl_div(own, distribution, log_target=True, reduction="sum")
-
-    return loss
+    with torch.no_grad():
+        distribution = _logits(teacher, tokens).log_softmax(-1)
+    return F.kl_div(_logits(model, tokens).log_softmax(-1), distribution, log_target=True, reduction="sum")
 
 
 def _logits(model: Any, tokens: Tensor) -> Tensor:
@@ -262,10 +243,9 @@ def make(job: Job) -> None:
     ids = corpus(dialogue_texts, tokenizer)
     settings = driver.settings_for(job, device, Settings)
     model = fresh((draft_config if drafts else target_config)(tokenizer.get_vocab_size()), settings.seed).to(device)
-    loss = distillation_loss(model, teacher) if drafts else next_token_loss(model)
+    loss = partial(distillation_loss, model, teacher) if drafts else partial(next_token_loss, model)
     letters = sum(len(text.encode()) for text in dialogue_texts.held_out)
     state = StateSpaceTraining(model, ids, loss, settings, teacher, sum(map(len, ids.held_out)) / letters)
-    print(f"{len(ids.training)} dialogues to learn from, {len(ids.held_out)} kept out; {settings}", flush=True)
     line = data.dialogues_line(files, f"{len(ids.training)} dialogues")
     licence = "Apache-2.0, as SmolLM2's, whose dialogues it learned"
     more = {IMITATES: named(TEACHER)} if drafts else {}

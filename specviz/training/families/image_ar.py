@@ -14,7 +14,6 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,9 @@ from specviz.models.loading_lock import exclusive_loading
 from specviz.training import driver
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import emoji
-from specviz.training.families.image_codes import Batches, coded, learned_names, misread, vq_model, word_prompts
+from specviz.training.families.emoji import Batches, coded, learned_names, misread, vq_model, word_prompts
 from specviz.training.parallel import products
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training.registry import WEIGHTS, Job, Recipe
 
 LAYERS = "model.language_model.layers."
 PREFIXES = ("model.language_model.", "model.generation_")
@@ -122,10 +121,6 @@ def draw(model: Any, prompts: Tensor, empty: Tensor, cells: int, guidance: float
 
 
 SMALL = "image_ar_small"
-GRIDS = {SMALL: 8, "image_ar": 16}
-SHAPES = {SMALL: TextShape(layers=6), "image_ar": TextShape(layers=12)}
-GUIDANCE = {SMALL: 3.0, "image_ar": 2.0}
-"""How hard each draws: one that knows its pictures is sure already, and at 3 they break up."""
 PARTS = 4
 """A processor reads an update in so many parts: what one of three pictures of 16 x 16 codes leaves behind still fits a core's
 cache."""
@@ -184,13 +179,14 @@ class ImageArTraining(TrainState):
 
     unit = "codes"
 
-    def __init__(self, name: str, settings: Schedule, device: torch.device) -> None:
+    def __init__(self, recipe: Recipe, settings: Schedule, device: torch.device) -> None:
         """A new model, or the small one grown where it is there and speaks of the same codes in the same words."""
-        self.name, self.grid, self.prompts, self.data = name, GRIDS[name], word_prompts(), coded(GRIDS[name])
-        self.shape = replace(SHAPES[name], prompts=self.prompts.size)
+        self.prompts, shape = word_prompts(), recipe.shape
+        self.grid, self.guidance, self.data = shape["grid"], shape["guidance"], coded(shape["grid"])
+        self.shape = TextShape(prompts=self.prompts.size, **shape["text"])
         self.model: Any = fresh(SHIPPED_VQ, self.shape, self.grid, vq_model()[0].quantize.embedding.weight)
         smaller = WEIGHTS / f"{SMALL}.safetensors"
-        if name != SMALL and smaller.exists():
+        if recipe.name != SMALL and smaller.exists():
             weights, facts = read_weights(smaller)
             if (facts.get("codebook"), facts.get("digest_of_prompts")) == (self.data.codebook, self.prompts.digest):
                 print(f"starts from {SMALL}", flush=True)
@@ -199,8 +195,6 @@ class ImageArTraining(TrainState):
         self.batches = Batches(self.data, self.prompts, device)
         self.held_out = self.batches.kept_out(48)
         super().__init__(settings, learned(self.model))
-        kept_out = len(self.data.part(held_out=True))
-        print(f"{len(self.batches.concepts)} concepts to learn, {kept_out} kept out; {self.shape}", flush=True)
 
     def begin(self) -> None:
         """A resumed training meets other pictures."""
@@ -213,7 +207,7 @@ class ImageArTraining(TrainState):
         parts = torch.arange(len(prompts)).chunk(self.settings.workers)
 
         def own(part: Tensor) -> Tensor:
-            return draw(model, prompts[part], empty[part], places, GUIDANCE[self.name], seed + int(part[0]))
+            return draw(model, prompts[part], empty[part], places, self.guidance, seed + int(part[0]))
 
         with ThreadPoolExecutor(len(parts)) as pool:
             return torch.cat(list(pool.map(own, parts)))
@@ -241,7 +235,7 @@ class ImageArTraining(TrainState):
             sums.update(tensors[name].detach().float().cpu().numpy().tobytes())
         facts = {
             "config": json.dumps(janus_config(SHIPPED_VQ, self.shape, self.grid)), "prompts": self.prompts.description,
-            "guidance": str(GUIDANCE[self.name]), "codebook": self.data.codebook, "digest": sums.hexdigest()[:16],
+            "guidance": str(self.guidance), "codebook": self.data.codebook, "digest": sums.hexdigest()[:16],
             "digest_of_prompts": self.prompts.digest,
         }  # fmt: skip
         write_weights(path, tensors, card | facts)
@@ -250,7 +244,7 @@ class ImageArTraining(TrainState):
 def make(job: Job) -> None:
     """Train, measure on held-out concepts, write the recipe's weights."""
     device = choose_device(job.device)
-    state = ImageArTraining(job.recipe.name, driver.settings_for(job, device, Schedule), device)
+    state = ImageArTraining(job.recipe, driver.settings_for(job, device, Schedule), device)
     driver.run(job, state, emoji.line(), licence=emoji.LICENCE)
     if job.recipe.name in SHIPPED.values():
         WORDS.write_text("\n".join(learned_names()) + "\n", "utf-8")

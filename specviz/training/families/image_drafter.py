@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,9 +26,9 @@ from specviz.models.image.image import LoadedImage, embedding_table, load_image_
 from specviz.training import driver
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import emoji
+from specviz.training.families.emoji import coded, prompt_of
 from specviz.training.families.image_ar import ADDS, LAYERS, draw, guided, hidden_states
-from specviz.training.families.image_codes import coded, prompt_of
-from specviz.training.families.unrolling import unroll
+from specviz.training.families.unrolling import sampled_starts, unroll
 from specviz.training.registry import Job
 
 DRAWN = 32
@@ -47,8 +47,7 @@ LATE = 0.5
 accepted."""
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """A picture, both ways: ``tokens`` [row, token], ``features`` [row, token, hidden], guided log-``distribution`` [cell,
     code]."""
 
@@ -60,6 +59,10 @@ class Example:
     def words(self) -> int:
         """Tokens before the first code."""
         return self.tokens.shape[1] - len(self.distribution)
+
+    def starts(self, generator: torch.Generator) -> list[Tensor]:
+        """The starts of each step: all that draft a code, then random shares of them."""
+        return sampled_starts(self.words, self.tokens.shape[1], SHARES, generator)
 
 
 @torch.no_grad()
@@ -158,22 +161,12 @@ def linear_start(net: FeatureNet, examples: Sequence[Example], head: Callable[[T
     net.head.copy_(torch.linalg.solve(before.T @ before + ridge, before.T @ logits).T)
 
 
-def starts(example: Example, generator: torch.Generator) -> list[Tensor]:
-    """The starts of each step: all that draft a code, then random shares of them. Start i drafts token i + 2 first."""
-    length = example.tokens.shape[1]
-    order, places = torch.rand(length, generator=generator), torch.arange(length)
-    inside = [(places >= example.words - 2) & (places < length - 2 - step) for step in range(len(SHARES))]
-    return [
-        (part & (order <= share)).nonzero()[:, 0].to(example.tokens.device) for part, share in zip(inside, SHARES, strict=True)
-    ]
-
-
 Drafted = tuple[Tensor, Tensor, list[Tensor]]
 
 
 def drafted(net: FeatureNet, example: Example, rows: list[Tensor], strength: float) -> list[Drafted]:
     """Of each step the target's guided distribution and the log of the drafter's [start, code], and the drafter's two outputs
-    [start, hidden]. ``rows`` are the starts of each step, see :func:`starts`."""
+    [start, hidden]. ``rows`` are the starts of each step, see :meth:`Example.starts`."""
     both = zip(*(unroll(net, example.tokens[row], example.features[row], rows) for row in (0, 1)), strict=True)
     return [
         (
@@ -233,7 +226,7 @@ class ImageDrafterTraining(TrainState):
     def step(self, share: float) -> Step:
         """The next pictures, each with starts of its own."""
         many, own = self.settings.batch, partial(loss, self.net, strength=self.loaded.guidance, common=float(share >= LATE))
-        batch = [(example, starts(example, self.generator)) for example in (self.examples.next() for _ in range(many))]
+        batch = [(example, example.starts(self.generator)) for example in (self.examples.next() for _ in range(many))]
 
         def part_loss(part: Sequence[tuple[Example, list[Tensor]]]) -> Tensor:
             return torch.stack([own(*one) for one in part]).sum() / many

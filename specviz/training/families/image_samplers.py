@@ -18,7 +18,7 @@ from specviz.models.device import choose_device
 from specviz.training import driver
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import emoji
-from specviz.training.families.image_codes import coded, vq_model
+from specviz.training.families.emoji import coded, vq_model
 from specviz.training.registry import Job
 
 DRAWN = 6

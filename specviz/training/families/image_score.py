@@ -17,7 +17,7 @@ from specviz.models.image.image_score import SIDE, ScoreNet
 from specviz.training import driver
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import emoji
-from specviz.training.families.image_codes import drawable, prompt_of, varied_prompt, word_prompts
+from specviz.training.families.emoji import drawable, prompt_of, varied_prompt, word_prompts
 from specviz.training.registry import Job
 
 AMONG = 64

@@ -10,8 +10,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +26,8 @@ from specviz.models.image.image import LoadedImage, load_image_model, weights_of
 from specviz.training import driver
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import emoji
-from specviz.training.families.image_codes import PREFIX, coded, fresh_vq, vq_model
-from specviz.training.registry import Job, recipes
+from specviz.training.families.emoji import PREFIX, coded, fresh_vq, vq_model
+from specviz.training.registry import Job
 
 CROPS, WHOLE = 20, 5
 """Pictures of 32 pixels in an update, a third of them whole, and of 64."""
@@ -220,7 +218,8 @@ class DecoderTraining(TrainState):
     unit = "pictures"
 
     def __init__(self, settings: Schedule, device: torch.device) -> None:
-        net, self.art = vq_model()[0].to(device).requires_grad_(True), emoji.load()
+        (net, _), self.art, (self.stored, self.card) = vq_model(), emoji.load(), read_weights(weights_of("image_vq"))
+        net = net.to(device).requires_grad_(True)
         self.tokenizer, self.pictures = Tokenizer(net, net.quantize.embedding.weight.detach()), Pictures(self.art, device, seed=7)
         learned = {name: value for name, value in net.named_parameters() if name.startswith(("decoder", "post_quant_conv"))}
         super().__init__(settings, learned)
@@ -239,6 +238,13 @@ class DecoderTraining(TrainState):
 
     def measure(self) -> dict[str, float]:
         return self.tokenizer.measure(self.art, 102)
+
+    def spent(self) -> str:
+        return f"{self.card['spent']}; the decoder {super().spent()} more"
+
+    def save(self, path: Path, card: dict[str, str]) -> None:
+        decoder = {PREFIX + name: value for name, value in self.leaves.items()}
+        write_weights(path, self.stored | decoder, card | {"codebook": self.card["codebook"]})
 
 
 @torch.inference_mode()
@@ -265,30 +271,17 @@ def patches(loaded: LoadedImage, codes: Tensor) -> tuple[Tensor, dict[str, float
 
 def make(job: Job) -> None:
     """Train, measure on held-out concepts, write ``assets/weights/image_vq.safetensors`` or ``image_patches.safetensors``."""
-    begun, device = time.perf_counter(), choose_device(job.device)
-    if job.recipe.name == "image_vq":
-        driver.run(job, VqTraining(driver.settings_for(job, device, Schedule), device), emoji.line(), licence=emoji.LICENCE)
-    elif job.recipe.name == "image_decoder":
-        state = DecoderTraining(driver.settings_for(job, device, Schedule), device)
-        driver.train(state, driver.checkpoint_of(job.recipe.name))
-        stored, card = read_weights(weights_of("image_vq"))
-        tensors = stored | {PREFIX + name: value for name, value in state.leaves.items()}
-        spent = f"{card['spent']}; the decoder {state.progress.spent(device.type, state.unit)} more"
-        job = replace(job, recipe=recipes()["image_vq"])
-        save = partial(_write, tensors)
-        driver.ship(
-            job, asdict(state.settings), card["data"], spent, state.measure(), save, emoji.LICENCE, codebook=card["codebook"]
-        )
-    else:
-        loaded = load_image_model("emoji-64", "float32", job.device)
-        data = coded(loaded.grid)
-        rows = sorted(row for concept in data.part(held_out=False) for row in concept.rows.values())
-        codes = torch.from_numpy(data.codes[rows]).long().flatten(0, 1)
-        mean, figures = patches(loaded, codes)
-        spent = f"{(time.perf_counter() - begun) / 60:.1f} minutes, {len(codes)} pictures"
-        save = partial(_write, {"patches": mean.flatten(1)})
-        driver.ship(job, {"pictures": len(codes)}, emoji.line(), spent, figures, save, emoji.LICENCE, codebook=data.codebook)
-
-
-def _write(tensors: dict[str, Tensor], path: Path, card: dict[str, str]) -> None:
-    write_weights(path, tensors, card)
+    begun, kinds = time.perf_counter(), {"image_vq": VqTraining, "image_decoder": DecoderTraining}
+    if job.recipe.name in kinds:
+        device = choose_device(job.device)
+        state = kinds[job.recipe.name](driver.settings_for(job, device, Schedule), device)
+        driver.run(job, state, emoji.line(), licence=emoji.LICENCE)
+        return
+    loaded = load_image_model("emoji-64", "float32", job.device)
+    data = coded(loaded.grid)
+    rows = sorted(row for concept in data.part(held_out=False) for row in concept.rows.values())
+    codes = torch.from_numpy(data.codes[rows]).long().flatten(0, 1)
+    mean, figures = patches(loaded, codes)
+    spent = f"{(time.perf_counter() - begun) / 60:.1f} minutes, {len(codes)} pictures"
+    save = lambda path, card: write_weights(path, {"patches": mean.flatten(1)}, card)  # noqa: E731
+    driver.ship(job, {"pictures": len(codes)}, emoji.line(), spent, figures, save, emoji.LICENCE, codebook=data.codebook)

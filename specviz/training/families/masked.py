@@ -132,7 +132,8 @@ class MaskedTraining(TrainState):
     ) -> None:
         """``share`` of the answer tokens that are read are asked for."""
         super().__init__(settings, dict(model.named_parameters()) if change is None else change.matrices, change)
-        self.model, self.inputs, self.share = model, inputs, share
+        self.model = self.folding = model
+        self.share = share
         self.dialogues, self.markers = inputs.dialogues, inputs.assets.markers
         self.training, self.held_out = data.split(self.dialogues)
         self.place = data.places_in(model.draft_ids, model.config.vocab_size)
@@ -148,11 +149,6 @@ class MaskedTraining(TrainState):
         stream = data.rows(self.dialogues, self.training, self.markers, self.model.config.window - 1, generator)
         while True:
             yield in_parts(standard(list(islice(stream, settings.batch)), generator), settings.texts)
-
-    def settle(self) -> None:
-        """Apply the change; the folded head goes with the old weights."""
-        super().settle()
-        self.model.eval()
 
     def learn_from(self, batch: Sequence[Masked]) -> Step:
         """Loss and gradients of these texts, and how many tokens were asked for."""
@@ -182,18 +178,10 @@ class MaskedTraining(TrainState):
         greedy = data.greedy_only(self.dialogues, numbers)[:count]
         return block_agreement(self.model, self.dialogues, greedy, self.markers, places, runs)
 
-    def first_places(self, text: Tensor, first: int) -> tuple[Tensor, Tensor]:
-        """Some places of an answer, and the logits of the first token of a block that begins there."""
-        places = torch.arange(first, len(text), SAMPLED[1])
-        return places, torch.stack([self.model(text[: int(place)], PLACES)[0] for place in places])
-
     def measured(self) -> dict[str, Any]:
-        """Blocks along held-out greedy answers of the kinds that are reported, what learned ones bring beyond that, and the first
-        place's probability at temperature 1 under the target."""
+        """Blocks along held-out greedy answers of the kinds that are reported, and what learned ones bring beyond that."""
         found, known = (self.blocks(numbers, MEASURED[0], PLACES, MEASURED[1]) for numbers in (self.held_out, self.training))
-        sampled = data.greedy_only(self.dialogues, self.held_out, 1.0)[: SAMPLED[0]]
-        first = acceptance.overlap(self.first_places, self.model.draft_ids, self.inputs.assets, self.dialogues, sampled)
-        return {**found, "gap": known["tau"] - found["tau"], "first_at_temperature_1": first}
+        return {**found, "gap": known["tau"] - found["tau"]}
 
     def figures(self) -> dict[str, Any]:
         history = self.progress.history
@@ -246,8 +234,6 @@ SHOWN = (12, 16)
 MEASURED = (120, 4000)
 """Held-out greedy dialogues, and steps at most."""
 PLACES = 32
-SAMPLED = (12, 9)
-"""Held-out dialogues sampled at temperature 1, and the stride of the blocks in them."""
 EARLY = 2000
 """The first dialogues that are learned from: at every milestone these have been."""
 

@@ -82,8 +82,8 @@ def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None
 
 
 def ranks(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> Tensor:
-    """At every position of these answers that has so many tokens left, the rank at which each head had the token that
-    followed, WIDTH where it is not among the first: int64 [position, ahead]."""
+    """The rank [position, ahead] at which each head had the token that followed, at every position of these answers that has so
+    many tokens left. It is WIDTH where the token is not among the first; int64."""
     draft = lambda dialogue, starts: net.logits(dialogue.features[starts, -1])  # noqa: E731
     return acceptance.chain_ranks(store.get(numbers), len(net.heads), draft, net.draft_ids, WIDTH)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,8 +47,7 @@ WITHOUT = 0.2
 """Share of the windows in which the probe's state is left out."""
 
 
-@dataclass(frozen=True)
-class WindowFeatures:
+class WindowFeatures(NamedTuple):
     """What the target thinks of some windows: ``tokens`` [window, token], its last hidden states ``own`` [window, token,
     hidden], and the probe's ``behind`` [window, place, hidden] at ``places`` [place]."""
 
@@ -121,16 +120,11 @@ def some_places(count: int, generator: np.random.Generator, length: int = LENGTH
     return torch.from_numpy(np.sort(generator.permutation(room)[:count]))
 
 
-@torch.no_grad()
 def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> WindowFeatures:
-    """A pass over the windows ``tokens`` [window, token] and one over a probe at each place, seen by nobody but itself."""
-    own, behind = _passed(model, net, tokens, places)
-    return WindowFeatures(tokens, own, behind, places)
+    """A pass over the windows ``tokens`` [window, token] and one over a probe behind each place, which nothing else sees.
 
-
-def _passed(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    """Last hidden states of the text [window, token, hidden] and of probes behind ``places`` [window, place, hidden]; gradients
-    reach the probe alone."""
+    Gradients reach the probe alone.
+    """
     (count, length), cache, device = tokens.shape, DynamicCache(), tokens.device
     with torch.no_grad():
         own = model.base_model(input_ids=tokens, **{CACHE_ARGUMENT: cache}, use_cache=True).last_hidden_state
@@ -140,13 +134,13 @@ def _passed(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> tu
         inputs_embeds=net.probe.to(own.dtype).expand(count, len(places), -1), **{CACHE_ARGUMENT: cache},
         attention_mask=mask[None, None], position_ids=(places + 1)[None].expand(count, -1), use_cache=True,
     ).last_hidden_state  # fmt: skip
-    return own, behind
+    return WindowFeatures(tokens, own, behind, places)
 
 
 def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Tensor:
     """How badly the probe behind token i foresees token i + 2: cross-entropy (nats) to the target's distribution of it once token
     i + 1 is known."""
-    own, behind = _passed(model, net, tokens, places)
+    _, own, behind, _ = read(model, net, tokens, places)
     with torch.no_grad():
         distribution = F.linear(own[:, places + 1].float(), net.head.float()).softmax(-1)
     logits = F.linear(behind, net.head.to(behind.dtype))
@@ -338,12 +332,7 @@ class OwlTraining(DialogueTraining):
     def _probe(self) -> Step:
         tokens = self._windows(PROBED)
         places = some_places(PROBE_PLACES, self.generator).to(tokens.device)
-
-        def lost(part: Sequence[Tensor]) -> Tensor:
-            (some,) = part
-            return probe_loss(self.model, self.net, some, places)
-
-        return self.learn([tokens], lost, tokens.numel())
+        return self.learn([tokens], lambda part: probe_loss(self.model, self.net, part[0], places), tokens.numel())
 
     def turn(self) -> None:
         """The probe is taught: from here on it stays, and the network starts from what can be guessed without learning."""
@@ -361,22 +350,18 @@ class OwlTraining(DialogueTraining):
         while len(self.known) * settings.fresh > settings.kept:
             self.known.popleft()
         generator = torch.Generator().manual_seed(int(self.generator.integers(1 << 40)))
-
-        def lost(part: Sequence[WindowFeatures]) -> Tensor:
-            (windows,) = part
-            return loss(self.net, windows, generator) / len(batch)
-
-        return self.learn(batch, lost, batch[0].tokens.numel())
+        return self.learn(batch, lambda part: loss(self.net, part[0], generator) / len(batch), batch[0].tokens.numel())
 
     def _windows(self, count: int) -> Tensor:
         return torch.from_numpy(np.stack(list(islice(self.stream, count)))).to(self.inputs.device)
 
+    @torch.no_grad()
     def _read(self) -> WindowFeatures:
         """Fresh windows, as the target sees them; kept in half precision."""
         tokens = self._windows(self.settings.fresh)
         places = some_places(self.settings.places, self.generator).to(tokens.device)
         seen = read(self.model, self.net, tokens, places)
-        return replace(seen, own=seen.own.bfloat16(), behind=seen.behind.bfloat16())
+        return seen._replace(own=seen.own.bfloat16(), behind=seen.behind.bfloat16())
 
 
 def make(job: Job) -> None:

@@ -13,11 +13,11 @@ Axis names: ``token``, ``tap``, ``hidden``, ``start`` (places that draft), ``row
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from specviz.drafting.networks import feature_file, small_lm
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
-from specviz.drafting.networks.feature_net import FeatureNet, attend
+from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.models.device import choose_device
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.vocabulary import tokenizer_hash
@@ -40,10 +40,10 @@ from specviz.training.families.feature import FeatureTraining
 from specviz.training.families.feature_start import sample, shape_of, start
 from specviz.training.families.scenes import FRESH, held_out
 from specviz.training.families.scenes_batches import Writer
-from specviz.training.families.scenes_vlm import Learner, Shape, answers
+from specviz.training.families.scenes_vlm import Learner, answers
 from specviz.training.families.scenes_words import exchanges
 from specviz.training.families.small_draft import TokenTraining
-from specviz.training.families.unrolling import sampled_starts, unroll
+from specviz.training.families.unrolling import regression, sampled_starts, unroll
 from specviz.training.features import LARGEST, DialogueFeatures
 from specviz.training.registry import WEIGHTS, Job
 
@@ -57,8 +57,7 @@ _WARM_EVERY = (0.0, 1.0, 0.0, 0.7)
 _LONGEST = 220
 
 
-@dataclass(frozen=True)
-class PictureDialogues:
+class PictureDialogues(NamedTuple):
     """``dialogues`` without picture tokens, and by dialogue the ``scene`` it is about; the last scenes are held out."""
 
     dialogues: data.Dialogues
@@ -114,6 +113,12 @@ WORDS, ALL, COMPRESSED = "words", "all", "compressed"
 """What a drafter is shown of a prompt: its words, everything, or its words and the visual tokens looked at most."""
 MIDDLE = -1
 """Stands for the hidden state whose layer looks least scattered, chosen for every token."""
+KEEP = 0.75
+"""Share of the visual tokens in the compressed view."""
+TAPS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
+    WORDS: lambda layers: (layers,), ALL: lambda layers: (0, layers), COMPRESSED: lambda layers: (0, MIDDLE, layers)
+}  # fmt: skip
+"""Hidden states (transformers' numbering, or MIDDLE) that the drafter of a view reads."""
 
 
 @dataclass(frozen=True)
@@ -125,33 +130,29 @@ class PictureDialogueFeatures(DialogueFeatures):
 
 
 class PictureStore:
-    """Hidden states ``taps`` (transformers' numbering, or ``MIDDLE``) of a ``view`` of each dialogue."""
+    """Hidden states of a ``view`` of each dialogue, kept in half precision: TAPS of that view by default."""
 
     keeps = True
 
     def __init__(
-        self, learner: Learner, writer: Writer, spoken: PictureDialogues, taps: Sequence[int], view: str, keep: float = 1.0
+        self, learner: Learner, writer: Writer, spoken: PictureDialogues, view: str, taps: Sequence[int] = (), keep: float = KEEP
     ) -> None:
-        self.taps, self.view, self.keep, self.writer = tuple(taps), view, keep, writer
+        layers = int(learner.model.config.text_config.num_hidden_layers)
+        self.taps, self.view, self.keep, self.writer = taps or TAPS[view](layers), view, keep, writer
         self.dialogues, self.spoken, self.device = spoken.dialogues, spoken, learner.model.device
-        self._learner, self._features = learner, dict[int, tuple[Tensor, Tensor, Tensor, int]]()
+        self._learner, self._known = learner, dict[int, PictureDialogueFeatures]()
 
     def has(self, number: int) -> bool:
         """Whether this dialogue has been read already."""
-        return number in self._features
+        return number in self._known
 
     def get(self, numbers: Sequence[int]) -> list[DialogueFeatures]:
         """The dialogues with their features; what is missing is computed first."""
-        dialogues: list[DialogueFeatures] = []
-        for number in numbers:
-            if number not in self._features:
-                self._features[number] = self._compute(number)
-            tokens, features, positions, first = self._features[number]
-            dialogues.append(PictureDialogueFeatures(tokens, features.float(), first, positions))
-        return dialogues
+        self._known |= {number: self._compute(number) for number in numbers if number not in self._known}
+        return [replace(known, features=known.features.float()) for known in map(self._known.__getitem__, numbers)]
 
     @torch.no_grad()
-    def _compute(self, number: int) -> tuple[Tensor, Tensor, Tensor, int]:
+    def _compute(self, number: int) -> PictureDialogueFeatures:
         """Tokens, features, positions, and where the answer begins, of what the drafter is shown."""
         text = self._learner.model.model.text_model
         with parallel.arithmetic(self.device):
@@ -181,10 +182,10 @@ class PictureStore:
                 taps.append(hidden[tap])
         features = torch.stack(taps, dim=1)[chosen].clamp(-LARGEST, LARGEST).half()
         positions = chosen if self.view == COMPRESSED else places[: len(chosen)]
-        return tokens[chosen], features, positions, first - (len(ids) - len(chosen))
+        return PictureDialogueFeatures(tokens[chosen], features, first - (len(ids) - len(chosen)), positions)
 
 
-TOKEN_WEIGHT, FEATURE_WEIGHT = 0.1, 0.2
+FEATURE_WEIGHT = 0.2
 NEAR_WEIGHT = 1.0
 NEAR = 10
 ALIVE = 5
@@ -203,15 +204,7 @@ def all_rows_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.
     embedded, features = dialogue.features[:, 0], dialogue.features[:, -1]
     rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0], generator)
     outputs = unroll(net, dialogue.tokens, noisy(features, generator), rows, embedded)[0]
-    return _regression(net, outputs, features[rows[0] + 1])[0].sum() * scale
-
-
-def _regression(net: FeatureNet, outputs: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss [start] of outputs against true features, and the target's logits there."""
-    with torch.no_grad():
-        truth = F.linear(features, net.head)
-    regression = F.smooth_l1_loss(outputs, features, reduction="none").mean(-1)
-    return regression + TOKEN_WEIGHT * F.cross_entropy(net.logits(outputs), truth.softmax(-1), reduction="none"), truth
+    return regression(net, outputs, features[rows[0] + 1])[0].sum() * scale
 
 
 def words_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
@@ -222,7 +215,7 @@ def words_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Gen
     total, alive = torch.zeros((), device=features.device), torch.ones(len(rows[0]), device=features.device)
     for step, (chosen, output) in enumerate(zip(rows, outputs, strict=True)):
         alive = alive[torch.searchsorted(rows[step - 1], chosen)] if step else alive
-        losses, truth = _regression(net, output, features[chosen + 1 + step])
+        losses, truth = regression(net, output, features[chosen + 1 + step])
         ours = net.logits(output)
         near = truth.topk(NEAR, dim=-1).indices
         losses = losses + NEAR_WEIGHT * F.cross_entropy(ours.gather(1, near), truth.gather(1, near).softmax(-1), reduction="none")
@@ -246,35 +239,20 @@ def cross_loss(net: CrossNet, dialogue: DialogueFeatures, generator: torch.Gener
 
 
 def unroll_cross(net: CrossNet, picture: PictureDialogueFeatures, starts: Tensor, depth: int) -> list[Tensor]:
-    """Outputs [start, hidden] of each step of drafting from rows ``starts``, ascending, along the true text.
+    """Outputs [start, hidden] of each step of drafting from rows ``starts`` along the true text.
 
     Step 0 is the root's row: it reads thoughts up to the row before. Step j's row reads those and the outputs of steps
     0 to j - 1 in place of the target's thoughts; the embeddings of the rows between are true.
     """
     embedded, features, positions = picture.features[:, 0], picture.features[:, -1], picture.positions
-    net.reach(int(positions[-1]) + 2)
-    rows = torch.arange(len(embedded), device=embedded.device)
-    later = rows[None] > rows[:, None]
-    entered = net.enter(embedded)
-    first = net.within(net.first, entered, positions, *net.keys_values(net.first, entered, positions), later)
-    keys, values = (torch.cat(pair) for pair in zip(net.nothing(), net.thoughts(features[:-1]), strict=True))
-    columns = torch.arange(len(keys), device=embedded.device)
-    middle = net.across(first, keys, values, columns[None] > rows[:, None])
-    committed = net.keys_values(net.last, middle, positions)
-    queries = net.last.self_attn.q_proj(middle).view(len(rows), net.config.heads, -1)
-    hidden = net.last.finish(middle, attend(net._turn(queries, positions), *committed, later))
-    outputs = [net.norm(hidden)[starts]]
-    thought: list[tuple[Tensor, Tensor]] = []
-    drafted: list[tuple[Tensor, Tensor]] = []
+    outputs = net.whole(embedded, features, positions)[0][starts][None]
     for step in range(1, depth):
-        thought.append(net.thoughts(outputs[-1]))
-        x, where = first[starts + step], positions[starts + step]
-        x = net.reading.finish(x, attend(net._queries(x), keys, values, columns[None] > starts[:, None], thought))
-        drafted.append(net.keys_values(net.last, x, where))
-        queries = net._turn(net.last.self_attn.q_proj(x).view(len(x), net.config.heads, -1), where)
-        x = net.last.finish(x, attend(queries, *committed, rows[None] > starts[:, None], drafted))
-        outputs.append(net.norm(x))
-    return outputs
+        rows = []
+        for number, end in enumerate((starts + step + 1).tolist()):
+            thoughts = torch.cat((features[: end - step - 1], outputs[:, number], features[end - 1 : end]))
+            rows.append(net.whole(embedded[:end], thoughts, positions[:end])[0][-1])
+        outputs = torch.cat((outputs, torch.stack(rows)[None]))
+    return list(outputs)
 
 
 def draft_logits(net: FeatureNet | CrossNet, picture: PictureDialogueFeatures, starts: Tensor, depth: int) -> list[Tensor]:
@@ -286,35 +264,19 @@ def draft_logits(net: FeatureNet | CrossNet, picture: PictureDialogueFeatures, s
     return [net.logits(output) for output in outputs]
 
 
-@torch.inference_mode()
 def acceptance_figures(net: FeatureNet | CrossNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
     """Chain drafting from every place of greedy answers."""
-    rows = [torch.zeros(0, depth, dtype=torch.long)]
-    for dialogue in dialogues:
-        inside = torch.arange(max(0, dialogue.first - 2), len(dialogue.tokens) - 1 - depth, device=dialogue.tokens.device)
-        if len(inside):
-            logits = draft_logits(net, cast(PictureDialogueFeatures, dialogue), inside, depth)
-            ranks = [acceptance.ranks_of(one, dialogue.tokens[inside + 2 + step]) for step, one in enumerate(logits)]
-            rows.append(torch.stack(ranks, 1).cpu())
-    return acceptance.figures(torch.cat(rows))
+    draft: Any = partial(draft_logits, net, depth=depth)
+    return acceptance.figures(acceptance.chain_ranks(dialogues, depth, draft))
 
 
 TARGET = WEIGHTS / "scenes_vlm.safetensors"
 DEPTH = 5
-KEEP = 0.75
 FITTED = 60
 MEASURED = 80
 TEXT_ONLY = {"width": 128, "layers": 4, "heads": 4, "inner": 384, "window": 256}
-
-
-@dataclass(frozen=True)
-class Kind:
-    """Which ``view`` of a prompt one drafter gets, which hidden states it reads, and its network and loss."""
-
-    view: str
-    taps: Callable[[int], tuple[int, ...]]
-    network: Callable[[Learner, Any, list[int]], Any]
-    loss: Callable[..., Tensor]
+VIEWS = {"vlm_eagle": ALL, "vlm_hivis": WORDS, "vlm_dream": COMPRESSED}
+LOSSES: Mapping[str, Callable[..., Tensor]] = {ALL: all_rows_loss, WORDS: words_loss, COMPRESSED: cross_loss}
 
 
 @dataclass(frozen=True)
@@ -333,11 +295,11 @@ class PictureTraining(FeatureTraining):
 
     net: Any
 
-    def __init__(self, kind: Kind, learner: Learner, tokenizer: Any, spoken: PictureDialogues, settings: Settings) -> None:
-        layers, (training, held_out) = int(learner.model.config.text_config.num_hidden_layers), spoken.split()
-        store: Any = PictureStore(learner, Writer(tokenizer), spoken, kind.taps(layers), kind.view, KEEP)
-        net = kind.network(learner, store, training[:: max(1, len(training) // FITTED)])
-        super().__init__(net, store, training, held_out, settings, partial(kind.loss, net), self.accepted)
+    def __init__(self, view: str, learner: Learner, tokenizer: Any, spoken: PictureDialogues, settings: Settings) -> None:
+        store: Any = PictureStore(learner, Writer(tokenizer), spoken, view)
+        training, held_out = spoken.split()
+        net = network(learner, store, training[:: max(1, len(training) // FITTED)])
+        super().__init__(net, store, training, held_out, settings, partial(LOSSES[view], net), self.accepted)
 
     def accepted(self, numbers: Sequence[int]) -> dict[str, float]:
         """Chains along these answers."""
@@ -372,9 +334,8 @@ def make(job: Job) -> None:
         save: driver.Save = partial(small_lm.save, state.model)
     else:
         settings = driver.settings_for(job, learner.model.device, Settings)
-        state = PictureTraining(KINDS[job.recipe.name], learner, tokenizer, spoken, settings)
+        state = PictureTraining(VIEWS[job.recipe.name], learner, tokenizer, spoken, settings)
         save = partial(feature_file.save, state.net)
-    print(f"{len(state.training)} answers to learn from; {state.settings}", flush=True)
     line = f"{len(state.training)} answers of scenes-vlm about its own scenes"
     driver.run(job, state, line, save, tokenizer_hash=tokenizer_hash(tokenizer), **{LEARNED_FROM: target})
 
@@ -383,45 +344,27 @@ def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
     """The target that ships, and its own answers. Raises ModelUnavailable when there is no such target yet."""
     model: Any
     model, tokenizer = shipped.load(TARGET)
-    learner = Learner.around(model.to(choose_device(job.device)), Shape())
+    learner = Learner(model.to(choose_device(job.device)))
     return learner, tokenizer, answered(learner, tokenizer, TARGET, driver.say)
 
 
-def _shared(learner: Learner) -> tuple[Tensor, Tensor]:
-    model = learner.model
-    return model.get_input_embeddings().weight.detach().float(), model.get_output_embeddings().weight.detach().float()
-
-
-def _from_last_layer(steps: int) -> Callable[[Learner, Any, list[int]], FeatureNet]:
-    """A narrow network that starts from the target's last layer and a linear guess, with this many step vectors."""
-
-    def build(learner: Learner, store: Any, numbers: list[int]) -> FeatureNet:
-        layers = int(learner.model.config.text_config.num_hidden_layers)
-        config = replace(shape_of(learner.model.config, (layers,), False), steps=steps)
-        net = FeatureNet(config, *_shared(learner), None).to(store.device)
-        start(net, learner.model.model.text_model, sample(store, numbers, net.embedding, slice(-1, None)))
+def network(learner: Learner, store: Any, numbers: list[int]) -> FeatureNet | CrossNet:
+    """Where all is shown or words alone, a narrow network that starts from the target's last layer and a linear guess; else
+    decoder layers that start silent, with a cross-attention that starts shut."""
+    model: Any = learner.model
+    layers, embedding = store.taps[-1], model.get_input_embeddings().weight.detach().float()
+    head = model.lm_head.weight.detach().float()
+    narrow = shape_of(model.config, (layers,), False)
+    if store.view != COMPRESSED:
+        net = FeatureNet(replace(narrow, steps=STEPS if store.view == WORDS else 0), embedding, head, None).to(store.device)
+        start(net, model.model.text_model, sample(store, numbers, net.embedding, slice(-1, None)))
         return net
-
-    return build
-
-
-def _crossed(learner: Learner, store: Any, numbers: list[int]) -> CrossNet:
-    """Decoder layers that start silent, a cross-attention that starts shut."""
-    layers = int(learner.model.config.text_config.num_hidden_layers)
-    config = CrossConfig(**{**vars(shape_of(learner.model.config, (0, layers), False)), "keep": KEEP})
     torch.manual_seed(0)
-    net = CrossNet(config, *_shared(learner)).to(store.device)
+    crossed = CrossNet(CrossConfig(**{**vars(narrow), "taps": (0, layers), "keep": KEEP}), embedding, head).to(store.device)
     with torch.no_grad():
-        for name, value in net.named_parameters():
+        for name, value in crossed.named_parameters():
             if value.ndim == 2:
                 silent = name.startswith(("first.", "last.")) and ("o_proj" in name or "down_proj" in name)
                 value.normal_(std=0.0 if silent else value.shape[1] ** -0.5)
-        net.norm.weight.copy_(learner.model.model.text_model.norm.weight)
-    return net
-
-
-KINDS = {
-    "vlm_eagle": Kind(ALL, lambda layers: (0, layers), _from_last_layer(0), all_rows_loss),
-    "vlm_hivis": Kind(WORDS, lambda layers: (layers,), _from_last_layer(STEPS), words_loss),
-    "vlm_dream": Kind(COMPRESSED, lambda layers: (0, MIDDLE, layers), _crossed, cross_loss),
-}
+        crossed.norm.weight.copy_(model.model.text_model.norm.weight)
+    return crossed

@@ -10,7 +10,6 @@ The atlas of emoji art holds two drawings of each, Noto's (Apache-2.0) above Twe
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -214,21 +213,5 @@ def coverage(shape: str, size: int) -> np.ndarray:
     elif shape == "square":
         drawn.rectangle((big // 12, big // 12, big - big // 12, big - big // 12), fill=255)
     else:
-        drawn.polygon([(x * big, y * big) for x, y in _outline(shape)], fill=255)
+        drawn.polygon([(x * big, y * big) for x, y in _DATA["outlines"][shape]], fill=255)
     return np.asarray(canvas.resize((size, size), Image.Resampling.BOX), dtype=np.float32) / 255
-
-
-def _outline(shape: str) -> list[tuple[float, float]]:
-    """Corners in the unit square."""
-    if shape == "triangle":
-        return [(0.5, 0.03), (0.98, 0.93), (0.02, 0.93)]
-    if shape == "diamond":
-        return [(0.5, 0.0), (0.92, 0.5), (0.5, 1.0), (0.08, 0.5)]
-    if shape == "star":
-        turns = [(math.pi * (corner / 5 - 0.5), 0.22 if corner % 2 else 0.52) for corner in range(10)]
-        return [(0.5 + radius * math.cos(turn), 0.53 + radius * math.sin(turn)) for turn, radius in turns]
-    return [
-        (0.5 + 0.5 * math.sin(turn) ** 3,
-         0.45 - (13 * math.cos(turn) - 5 * math.cos(2 * turn) - 2 * math.cos(3 * turn) - math.cos(4 * turn)) / 32)
-        for turn in (2 * math.pi * step / 48 for step in range(48))
-    ]  # fmt: skip

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from specviz.models.vision.scenes import ASSISTANT, END, IMAGE, SPECIAL, USER, tokenizer_from
 from specviz.training.families import scenes
 from specviz.training.families.scenes_words import DESCRIBE, LESSONS, READING, Exchange, Speaker, drill, exchanges
+from specviz.training.phrases import byte_pairs
 
 IGNORED = -100
 _BEGINNING = 3
@@ -57,19 +57,11 @@ class Batch:
 
 def train_tokenizer(examples: int = 4000, vocab: int = 1024) -> Any:
     """Byte-level pieces learned from what is said about scenes; any other text can still be spelled."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab, special_tokens=list(SPECIAL), initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )  # fmt: skip
     spoken = (exchange for seed in range(examples) for exchange in exchanges(scenes.compose(seed), 6))
     texts = [text for exchange in spoken for text in (exchange.question, exchange.spoken)]
     # Every name in every form often enough to become one token.
     names = [f"a {word} {word}s" for word in KINDS for _ in range(60)]
-    tokenizer.train_from_iterator([*texts, *DESCRIBE, *names], trainer)
-    return tokenizer_from(tokenizer.to_str())
+    return tokenizer_from(byte_pairs([*texts, *DESCRIBE, *names], vocab, SPECIAL).to_str())
 
 
 Row = tuple[list[int], list[int]]

@@ -9,12 +9,10 @@ Axis names: ``scene``, ``token``, ``question``, ``visual``, ``row`` (a question 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,9 +32,9 @@ from specviz.models.vision.scenes import END, IMAGE, SPECIAL, USER
 from specviz.training import decoding, driver, parallel
 from specviz.training.decoding import Request
 from specviz.training.driver import Schedule, Step, TrainState
-from specviz.training.families.scenes import COMBINATIONS, FRESH, SIZES, UNSEEN_DRAWINGS, Scene, draw, held_out
+from specviz.training.families.scenes import COMBINATIONS, FRESH, UNSEEN_DRAWINGS, Scene, draw, held_out
 from specviz.training.families.scenes_batches import HEADS, IGNORED, KINDS, Batch, Writer, batch_of, batches, train_tokenizer
-from specviz.training.families.scenes_words import Exchange, a, at, exchanges, named
+from specviz.training.families.scenes_words import Exchange, exchanges
 from specviz.training.registry import Job
 
 PATCH_WEIGHT = {"kind": 1.0, "colour": 0.5, "size": 0.5, "region": 0.5}
@@ -49,65 +47,36 @@ _NAMED = 0.5
 """What naming a patch by the language model's own table of words counts, of the dense teacher."""
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Sizes of the model. ``grid`` squared is the number of visual tokens."""
-
-    width: int = 160
-    layers: int = 12
-    heads: int = 5
-    inner: int = 416
-    vision_width: int = 160
-    vision_layers: int = 4
-    vision_heads: int = 5
-    vision_inner: int = 480
-    side: int = 128
-    patch: int = 8
-    shuffle: int = 2
-    context: int = 512
-
-    @property
-    def grid(self) -> int:
-        return self.side // self.patch // self.shuffle
-
-
-def config_of(shape: Shape, vocab: int) -> SmolVLMConfig:
-    """The standard configuration with these sizes."""
-    text = LlamaConfig(
-        vocab_size=vocab, hidden_size=shape.width, intermediate_size=shape.inner, num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads, num_key_value_heads=shape.heads, max_position_embeddings=shape.context,
-        tie_word_embeddings=True, initializer_range=0.06, bos_token_id=None, eos_token_id=SPECIAL.index(END),
-        pad_token_id=SPECIAL.index(END),
-    )  # fmt: skip
-    vision = SmolVLMVisionConfig(
-        hidden_size=shape.vision_width, intermediate_size=shape.vision_inner, num_hidden_layers=shape.vision_layers,
-        num_attention_heads=shape.vision_heads, image_size=shape.side, patch_size=shape.patch, hidden_act="relu",
-        initializer_range=0.06,
-    )  # fmt: skip
+def fresh(shape: Mapping[str, Any], vocab: int, seed: int) -> Learner:
+    """A model drawn anew, of the class's standard configuration with these sizes. Its layers are silent: what comes in goes out,
+    until training says otherwise."""
+    special: dict[str, Any] = {"bos_token_id": None, "eos_token_id": SPECIAL.index(END), "pad_token_id": SPECIAL.index(END)}
     # Every configuration has the last one, though the class does not list it.
     ids: dict[str, Any] = {"image_token_id": SPECIAL.index(IMAGE), "pad_token_id": SPECIAL.index(END)}
-    return SmolVLMConfig(
-        text_config=text, vision_config=vision, scale_factor=shape.shuffle, tie_word_embeddings=True, **ids
-    )  # fmt: skip
+    text = LlamaConfig(vocab_size=vocab, tie_word_embeddings=True, **shape["text"], **special)
+    vision = SmolVLMVisionConfig(**shape["vision"])
+    torch.manual_seed(seed)
+    config = SmolVLMConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, scale_factor=shape["shuffle"], **ids)
+    learner = Learner(SmolVLMForConditionalGeneration(config))
+    with torch.no_grad():
+        for layer in learner.model.model.text_model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        for layer in learner.model.model.vision_model.encoder.layers:
+            layer.self_attn.out_proj.weight.zero_()
+            layer.mlp.fc2.weight.zero_()
+    return learner
 
 
 class Learner(nn.Module):
-    """The model, and the dense teacher's heads, which are not kept."""
+    """A ``model``, and the dense teacher's heads, which are not kept. ``grid`` squared is the number of visual tokens."""
 
-    def __init__(self, shape: Shape, vocab: int, seed: int) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
-        torch.manual_seed(seed)
-        self.shape = shape
-        self.model: Any = SmolVLMForConditionalGeneration(config_of(shape, vocab))
-        self.patch_heads = nn.ModuleDict({name: nn.Linear(shape.width, many) for name, many in HEADS.items()})
+        self.model, vision, width = model, model.config.vision_config, model.config.text_config.hidden_size
+        self.grid = int(vision.image_size // vision.patch_size // model.config.scale_factor)
+        self.patch_heads = nn.ModuleDict({name: nn.Linear(width, many) for name, many in HEADS.items()})
         self.names: Tensor | None = None
-        with torch.no_grad():  # silent layers: what comes in goes out, until training says otherwise
-            for layer in self.model.model.text_model.layers:
-                layer.self_attn.o_proj.weight.zero_()
-                layer.mlp.down_proj.weight.zero_()
-            for layer in self.model.model.vision_model.encoder.layers:
-                layer.self_attn.out_proj.weight.zero_()
-                layer.mlp.fc2.weight.zero_()
 
     def learn_names(self, tokenizer: Any) -> None:
         """From now on a patch should also look like the word for what it shows, where one token is that word.
@@ -117,13 +86,6 @@ class Learner(nn.Module):
         spelled = [tokenizer.backend_tokenizer.encode(f" {kind}", add_special_tokens=False).ids for kind in KINDS]
         single = [ids[0] if len(ids) == 1 else IGNORED for ids in spelled]
         self.names = torch.tensor([IGNORED, *single], device=self.model.device)
-
-    @classmethod
-    def around(cls, model: Any, shape: Shape) -> Learner:
-        """A model that has learned already, for what reads it."""
-        learner = cls(shape, int(model.config.text_config.vocab_size), 0)
-        learner.model = model
-        return learner
 
     def leaves(self, language: bool) -> dict[str, nn.Parameter]:
         """Parameters by name; without ``language`` only what the dense teacher reaches."""
@@ -195,12 +157,7 @@ class Learner(nn.Module):
 
 
 _ROWS = 96
-_ANSWER, _DESCRIPTION = 96, 200
-_PLACE = r"(?P<where>(?:at|on|in) the [a-z ]+{})"
-_PLACED = (
-    re.compile(rf"^{_PLACE.format('?')} (?:there (?:is|are)|you can see) (?P<what>(?:an?|some) [a-z ]+)$"),
-    re.compile(rf"^(?P<what>(?:an?|some) [a-z ]+?) (?:is|are) {_PLACE.format('')}$"),
-)
+_ANSWER = 96
 
 
 def answers(
@@ -217,73 +174,39 @@ def answers(
     return decoding.answers(learner.model, writer.end, (), requests, _ROWS, generator)
 
 
-@dataclass(frozen=True)
-class Answered:
-    """One question, the reply to it, and whether it is right word for word: an answer's last sentence, since what it looked
-    at before that is not what was asked for; a description as a whole."""
+class Answered(NamedTuple):
+    """One question, the reply to it, and whether its last sentence is right word for word: what was looked at before that is not
+    what was asked for."""
 
-    number: int
     exchange: Exchange
     reply: str
 
     @property
     def right(self) -> bool:
         reply, truth = (" ".join(text.lower().split()) for text in (self.reply, self.exchange.answer))
-        return (reply if self.exchange.kind == "describe" else re.split("[.?] ", reply.rstrip("."))[-1] + ".") == truth
+        return re.split("[.?] ", reply.rstrip("."))[-1] + "." == truth
 
 
 def ask(learner: Learner, tokenizer: Any, kind: str, numbers: Sequence[int], questions: int) -> list[Answered]:
-    """Descriptions and questions about held-out scenes of this kind."""
+    """Questions about held-out scenes of this kind."""
     writer, chosen = Writer(tokenizer), [held_out(kind, number) for number in numbers]
-    asked = [(place, exchange) for place, scene in enumerate(chosen) for exchange in exchanges(scene, questions)]
-    limits = [_DESCRIPTION if exchange.kind == "describe" else _ANSWER for _, exchange in asked]
+    asked = [(place, exchange) for place, scene in enumerate(chosen) for exchange in exchanges(scene, questions)[1:]]
     with torch.no_grad():
         visual = learner.seen(chosen)[[place for place, _ in asked]]
-    rows = answers(learner, visual, [writer.ids(exchange.question) for _, exchange in asked], writer, limits)
+    ids = [writer.ids(exchange.question) for _, exchange in asked]
+    rows = answers(learner, visual, ids, writer, [_ANSWER] * len(asked))
     texts = [tokenizer.decode(row, clean_up_tokenization_spaces=False).removesuffix(END) for row in rows]
-    return [Answered(numbers[place], exchange, text) for (place, exchange), text in zip(asked, texts, strict=True)]
+    return [Answered(exchange, text) for (_, exchange), text in zip(asked, texts, strict=True)]
 
 
-def figures(kind: str, answered: Sequence[Answered]) -> dict[str, float]:
-    """Shares that are right: questions by kind and together; things of descriptions by name, with size, with place; and of the
-    things that are named those that are not there."""
-    right: dict[str, list[bool]] = {}
-    for one in answered:
-        if one.exchange.kind != "describe":
-            right.setdefault(one.exchange.kind, []).append(one.right)
-    found = {what: float(np.mean(right[what])) for what in sorted(right)}
-    if right:
-        found["questions"] = float(np.mean(sum(right.values(), [])))
-    described = [one for one in answered if one.exchange.kind == "describe"]
-    if described:
-        counts = Counter[str]()
-        for one in described:
-            said = placed_things(one.reply)
-            truth = [(a(named(thing)), at(thing.region)) for thing in held_out(kind, one.number).things]
-            for name, part in _PARTS.items():
-                counts[name] += sum((Counter(map(part, said)) & Counter(map(part, truth))).values())
-            counts += Counter(said=len(said), there=len(truth))
-        found |= {name: counts[name] / counts["there"] for name in _PARTS}
-        found["invented"] = (counts["said"] - counts["object"]) / max(1, counts["said"])
-    return found
+def figures(answered: Sequence[Answered]) -> dict[str, float]:
+    """Shares of questions that are answered rightly, by kind and together."""
+    kinds = sorted({one.exchange.kind for one in answered})
+    found = {kind: float(np.mean([one.right for one in answered if one.exchange.kind == kind])) for kind in kinds}
+    return {**found, "questions": float(np.mean([one.right for one in answered]))}
 
 
-def placed_things(text: str) -> list[tuple[str, str]]:
-    """(what, where) of every thing that a description places."""
-    matches = (form.match(sentence.strip()) for sentence in text.lower().split(".") for form in _PLACED)
-    return [(match["what"], match["where"]) for match in matches if match]
-
-
-def _bare(placed: tuple[str, str]) -> str:
-    """What is placed, without article and size."""
-    words = placed[0].split(" ")[1:]
-    return " ".join(words[1:] if words and words[0] in SIZES else words)
-
-
-_PARTS: dict[str, Callable[[tuple[str, str]], Any]] = {"object": _bare, "sized": itemgetter(0), "placed": itemgetter(0, 1)}
-
-
-SEEING, SPEAKING = "seeing", "speaking"
+SPEAKING = "speaking"
 MEASURED = 80
 QUESTIONS = 6
 SHOWN = 10
@@ -339,7 +262,7 @@ class ScenesTraining(TrainState):
         size, questions = (settings.batch, settings.questions) if self.speaks else (settings.seeing_batch, 1)
         first, reading = (settings.seed << 32) + self.progress.tokens, settings.reading if self.speaks else 0
         part = settings.scenes or -(-settings.batch // settings.workers)
-        self.stream = batches(Writer(self.tokenizer), self.learner.shape.grid, size, part, questions, first, reading)
+        self.stream = batches(Writer(self.tokenizer), self.learner.grid, size, part, questions, first, reading)
 
     def enter(self, stage: str) -> None:
         """A stage has an optimiser of its own, over what it moves, and batches of its own."""
@@ -367,13 +290,13 @@ class ScenesTraining(TrainState):
         that are right, once there are any."""
         learner, numbers = self.learner, range(self.settings.measured)
         scenes = [held_out(FRESH, number) for number in numbers]
-        batch = batch_of(scenes, Writer(self.tokenizer), learner.shape.grid, 1).to(self.device)
+        batch = batch_of(scenes, Writer(self.tokenizer), learner.grid, 1).to(self.device)
         visual, shows = learner.visual_tokens(batch.pixels), batch.patches["kind"] > 0
         right = {name: head(visual).argmax(-1) == batch.patches[name] for name, head in learner.patch_heads.items()}
         found = {f"patch_{name}": float(value[shows].float().mean()) for name, value in right.items()}
         if self.speaks:
             with parallel.arithmetic(self.device):
-                found |= figures(FRESH, ask(learner, self.tokenizer, FRESH, numbers, QUESTIONS))
+                found |= figures(ask(learner, self.tokenizer, FRESH, numbers, QUESTIONS))
         return found
 
     def figures(self) -> dict[str, dict[str, float]]:
@@ -381,7 +304,7 @@ class ScenesTraining(TrainState):
         found = {}
         for kind in (FRESH, COMBINATIONS, UNSEEN_DRAWINGS):
             answers = ask(self.learner, self.tokenizer, kind, range(1000, 1000 + MEASURED), QUESTIONS)
-            found[kind] = figures(kind, answers)
+            found[kind] = figures(answers)
             for answer in answers[:SHOWN] if kind == FRESH else []:
                 right = "right" if answer.right else answer.exchange.answer
                 print(f"  {answer.exchange.question} | {answer.reply} | {right}", flush=True)
@@ -395,7 +318,7 @@ def make(job: Job) -> None:
     """Train, measure on held-out scenes, write ``assets/weights/scenes_vlm.safetensors`` and print its card line."""
     device = choose_device(job.device)
     settings, tokenizer = driver.settings_for(job, device, Settings), train_tokenizer()
-    learner = Learner(Shape(), len(tokenizer), settings.seed).to(device)
+    learner = fresh(job.recipe.shape, len(tokenizer), settings.seed).to(device)
     learner.learn_names(tokenizer)
     state = ScenesTraining(learner, tokenizer, settings)
     data = "scenes out of seeds; emoji art of Noto (Apache-2.0) and Twemoji (CC-BY 4.0)"

@@ -9,6 +9,7 @@ a drill once in four. Names are found by looking for the same word, and that is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -190,13 +191,13 @@ class Speaker:
         """One of the things that have a name of their own."""
         return int(self.generator.choice(self.known)) if self.known else None
 
-    def where(self) -> Exchange | None:
+    def where(self, asked: str = "where", answered: str = "place") -> Exchange | None:
         """Where a thing is."""
         place = self.some_place()
         if place is None:
             return None
         thing, name = self.things[place], self.names[place]
-        return self._exchange("where", "where", "place", name=name, verb=is_are(thing.name), where=at(thing.region))
+        return self._exchange("where", asked, answered, name=name, verb=is_are(thing.name), where=at(thing.region))
 
     def count(self) -> Exchange:
         """How many of a kind, of all things, or of the shapes."""
@@ -231,78 +232,52 @@ class Speaker:
         thing = self._any(shapes)
         return self._exchange("colour", "colour", "is_colour", name=thing.name, colour=thing.colour)
 
-    def _sides(self) -> tuple[int, int, bool, str] | None:
-        """Two things, whether they are asked about in their row, and the side of the first."""
+    def side(self, asked: str = "side", answered: str = "relation") -> Exchange | None:
+        """Left or right of, above or below."""
         if len(self.known) < 2:
             return None
         first, second = (int(place) for place in self.generator.permutation(self.known)[:2])
         across, down = self.things[second].x - self.things[first].x, self.things[second].y - self.things[first].y
         level = self.generator.random() < 0.6
-        return (first, second, level, side_of(across, down, level)) if abs(across if level else down) >= _SIDE_BY_SIDE else None
-
-    def side(self) -> Exchange | None:
-        """Left or right of, above or below."""
-        sides = self._sides()
-        if sides is None:
+        if abs(across if level else down) < _SIDE_BY_SIDE:
             return None
-        first, second, level, side = sides
-        slots = {"name": self.names[first], "other": self.names[second], "verb": is_are(self.things[first].name), "side": side}
-        return self._exchange("side", "side", "relation", either="left or right of" if level else "above or below", **slots)
+        slots = {"name": self.names[first], "other": self.names[second], "verb": is_are(self.things[first].name)}
+        slots |= {"either": "left or right of", "axis": "level"} if level else {"either": "above or below", "axis": "height"}
+        return self._exchange("side", asked, answered, side=side_of(across, down, level), **slots)
 
-    def _neighbours(self) -> tuple[int, Thing] | None:
-        """A thing, and the other that is plainly the nearest to it."""
+    def next(self, asked: str = "next", answered: str = "is_next") -> Exchange | None:
+        """The nearest other thing, where one is plainly the nearest."""
         place = self.some_place()
         if place is None:
             return None
         thing = self.things[place]
-        far = {other: (other.x - thing.x) ** 2 + (other.y - thing.y) ** 2 for at, other in enumerate(self.things) if at != place}
-        others = sorted(far, key=far.__getitem__)
-        unclear = not others or (len(others) > 1 and far[others[1]] ** 0.5 - far[others[0]] ** 0.5 < 10)
-        return None if unclear else (place, others[0])
-
-    def next(self) -> Exchange | None:
-        """The nearest other thing, where one is plainly the nearest."""
-        neighbours = self._neighbours()
-        if neighbours is None:
+        others = [other for other in self.things if other is not thing]
+        far = sorted((math.dist((other.x, other.y), (thing.x, thing.y)), at) for at, other in enumerate(others))
+        if not far or (len(far) > 1 and far[1][0] - far[0][0] < 10):
             return None
-        place, nearest = neighbours
+        nearest = others[far[0][1]]
         slots = {"verb": is_are(nearest.name), "what": a(named(nearest)), "name": self.names[place]}
-        return self._exchange("next", "next", "is_next", **slots)
+        return self._exchange("next", asked, answered, **slots)
 
     def largest(self) -> Exchange | None:
         """The largest thing."""
         place = self._largest() if len(self.things) > 1 else None
         return None if place is None else self._exchange("what", "largest", "is_largest", name=self.names[place])
 
-    def there(self) -> Exchange:
+    def there(self, asked: str = "there", answered: str = "is_there") -> Exchange:
         """Whether there is one of a kind."""
         name = self.some_name(0.5)
-        present = self.number(name) > 0
-        question = self.say("there", verb=is_are(name), what=a(name).replace("some", "any"))
-        yes, what = ("Yes", a(name)) if present else ("No", f"no {name}")
-        return Exchange(
-            "count", question, self.say("is_there", yes=yes, verb=is_are(name), what=what), again=f"{capital(a(name))}?"
-        )
+        yes, what = ("Yes", a(name)) if self.number(name) else ("No", f"no {name}")
+        slots = {"name": name, "verb": is_are(name), "any": a(name).replace("some", "any"), "yes": yes, "what": what}
+        return self._exchange("count", asked, answered, f"{capital(a(name))}?", **slots)
 
     def drill(self, kind: str) -> Drill | None:
         """A question of this kind and its answer, each in a word or two; None where there is nothing to ask."""
-        if kind == "where":
-            place = self.some_place()
-            return None if place is None else (f" {self.names[place]}", f" {at(self.things[place].region)}.")
         if kind == "count":
             name = self.some_name(0.3)
             return f" {plural(name, 2)}", f" {NUMBERS[self.number(name)]}."
-        if kind == "there":
-            name = self.some_name(0.5)
-            return f" {name}?", f" {'Yes' if self.number(name) else 'No'}."
-        if kind == "side":
-            sides = self._sides()
-            if sides is None:
-                return None
-            first, second, level, side = sides
-            return f" {self.names[first]}, {self.names[second]}, {'level' if level else 'height'}:", f" {side}."
-        neighbours = self._neighbours()
-        return neighbours and (f" {self.names[neighbours[0]]}, next:", f" {a(named(neighbours[1]))}.")
+        exchange = getattr(self, kind)(f"drill_{kind}", f"drilled_{kind}")
+        return exchange and (exchange.question, exchange.answer)
 
 
 def side_of(across: float, down: float, level: bool) -> str:

@@ -31,7 +31,6 @@ from specviz.training.optimizer import LowRank
 from specviz.training.registry import Job
 
 DEPTHS = (4, 6)
-OVERLAP_DIALOGUES = 20
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,8 @@ class TokenTraining(TrainState):
         settings: Settings, change: LowRank | None = None,
     ) -> None:  # fmt: skip
         """``parts`` are the dialogues' numbers to train on and those kept out."""
-        self.model, self.dialogues, self.markers, (self.training, self.held_out) = model, dialogues, markers, parts
+        self.model = self.folding = model
+        self.dialogues, self.markers, (self.training, self.held_out) = dialogues, markers, parts
         super().__init__(settings, dict(model.named_parameters()) if change is None else change.matrices, change)
         self.place = data.places_in(model.draft_ids, model.config.vocab_size)
         self.settle()
@@ -68,40 +68,24 @@ class TokenTraining(TrainState):
         rows = data.rows(self.dialogues, self.training, self.markers, self.settings.length, generator)
         self.stream = iter(lambda: list(islice(rows, self.settings.batch)), [])
 
-    def settle(self) -> None:
-        """What the model folded from its old weights goes with these."""
-        super().settle()
-        self.model.eval()
-
     def learn_from(self, batch: Sequence[data.Row]) -> Step:
         """Mean cross-entropy (nats) over answer tokens of the draft vocabulary, and its gradients."""
-        ids, labels = examples(batch, self.place)
-        scale, count = 1.0 / int((labels != IGNORED).sum()), sum(int(row.counts.sum()) for row in batch)
+        tokens, counts = (torch.from_numpy(np.stack(part)).to(self.device) for part in zip(*batch, strict=True))
+        labels, read = torch.where(counts, self.place[tokens[:, 1:]], IGNORED), F.pad(tokens[:, :-2], (1, 0))
+        scale = 1.0 / int((labels != IGNORED).sum())
 
         def loss(rows: Sequence[int]) -> Tensor:
             part = slice(rows[0], rows[-1] + 1)
-            return summed_loss(self.model, ids[part], labels[part]) * scale
+            mask = labels[part] != IGNORED
+            features = self.model.features(read[part], tokens[part, :-1])[mask]
+            logits = F.linear(features, self.model.head(), self.model.bias)
+            return F.cross_entropy(logits.float(), labels[part][mask], reduction="sum") * scale
 
-        return self.learn(range(len(batch)), loss, count)
+        return self.learn(range(len(batch)), loss, int(counts.sum()))
 
     def measure(self) -> dict[str, float]:
         """Cross-entropy and agreement on held-out answers."""
         return acceptance.next_token_agreement(self.model, self.dialogues, self.held_out[:100], self.markers, self.place)
-
-
-def examples(batch: Sequence[data.Row], place: Tensor) -> tuple[Tensor, Tensor]:
-    """Ids and labels [row, token]; IGNORED where a token does not count or has no ``place`` in the draft vocabulary."""
-    tokens = torch.from_numpy(np.stack([row.tokens for row in batch])).to(place.device)
-    counts = torch.from_numpy(np.stack([row.counts for row in batch])).to(place.device)
-    return tokens[:, :-1], torch.where(counts, place[tokens[:, 1:]], IGNORED)
-
-
-def summed_loss(model: SmallLM, ids: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy (nats) summed over the labels [row, token] that count."""
-    mask = labels != IGNORED
-    features = model.features(F.pad(ids[:, :-1], (1, 0)), ids)[mask]
-    logits = F.linear(features, model.head(), model.bias)
-    return F.cross_entropy(logits.float(), labels[mask], reduction="sum")
 
 
 def fresh(
@@ -113,23 +97,20 @@ def fresh(
     config = SmallConfig(vocab_size=embedding.shape[0], hidden=embedding.shape[1], **shape)
     ids, count = data.draft_vocabulary(dialogues, training, config.draft_vocab, config.vocab_size, [markers.end])
     model = SmallLM(config, embedding, torch.from_numpy(ids)).to(embedding.device)
-    _initialise(model, torch.from_numpy(count))
-    return model
-
-
-def _initialise(model: SmallLM, count: Tensor) -> None:
-    """Silent layers and a head that only knows word counts: training starts from a unigram model, not from noise."""
+    counts = torch.from_numpy(count)
+    # Silent layers and a head that only knows word counts: training starts from a unigram model, not from noise.
     with torch.no_grad():
         scale = float(model.embedding[model.draft_ids].std()) * model.enter.weight.shape[1] ** 0.5
         model.enter.weight.normal_(std=1.0 / scale)
         model.leave.weight.zero_()
-        model.bias.copy_(torch.log((count.float() + 1) / (count.sum() + len(count))))
+        model.bias.copy_(torch.log((counts.float() + 1) / (counts.sum() + len(counts))))
         block: Any
         for block in model.blocks:
             for layer in (block.qkv, block.up):
                 layer.weight.normal_(std=model.config.width**-0.5)
             block.out.weight.zero_()
             block.down.weight.zero_()
+    return model
 
 
 class Distillation(FeatureTraining):
@@ -139,32 +120,21 @@ class Distillation(FeatureTraining):
     net: SmallLM
 
     def __init__(self, inputs: TrainInputs, settings: feature.Settings) -> None:
-        store, self.inputs = inputs.store, inputs
+        store = inputs.store
         dialogues, markers, shape = store.dialogues, inputs.assets.markers, {"draft_vocab": len(inputs.draft_ids)}
         net = fresh(inputs.assets.embedding, markers, dialogues, inputs.training, shape, settings.seed)
         frozen = net.embedding[net.draft_ids]
         parallel.keep_cast(frozen)
+        self.folding = net
         loss = partial(distilled, net, frozen, data.places_in(net.draft_ids, net.config.vocab_size))
         self.chains = partial(chain_agreement, net, dialogues, markers=markers)
         measured = partial(self.chains, depth=DEPTHS[0])
         super().__init__(net, store, inputs.training, inputs.judged_on, settings, loss, measured)
 
-    def settle(self) -> None:
-        """What the model folded from its old weights goes with these."""
-        self.net.eval()
-
-    def drafted(self, text: Tensor, first: int) -> tuple[Tensor, Tensor]:
-        """The places of an answer that begins at ``first``, and the logits there."""
-        features = self.net.features(F.pad(text[None, :-2], (1, 0)), text[None, :-1])[0, first - 1 :]
-        return torch.arange(first, len(text)), F.linear(features, self.net.head(), self.net.bias)
-
     def figures(self) -> dict[str, Any]:
-        """With longer chains, and the acceptance at temperature 1."""
-        found, chosen = super().figures(), self.held_out[: feature.MEASURED_DIALOGUES]
-        found |= {f"chain_{depth}": self.chains(chosen, depth=depth) for depth in DEPTHS[1:]}
-        sampled = data.greedy_only(self.dialogues, self.inputs.held_out, 1.0)[:OVERLAP_DIALOGUES]
-        accepted = acceptance.overlap(self.drafted, self.net.draft_ids, self.inputs.assets, self.dialogues, sampled)
-        return {**found, "accepted_at_temperature_1": accepted}
+        """With longer chains."""
+        chosen = self.held_out[: feature.MEASURED_DIALOGUES]
+        return {**super().figures(), **{f"chain_{depth}": self.chains(chosen, depth=depth) for depth in DEPTHS[1:]}}
 
 
 def distilled(

@@ -9,7 +9,7 @@ Axis names: ``token``, ``start`` (positions that draft), ``hidden``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -21,6 +21,8 @@ from specviz.training.data import IGNORED
 from specviz.training.features import DialogueFeatures, target_distribution
 from specviz.training.parallel import evened, evenly
 
+_DEEPEST = 64
+"""Self-fed steps that rotary positions are made for."""
 Own = list[tuple[Tensor, Tensor]]
 """Keys and values [start, kv, size] of each self-fed step so far."""
 
@@ -31,57 +33,62 @@ def unroll(
 ) -> list[Tensor]:  # fmt: skip
     """Outputs [start, hidden] of each step. ``rows[j]`` are the starts of step j, each among those of the step before.
 
-    Start i reads the feature of token i and token i + 1; its output of step j stands for token i + 1 + j, so its logits
-    are the distribution of token i + 2 + j. ``tokens`` [token]; ``features`` [token, tap * hidden], those of a last token unused.
+    Start i reads the feature of token i and token i + 1; its output of step j stands for token i + 1 + j. Its logits are the
+    distribution of token i + 2 + j. ``tokens`` [token]; ``features`` [token, tap * hidden], those of a last token unused.
     ``embedded`` [token, hidden] stands for the tokens where some of them are no words. Of several texts behind each other
     ``lengths`` tells the tokens of each. ``rows`` best lie on the host, since they decide the shapes.
 
-    Inside, texts and rows are rounded up to few lengths, as :func:`specviz.training.parallel.evened` explains: behind a
-    text stand tokens that no start sees, and behind the starts the last of them again.
+    Inside, starts are rounded up to few numbers, as :func:`specviz.training.parallel.evened` explains: behind them stands the
+    last of them again.
     """
     words = F.embedding(tokens, net.embedding) if embedded is None else embedded
-    features, wanted = evened(features[: len(tokens) - 1]), [len(chosen) for chosen in rows]
-    words = F.pad(words, (0, 0, 0, len(features) + 1 - len(words)))
+    truth, wanted = Truth(net, words, features, lengths), [len(chosen) for chosen in rows]
     rows = [torch.cat((chosen, chosen[-1:].expand(-len(chosen) % 16))).cpu() for chosen in rows]
-    count = len(features)
-    net.reach(count + 1 + len(rows))
-    places = torch.arange(count, device=tokens.device)
-    first, residual = net.mix(words[1:], net.stepped(net.fuse(features[:count]), 0))
-    texts = _Texts(lengths or [len(tokens)], *net.keys_values(first, places))
-    looks = [texts.of(chosen) for chosen in rows]
-    stays = [torch.searchsorted(before, after).to(tokens.device) for before, after in zip(rows, rows[1:], strict=False)]
-    rows = [chosen.to(tokens.device) for chosen in rows]
-    chosen = rows[0]
-    outputs = [net.finish(residual[chosen], looks[0](net.queries(first[chosen], chosen), []))]
-    own: Own = []
-    for step in range(1, len(rows)):
-        stay, chosen = stays[step - 1], rows[step]
+    outputs, own = [truth.first(rows[0])], Own()
+    for step, (before, chosen) in enumerate(zip(rows, rows[1:], strict=False), start=1):
+        stay = torch.searchsorted(before, chosen).to(tokens.device)
         own = [(key[stay], value[stay]) for key, value in own]
-        x, residual = net.mix(words[chosen + 1 + step], net.stepped(outputs[-1][stay], step))
-        own.append(net.keys_values(x, chosen + step))
-        outputs.append(net.finish(residual, looks[step](net.queries(x, chosen + step), own)))
+        ahead = truth.words[chosen.to(tokens.device) + 1 + step]
+        outputs.append(truth.deeper(chosen, ahead, outputs[-1][stay], own, step))
     return [output[:number] for output, number in zip(outputs, wanted, strict=True)]
 
 
-Look = Callable[[Tensor, Own], Tensor]
-"""Queries [start, head, size] and the starts' own keys and values to what attention sees, [start, head * size]."""
-
-
-class _Texts:
-    """Keys and values [token, kv, size] of several texts behind each other, of which a start sees its own alone.
+class Truth:
+    """The network over the true features of several texts behind each other: keys and values [token, kv, size], of which a start
+    sees those of its own text up to its place.
 
     In attention, and nowhere else, the texts lie side by side, padded to the longest and to most starts.
     """
 
-    def __init__(self, lengths: Sequence[int], keys: Tensor, values: Tensor) -> None:
-        self._device, self._lengths = keys.device, torch.tensor(lengths)
+    def __init__(self, net: FeatureNet, words: Tensor, features: Tensor, lengths: Sequence[int] = ()) -> None:
+        """``words`` [token, hidden] are the tokens' embeddings; all as :func:`unroll` takes them."""
+        self.net, self._device, self._lengths = net, words.device, torch.tensor(lengths or [len(words)])
+        features = evened(features[: len(words) - 1])
+        self.words = F.pad(words, (0, 0, 0, len(features) + 1 - len(words)))
+        places = torch.arange(len(features), device=self._device)
+        net.reach(len(features) + _DEEPEST)
+        self._x, self._residual = net.mix(self.words[1:], net.stepped(net.fuse(features), 0))
+        keys, values = net.keys_values(self._x, places)
         self._begins = self._lengths.cumsum(0) - self._lengths
         self._places = torch.arange(int(self._lengths.max()))
         at = (self._begins[:, None] + self._places).clamp_max(len(keys) - 1).to(self._device)
         self._keys, self._values = keys[at].permute(0, 2, 3, 1), values[at].transpose(1, 2)
 
-    def of(self, chosen: Tensor) -> Look:
-        """How these starts, of the host, look at their texts."""
+    def first(self, chosen: Tensor) -> Tensor:
+        """Outputs [start, hidden] at these starts of the host themselves."""
+        starts = chosen.to(self._device)
+        return self.net.finish(self._residual[starts], self._look(chosen, self.net.queries(self._x[starts], starts), []))
+
+    def deeper(self, chosen: Tensor, words: Tensor, features: Tensor, own: Own, step: int) -> Tensor:
+        """Outputs [start, hidden] of a self-fed step that reads ``words`` and, as ``features``, the outputs before it, both
+        [start, hidden]. ``own`` are the keys and values of each start's earlier steps; those of this one are appended."""
+        net, places = self.net, chosen.to(self._device) + step
+        x, residual = net.mix(words, net.stepped(features, step))
+        own.append(net.keys_values(x, places))
+        return net.finish(residual, self._look(chosen, net.queries(x, places), own))
+
+    def _look(self, chosen: Tensor, queries: Tensor, own: Own) -> Tensor:
+        """Queries [start, head, size] of ascending starts of the host to what attention sees, [start, head * size]."""
         text = torch.searchsorted(self._begins, chosen, right=True) - 1
         count = torch.bincount(text, minlength=len(self._begins))
         most = int(count.max())
@@ -94,20 +101,17 @@ class _Texts:
             padded = rows.new_zeros(len(count) * most, *rows.shape[1:]).index_copy(0, slot, rows)
             return padded.view(len(count), most, *rows.shape[1:])
 
-        def look(queries: Tensor, own: Own) -> Tensor:
-            starts, heads, size = queries.shape
-            kv = self._keys.shape[1]
-            asked = side_by_side(queries * size**-0.5).unflatten(2, (kv, heads // kv)).permute(0, 2, 3, 1, 4)
-            scores = (asked.flatten(2, 3) @ self._keys).unflatten(2, (heads // kv, most))
-            scores = scores.masked_fill(hidden[:, None, None], float("-inf"))
-            mine = [(side_by_side(key).transpose(1, 2)[:, :, None], side_by_side(value).transpose(1, 2)) for key, value in own]
-            weights = torch.cat((scores, *((asked * key).sum(-1, keepdim=True).to(scores) for key, _ in mine)), -1).softmax(-1)
-            seen = (weights[..., : len(self._places)].flatten(2, 3).to(self._values) @ self._values).unflatten(2, (-1, most))
-            for place, (_, value) in enumerate(mine):
-                seen = seen + weights[..., len(self._places) + place, None] * value[:, :, None]
-            return seen.permute(0, 3, 1, 2, 4).reshape(-1, heads * size)[slot]
-
-        return look
+        heads, size = queries.shape[1:]
+        kv = self._keys.shape[1]
+        asked = side_by_side(queries * size**-0.5).unflatten(2, (kv, heads // kv)).permute(0, 2, 3, 1, 4)
+        scores = (asked.flatten(2, 3) @ self._keys).unflatten(2, (heads // kv, most))
+        scores = scores.masked_fill(hidden[:, None, None], float("-inf"))
+        mine = [(side_by_side(key).transpose(1, 2)[:, :, None], side_by_side(value).transpose(1, 2)) for key, value in own]
+        weights = torch.cat((scores, *((asked * key).sum(-1, keepdim=True).to(scores) for key, _ in mine)), -1).softmax(-1)
+        seen = (weights[..., : len(self._places)].flatten(2, 3).to(self._values) @ self._values).unflatten(2, (-1, most))
+        for place, (_, value) in enumerate(mine):
+            seen = seen + weights[..., len(self._places) + place, None] * value[:, :, None]
+        return seen.permute(0, 3, 1, 2, 4).reshape(-1, heads * size)[slot]
 
 
 def starts_of(dialogue: DialogueFeatures, shares: Sequence[float], generator: torch.Generator) -> list[Tensor]:
@@ -203,9 +207,12 @@ def eagle_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Gen
     words = dropped(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
     noisy = dropped(features + noise * width, DROPOUT, generator)
     output = unroll(net, dialogue.tokens, noisy, rows, words, lengths)[0]
-    target_features = features[rows[0].to(features.device) + 1]
-    regression = F.smooth_l1_loss(output, target_features, reduction="sum") / output.shape[1]
+    return regression(net, output, features[rows[0].to(features.device) + 1])[0].sum() * scale
+
+
+def regression(net: FeatureNet, outputs: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+    """EAGLE's loss [start] of outputs against true features, and the target's logits there."""
     with torch.no_grad():
-        distribution = evenly(partial(F.linear, weight=net.head), target_features).softmax(-1)
-    tokens = F.cross_entropy(evenly(net.logits, output), distribution, reduction="sum")
-    return (regression + TOKEN_WEIGHT * tokens) * scale
+        truth = evenly(partial(F.linear, weight=net.head), features)
+    tokens = F.cross_entropy(evenly(net.logits, outputs), truth.softmax(-1), reduction="none")
+    return F.smooth_l1_loss(outputs, features, reduction="none").mean(-1) + TOKEN_WEIGHT * tokens, truth

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from specviz.drafting.networks.lora import TALL, WIDE, merge_lora
 from specviz.training.families import gto
-from specviz.training.families.gto import Arena, Groups, GtoTraining, Settings, Size, grown
+from specviz.training.families.gto import Arena, GtoTraining, Settings, Size, grown
 from specviz.training.families.unrolling import unroll
 from specviz.training.optimizer import LowRank
 from tests.support.training.tiny_forest import arena, drafter, store, target
 
 SIZE = Size(depth=3, width=3, nodes=8)
-HOW = Groups(groups=2, members=4, size=SIZE)
-SETTINGS = Settings(batch=3, rank=4, peak=0.02, every=10**9, workers=1, groups=HOW)
+SETTINGS = Settings(batch=3, rank=4, peak=0.02, every=10**9, workers=1, groups=2, members=4, size=SIZE)
 
 
 class Unasked:
@@ -62,7 +59,7 @@ def test_a_low_rank_change_starts_as_none_and_has_the_gradient_of_its_factors() 
 
 def test_equal_drafters_gain_nothing_and_the_target_is_not_asked() -> None:
     net = drafter(0.3)
-    both = replace(arena(net, net), target=Unasked())
+    both = arena(net, net)._replace(target=Unasked())
     seen = store().get([1])[0]
     found = gto.judged(both, seen, torch.arange(6, 14).view(2, 4), SIZE)
     assert not found.gain.any() and not found.advantage.any()
@@ -119,11 +116,11 @@ def state_of(net_noise: float = 0.5, settings: Settings = SETTINGS) -> GtoTraini
 
 def test_tau_counts_hops_along_the_greedy_answer() -> None:
     made = state_of()
-    answer, trees = store().dialogues.answer(20).tolist(), made.trees(20, SIZE)
+    answer, trees = store().dialogues.answer(20).tolist(), made.trees(20)
     assert len(trees) == len(answer)
     place, steps = 0, 0
     while place + SIZE.depth + 1 <= len(answer):
         reached = max(length for length in range(SIZE.depth + 1) if tuple(answer[place : place + length]) in trees[place].paths)
         place, steps = place + reached + 1, steps + 1
-    assert made.accepted([20], SIZE)["tau"] == pytest.approx(place / steps)
+    assert made.accepted([20])["tau"] == pytest.approx(place / steps)
     assert target().vocab_size == 40

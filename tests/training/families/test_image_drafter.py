@@ -19,7 +19,6 @@ from specviz.training.families.image_drafter import (
     drafted,
     linear_start,
     loss,
-    starts,
 )
 
 
@@ -51,7 +50,7 @@ def tiny_drafter() -> tuple[FeatureNet, Example]:
 
 def test_late_a_drafters_loss_also_counts_what_both_distributions_have_in_common() -> None:
     net, example = tiny_drafter()
-    rows = starts(example, torch.Generator().manual_seed(0))
+    rows = example.starts(torch.Generator().manual_seed(0))
     assert rows[0].tolist() == list(range(2, 18)) and set(rows[2].tolist()) <= set(rows[1].tolist()) < set(rows[0].tolist())
     found = [distribution for _, distribution, _ in drafted(net, example, rows, 2.0)]
     assert [one.shape for one in found] == [(len(part), 20) for part in rows]

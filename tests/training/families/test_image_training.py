@@ -14,8 +14,8 @@ from specviz.models.image.image_score import ImageScore
 from specviz.models.image.image_shape import TextShape, VqShape
 from specviz.training.driver import Schedule, Step, TrainState
 from specviz.training.families import emoji
+from specviz.training.families.emoji import misread
 from specviz.training.families.image_ar import draw, drawing, fresh, guided, hidden_states, loss, stack
-from specviz.training.families.image_codes import misread
 from specviz.training.families.image_vq import Codebook
 
 VQ = VqShape(codes=20, channels=32, multiplier=(1, 1), latent=32)

@@ -19,7 +19,6 @@ from specviz.training.families import picture_drafters as making
 from specviz.training.families.picture_drafters import (
     ALL,
     COMPRESSED,
-    MIDDLE,
     WORDS,
     PictureDialogues,
     PictureStore,
@@ -27,11 +26,11 @@ from specviz.training.families.picture_drafters import (
     draft_logits,
 )
 from specviz.training.families.scenes_batches import Writer, train_tokenizer
-from specviz.training.families.scenes_vlm import Learner, Shape
+from specviz.training.families.scenes_vlm import Learner
 from specviz.training.families.unrolling import unroll
 from specviz.training.registry import Job, recipes
+from tests.support.tiny.scenes import tiny_scenes
 
-TINY = Shape(width=32, layers=4, heads=2, inner=48, vision_width=32, vision_layers=1, vision_heads=2, vision_inner=48)
 LAYERS, VISUAL = 4, 64
 WHOLE = "vlm_eagle vlm_hivis vlm_dream vlm_text_only".split()
 
@@ -41,7 +40,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny target with opinions, as it ships."""
     folder = tmp_path_factory.mktemp("weights")
     tokenizer = train_tokenizer(60, 600)
-    learner = Learner(TINY, len(tokenizer), 0)
+    learner = tiny_scenes(4, len(tokenizer))
     with torch.no_grad():
         for value in learner.model.parameters():
             if value.ndim == 2:
@@ -57,7 +56,6 @@ def home(weights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(making, "TARGET", weights / "scenes_vlm.safetensors")
     for name, value in {"SCENES": 16, "HELD_OUT_SCENES": 4, "_AT_A_TIME": 4, "_LONGEST": 24}.items():
         monkeypatch.setattr(making, name, value)
-    monkeypatch.setattr(making, "Shape", lambda: TINY)
     return weights
 
 
@@ -67,7 +65,7 @@ def job(name: str, minutes: float = 0.02, resume: bool = False) -> Job:
 
 def stored(home: Path, taps: tuple[int, ...], shown: str, keep: float = 1.0) -> tuple[Learner, PictureStore, Any]:
     learner, tokenizer, spoken = making.target_and_answers(job("vlm_eagle"))
-    return learner, PictureStore(learner, Writer(tokenizer), spoken, taps, shown, keep), spoken
+    return learner, PictureStore(learner, Writer(tokenizer), spoken, shown, taps, keep), spoken
 
 
 @pytest.mark.slow
@@ -88,11 +86,11 @@ def test_a_store_shows_each_drafter_its_part_of_the_prompt(home: Path) -> None:
     learner, every, spoken = stored(home, (0, 2, LAYERS), ALL)
     whole = every.get([0])[0]
     assert whole.tokens[1 : 1 + VISUAL].eq(3).all() and len(whole.tokens) == 1 + VISUAL + len(spoken.dialogues.of(0))
-    words = PictureStore(learner, every.writer, spoken, (LAYERS,), WORDS).get([0])[0]
+    words = PictureStore(learner, every.writer, spoken, WORDS).get([0])[0]
     assert words.tokens.tolist() == [1, *spoken.dialogues.of(0).tolist()]
     assert torch.equal(words.features[1:, 0], whole.features[1 + VISUAL :, 2]) and words.first == whole.first - VISUAL
     assert words.positions.tolist() == list(range(len(words.tokens)))
-    some = PictureStore(learner, every.writer, spoken, (0, MIDDLE, LAYERS), COMPRESSED, 0.25).get([0])[0]
+    some = PictureStore(learner, every.writer, spoken, COMPRESSED, keep=0.25).get([0])[0]
     assert int((some.tokens == 3).sum()) == 16 and some.positions[-1] == len(whole.tokens) - 1
     assert torch.equal(some.features[-1, 2], whole.features[-1, 2])
 
@@ -103,7 +101,7 @@ def test_the_visual_tokens_kept_are_those_the_last_layer_looks_at_most(home: Pat
     prefill = whole.first - 1
     hidden = {layer: whole.features[:prefill, layer] for layer in range(LAYERS + 1)}
     looked = importance(learner.model.model.text_model, hidden, torch.arange(prefill), range(1, 1 + VISUAL))
-    some = PictureStore(learner, every.writer, spoken, (0,), COMPRESSED, 0.5).get([1])[0]
+    some = PictureStore(learner, every.writer, spoken, COMPRESSED, (0,), 0.5).get([1])[0]
     kept = (some.positions[(some.tokens == 3)] - 1).tolist()
     assert len(set(kept) & set(most_looked_at(looked, 0.5))) >= 31  # float16 may swap two that are equally bright
 
@@ -141,7 +139,7 @@ def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: 
 
 def test_step_vectors_go_in_where_the_network_feeds_on_itself(home: Path) -> None:
     learner, store, _ = stored(home, (LAYERS,), WORDS)
-    net = making.KINDS["vlm_hivis"].network(learner, store, [0, 1, 2, 3])
+    net = making.network(learner, store, [0, 1, 2, 3])
     with torch.no_grad():
         net.layer.self_attn.o_proj.weight.normal_(std=0.1)
     seen, starts = store.get([0])[0], torch.tensor([3, 4, 5])
@@ -159,7 +157,7 @@ def test_step_vectors_go_in_where_the_network_feeds_on_itself(home: Path) -> Non
 @torch.no_grad()
 def test_acceptance_is_chain_drafting_by_hand(home: Path) -> None:
     learner, store, spoken = stored(home, (0, LAYERS), ALL)
-    net = making.KINDS["vlm_eagle"].network(learner, store, [0, 1, 2, 3])
+    net = making.network(learner, store, [0, 1, 2, 3])
     numbers = spoken.split()[1][:3]
     found = acceptance_figures(net, store.get(numbers), 2)
     emitted, starts = 0, 0

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import islice
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
 from specviz.training import data, driver, parallel
-from specviz.training.acceptance import overlap
 from specviz.training.families import small_draft
 from specviz.training.families.small_draft import TokenTraining
 from specviz.training.features import DialogueFeatures, joined
@@ -28,47 +23,12 @@ def state_of(settings: small_draft.Settings = SETTINGS) -> TokenTraining:
     return TokenTraining(model, told, MARKERS, parts, settings)
 
 
-def taught(updates: int) -> TokenTraining:
-    made = state_of()
-    stream = data.rows(made.dialogues, made.training, MARKERS, SETTINGS.length, np.random.default_rng(0))
-    for update in range(updates):
-        made.apply(made.learn_from(list(islice(stream, SETTINGS.batch))), SETTINGS.peak * (1 - update / updates))
-    made.use_average()
-    return made
-
-
-@pytest.fixture(scope="module")
-def learned() -> TokenTraining:
-    return taught(90)
-
-
 def test_an_untrained_draft_knows_word_counts_and_no_more() -> None:
     made = state_of()
     logits = made.model(torch.tensor([1, 4, 3, 7]), made.model.open(8))
     torch.testing.assert_close(logits, made.model.bias.expand(4, -1))
     count = data.draft_vocabulary(made.dialogues, made.training, 36, VOCAB, [END])[1]
     assert int(logits[0].argmax()) == int(count.argmax())
-
-
-@pytest.mark.slow
-def test_the_probability_of_acceptance_is_one_between_equals_and_none_between_strangers(learned: TokenTraining) -> None:
-    model = learned.model
-
-    def itself(ids: torch.Tensor) -> torch.Tensor:
-        logits = torch.full((len(ids), VOCAB), -torch.inf)
-        logits[:, model.draft_ids] = model(ids, model.open(len(ids)))
-        return logits
-
-    def stranger(ids: torch.Tensor) -> torch.Tensor:
-        best = itself(ids).argmin(-1, keepdim=True)
-        return torch.full((len(ids), VOCAB), -torch.inf).scatter(1, best, 0.0)
-
-    sampled = [number for number in learned.held_out if learned.dialogues.temperature[number] == 1][:3]
-    drafted = partial(small_draft.Distillation.drafted, SimpleNamespace(net=model))  # type: ignore[arg-type]
-    for target, low, high in ((itself, 0.9999, 1.0001), (stranger, 0.0, 0.05)):
-        judge = lambda ids, target=target: SimpleNamespace(logits=target(ids[0])[None])  # noqa: E731
-        assets = SimpleNamespace(target=SimpleNamespace(model=judge), markers=MARKERS)
-        assert low < overlap(drafted, model.draft_ids, assets, learned.dialogues, sampled) + 1e-9 < high  # type: ignore[arg-type]
 
 
 def test_questions_have_no_say_in_the_gradient() -> None:

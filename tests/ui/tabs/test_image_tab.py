@@ -20,7 +20,7 @@ from specviz.models.image.image import LoadedImage
 from specviz.pipeline import image
 from specviz.targets.image import ImageSession
 from specviz.trace import validate
-from specviz.training.families import emoji, image_codes
+from specviz.training.families import emoji
 from specviz.ui import app_state, settings
 from specviz.ui.app_state import AppState
 from specviz.ui.stream.presence import Caller
@@ -197,7 +197,7 @@ def test_the_examples_are_what_they_are_said_to_be(title: str, held_out: bool) -
     for label, style, *ground in offered(title):
         code, group = CONCEPTS[label]
         concept = emoji.Concept(code, label, (), group, {})
-        assert image_codes.drawable(concept) and concept.held_out == held_out, label
+        assert emoji.drawable(concept) and concept.held_out == held_out, label
         assert style.removesuffix(" style") in emoji.STYLES
         assert all(one.removeprefix("on ") in emoji.GROUNDS for one in ground)
         assert bool(image_words.warning("emoji-64", ", ".join((label, style, *ground)))) == (held_out and label != "tiger")
