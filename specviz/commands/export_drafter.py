@@ -30,7 +30,6 @@ def execute(options: argparse.Namespace) -> int:
         raise BadInput(f"{folder} is there already and not an empty folder; name another with --out.")
     from specviz.models.heads.head_writer import write_head
     from specviz.models.heads.heads import load_heads
-    from specviz.models.heads.own_heads import as_head
     from specviz.models.text.load import load_causal_lm
     from specviz.targets.text import TextTarget
 
@@ -38,7 +37,7 @@ def execute(options: argparse.Namespace) -> int:
     try:
         loaded = load_causal_lm(DEFAULT_TEXT_TARGET, "float32", "cpu", progress)
         target = TextTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), "eager")
-        head = as_head(load_heads(options.drafter, None, loaded, target, progress), options.drafter)
+        head = load_heads(options.drafter, None, loaded, target, progress).as_head(options.drafter)
     finally:
         progress.close()
     write_head(head, folder, options.to, options.verifier)

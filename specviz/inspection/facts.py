@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from specviz.drafting.networks.feature_head import FeatureHead, HeadConventions
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.head_config import HeadConventions
 from specviz.models.heads.dialects import dialect_of, drafting
 from specviz.models.hub.published import Repository
 

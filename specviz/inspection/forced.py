@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.networks.parallel_net import ParallelNet
-from specviz.drafting.runtimes.head_stepper import HeadStepper
 from specviz.drafting.runtimes.visual_context import EMBEDDINGS, pictured
 from specviz.engine.stop import heed
 from specviz.inspection.passages import Passage
@@ -77,7 +76,7 @@ class TeacherForcedStats:
 @torch.inference_mode()
 def teacher_force(reading: Reading, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
     """Walk ``reading`` along the passages, ``depth`` tokens from every place that has as many behind it."""
-    stats, stepper = TeacherForcedStats(depth), HeadStepper(reading.head)
+    stats, stepper = TeacherForcedStats(depth), FeatureRuntime(reading.head)
     for passage in passages:
         heed()
         _along(reading, stepper, passage, stats)
@@ -107,7 +106,7 @@ def foresee_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) 
     return stats
 
 
-def _along(reading: Reading, stepper: HeadStepper, passage: Passage, stats: TeacherForcedStats) -> None:
+def _along(reading: Reading, stepper: FeatureRuntime, passage: Passage, stats: TeacherForcedStats) -> None:
     ids, depth = passage.ids, stats.depth
     rows = len(ids) - 1
     # Row i holds the state of token i and the embedding of token i + 1, and foretells token i + 2.
@@ -143,12 +142,12 @@ def _along(reading: Reading, stepper: HeadStepper, passage: Passage, stats: Teac
     stats.places += len(starts)
 
 
-def _positions(stepper: HeadStepper, passage: Passage, places: Tensor) -> Tensor:
+def _positions(stepper: FeatureRuntime, passage: Passage, places: Tensor) -> Tensor:
     """Positions of rows at these places, as many a row as the head reads."""
     return places if passage.layout is None or stepper.axes == 1 else passage.layout.axial(places)
 
 
-def _beside(stepper: HeadStepper, passage: Passage) -> dict[str, Tensor]:
+def _beside(stepper: FeatureRuntime, passage: Passage) -> dict[str, Tensor]:
     """Embeddings of all tokens but the first where the head reads a picture's own, and which of them enter as they are."""
     if passage.layout is None or not stepper.pictured:
         return {}

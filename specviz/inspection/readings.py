@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import EACH, TOGETHER
+from specviz.drafting.networks.head_config import EACH, TOGETHER
 from specviz.inspection.forced import Reading
 from specviz.models.hub.published import Fit
 

@@ -25,7 +25,6 @@ from specviz.inspection.verdict import ROUNDS, Verdict, advice, judge
 from specviz.models.device import check_room
 from specviz.models.heads import dialects
 from specviz.models.heads.heads import fit_of, load_heads, ours
-from specviz.models.heads.own_heads import as_head
 from specviz.models.hub.cache_dir import Progress
 from specviz.models.hub.published import Fit, open_repository
 from specviz.models.room import second_models
@@ -196,7 +195,7 @@ def _read(
         if name not in OWN:
             raise ModelUnavailable(f"{name} cannot be inspected; name a folder, a hub id, or one of {', '.join(OWN)}.")
         network = load_heads(name, None, loaded, target)
-        network = as_head(network, name) if isinstance(network, FeatureNet) else network
+        network = network.as_head(name) if isinstance(network, FeatureNet) else network
         return (
             {"dialect": "of this project"},
             network,

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from specviz.drafting.runtimes.intermediate import IntermediateModel
     from specviz.drafting.runtimes.language_model import DraftModel
-    from specviz.drafting.runtimes.layer_groups import GroupedModel
     from specviz.drafting.runtimes.visual_context import Layout
     from specviz.engine.cost import CostCurve, RunCosts
     from specviz.engine.interfaces import Target
     from specviz.engine.sampling import Warp
+    from specviz.methods.easyspec.drafter import GroupedModel
     from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 
 Kept = TypeVar("Kept")

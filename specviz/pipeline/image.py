@@ -15,8 +15,7 @@ import torch
 from PIL import Image
 
 from specviz.acceptance.relaxed import nearest_codes
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper, plain
-from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.engine.cached import cached
 from specviz.engine.cost import RunCosts
 from specviz.engine.recorder import Recorder
@@ -27,7 +26,7 @@ from specviz.methods.registry import Method
 from specviz.methods.resources import ImageResources
 from specviz.models.cost_curves import target_costs
 from specviz.models.device import choose_device, choose_dtype
-from specviz.models.heads.heads import layout_for, packed
+from specviz.models.heads.heads import layout_for
 from specviz.models.heads.published_lantern import anole_head, llamagen_head
 from specviz.models.hub.catalog import resolve
 from specviz.models.hub.published import reading
@@ -39,7 +38,6 @@ from specviz.models.image.image_parts import code_patches, image_drafter, image_
 from specviz.models.image.image_vocabulary import warning
 from specviz.models.image.llamagen import LoadedLlamaGen
 from specviz.models.image.prompts import checked
-from specviz.models.packing import packs
 from specviz.pipeline.prepared import Prepared, Progress
 from specviz.pipeline.request import Memory, Request, refuse_unused
 from specviz.targets.image import ImageTarget
@@ -133,7 +131,7 @@ class DrawingResources(ImageResources):
     scale: float
     progress: Progress
 
-    def drafter_weights(self, kind: str) -> FeatureStepper | HeadStepper:
+    def drafter_weights(self, kind: str) -> FeatureRuntime:
         """The drafter, reading ids with the codes first, laid out for this machine."""
         if self.draft_name:
             return cached(self.loaded.model, f"published {kind} {self.draft_name}", lambda: self._published(kind))
@@ -141,7 +139,7 @@ class DrawingResources(ImageResources):
             raise ModelUnavailable(f"There are no {kind} networks for {self.loaded.name}; choose a method that needs none.")
         return cached(self.loaded.model, "drafter", self._drafter)
 
-    def _published(self, kind: str) -> HeadStepper:
+    def _published(self, kind: str) -> FeatureRuntime:
         if isinstance(self.loaded, LoadedAnole):
             with reading(self.draft_name):
                 head = anole_head(kind, self.draft_name, self.loaded, self.progress)
@@ -153,12 +151,12 @@ class DrawingResources(ImageResources):
                 f"Published heads for models that draw are read for Anole and LlamaGen, and {self.loaded.name} is neither: leave "
                 "the draft empty."
             )
-        return HeadStepper(head, packed if packs(head.head) else plain)
+        return head.runtime(layout_for(head))
 
-    def _drafter(self) -> FeatureStepper:
+    def _drafter(self) -> FeatureRuntime:
         network = image_drafter(self.loaded)
         network.embedding, network.draft_ids = codes_first(self.loaded), None
-        return FeatureStepper(network, layout_for(network))
+        return network.runtime(layout_for(network))
 
     def neighbours(self) -> torch.Tensor:
         return cached(self.loaded.model, "neighbours", lambda: nearest_codes(self.loaded.codebook))

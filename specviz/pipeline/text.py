@@ -8,18 +8,18 @@ from typing import Any
 
 from specviz.drafting.runtimes.intermediate import IntermediateModel
 from specviz.drafting.runtimes.language_model import DraftModel
-from specviz.drafting.runtimes.layer_groups import GroupedModel
 from specviz.engine.cost import CostCurve, RunCosts
 from specviz.engine.interfaces import Target
 from specviz.engine.sampling import Warp
 from specviz.errors import BadInput, ContextFull
+from specviz.methods.easyspec.drafter import GroupedModel
+from specviz.methods.easyspec.fuzzy import grouped_model
 from specviz.methods.registry import Method
 from specviz.methods.resources import TextResources
 from specviz.models.cost_curves import target_costs
 from specviz.models.heads.drafts import draft_model, several_models
-from specviz.models.heads.grouped import grouped_model
 from specviz.models.heads.heads import drafting_heads, ours
-from specviz.models.heads.intermediate_models import intermediate_model
+from specviz.models.heads.intermediate_models import intermediate_model, layer_parallel
 from specviz.models.text.load import LoadedText, load_causal_lm
 from specviz.pipeline.prepared import Prepared, Progress
 from specviz.pipeline.request import Memory, Request, refuse_unused
@@ -51,7 +51,8 @@ class LanguageModelResources(TextResources):
         return intermediate_model(kind, self._draft, self.loaded, self.target, self.progress)
 
     def grouped(self, kind: str, group: int) -> GroupedModel:
-        return grouped_model(kind, group, self._draft, self.loaded, self.target, self.progress)
+        name, model, warnings = layer_parallel(kind, group, self._draft, self.loaded, self.target, self.progress)
+        return grouped_model(name, model, group, self.target, warnings)
 
     def cost_curve_of(self, draft: Target) -> CostCurve:
         return target_costs(draft, self.progress, target_costs(self.target, self.progress)).curve()

@@ -10,7 +10,8 @@ import transformers as tf
 from PIL import Image
 
 from specviz.__main__ import main
-from specviz.drafting.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
 from specviz.models.heads.head_writer import write_head
 from tests.support.referee.filled import weight
 from tests.support.tiny.vision_folders import qwen_folder, smolvlm_folder, text_folder, tokenizer_with

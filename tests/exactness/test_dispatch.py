@@ -7,14 +7,19 @@ from typing import Any
 import pytest
 import torch
 
+from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
+from specviz.drafting.networks.head_config import EACH, HeadConfig, HeadConventions
+from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
 from specviz.pipeline.image import CodeText
 from specviz.targets.text import TextTarget
 from tests.support import dispatch
 from tests.support.emulated_cuda import emulated_cuda
-from tests.support.tiny.text import Letters, decode, tiny_llama
+from tests.support.tiny.text import Letters, decode, parts_for, tiny_llama
 from tests.support.worlds import hybrid
 from tests.support.worlds import image as images
 from tests.support.worlds.text import PROMPT, WARPS, compose
@@ -48,6 +53,60 @@ def test_five_levels_of_eagle3_are_a_few_calls_and_one_copy(warped: str) -> None
         assert draft.calls <= 20 and draft.waits <= 1 and draft.captured > 100
         assert step.phases["judge"].waits <= 1
     assert sum(step.total("calls") for step in steps) / len(steps) <= dispatch.EAGLE3_CALLS + (warped == "warm") * 10
+
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "pairs turn, some channels stay, windows": {
+        "layers": 2, "wide": True, "how": {"windows": (9, 0), "rotary_pairs": True, "rates": (1.0, 0.3, 0.1)},
+    },
+    "feeds what it normalised, norms of queries and keys": {
+        "layers": 1, "wide": True, "head_norms": True, "how": {"feeds_normed": True, "normed_residual": True, "entry_norm": EACH},
+    },
+    "layer norms by head, biases": {
+        "layers": 1, "wide": False, "layer_norms": True, "bias": True, "attention_bias": True, "how": {"head_norm": False},
+    },
+    "an MTP layer with gates": {"layers": 1, "wide": False, "paired": True, "gated": True, "how": {"feeds_normed": True}},
+}  # fmt: skip
+
+
+def published(case: str, target: TextTarget) -> FeatureRuntime:
+    """A random head under conventions of others, on this target."""
+    settings = dict(PUBLISHED[case])
+    model, taps = target.model, (1, 1, 0) if settings["wide"] else (target.model.config.num_hidden_layers,)
+    how = HeadConventions(taps, **settings.pop("how"))
+    embedding, head = (part.weight.detach() for part in (model.get_input_embeddings(), model.get_output_embeddings()))
+    vocab, hidden = embedding.shape
+    sizes = {"vocab_size": vocab, "heads": 4, "kv_heads": 2, "head_size": 8, "inner": 48}
+    config = HeadConfig(hidden=hidden, target_hidden=hidden, how=how, **sizes, **settings)
+    generator = torch.Generator().manual_seed(3)
+    tensors = {
+        name: ("norm" in name and name.endswith("weight")) + 0.3 * torch.randn(shape, generator=generator, dtype=torch.float64)
+        for name, shape in config.shapes().items()
+    }
+    return FeatureHead(config, {name: value.to(embedding) for name, value in tensors.items()}, embedding, head, None).runtime()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("warped", ["greedy", "warm"])
+@pytest.mark.parametrize("case", PUBLISHED)
+def test_published_heads_draft_from_graphs_as_ours_do(case: str, warped: str) -> None:
+    warp, method = WARPS[warped], get("eagle2")
+    values = build(method.parameters, {**BEAM, "rule": "match" if warped == "greedy" else "without_replacement"}, "eagle2")
+
+    def composed(target: TextTarget) -> Composition:
+        head = published(case, target)
+        return method.compose(values, parts_for(target, warp).using(drafter_weights=lambda kind: head))
+
+    here = _target("cpu")
+    expected = decode(here, composed(here), PROMPT, TOKENS, warp, 7)
+    with emulated_cuda() as device:
+        there = _target("cuda")
+        run = Decoding(there, composed(there), PROMPT, warp, Noise(7), TOKENS, Recorder(Letters(), "off"))
+        steps = dispatch.count(device, run)
+    assert run.outcome.output_ids == expected.ids
+    for step in steps:
+        draft = step.phases["draft"]
+        assert draft.captured > 100 and draft.waits <= 1 and draft.calls <= 70
 
 
 @pytest.mark.slow

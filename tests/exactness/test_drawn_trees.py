@@ -10,7 +10,6 @@ from specviz.acceptance.match import Match
 from specviz.acceptance.rejection import Rejection
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
@@ -41,7 +40,7 @@ def context(warp: Warp, number: int = 0) -> Context:
 def drafter_on(target: TextTarget, kind: str, warp: Warp) -> FeatureDrafter:
     """A drafter that has read the prompt."""
     network = network_for(target, kind)
-    drafter = FeatureDrafter(FeatureStepper(network), target.context_length)
+    drafter = FeatureDrafter(network.runtime(), target.context_length)
     session = target.open(len(PROMPT) + 50, network.config.taps)
     drafter.begin(context(warp), session.prefill(PROMPT[:-1]))
     return drafter
@@ -91,7 +90,7 @@ def test_whole_runs_keep_the_distribution_too() -> None:
     """Through the loop, features and noise and all: Pearson's statistic over the 27 texts of three tokens."""
     target, warp, runs = tiny_target(vocab=VOCAB), WARPS["plain"], 500
     expected = runs * world_of(target, "narrow", warp).distribution()
-    stepper, counts = FeatureStepper(network_for(target, "narrow")), torch.zeros_like(expected)
+    stepper, counts = network_for(target, "narrow").runtime(), torch.zeros_like(expected)
     for seed in range(runs):
         drafter = FeatureDrafter(stepper, target.context_length)
         composition = Composition(SingleDrafter(drafter, Sampled(SHAPES["tree"])), Rejection(), stepper.config.taps)
@@ -103,7 +102,7 @@ def test_whole_runs_keep_the_distribution_too() -> None:
 @pytest.mark.slow
 def test_matching_a_drawn_tree_equals_the_autoregressive_run() -> None:
     target, warp = tiny_target(), Warp(0.9)
-    stepper = FeatureStepper(tiny_net(target.model, False))
+    stepper = tiny_net(target.model, False).runtime()
     builder = Sampled(shape_from_counts(PUBLISHED))
     drafted, alone = (
         decode(target, Composition(SingleDrafter(FeatureDrafter(stepper, 1024), shape), Match(), (2,)), PROMPT, 80, warp, 5).ids

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.methods.ddd.depth import CANDIDATES, CalibratedDepth
 from specviz.methods.parameters import build
 from specviz.methods.registry import all_methods
@@ -122,7 +121,7 @@ def test_a_threshold_of_other_heads_is_not_taken_and_that_is_said(drafter: str, 
     target = tiny_target()
     method = all_methods()["ddd"]
     parts = parts_for(target, GREEDY).using(
-        drafter_weights=lambda kind: FeatureStepper(tiny_net(target.model, kind == "eagle3")),
+        drafter_weights=lambda kind: tiny_net(target.model, kind == "eagle3").runtime(),
         uses_shipped_weights=own,
         draft_name="" if own else "some/heads",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
+from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build
@@ -23,8 +23,8 @@ SEEDS = {"eagle3": 3, "gto": 4}
 def compose(values: dict[str, object], target: TextTarget, warp: Warp, seeds: dict[str, int] | None = None) -> Composition:
     """``seeds`` make the networks before and after; equal ones make equal networks."""
 
-    def heads(kind: str) -> FeatureStepper:
-        return FeatureStepper(tiny_net(target.model, True, 40, seed=(seeds or SEEDS)[kind]))
+    def heads(kind: str) -> FeatureRuntime:
+        return tiny_net(target.model, True, 40, seed=(seeds or SEEDS)[kind]).runtime()
 
     card = all_methods()["gto"]
     return card.compose(build(card.parameters, values, "gto"), parts_for(target, warp).using(drafter_weights=heads))

@@ -95,7 +95,7 @@ def test_a_perfect_draft_is_accepted_whole_and_none_at_all_still_goes_on() -> No
 def test_the_draft_depends_on_the_last_token_alone() -> None:
     """Two texts that the target thinks alike of at their last token draft the same tree, however long they are."""
     target = tiny_target()
-    drafter = RecurrentDrafter(recurrent_net(target))
+    drafter = RecurrentDrafter(recurrent_net(target).runtime())
     state = {2: torch.randn(1, 32, dtype=torch.float64)}
     found = []
     for length in (3, 900):

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from specviz.acceptance.rejection import Rejection
-from specviz.drafting.runtimes.layer_groups import GroupedDrafter
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
 from specviz.engine.tree import chain
 from specviz.errors import BadInput
-from specviz.models.heads.grouped import LeanFuzzy, of_decoder
+from specviz.methods.easyspec.drafter import GroupedDrafter
+from specviz.methods.easyspec.fuzzy import LeanFuzzy, of_decoder
 from specviz.models.heads.placement import dealt, places
 from specviz.models.heads.quantised_copy import lean_copy
 from tests.support.tiny.text import decode

@@ -15,15 +15,14 @@ from torch import Tensor
 from specviz.acceptance.rejection import Rejection
 from specviz.drafting.networks.fused_decoder import spans
 from specviz.drafting.runtimes.language_model import DraftModel, SmallModel
-from specviz.drafting.runtimes.layer_groups import GroupedDrafter
-from specviz.drafting.runtimes.small_groups import GroupedStepper
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context, Draft, Proposal
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import chain
+from specviz.methods.easyspec.drafter import GroupedDrafter
+from specviz.methods.easyspec.fuzzy import GroupedStepper, LeanFuzzy, SmallFuzzy, of_decoder
 from specviz.methods.registry import get
-from specviz.models.heads.grouped import LeanFuzzy, SmallFuzzy, of_decoder
 from specviz.models.heads.quantised_copy import lean_copy
 from specviz.targets.text import TextTarget
 from tests.support.tiny.text import decode, parts_for, tiny_target
@@ -70,7 +69,7 @@ def test_a_decoders_groups_are_what_the_models_own_layers_give(group: int) -> No
 
 def stepwise(model: Any, groups: Any, ids: list[int]) -> Tensor:
     """The small model's groups by its training layers: [draft] after the last token."""
-    cosine, sine = model.turns(0, len(ids))
+    cosine, sine = model.turns(torch.arange(len(ids)))
     pair = torch.tensor([[0, *ids[:-1]], ids]).T
     x = model.enter(F.embedding(pair, model.embedding).flatten(-2))[None]
     for span in groups:

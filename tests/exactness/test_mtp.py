@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.methods.parameters import build
@@ -32,7 +32,7 @@ class World:
     def __init__(self, kind: str, folder: Path) -> None:
         one = made(kind)
         self.target = causal_target(one.model, "tiny", ())
-        self.network = HeadStepper(read("eagle", open_repository(str(stored(folder, one))), one.fit))
+        self.network = FeatureRuntime(read("eagle", open_repository(str(stored(folder, one))), one.fit))
 
     def compose(self, name: str, values: dict[str, Any], warp: Warp) -> Composition:
         method = get(name)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.drafting.trees.depth_profile import LEAST, DepthProfile
 from specviz.engine.interfaces import Composition
 from specviz.methods import resources as methods_parts
@@ -46,7 +45,7 @@ def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     def made(name: str, values: dict[str, object], warp: Any = GREEDY, forward: float = CHEAP, **more: object) -> Composition:
         values = {"rule": "match", **values} if name in ("eagle2", "eagle3") else values
         heads = {
-            "drafter_weights": lambda kind: FeatureStepper(tiny_net(target.model, kind != "eagle", 40)),
+            "drafter_weights": lambda kind: tiny_net(target.model, kind != "eagle", 40).runtime(),
             "forward_cost": lambda network, rows: forward * rows / 6,
         }
         parts = parts_for(target, warp).using(**{**heads, **more})

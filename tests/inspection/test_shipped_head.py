@@ -22,7 +22,6 @@ from specviz.inspection.verdict import Verdict, advice, judge
 from specviz.models.heads.dialects import read
 from specviz.models.heads.head_writer import write_head
 from specviz.models.heads.heads import fit_of, load_heads
-from specviz.models.heads.own_heads import as_head
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.models.hub.published import Fit, open_repository
 from specviz.prompts import prompts
@@ -52,7 +51,7 @@ class World:
 @pytest.fixture(scope="module")
 def world() -> World:
     loaded, target = open_target(DEFAULT_TEXT_TARGET)
-    head = as_head(load_heads("eagle3", None, loaded, target), "eagle3")
+    head = load_heads("eagle3", None, loaded, target).as_head("eagle3")
     layers = layers_wanted(head.config.taps, 30, 2)
     texts = prompts("calibration")[:5]
     return World(head, fit_of(loaded.name, target), list(passages(DEFAULT_TEXT_TARGET, target, texts, 64, layers)))

@@ -18,7 +18,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from specviz.drafting.networks.masked_lm import save as save_masked
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
 from specviz.models.image.image_shape import SHIPPED_VQ
 from specviz.models.vision import scenes as shipped
@@ -95,9 +94,9 @@ def _masked(name: str, folder: Path, patch: Patch) -> None:
     """The tiny language model as the start, and its masked model as it ships."""
     _text(name, folder, patch)
     source = tiny_llama(dtype=torch.float32, vocab=VOCAB).get_input_embeddings().weight.detach()
-    patch.setattr(masked, "load_small", lambda *asked: small_lm(source))
+    patch.setattr(masked.SmallLM, "load", lambda *asked: small_lm(source))
     patch.setattr(masked.from_autoregressive, "__defaults__", (48,))
-    save_masked(masked.from_autoregressive(small_lm(source)).eval(), folder / "masked_lm.safetensors", {})
+    masked.from_autoregressive(small_lm(source)).eval().save(folder / "masked_lm.safetensors", {})
     patch.setattr(masked, "WEIGHTS", folder)
 
 

@@ -13,7 +13,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.bench.first_run.sizes import Shape, Sizes
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.engine.cost import PassTimes, RunCosts, measure
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
@@ -87,7 +86,7 @@ class RandomResources(TextResources):
     def drafter_weights(self, kind: str) -> Any:
         if kind != "eagle3" or self.net is None:
             return self._none(kind)
-        return FeatureStepper(self.net)
+        return self.net.runtime()
 
     def _none(self, *what: Any, **more: Any) -> Any:
         raise ModelUnavailable("The model of random weights has an EAGLE-3 beside it and no other drafter.")

@@ -14,23 +14,18 @@ right whatever number of tokens is committed next, and training may lay its bloc
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.weights import read_weights, write_weights
-from specviz.errors import ModelUnavailable
+from specviz.drafting.networks.attention import Layout, Product, plain
+from specviz.drafting.networks.network import Network
+from specviz.drafting.networks.rotary import rates_of, turn
 
 State = tuple[Tensor, Tensor]
 """Hidden and cell state of the recurrence, each [layer, batch, width]."""
-Product = Callable[[Tensor], Tensor]
-"""Rows times a fixed matrix."""
 
 # Up to so many inputs a step at a time is quicker on a processor than the fused kernel, which repacks all weights first.
 _SHORT = 4
@@ -76,9 +71,7 @@ class Layer(nn.Module):
         mixed = self.qkv(_norm(x, self.before, config.epsilon))
         mixed = mixed.view(*x.shape[:2], -1, config.head_size).transpose(1, 2)
         turned, value = mixed.split((config.heads + config.kv_heads, config.kv_heads), dim=1)
-        first, second = turned.chunk(2, dim=-1)
-        turned = turned * turns[0] + torch.cat((-second, first), -1) * turns[1]
-        query, key = turned.split((config.heads, config.kv_heads), dim=1)
+        query, key = turn(turned, *turns).split((config.heads, config.kv_heads), dim=1)
         return query, key, value
 
     def finish(self, x: Tensor, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -109,35 +102,23 @@ class Step:
     bias: Tensor
 
 
-class BlockNet(nn.Module):
+class BlockNet(Network):
     """Reads the target's embedding ``embedding`` [vocab, hidden], writes features that the target's ``head`` reads."""
 
-    embedding: Tensor
+    title, shape, needs_vocabulary = "block drafter", BlockConfig, True
     head: Tensor
-    draft_ids: Tensor
-    rotary: Tensor
     centre: Tensor
     scale: Tensor
 
     def __init__(self, config: BlockConfig, embedding: Tensor, head: Tensor, draft_ids: Tensor) -> None:
         """``head`` is the target's [vocab, hidden], of which the rows of ``draft_ids`` [draft] are used."""
-        super().__init__()
-        if embedding.shape != (config.vocab_size, config.hidden) or head.shape != embedding.shape:
-            raise ModelUnavailable(
-                f"This drafter was made for an embedding and a head of {config.vocab_size} x {config.hidden}, the target "
-                f"has {tuple(embedding.shape)} and {tuple(head.shape)}: choose the target it was trained for."
-            )
-        self.config = config
+        super().__init__(config, embedding, head, draft_ids, rates_of(config.head_size, config.theta))
         self.recurrence = nn.LSTM(2 * config.hidden, config.width, config.recurrent_layers, batch_first=True)
         self.leave = nn.Linear(config.width, config.hidden, bias=False)
         self.layer = Layer(config)
         # Some entries of a feature are ten times larger than others and far from zero: evened out, they train stably.
         self.register_buffer("centre", torch.zeros(2 * config.hidden))
         self.register_buffer("scale", torch.ones(2 * config.hidden))
-        self.register_buffer("embedding", embedding.detach(), persistent=False)
-        self.register_buffer("draft_ids", draft_ids.long(), persistent=False)
-        self.register_buffer("head", head.detach()[draft_ids.to(head.device)], persistent=False)
-        self.register_buffer("rotary", _rotary(config, 1024).to(embedding), persistent=False)
         self._steps: tuple[Step, ...] = ()
         self._speak: Product | None = None
 
@@ -145,15 +126,6 @@ class BlockNet(nn.Module):
     def block(self) -> int:
         """k: how many positions a forward fills."""
         return self.config.block
-
-    def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotary cosines and sines at int64 ``positions`` [token], each [token, size]."""
-        return self.rotary[0, positions], self.rotary[1, positions]
-
-    def reach(self, length: int) -> None:
-        """Make the rotary tables cover positions below ``length``."""
-        if self.rotary.shape[1] < length:
-            self.rotary = _rotary(self.config, 2 * length).to(self.rotary)
 
     def inputs(self, tokens: Tensor, features: Tensor) -> Tensor:
         """Tokens i + 1 [.., token] and features i [.., token, hidden] to what the recurrence reads."""
@@ -194,13 +166,13 @@ class BlockNet(nn.Module):
             inputs = torch.stack(outputs, dim=1)
         return self.leave(inputs), (torch.stack(hidden), torch.stack(cell))
 
-    def _step_by_step(self, layout: Callable[[Tensor], Product] | None = None) -> tuple[Step, ...]:
+    def _step_by_step(self, layout: Layout | None = None) -> tuple[Step, ...]:
         """The recurrence's layers with their weights as they are now, or as ``layout`` keeps them."""
         keep = layout or plain
         weights = self.recurrence.all_weights
         return tuple(Step(keep(enter), keep(again), bias + more) for enter, again, bias, more in weights)
 
-    def laid_out(self, layout: Callable[[Tensor], Product]) -> BlockNet:
+    def runtime(self, layout: Layout = plain) -> BlockNet:
         """A copy for drafting alone: its matrices are frozen, and kept as ``layout`` makes them."""
         network = copy.deepcopy(self, {id(shared): shared for shared in (self.embedding, self.head)})
         network._steps, network._speak = network._step_by_step(layout), layout(network.head)
@@ -214,41 +186,6 @@ class BlockNet(nn.Module):
         return F.linear(features, self.head) if self._speak is None else self._speak(features)
 
 
-def plain(weight: Tensor) -> Product:
-    """The matrix as it is."""
-    return partial(F.linear, weight=weight)
-
-
 def _norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """Root-mean-square norm in the weight's own format: training may hand over bfloat16."""
     return F.rms_norm(x.to(weight.dtype), (x.shape[-1],), weight, epsilon)
-
-
-def _rotary(config: BlockConfig, length: int) -> Tensor:
-    """Cosines and sines [2, position, size], halves rotated as Llama does."""
-    half = config.head_size // 2
-    angle = torch.arange(length)[:, None] / config.theta ** (torch.arange(half, dtype=torch.float64) / half)
-    angle = torch.cat((angle, angle), dim=-1)
-    return torch.stack((angle.cos(), angle.sin()))
-
-
-def save(network: BlockNet, path: Path, card: dict[str, str]) -> None:
-    """Write the learned weights (row-wise int8), the vocabulary and ``card``; embedding and head are the target's."""
-    tensors = {name: value.detach() for name, value in network.state_dict().items()}
-    tensors["draft_ids"] = network.draft_ids
-    write_weights(path, tensors, {**card, "config": json.dumps(asdict(network.config))})
-
-
-def load(path: Path, embedding: Tensor, head: Tensor, dtype: torch.dtype, device: torch.device) -> BlockNet:
-    """The network in ``path``, tied to the target's ``embedding`` and ``head``. Raises ModelUnavailable on a misfit."""
-    tensors, card = read_weights(path)
-    if "config" not in card or "draft_ids" not in tensors:
-        raise ModelUnavailable(f"{path.name} is no block drafter: choose a file written by this app's training.")
-    ids = tensors.pop("draft_ids").to(device)
-    config = BlockConfig(**json.loads(card["config"]))
-    network = BlockNet(config, embedding.to(device, dtype), head.to(device, dtype), ids)
-    try:
-        network.load_state_dict(tensors)
-    except RuntimeError as problem:
-        raise ModelUnavailable(f"{path.name} does not hold this network's weights: fetch the file again.") from problem
-    return network.to(device, dtype).eval().requires_grad_(False)

@@ -1,9 +1,9 @@
-"""Feature drafter heads as others publish them: sizes, weights, and the conventions by which heads of one shape differ.
+"""Feature drafter head, own or published: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840) and what grew from them.
 
-A head continues a text from the target's hidden states: EAGLE and EAGLE-3 (arXiv 2401.15077, 2503.01840) and what grew from
-them. What tells two of them apart, where a norm stands or which states are read, often leaves no trace in the tensors: it is
-data here, so that a head can be read in another way without touching its weights. :class:`HeadStepper` computes it.
-Axis names: ``row``, ``hidden``, ``vocab``, ``support`` (the draft vocabulary).
+A head continues a text from the target's hidden states. :class:`FeatureHead` holds its weights under its conventions,
+:class:`FeatureRuntime` drafts with them: norms' weights move into the matrices behind them, matrices with a common input become
+one, and channels are ordered so that one rotation serves every convention. Axis names: ``row``, ``hidden``, ``kv`` (heads of
+keys), ``size`` (of a head), ``column`` (of the cache), ``support`` (the draft vocabulary), ``expert``, ``chosen``.
 """
 
 from __future__ import annotations
@@ -13,193 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-TOGETHER = "together"
-EACH = "each"
+from specviz.drafting.networks.attention import KeyValues, Layout, Product, attend, plain
+from specviz.drafting.networks.head_config import EACH, TOGETHER, Experts, HeadConfig
+from specviz.drafting.networks.rotary import turn
 
-
-@dataclass(frozen=True)
-class HeadConventions:
-    """How a head computes, where its tensors do not say. The defaults are those of EAGLE-3's paper.
-
-    ``taps`` are the target's hidden states it reads, in transformers' numbering, in the order of the projection's columns.
-    """
-
-    taps: tuple[int, ...]
-    entry_norm: str = ""
-    """The norm before the projection: "" has none, TOGETHER one over all states side by side, EACH one a state."""
-    normed_residual: bool = False
-    """What attention adds to: the normalised state, and not the state itself (``norm_before_residual``)."""
-    feeds_normed: bool = False
-    """What it feeds itself: the normalised output that the head reads, and not the output itself (``norm_output``)."""
-    head_norm: bool = True
-    """Whether a norm precedes the head."""
-    embedding_first: bool = True
-    """Order of the two halves of the first layer's input, or of the narrow projection's."""
-    theta: float = 10000.0
-    rates: tuple[float, ...] = ()
-    """Angles a position turns by, [rotated size / 2], where they are not those of ``theta``."""
-    rotary_scale: float = 1.0
-    """Factor of cosines and sines (YaRN's)."""
-    rotary_pairs: bool = False
-    """Whether neighbours turn together (GPT-J), and not the two halves (NeoX)."""
-    sections: tuple[int, ...] = ()
-    """How many rates follow the position in time, in height and in width, where tokens have three positions (mrope)."""
-    sections_woven: bool = False
-    """Whether those rates alternate, and do not lie in three blocks."""
-    grid: int = 0
-    """Cells a row of the picture whose rows and columns are its positions (LlamaGen); 0 counts places."""
-    grid_from: int = 0
-    """The place of the picture's first cell then; what precedes it has no position."""
-    windows: tuple[int, ...] = ()
-    """Positions that each layer sees, 0 for the whole text; () sees it in all layers."""
-    pictured: bool = False
-    """What stands at a picture's places: the picture's own embeddings there, and not that of the prompt's placeholder."""
-    direct: bool = False
-    """How a picture's embeddings enter the first layer: past the projection, without a state beside them (MSD, ViSpec)."""
-    eps: float = 1e-6
-    centred: bool = False
-    """Whether the weights of norms are stored as their distance from one (Qwen3-Next, Qwen3.5), those at the entry aside."""
-    centred_entry: bool = False
-    """The same of the norms of embedding and state before the projection."""
-
-
-@dataclass(frozen=True)
-class Experts:
-    """Sparse feed-forward: ``count`` experts of which ``chosen`` see a row, and a ``shared`` one (its inner size, 0 for none)
-    behind a gate of its own or not. ``scores`` of the router are "softmax" or "sigmoid"; ``corrected`` ones are chosen by with
-    a bias added, and groups of experts first, ``chosen_groups`` of ``groups``. Weights sum to ``scale`` where ``normed``."""
-
-    count: int
-    chosen: int
-    inner: int
-    shared: int = 0
-    shared_gate: bool = False
-    scores: str = "softmax"
-    corrected: bool = False
-    normed: bool = True
-    scale: float = 1.0
-    groups: int = 1
-    chosen_groups: int = 1
-
-    def shapes(self, hidden: int) -> dict[str, tuple[int, ...]]:
-        """Its tensors by name and shape; gate and up of an expert lie in one."""
-        shapes: dict[str, tuple[int, ...]] = {
-            "mlp.gate.weight": (self.count, hidden),
-            "mlp.experts.gate_up_proj": (self.count, 2 * self.inner, hidden),
-            "mlp.experts.down_proj": (self.count, hidden, self.inner),
-        }
-        if self.corrected:
-            shapes["mlp.gate.e_score_correction_bias"] = (self.count,)
-        if self.shared:
-            sizes = {"gate": (self.shared, hidden), "up": (self.shared, hidden), "down": (hidden, self.shared)}
-            shapes |= {f"mlp.shared_expert.{part}_proj.weight": size for part, size in sizes.items()}
-        if self.shared_gate:
-            shapes["mlp.shared_expert_gate.weight"] = (1, hidden)
-        return shapes
-
-
-@dataclass(frozen=True)
-class HeadConfig:
-    """A head's sizes and its conventions. ``wide``: the first layer reads [embedding; state] (EAGLE-3); else a projection of
-    both enters it (EAGLE), of their norms where they are ``paired``, with whole layers and a norm behind it (MTP)."""
-
-    vocab_size: int
-    hidden: int
-    target_hidden: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    inner: int
-    layers: int
-    wide: bool
-    how: HeadConventions
-    bias: bool = False
-    """Whether the projection has one."""
-    attention_bias: bool = False
-    """Whether queries, keys and values have one."""
-    output_bias: bool = False
-    """Whether what leaves attention has one."""
-    mlp_bias: bool = False
-    head_norms: bool = False
-    """Whether queries and keys are normalised (Qwen3)."""
-    layer_norms: bool = False
-    """Whether queries and keys pass layer norms with weights and biases by head (Chameleon)."""
-    first_norm: bool = False
-    """Whether the first layer of a narrow head normalises its input, as all others do."""
-    queries: int = 0
-    """Learned queries that compress a picture (ViSpec): the last one's answer is added to all states behind it, the others'
-    stand for the picture; 0 compresses nothing."""
-    paired: bool = False
-    gated: bool = False
-    """Whether what attention gives passes a gate that the queries' projection holds beside each head (Qwen3.5)."""
-    experts: Experts | None = None
-    """In place of a dense feed-forward."""
-
-    @property
-    def taps(self) -> tuple[int, ...]:
-        """The target's hidden states it reads."""
-        return self.how.taps
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Every tensor it learns, by name, as published, and its shape."""
-        hidden, entering = self.hidden, len(self.taps) * self.target_hidden
-        shapes: dict[str, tuple[int, ...]] = {"fc.weight": (hidden, entering if self.wide else 2 * hidden)}
-        if self.bias:
-            shapes["fc.bias"] = (hidden,)
-        if self.how.entry_norm == TOGETHER:
-            shapes["input_norm.weight"] = (entering,)
-        elif self.how.entry_norm == EACH:
-            shapes |= {f"fc_norm.{tap}.weight": (self.target_hidden,) for tap in range(len(self.taps))}
-        for layer in range(self.layers):
-            shapes |= {f"layers.{layer}.{name}": shape for name, shape in self._layer(layer).items()}
-        if self.paired:
-            shapes |= {"embedding_norm.weight": (hidden,), "state_norm.weight": (hidden,)}
-        if self.wide or self.paired:
-            shapes["norm.weight"] = (hidden,)
-        if self.queries:
-            shapes |= self._compression()
-        return shapes
-
-    def _compression(self) -> dict[str, tuple[int, ...]]:
-        size, square = self.hidden // self.heads, (self.hidden, self.hidden)
-        shapes: dict[str, tuple[int, ...]] = {"imadpt.q": (self.queries, self.heads, size), "imadpt.o_proj.weight": square}
-        for part in "kv":
-            shapes[f"imadpt.{part}_proj.weight"] = square
-            if self.attention_bias:
-                shapes[f"imadpt.{part}_proj.bias"] = (self.hidden,)
-        shapes["img_fc.weight"] = (self.hidden, 2 * self.hidden)
-        return shapes | ({"img_fc.bias": (self.hidden,)} if self.bias else {})
-
-    def _layer(self, layer: int) -> dict[str, tuple[int, ...]]:
-        hidden, width = self.hidden, self.hidden * (2 if self.wide and layer == 0 else 1)
-        queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
-        shapes: dict[str, tuple[int, ...]] = {
-            "self_attn.q_proj.weight": (2 * queries if self.gated else queries, width),
-            "self_attn.k_proj.weight": (keys, width),
-            "self_attn.v_proj.weight": (keys, width),
-            "self_attn.o_proj.weight": (hidden, queries),
-            "post_attention_layernorm.weight": (hidden,),
-        }
-        if self.experts is None:
-            dense = {"gate": (self.inner, hidden), "up": (self.inner, hidden), "down": (hidden, self.inner)}
-            shapes |= {f"mlp.{part}_proj.weight": size for part, size in dense.items()}
-        else:
-            shapes |= self.experts.shapes(hidden)
-        if self.wide or self.paired or self.first_norm or layer > 0:
-            shapes["input_layernorm.weight"] = (hidden,)
-        if self.wide and layer == 0:
-            shapes["hidden_norm.weight"] = (hidden,)
-        if self.head_norms:
-            shapes |= {"self_attn.q_norm.weight": (self.head_size,), "self_attn.k_norm.weight": (self.head_size,)}
-        if self.layer_norms:
-            for name, heads in (("q", self.heads), ("k", self.kv_heads)):
-                shapes |= {f"self_attn.{name}_norm.{part}": (heads, self.head_size) for part in ("weight", "bias")}
-        biased = [f"self_attn.{part}_proj" for part in "qkv" if self.attention_bias]
-        biased += ["self_attn.o_proj"] if self.output_bias else []
-        biased += [f"mlp.{part}_proj" for part in ("gate", "up", "down") if self.mlp_bias]
-        return shapes | {f"{name}.bias": shapes[f"{name}.weight"][:1] for name in biased}
+_FIRST_POSITIONS = 1024
+_LAYER_NORM_EPS = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,21 +53,366 @@ class FeatureHead:
         """Bytes of what it learned, embedding and head aside."""
         return sum(value.numel() * value.element_size() for value in self.tensors.values())
 
-
-def rotary_rates(config: HeadConfig) -> Tensor:
-    """Angles a position turns by, [rotated size / 2], float64."""
-    if config.how.rates:
-        return torch.tensor(config.how.rates, dtype=torch.float64)
-    half = config.head_size // 2
-    return config.how.theta ** -(torch.arange(half, dtype=torch.float64) / half)
+    def runtime(self, layout: Layout = plain) -> FeatureRuntime:
+        """The head laid out for drafting."""
+        return FeatureRuntime(self, layout)
 
 
-def axis_of_rates(how: HeadConventions, rates: int) -> Tensor:
-    """Which of a row's three positions (time, height, width) each rate follows, [rate]; by blocks, or woven."""
-    axis = torch.zeros(rates, dtype=torch.long)
-    if how.sections_woven:
-        for number in (1, 2):
-            axis[number : 3 * how.sections[number] : 3] = number
-    elif how.sections:
-        axis = torch.repeat_interleave(torch.arange(len(how.sections)), torch.tensor(how.sections))
-    return axis
+class HeadCache:
+    """Keys and values of one run by layer, and the place of each column in the text, which windows need."""
+
+    def __init__(self, config: HeadConfig, capacity: int, like: Tensor) -> None:
+        self.layers = [KeyValues(config.kv_heads, config.head_size, capacity, like) for _ in range(config.layers)]
+        self.places = torch.zeros(capacity, dtype=torch.long, device=like.device)
+
+    def reserve(self, columns: int) -> None:
+        """Make room for this many columns; what is there stays."""
+        for layer in self.layers:
+            layer.reserve(columns)
+        if columns > len(self.places):
+            self.places = F.pad(self.places, (0, max(columns, 2 * len(self.places)) - len(self.places)))
+
+    def copy(self, other: HeadCache, columns: int) -> None:
+        """Take over the first columns of another cache."""
+        for layer, others in zip(self.layers, other.layers, strict=True):
+            layer.copy(others, columns)
+        self.places[:columns] = other.places[:columns]
+
+    def clear(self) -> None:
+        """Zeros everywhere: see :meth:`KeyValues.clear`."""
+        for layer in self.layers:
+            layer.clear()
+
+    def place(self, start: int | Tensor, places: Tensor) -> Tensor:
+        """Write the places of new rows [row]; those of all columns up to and with them [column], or of all."""
+        if isinstance(start, Tensor):
+            return self.places.index_copy_(0, start, places)
+        self.places[start : start + len(places)] = places
+        return self.places[: start + len(places)]
+
+
+@dataclass
+class _Layer:
+    """One decoder layer, folded and laid out."""
+
+    entering: Product
+    bias: Tensor | None
+    leaving: Product
+    leaving_bias: Tensor | None
+    feed: Product
+    norm: Tensor | None
+    """Weight of the norm of queries and keys [head + kv, size]."""
+    norm_bias: Tensor | None
+    """Its bias where it is a layer norm."""
+    window: int
+
+
+class FeatureRuntime:
+    """A head laid out for drafting; shared between runs, each of which has its own cache."""
+
+    def __init__(self, head: FeatureHead, layout: Layout = plain) -> None:
+        self.config, self.draft_ids, self.embedding = head.config, head.draft_ids, head.embedding
+        how, tensors = head.config.how, _whole(head)
+        about_pictures = ("imadpt.", "img_fc.", "fc.") if head.config.queries else ()
+        self._tensors = {name: value for name, value in tensors.items() if name.startswith(about_pictures)}
+        self._layers = [_laid_out(head.config, tensors, number, layout) for number in range(head.config.layers)]
+        weight, self._bias = _entry(head.config, tensors)
+        self._fc = layout(weight)
+        normed = how.head_norm and "norm.weight" in tensors
+        self._norm = tensors["norm.weight"] if how.feeds_normed else None
+        self._head = layout(head.head * tensors["norm.weight"] if normed and not how.feeds_normed else head.head)
+        self._unit_before_head = normed and not how.feeds_normed
+        self._residual = tensors["layers.0.hidden_norm.weight"] if how.normed_residual else None
+        axis = head.config.axis_of_channels()
+        self._axis = None if axis is None else axis.to(head.embedding.device)
+        self.rotary = torch.empty(0, 0)
+        """Cosines and signed sines [2, position, size] as far as they reach now."""
+        self.reach(_FIRST_POSITIONS)
+
+    @property
+    def captures(self) -> bool:
+        """Whether a forward asks the host for nothing, so that it may be captured."""
+        return self.config.experts is None
+
+    @property
+    def axes(self) -> int:
+        """Positions of a token: 3 (time, height, width) where rates are dealt out to them, else its place alone."""
+        return 3 if self.config.how.sections else 1
+
+    @property
+    def pictured(self) -> bool:
+        """Whether it reads the picture's own embeddings at its places."""
+        return self.config.how.pictured
+
+    @property
+    def direct(self) -> bool:
+        """Whether a picture's embeddings enter the first layer as they are."""
+        return self.config.how.direct
+
+    @property
+    def queries(self) -> int:
+        """Learned queries that compress a picture; 0 where it is read place by place."""
+        return self.config.queries
+
+    def compressed(self, picture: Tensor) -> Tensor:
+        """What the learned queries make of a picture's embeddings [visual, hidden]: [query, hidden]."""
+        part, shape = self._tensors, (self.config.heads, -1)
+        keys, values = (
+            F.linear(picture, part[f"imadpt.{name}_proj.weight"], part.get(f"imadpt.{name}_proj.bias")).unflatten(-1, shape)
+            for name in "kv"
+        )
+        attended = attend(part["imadpt.q"], keys.transpose(0, 1), values.transpose(0, 1), None)
+        return F.linear(attended, part["imadpt.o_proj.weight"])
+
+    def behind(self, whole: Tensor) -> Tensor:
+        """What the projection adds to rows behind a picture whose last query answered ``whole`` [hidden]: [hidden]."""
+        mixed = F.linear(whole, self._tensors["img_fc.weight"][:, self.config.hidden :])
+        return F.linear(mixed, _halves(self._tensors["fc.weight"], self.config)[1])
+
+    def open(self, capacity: int) -> HeadCache:
+        """An empty cache with room for ``capacity`` inputs at first."""
+        return HeadCache(self.config, capacity, self.embedding)
+
+    def reach(self, positions: int) -> None:
+        """Make the rotary table at least this long."""
+        if self.rotary.shape[1] < positions:
+            self.rotary = self.config.table(2 * positions).to(self.embedding)
+
+    def fuse(self, features: Tensor) -> Tensor:
+        """The target's hidden states [row, tap * hidden] to what the network takes, [row, hidden]."""
+        if not self.config.wide:
+            return features
+        kind = self.config.how.entry_norm
+        if kind == TOGETHER:
+            features = self._unit(features)
+        elif kind == EACH:
+            features = self._unit(features.unflatten(-1, (len(self.config.taps), -1))).flatten(-2)
+        return self._project(features)
+
+    def __call__(
+        self,
+        tokens: Tensor,
+        features: Tensor,
+        positions: Tensor,
+        cache: HeadCache,
+        start: int | Tensor,
+        mask: Tensor | None,
+        embedded: Tensor | None = None,
+        direct: Tensor | None = None,
+        behind: Tensor | None = None,
+    ) -> Tensor:
+        """Outputs [row, hidden]; their keys and values go into the cache from column ``start`` on, or to these columns [row].
+
+        ``positions`` are places in the text [row], or [4, row]: the place, and the position in time, height and width.
+        ``mask`` is bool [row, column] up to and with the new columns; None where every row sees them all. ``embedded``
+        [row, hidden] stands for tokens that are no words; those of ``direct``, bool [row], enter the first layer of a narrow
+        head as they are. ``behind`` [row, hidden] or [hidden] is added to what the projection gives.
+        """
+        config, how = self.config, self.config.how
+        if embedded is None:
+            embedded = F.embedding(tokens, self.embedding)
+        pair = (embedded, features) if how.embedding_first else (features, embedded)
+        if config.wide or config.paired:
+            entering = self._unit(torch.stack(pair, dim=1)).flatten(1)
+        else:
+            entering = torch.cat(pair, dim=-1)
+        if config.wide:
+            residual = features if self._residual is None else self._unit(features) * self._residual
+        else:
+            entering = self._project(entering)
+            if behind is not None:
+                entering = entering + behind
+            residual = entering = entering if direct is None else torch.where(direct[:, None], embedded, entering)
+        places, axial = (positions, positions) if positions.ndim == 1 else (positions[0], positions[1:])
+        apart = places[:, None] - cache.place(start, places) if any(how.windows) else None
+        turns = self._turns(axial)
+        for number, layer in enumerate(self._layers):
+            seen = mask
+            if layer.window and apart is not None:
+                near = apart < layer.window
+                seen = near if mask is None else mask & near
+            inputs = entering if number == 0 and not (config.first_norm or config.paired) else self._unit(residual)
+            residual = residual + self._attended(layer, inputs, turns, cache.layers[number], start, seen)
+            residual = residual + layer.feed(self._unit(residual))
+        return residual if self._norm is None else self._unit(residual) * self._norm
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """Outputs [row, hidden] to logits [row, support]."""
+        return self._head(self._unit(outputs) if self._unit_before_head else outputs)
+
+    def _attended(
+        self, layer: _Layer, inputs: Tensor, turns: Tensor, cache: KeyValues, start: int | Tensor, mask: Tensor | None
+    ) -> Tensor:
+        config = self.config
+        heads, turning = config.heads, config.heads + config.kv_heads
+        values = turning + config.kv_heads
+        mixed = _plus(layer.entering(inputs), layer.bias).unflatten(-1, (-1, config.head_size))
+        turned = mixed[:, :turning]
+        if layer.norm is not None:
+            layered = layer.norm_bias is not None
+            unit = F.layer_norm(turned, (config.head_size,), eps=_LAYER_NORM_EPS) if layered else self._unit(turned)
+            turned = _plus(unit * layer.norm, layer.norm_bias)
+        turned = turn(turned, *turns)
+        attended = attend(turned[:, :heads], *cache.put(start, turned[:, heads:], mixed[:, turning:values]), mask)
+        if config.gated:
+            attended = attended * mixed[:, values:].flatten(1).sigmoid()
+        return _plus(layer.leaving(attended), layer.leaving_bias)
+
+    def _turns(self, positions: Tensor) -> Tensor:
+        """Cosines and signed sines [2, row, 1, size] of positions [row] or [3, row]."""
+        if positions.ndim == 1 or self._axis is None:
+            return self.rotary.index_select(1, positions)[:, :, None]
+        channels = torch.arange(len(self._axis), device=positions.device)
+        return self.rotary[:, positions[self._axis].T, channels][:, :, None]
+
+    def _project(self, x: Tensor) -> Tensor:
+        return _plus(self._fc(x), self._bias)
+
+    def _unit(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, (x.shape[-1],), eps=self.config.how.eps)
+
+
+def _whole(head: FeatureHead) -> dict[str, Tensor]:
+    """The tensors with every norm's weight as what it multiplies by."""
+    how, tensors = head.config.how, dict(head.tensors)
+    for name, value in head.tensors.items():
+        entry = name in {"embedding_norm.weight", "state_norm.weight"}
+        if value.ndim == 1 and name.endswith("norm.weight") and (how.centred_entry if entry else how.centred):
+            tensors[name] = 1 + value
+    return tensors
+
+
+def _entry(config: HeadConfig, tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+    """The projection's matrix with what stands before it, norms or the mixing with a picture, and its bias."""
+    kind, weight, bias = config.how.entry_norm, tensors["fc.weight"], tensors.get("fc.bias")
+    if config.paired:
+        norms = (tensors["embedding_norm.weight"], tensors["state_norm.weight"])
+        weight = weight * torch.cat(norms if config.how.embedding_first else norms[::-1])
+    elif kind == TOGETHER:
+        weight = weight * tensors["input_norm.weight"]
+    elif kind == EACH:
+        weight = weight * torch.cat([tensors[f"fc_norm.{tap}.weight"] for tap in range(len(config.taps))])
+    if config.queries:  # the embedding's half, then the state's, which goes through img_fc first
+        words, states = _halves(weight, config)
+        mixing = tensors["img_fc.weight"][:, : config.hidden]
+        mixed = (states.float() @ mixing.float()).to(weight) if weight.dtype != torch.float64 else states @ mixing
+        weight = torch.cat((words, mixed) if config.how.embedding_first else (mixed, words), dim=-1)
+        if bias is not None:
+            bias = bias + F.linear(tensors["img_fc.bias"], states)
+    return weight, bias
+
+
+def _halves(weight: Tensor, config: HeadConfig) -> tuple[Tensor, Tensor]:
+    """A narrow projection's columns for the embedding, and for the state."""
+    first, second = weight.chunk(2, dim=-1)
+    return (first, second) if config.how.embedding_first else (second, first)
+
+
+def _laid_out(config: HeadConfig, tensors: Mapping[str, Tensor], number: int, layout: Layout) -> _Layer:
+    how, start, channels = config.how, f"layers.{number}.", config.channels()
+    part = {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+
+    def entering(kind: str) -> Tensor | None:
+        """Queries' rows, keys' rows with their channels in order, values' rows, and gates', which lie beside queries'."""
+        if f"self_attn.q_proj.{kind}" not in part:
+            return None
+        queries, keys, values = (part[f"self_attn.{name}_proj.{kind}"].unflatten(0, (-1, config.head_size)) for name in "qkv")
+        gates = queries[:0]
+        if config.gated:
+            queries, gates = queries.unflatten(0, (config.heads, 2)).unbind(1)
+        return torch.cat((queries[:, channels], keys[:, channels], values, gates)).flatten(0, 1)
+
+    weight = entering("weight")
+    assert weight is not None, "a layer attends"
+    if config.wide and number == 0:
+        norms = (part["input_layernorm.weight"], part["hidden_norm.weight"])
+        weight = weight * torch.cat(norms if how.embedding_first else norms[::-1])
+    elif "input_layernorm.weight" in part:
+        weight = weight * part["input_layernorm.weight"]
+
+    def norm(kind: str) -> Tensor | None:
+        """Of queries and keys, by head."""
+        if f"self_attn.q_norm.{kind}" not in part:
+            return None
+        sizes = {"q": config.heads, "k": config.kv_heads}
+        rows = [part[f"self_attn.{name}_norm.{kind}"].expand(heads, -1) for name, heads in sizes.items()]
+        return torch.cat(rows)[:, channels]
+
+    return _Layer(
+        entering=layout(weight.contiguous()),
+        bias=entering("bias"),
+        leaving=layout(part["self_attn.o_proj.weight"]),
+        leaving_bias=part.get("self_attn.o_proj.bias"),
+        feed=_feed(part, layout) if config.experts is None else ExpertLayer(config.experts, part, layout),
+        norm=norm("weight"),
+        norm_bias=norm("bias"),
+        window=how.windows[number] if how.windows else 0,
+    )
+
+
+def _feed(part: Mapping[str, Tensor], layout: Layout) -> Product:
+    """A dense feed-forward of what the norm before it gives without its weight."""
+    widening = torch.cat((part["mlp.gate_proj.weight"], part["mlp.up_proj.weight"])) * part["post_attention_layernorm.weight"]
+    widen, narrow = layout(widening.contiguous()), layout(part["mlp.down_proj.weight"])
+    biases = [part[f"mlp.{name}_proj.bias"] for name in ("gate", "up") if f"mlp.{name}_proj.bias" in part]
+    wide_bias, narrow_bias = torch.cat(biases) if biases else None, part.get("mlp.down_proj.bias")
+
+    def feed(x: Tensor) -> Tensor:
+        gate, up = _plus(widen(x), wide_bias).chunk(2, dim=-1)
+        return _plus(narrow(F.silu(gate) * up), narrow_bias)
+
+    return feed
+
+
+def _plus(x: Tensor, bias: Tensor | None) -> Tensor:
+    return x if bias is None else x + bias
+
+
+class ExpertLayer:
+    """Sparse feed-forward: a router chooses a few experts for each row, a shared one may see them all.
+
+    Called with what the norm before it gives without its weight, which is folded into the matrices here."""
+
+    def __init__(self, experts: Experts, part: Mapping[str, Tensor], layout: Layout) -> None:
+        self._experts, norm = experts, part["post_attention_layernorm.weight"]
+        self._router = part["mlp.gate.weight"] * norm
+        self._correction = part.get("mlp.gate.e_score_correction_bias")
+        self._widening, self._narrowing = part["mlp.experts.gate_up_proj"] * norm, part["mlp.experts.down_proj"]
+        self._shared = None
+        if experts.shared:
+            both = torch.cat([part[f"mlp.shared_expert.{name}_proj.weight"] for name in ("gate", "up")]) * norm
+            self._shared = (layout(both.contiguous()), layout(part["mlp.shared_expert.down_proj.weight"]))
+        self._shared_gate = part["mlp.shared_expert_gate.weight"] * norm if experts.shared_gate else None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[row, hidden] to the same."""
+        weights, chosen = self.routed(x)
+        total = torch.zeros_like(x)
+        for expert in chosen.unique().tolist():
+            row, place = (chosen == expert).nonzero(as_tuple=True)
+            gate, up = F.linear(x[row], self._widening[expert]).chunk(2, dim=-1)
+            output = F.linear(F.silu(gate) * up, self._narrowing[expert])
+            total = total.index_add(0, row, output * weights[row, place, None])
+        if self._shared is None:
+            return total
+        widen, narrow = self._shared
+        gate, up = widen(x).chunk(2, dim=-1)
+        shared = narrow(F.silu(gate) * up)
+        return total + (shared if self._shared_gate is None else shared * F.linear(x, self._shared_gate).sigmoid())
+
+    def routed(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights and numbers of the experts of each row, both [row, chosen]."""
+        experts, wide = self._experts, torch.promote_types(x.dtype, torch.float32)
+        logits = F.linear(x.to(wide), self._router.to(wide))
+        scores = logits.softmax(-1) if experts.scores == "softmax" else logits.sigmoid()
+        by = scores if self._correction is None else scores + self._correction.to(wide)
+        if experts.groups > 1:  # a group counts by its best two
+            grouped = by.unflatten(-1, (experts.groups, -1))
+            best = grouped.topk(2, dim=-1).values.sum(-1).topk(experts.chosen_groups, dim=-1).indices
+            kept = torch.zeros(grouped.shape[:-1], dtype=torch.bool, device=x.device).scatter(-1, best, True)
+            by = grouped.masked_fill(~kept[..., None], -torch.inf).flatten(-2)
+        chosen = by.topk(experts.chosen, dim=-1).indices
+        weights = scores.gather(-1, chosen)
+        if experts.normed:
+            weights = weights / (weights.sum(-1, keepdim=True) + (1e-20 if experts.scores == "sigmoid" else 0.0))
+        return (weights * experts.scale).to(x.dtype), chosen

@@ -16,7 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.errors import ModelUnavailable
+from specviz.drafting.networks.attention import Layout, plain
+from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
+from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
+from specviz.drafting.networks.network import Network
+from specviz.drafting.networks.rotary import rates_of, turn
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,11 @@ class FeatureConfig:
     """Angles a position turns by, [size / 2], where they are not those of ``theta``."""
     steps: int = 0
     """Learned vectors that tell how often the network has fed on itself; 0 has none."""
+
+    @property
+    def angles(self) -> Tensor:
+        """Angles that a position turns by, float64 [size / 2]."""
+        return torch.tensor(self.rates, dtype=torch.float64) if self.rates else rates_of(self.head_size, self.theta)
 
 
 class Entry(nn.Linear):
@@ -108,34 +117,48 @@ class Layer(nn.Module):
             self.hidden_norm = Norm(config.hidden, config.eps)
 
 
-class FeatureNet(nn.Module):
+class FeatureNet(Network):
     """The network. ``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and shared;
     ``draft_ids`` [support] names the head's rows, None where it has all of the vocabulary."""
 
-    embedding: Tensor
+    title, shape = "feature drafter", FeatureConfig
     head: Tensor
-    draft_ids: Tensor | None
-    rotary: Tensor
 
-    def __init__(self, config: FeatureConfig, embedding: Tensor, head: Tensor, draft_ids: Tensor | None) -> None:
-        super().__init__()
-        if embedding.shape != (config.vocab_size, config.hidden):
-            raise ModelUnavailable(
-                f"This drafter was made for an embedding of {config.vocab_size} x {config.hidden}, "
-                f"the target has {embedding.shape[0]} x {embedding.shape[1]}: choose the target it was trained for."
-            )
-        self.config = config
+    def __init__(self, config: FeatureConfig, embedding: Tensor, head: Tensor, draft_ids: Tensor | None = None) -> None:
+        super().__init__(config, embedding, head, draft_ids, config.angles, config.window)
         self.fc = Entry((len(config.taps) if config.wide else 2) * config.hidden, config.hidden, config.bias)
         self.layer = Layer(config)
         if config.wide:
             self.norm = Norm(config.hidden, config.eps)
         if config.steps:
             self.steps = nn.Parameter(torch.zeros(config.steps, config.hidden))
-        rows = head if draft_ids is None or len(head) == len(draft_ids) else head[draft_ids]
-        self.register_buffer("embedding", embedding, persistent=False)
-        self.register_buffer("head", rows.contiguous(), persistent=False)
-        self.register_buffer("draft_ids", None if draft_ids is None else draft_ids.long(), persistent=False)
-        self.register_buffer("rotary", rotary(config, config.window).to(embedding), persistent=False)
+
+    def as_head(self, dialect: str = "") -> FeatureHead:
+        """The same weights by their published names; the scale of the projection's inputs moves into its matrix. Vectors of steps
+        have no published name: who drafts with them adds them."""
+        config = self.config
+        how = HeadConventions(config.taps, head_norm=config.wide, theta=config.theta, rates=config.rates, eps=config.eps)
+        sizes = HeadConfig(
+            vocab_size=config.vocab_size,
+            hidden=config.hidden,
+            target_hidden=config.hidden,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            head_size=config.head_size,
+            inner=config.inner,
+            layers=1,
+            wide=config.wide,
+            how=how,
+            bias=config.bias,
+        )
+        named = {name.replace("layer.", "layers.0.", 1): value.detach() for name, value in self.state_dict().items()}
+        named["fc.weight"] = named["fc.weight"] * named.pop("fc.scale")
+        tensors = {name: named[name] for name in sizes.shapes()}
+        return FeatureHead(sizes, tensors, self.embedding, self.head, self.draft_ids, dialect)
+
+    def runtime(self, layout: Layout = plain) -> FeatureRuntime:
+        """The network laid out for drafting; at a picture's places it reads the picture's own embeddings."""
+        return self.as_head().read_as(pictured=True).runtime(layout)
 
     def fuse(self, features: Tensor) -> Tensor:
         """The target's hidden states [row, tap * hidden] to what the layer takes, [row, hidden]."""
@@ -184,16 +207,7 @@ class FeatureNet(nn.Module):
     def turn(self, x: Tensor, positions: Tensor) -> Tensor:
         """Rotate [row, head, size] to ``positions`` [row]."""
         cosine, sine = self.turns(positions)
-        return x * cosine + x.roll(x.shape[-1] // 2, -1) * sine
-
-    def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotary cosines and signed sines [row, 1, size]. The table must reach: see :meth:`reach`."""
-        return self.rotary[0, positions][:, None], self.rotary[1, positions][:, None]
-
-    def reach(self, positions: int) -> None:
-        """Make the rotary table at least this long."""
-        if self.rotary.shape[1] < positions:
-            self.rotary = rotary(self.config, 2 * positions).to(self.rotary)
+        return turn(x, cosine[:, None], sine[:, None])
 
 
 def attend(
@@ -217,15 +231,3 @@ def attend(
     for place, (_, value) in enumerate(own or ()):
         attended = attended + weights[..., len(keys) + place, None] * value.transpose(0, 1)[:, None]
     return attended.permute(2, 0, 1, 3).reshape(rows, heads * size)
-
-
-def rotary(config: FeatureConfig, length: int) -> Tensor:
-    """Cosines and signed sines [2, position, size] in the two-halves layout; the sine's sign does the half rotation's
-    negation. float64, so that every dtype rounds the same table."""
-    half = config.head_size // 2
-    rate = config.theta ** -(torch.arange(half, dtype=torch.float64) / half)
-    if config.rates:
-        rate = torch.tensor(config.rates, dtype=torch.float64)
-    angle = torch.arange(length, dtype=torch.float64)[:, None] * rate
-    cosine, sine = angle.cos(), angle.sin()
-    return torch.stack((torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)))

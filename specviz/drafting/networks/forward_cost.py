@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from specviz.drafting.networks.block_net import BlockNet
+from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.runtimes.block_drafter import BlockDrafter
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
-from specviz.drafting.runtimes.head_stepper import HeadStepper
 from specviz.engine.cached import cached
 from specviz.engine.cost import CONTEXT
 from specviz.engine.interfaces import Context, TargetPass
@@ -24,7 +23,7 @@ ELSEWHERE = 1 << 26
 """Bytes that are written before a round, so that the network's weights have left the caches, as they have after a target pass."""
 
 
-def forward_cost(network: FeatureStepper | HeadStepper | BlockNet, rows: int) -> float:
+def forward_cost(network: FeatureRuntime | BlockNet, rows: int) -> float:
     """Milliseconds of a forward over ``rows`` nodes, for a network of blocks over as many seeds, and of its head: measured
     once, kept with the network."""
 
@@ -35,7 +34,7 @@ def forward_cost(network: FeatureStepper | HeadStepper | BlockNet, rows: int) ->
 
 
 @torch.inference_mode()
-def _measured(network: FeatureStepper | HeadStepper, rows: int) -> float:
+def _measured(network: FeatureRuntime, rows: int) -> float:
     """A level's share of the least of a few rounds behind 128 cached inputs: forwards over nodes that do not see each other,
     each followed by the choice of the best children."""
     device, length = network.embedding.device, CONTEXT + rows

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.runtimes.feature_stepper import Layout, Product
+from specviz.drafting.networks.attention import Layout, Product
+from specviz.drafting.networks.rotary import table, turn
 
 _AT_ONCE = 512
 """Positions whose rotary table is made at first; it grows when needed."""
@@ -154,11 +155,8 @@ class LeanDecoder:
             self._table = self._turns(2 * positions)
 
     def _turns(self, positions: int) -> Tensor:
-        """Cosines and signed sines [2, position, size] of the two-halves layout; float64 first, rounded once."""
-        angle = torch.arange(positions, dtype=torch.float64)[:, None] * torch.tensor(self.shape.rates, dtype=torch.float64)
-        cosine, sine = angle.cos() * self.shape.scaling, angle.sin() * self.shape.scaling
-        table = torch.stack((torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)))
-        return table.to(self.device, self.dtype)
+        rates = torch.tensor(self.shape.rates, dtype=torch.float64)
+        return table(rates, positions, self.shape.scaling).to(self.device, self.dtype)
 
     @torch.inference_mode()
     def __call__(
@@ -228,8 +226,7 @@ class LeanDecoder:
         if norms[0] is not None:
             turned = F.rms_norm(turned, (shape.head_size,), eps=shape.eps)
             turned = turned * torch.stack([norm for norm in norms if norm is not None])
-        cosine, sine = turns[0, :, :, None], turns[1, :, :, None]
-        turned = torch.addcmul(turned * cosine, turned.roll(shape.head_size // 2, -1), sine)
+        turned = turn(turned, turns[0, :, :, None], turns[1, :, :, None])
         single = len(span) == 1
         both = cache.layers[span[0]][None] if single or cache.whole is None else cache.whole[span[0] : span[-1] + 1]
         start, end = cache.length, cache.length + rows

@@ -7,16 +7,13 @@ Axis names: ``batch``, ``dim`` (of a code's vector), ``row``, ``column``.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.weights import read_weights, write_weights
+from specviz.drafting.networks.network import Network
 from specviz.errors import ModelUnavailable
 
 
@@ -57,19 +54,19 @@ class Sampler(nn.Module):
         return self.leave(F.gelu(x))
 
 
-class LatentSamplers(nn.Module):
+class LatentSamplers(Network):
     """Both directions over one ``codebook`` [code, dim], rows of length one, the target's own and not stored."""
 
+    title, shape = "pair of samplers", SamplerConfig
     codebook: Tensor
 
     def __init__(self, config: SamplerConfig, codebook: Tensor) -> None:
-        super().__init__()
+        super().__init__(config)
         if codebook.shape[1] != config.dim:
             raise ModelUnavailable(
                 f"The samplers were made for codes of {config.dim} numbers, these have {codebook.shape[1]}: choose the image "
                 "model they were trained for."
             )
-        self.config = config
         self.finer = Sampler(config.dim, 4 * config.dim, config)
         self.coarser = Sampler(4 * config.dim, config.dim, config)
         self.register_buffer("codebook", codebook, persistent=False)
@@ -100,22 +97,3 @@ class LatentSamplers(nn.Module):
     def down(self, codes: Tensor) -> Tensor:
         """Fine codes [2 row, 2 column], from the top, to coarse codes [row, column]."""
         return self.nearest(self.coarse(self.vectors(codes[None])))[0]
-
-
-def save(net: LatentSamplers, path: Path, card: Mapping[str, str]) -> None:
-    """Write the learned weights and ``card``."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_weights(path, net.state_dict(), {**card, "config": json.dumps(asdict(net.config))})
-
-
-def load(path: Path, codebook: Tensor, dtype: torch.dtype, device: torch.device) -> LatentSamplers:
-    """The samplers in ``path`` over ``codebook``. Raises ModelUnavailable when the file is none of ours."""
-    tensors, card = read_weights(path)
-    if "config" not in card:
-        raise ModelUnavailable(f"{path.name} holds no samplers: choose a file written by this app's training.")
-    net = LatentSamplers(SamplerConfig(**json.loads(card["config"])), codebook)
-    try:
-        net.load_state_dict(tensors)
-    except RuntimeError as problem:
-        raise ModelUnavailable(f"{path.name} does not hold samplers' weights: fetch the file again.") from problem
-    return net.to(device, dtype).eval().requires_grad_(False)

@@ -7,44 +7,29 @@ Axis names: ``batch``, ``token``, ``place`` (in the block), ``width``, ``hidden`
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.small_lm import SmallBlock, SmallConfig, rotary
-from specviz.drafting.networks.weights import read_weights, write_weights
-from specviz.errors import ModelUnavailable
+from specviz.drafting.networks.network import Network
+from specviz.drafting.networks.rotary import rates_of
+from specviz.drafting.networks.small_lm import SmallBlock, SmallConfig
 
 
-class MaskedLM(nn.Module):
+class MaskedLM(Network):
     """Predicts masked tokens among ``draft_ids``, read and written by the target's embedding. ``window`` of the config is
     how many tokens of text and masks it reads at a time."""
 
-    embedding: Tensor
-    draft_ids: Tensor
-    rotary: Tensor
+    title, shape, needs_vocabulary = "masked language model", SmallConfig, True
 
     def __init__(self, config: SmallConfig, embedding: Tensor, draft_ids: Tensor) -> None:
-        super().__init__()
-        if embedding.shape != (config.vocab_size, config.hidden):
-            raise ModelUnavailable(
-                f"This masked language model was made for an embedding of {config.vocab_size} x {config.hidden}, "
-                f"the target has {embedding.shape[0]} x {embedding.shape[1]}: choose the target it was trained for."
-            )
-        self.config = config
+        rates = rates_of(config.width // config.heads, config.theta)
+        super().__init__(config, embedding, None, draft_ids, rates, config.window)
         self.enter = nn.Linear(2 * config.hidden, config.width, bias=False)
         self.blocks = nn.ModuleList(SmallBlock(config) for _ in range(config.layers))
         self.leave = nn.Linear(config.width, config.hidden, bias=False)
         self.bias = nn.Parameter(torch.zeros(config.draft_vocab))
         self.blank = nn.Parameter(torch.zeros(1, config.hidden))  # a mask's embedding, which the target has none of
-        self.register_buffer("embedding", embedding, persistent=False)
-        self.register_buffer("draft_ids", draft_ids.long(), persistent=False)
-        self.register_buffer("rotary", rotary(config, config.window).to(embedding), persistent=False)
         self._head: Tensor | None = None
 
     def head(self) -> Tensor:
@@ -83,26 +68,3 @@ class MaskedLM(nn.Module):
         if self._head is None:
             self._head = self.head().contiguous()
         return F.linear(features[len(text) - 1 : -1], self._head, self.bias)
-
-
-def save(model: MaskedLM, path: Path, card: Mapping[str, str]) -> None:
-    """Write the learned weights (row-wise int8), the vocabulary and ``card``; the target's own are left out."""
-    tensors = {name: value.detach() for name, value in model.state_dict().items()}
-    tensors["draft_ids"] = model.draft_ids
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_weights(path, tensors, {**card, "config": json.dumps(asdict(model.config))})
-
-
-def load(path: Path, embedding: Tensor, dtype: torch.dtype, device: torch.device) -> MaskedLM:
-    """The model in ``path``, tied to ``embedding``. Raises ModelUnavailable when they do not fit."""
-    tensors, card = read_weights(path)
-    if "config" not in card or "draft_ids" not in tensors:
-        raise ModelUnavailable(f"{path.name} is no masked language model: choose a file that `train masked_lm` wrote.")
-    config = SmallConfig(**json.loads(card["config"]))
-    ids = tensors.pop("draft_ids")
-    model = MaskedLM(config, embedding.detach().to(device, dtype), ids.to(device))
-    try:
-        model.load_state_dict(tensors)
-    except RuntimeError as problem:
-        raise ModelUnavailable(f"{path.name} does not hold this model's weights: fetch the file again.") from problem
-    return model.to(device, dtype).eval().requires_grad_(False)

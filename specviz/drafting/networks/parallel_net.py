@@ -9,22 +9,15 @@ Axis names: ``row``, ``ahead`` (one entry a head), ``hidden``, ``support`` (the 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.weights import read_weights, write_weights
+from specviz.drafting.networks.attention import Layout, Product, plain
+from specviz.drafting.networks.network import Network
 from specviz.errors import ModelUnavailable
-
-Product = Callable[[Tensor], Tensor]
-"""Rows times a fixed matrix."""
-Layout = Callable[[Tensor], Product]
-"""How a matrix [out, in] is kept for products."""
 
 
 @dataclass(frozen=True)
@@ -64,32 +57,31 @@ def _head(config: ParallelConfig) -> nn.Sequential:
     return nn.Sequential(*parts)
 
 
-class ParallelNet(nn.Module):
+class ParallelNet(Network):
     """The heads. ``outputs`` is [support, hidden] shared by all of them, or [ahead, support, hidden]; it is not learned
     here. ``draft_ids`` [support] names its rows, None where it has all of the vocabulary."""
 
+    title, shape = "set of parallel heads", ParallelConfig
     outputs: Tensor
-    draft_ids: Tensor | None
 
     def __init__(self, config: ParallelConfig, outputs: Tensor, draft_ids: Tensor | None = None) -> None:
-        super().__init__()
+        super().__init__(config, draft_ids=draft_ids)
         if outputs.shape[-1] != config.hidden:
             raise ModelUnavailable(
                 f"These heads were made for a target whose hidden states are {config.hidden} wide, and this one's are "
                 f"{outputs.shape[-1]}: choose the target they were trained for."
             )
-        self.config = config
         self.trunk = nn.Sequential(*(Residual(config.hidden) for _ in range(config.trunk)))
         self.heads = nn.ModuleList(_head(config) for _ in range(config.heads))
         shared = outputs.ndim == 2 and draft_ids is not None and len(outputs) != len(draft_ids)
         rows = outputs[draft_ids] if shared else outputs
         self.register_buffer("outputs", rows.contiguous(), persistent=False)
-        self.register_buffer("draft_ids", None if draft_ids is None else draft_ids.long(), persistent=False)
         self._product: Product | None = None
 
-    def lay_out(self, layout: Layout) -> None:
-        """Keep the shared outputs as products on this machine like them; outputs of each head's own stay as they are."""
+    def runtime(self, layout: Layout = plain) -> ParallelNet:
+        """Itself, the shared outputs laid out for drafting; outputs of each head's own stay as they are."""
         self._product = layout(self.outputs) if self.outputs.ndim == 2 else None
+        return self
 
     def thoughts(self, features: Tensor) -> Tensor:
         """The target's hidden states [row, hidden] to what each head makes of them, [ahead, row, hidden]."""
@@ -104,30 +96,3 @@ class ParallelNet(nn.Module):
         if self._product is None:
             return F.linear(thoughts, self.outputs)
         return self._product(thoughts.flatten(0, 1)).view(*thoughts.shape[:2], -1)
-
-
-def save(net: ParallelNet, path: Path, card: Mapping[str, str]) -> None:
-    """Write the learned weights, the draft vocabulary and ``card``; the target's head is left out."""
-    tensors = {name: value.detach() for name, value in net.state_dict().items()}
-    if net.draft_ids is not None:
-        tensors["draft_ids"] = net.draft_ids
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_weights(path, tensors, {**card, "config": json.dumps(asdict(net.config))})
-
-
-def load(path: Path, head: Tensor, dtype: torch.dtype, device: torch.device) -> ParallelNet:
-    """The heads in ``path`` on the target's own ``head`` [vocab, hidden].
-
-    Raises ModelUnavailable when the file is none of ours or does not fit the target.
-    """
-    tensors, card = read_weights(path)
-    if "config" not in card:
-        raise ModelUnavailable(f"{path.name} holds no drafting heads: choose a file written by this app's training.")
-    ids = tensors.pop("draft_ids", None)
-    rows = head.detach().to(device, dtype)
-    net = ParallelNet(ParallelConfig(**json.loads(card["config"])), rows, None if ids is None else ids.to(device))
-    try:
-        net.load_state_dict(tensors)
-    except RuntimeError as problem:
-        raise ModelUnavailable(f"{path.name} does not hold these heads' weights: fetch the file again.") from problem
-    return net.to(device, dtype).eval().requires_grad_(False)

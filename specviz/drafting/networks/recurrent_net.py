@@ -9,22 +9,15 @@ Axis names: ``row``, ``hidden`` (of the target), ``width`` (of the cell), ``supp
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.weights import read_weights, write_weights
-from specviz.errors import ModelUnavailable
+from specviz.drafting.networks.attention import Layout, plain
+from specviz.drafting.networks.network import Network
 
-Product = Callable[[Tensor], Tensor]
-Layout = Callable[[Tensor], Product]
-"""How a matrix [out, in] is kept for products."""
 State = tuple[Tensor, Tensor]
 """What the cell hands on: output and memory, [row, width] each."""
 
@@ -42,22 +35,15 @@ class RecurrentConfig:
     eps: float = 1e-6
 
 
-class RecurrentNet(nn.Module):
+class RecurrentNet(Network):
     """``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and shared; ``probe``
     [hidden] is the embedding of the probe, learned; ``draft_ids`` [support] names the head's rows."""
 
-    embedding: Tensor
+    title, shape, needs_vocabulary = "recurrent drafter", RecurrentConfig, True
     head: Tensor
-    draft_ids: Tensor
 
     def __init__(self, config: RecurrentConfig, embedding: Tensor, head: Tensor, draft_ids: Tensor) -> None:
-        super().__init__()
-        if embedding.shape != (config.vocab_size, config.hidden):
-            raise ModelUnavailable(
-                f"This drafter was made for an embedding of {config.vocab_size} x {config.hidden}, "
-                f"the target has {embedding.shape[0]} x {embedding.shape[1]}: choose the target it was trained for."
-            )
-        self.config = config
+        super().__init__(config, embedding, head, draft_ids)
         self.enter = nn.Linear(2 * config.hidden, config.entry, bias=False)
         self.word = nn.Linear(config.hidden, config.word, bias=False)
         self.first = nn.Linear(config.entry + config.word, 4 * config.width, bias=False)
@@ -65,9 +51,6 @@ class RecurrentNet(nn.Module):
         self.leave = nn.Linear(config.width, config.hidden, bias=False)
         self.norm = nn.Parameter(torch.ones(config.hidden))
         self.probe = nn.Parameter(torch.zeros(config.hidden))
-        self.register_buffer("embedding", embedding, persistent=False)
-        self.register_buffer("head", head[draft_ids].contiguous(), persistent=False)
-        self.register_buffer("draft_ids", draft_ids.long(), persistent=False)
 
     def begin(self, features: Tensor, tokens: Tensor) -> State:
         """From the last token's states [row, 2 * hidden], token's then probe's, and the token after it [row]."""
@@ -88,6 +71,10 @@ class RecurrentNet(nn.Module):
         ready = F.rms_norm(self.leave(output).to(self.norm), (self.config.hidden,), self.norm, self.config.eps)
         return F.linear(ready, self.head)
 
+    def runtime(self, layout: Layout = plain) -> RecurrentRuntime:
+        """The network laid out for drafting."""
+        return RecurrentRuntime(self, layout)
+
 
 def unit(features: Tensor, config: RecurrentConfig) -> Tensor:
     """Both states [row, 2 * hidden], each scaled to unit mean square; one that is missing (zeros) stays so."""
@@ -106,12 +93,7 @@ def _bend(x: Tensor) -> Tensor:
     return F.gelu(F.layer_norm(x, (x.shape[-1],)))
 
 
-def plain(weight: Tensor) -> Product:
-    """The matrix as it is."""
-    return partial(F.linear, weight=weight)
-
-
-class RecurrentStepper:
+class RecurrentRuntime:
     """Frozen weights laid out for the machine; shared between runs, each of which has its own states."""
 
     def __init__(self, net: RecurrentNet, layout: Layout = plain) -> None:
@@ -138,29 +120,3 @@ class RecurrentStepper:
     def logits(self, output: Tensor) -> Tensor:
         """See :meth:`RecurrentNet.logits`."""
         return self._head(F.rms_norm(self._leave(output), (self.config.hidden,), eps=self.config.eps))
-
-
-def save(net: RecurrentNet, path: Path, card: Mapping[str, str]) -> None:
-    """Write the learned weights (row-wise int8), the vocabulary and ``card``; the target's own are left out."""
-    tensors = {name: value.detach() for name, value in net.state_dict().items()}
-    tensors["draft_ids"] = net.draft_ids
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_weights(path, tensors, {**card, "config": json.dumps(asdict(net.config))})
-
-
-def load(path: Path, embedding: Tensor, head: Tensor, dtype: torch.dtype, device: torch.device) -> RecurrentNet:
-    """The drafter in ``path`` on the target's ``embedding`` and ``head`` [vocab, hidden].
-
-    Raises ModelUnavailable when the file is none of ours or does not fit the target.
-    """
-    tensors, card = read_weights(path)
-    if "config" not in card or "draft_ids" not in tensors:
-        raise ModelUnavailable(f"{path.name} is no recurrent drafter: choose a file written by this app's training.")
-    config = RecurrentConfig(**json.loads(card["config"]))
-    ids = tensors.pop("draft_ids")
-    net = RecurrentNet(config, embedding.detach().to(device, dtype), head.detach().to(device, dtype), ids.to(device))
-    try:
-        net.load_state_dict(tensors)
-    except RuntimeError as problem:
-        raise ModelUnavailable(f"{path.name} does not hold this drafter's weights: fetch the file again.") from problem
-    return net.to(device, dtype).eval().requires_grad_(False)

@@ -5,18 +5,16 @@ Axis names: ``batch``, ``token``, ``width`` (of the draft), ``hidden`` (of the t
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.weights import read_weights, write_weights
+from specviz.drafting.networks.network import Network
+from specviz.drafting.networks.rotary import rates_of, turn
 from specviz.engine.stop import pieces
-from specviz.errors import ContextFull, ModelUnavailable
+from specviz.errors import ContextFull
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class SmallBlock(nn.Module):
         batch, token, width = x.shape
         mixed = self.qkv(x).view(batch, token, 3 * self.heads, self.size).transpose(1, 2)
         turned = F.rms_norm(mixed[:, : 2 * self.heads], (self.size,))  # bounded logits keep the small net stable
-        turned = turned * cosine + turned.roll(self.size // 2, -1) * sine
+        turned = turn(turned, cosine, sine)
         query, key, value = turned[:, : self.heads], turned[:, self.heads :], mixed[:, 2 * self.heads :]
         if torch.is_grad_enabled():
             attended = _attended(query, key, value, causal, mask)
@@ -94,29 +92,19 @@ def _attended(query: Tensor, key: Tensor, value: Tensor, causal: bool, mask: Ten
     return scores.softmax(-1).to(value.dtype) @ value
 
 
-class SmallLM(nn.Module):
+class SmallLM(Network):
     """A language model over ``draft_ids``, the target's most used tokens, read and written by its embedding."""
 
-    embedding: Tensor
-    draft_ids: Tensor
-    rotary: Tensor
+    title, shape, needs_vocabulary = "small draft model", SmallConfig, True
 
     def __init__(self, config: SmallConfig, embedding: Tensor, draft_ids: Tensor) -> None:
-        super().__init__()
-        if embedding.shape != (config.vocab_size, config.hidden):
-            raise ModelUnavailable(
-                f"This draft model was made for an embedding of {config.vocab_size} x {config.hidden}, "
-                f"the target has {embedding.shape[0]} x {embedding.shape[1]}: choose the target it was trained for."
-            )
-        self.config = config
+        rates = rates_of(config.width // config.heads, config.theta)
+        super().__init__(config, embedding, None, draft_ids, rates, config.window)
         # Every token comes with the one before it: copying a phrase then needs one attention layer instead of two.
         self.enter = nn.Linear(2 * config.hidden, config.width, bias=False)
         self.blocks = nn.ModuleList(SmallBlock(config) for _ in range(config.layers))
         self.leave = nn.Linear(config.width, config.hidden, bias=False)
         self.bias = nn.Parameter(torch.zeros(config.draft_vocab))
-        self.register_buffer("embedding", embedding, persistent=False)
-        self.register_buffer("draft_ids", draft_ids.long(), persistent=False)
-        self.register_buffer("rotary", rotary(config, config.window).to(embedding.device), persistent=False)
         self._stepper: Stepper | None = None
 
     def head(self) -> Tensor:
@@ -125,17 +113,12 @@ class SmallLM(nn.Module):
 
     def features(self, previous: Tensor, ids: Tensor) -> Tensor:
         """Training's view: ids and the token before each, [batch, token], to features [batch, token, width]."""
-        cosine, sine = self.turns(0, ids.shape[1])
+        self.reach(ids.shape[1])
+        cosine, sine = self.turns(torch.arange(ids.shape[1], device=ids.device))
         x = self.enter(F.embedding(torch.stack((previous, ids), dim=-1), self.embedding).flatten(-2))
         for block in self.blocks:
             x = block(x, cosine, sine)
         return F.rms_norm(x, (x.shape[-1],))
-
-    def turns(self, start: int, token: int) -> tuple[Tensor, Tensor]:
-        """Rotary cosines and sines [token, size] of the positions from ``start`` on."""
-        while self.rotary.shape[1] < start + token:
-            self.rotary = rotary(self.config, 2 * self.rotary.shape[1]).to(self.rotary)
-        return self.rotary[0, start : start + token], self.rotary[1, start : start + token]
 
     def open(self, capacity: int) -> SmallCache:
         """An empty cache with room for ``capacity`` tokens."""
@@ -197,7 +180,8 @@ class Stepper:
         cache.last[start + 1 : start + token + 1] = ids
         pair = torch.stack((cache.last[start : start + token], ids), dim=-1)
         x = F.linear(F.embedding(pair, model.embedding).flatten(-2), model.enter.weight)
-        return x, [table[:, None, None] for table in model.turns(start, token)]
+        model.reach(start + token)
+        return x, [table[:, None, None] for table in model.rotary[:, start : start + token]]
 
     def layer(
         self, place: int, x: Tensor, turns: list[Tensor], cache: SmallCache, span: tuple[int, int], mask: Tensor | None
@@ -223,7 +207,7 @@ class Stepper:
         token = mixed.shape[0]
         end = start + token
         turned = unit(mixed[:, :2])
-        turned = torch.addcmul(turned * turns[0], turned.roll(self.size // 2, -1), turns[1])
+        turned = turn(turned, *turns)
         keys[:, :, start:end] = turned[:, 1].transpose(0, 1)
         values[:, :, start:end] = mixed[:, 2].transpose(0, 1)
         attended = F.scaled_dot_product_attention(
@@ -248,34 +232,3 @@ class Stepper:
 def unit(x: Tensor) -> Tensor:
     """x with its last axis scaled to length one."""
     return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-
-
-def rotary(config: SmallConfig, length: int) -> Tensor:
-    """Cosines and signed sines [2, position, size]; the sine's sign does the half rotation's negation."""
-    half = config.width // config.heads // 2
-    angle = torch.arange(length)[:, None] * torch.exp(-math.log(config.theta) * torch.arange(half) / half)
-    cosine, sine = angle.cos(), angle.sin()
-    return torch.stack((torch.cat((cosine, cosine), -1), torch.cat((-sine, sine), -1)))
-
-
-def save(model: SmallLM, path: Path, card: dict[str, str]) -> None:
-    """Write the learned weights (row-wise int8), the vocabulary and ``card``; the target's own are left out."""
-    tensors = {name: value.detach() for name, value in model.state_dict().items()}
-    tensors["draft_ids"] = model.draft_ids
-    write_weights(path, tensors, {**card, "config": json.dumps(asdict(model.config))})
-
-
-def load(path: Path, embedding: Tensor, dtype: torch.dtype, device: torch.device) -> SmallLM:
-    """The draft model in ``path``, tied to ``embedding``. Raises ModelUnavailable when they do not fit."""
-    tensors, card = read_weights(path)
-    if "config" not in card or "draft_ids" not in tensors:
-        raise ModelUnavailable(f"{path.name} is no small draft model: choose a file written by this app's training.")
-    config = SmallConfig(**json.loads(card["config"]))
-    ids = tensors.pop("draft_ids")
-    model = SmallLM(config, embedding.detach().to(device, dtype), ids.to(device))
-    try:
-        model.load_state_dict(tensors)
-    except RuntimeError as problem:
-        raise ModelUnavailable(f"{path.name} does not hold this model's weights: fetch the file again.") from problem
-    model.rotary = model.rotary.to(device, dtype)
-    return model.to(device, dtype).eval().requires_grad_(False)

@@ -7,12 +7,12 @@ and whose block was computed; the root is the first. See :mod:`specviz.drafting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from specviz.drafting.levels import Levels
 from specviz.drafting.networks.block_net import BlockNet, State
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
@@ -22,8 +22,6 @@ from specviz.trace.schema import Note
 
 PIECE = 512
 """Inputs of a prompt that are taken in at once."""
-
-Result = TypeVar("Result")
 
 
 class Memory:
@@ -83,11 +81,8 @@ class Branches:
         self.features = torch.cat((self.features, features))
 
 
-class BlockLevels:
-    """One round of a block drafter, level by level, its tokens on the device: a forward where blocks begin. There is room for any
-    depth."""
-
-    deepest = 1 << 30
+class BlockLevels(Levels):
+    """One round of a block drafter, level by level, its tokens on the device: a forward where blocks begin."""
 
     def __init__(self, network: BlockNet, memory: Memory, state: State, features: Tensor) -> None:
         """``features`` [1, k, hidden] are those after the committed text, ``state`` and ``memory`` its own."""
@@ -102,18 +97,6 @@ class BlockLevels:
         """Each row's seed [row], and the tokens from there down to it [row, token]."""
         self._chains = self._seeds.new_zeros(1, 0)
         self._depth = 0
-
-    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """Do ``work``."""
-        return work()
-
-    def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
-        """The next level: :meth:`first` without arguments, else :meth:`below`."""
-        return self.first() if tokens is None or parents is None else self.below(tokens, parents)
-
-    def given(self, name: Hashable, values: Tensor) -> Tensor:
-        """``values`` themselves, as nothing is recorded."""
-        return values
 
     def first(self) -> Tensor:
         """Raw logits [1, support] after the root."""

@@ -14,10 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
-from specviz.drafting.runtimes.head_stepper import HeadStepper
 from specviz.drafting.runtimes.visual_context import EMBEDDINGS, AllRows, Layout, TextAlone, View
 from specviz.engine.interfaces import Context, Pick, TargetPass
 from specviz.trace.schema import Note
@@ -27,7 +25,7 @@ class _Rows(FeatureDrafter[Any]):
     """The drafter on the shortened prompt. ``stands`` are the places in it of the answers that stand for the picture, the
     first of what follows them is ``end``."""
 
-    def __init__(self, network: HeadStepper, view: View, stands: Sequence[int], end: int) -> None:
+    def __init__(self, network: FeatureRuntime, view: View, stands: Sequence[int], end: int) -> None:
         super().__init__(network)
         self._network, self._view, self._stands, self._end = network, view, tuple(stands), end
         self._answers: Tensor | None = None
@@ -60,7 +58,7 @@ class _Rows(FeatureDrafter[Any]):
 class CompressedPicture(TextAlone):
     """A published head with learned queries on a prompt with a picture."""
 
-    def __init__(self, network: HeadStepper, layout: Layout) -> None:
+    def __init__(self, network: FeatureRuntime, layout: Layout) -> None:
         kept = layout.visual[len(layout.visual) - network.queries + 1 :] if network.queries > 1 else ()
         left_out = layout.visual[: len(layout.visual) - len(kept)]
         self._seen, self._kept = layout, kept
@@ -85,8 +83,8 @@ class CompressedPicture(TextAlone):
         return (*self._rows.draft_notes(picks), self._seen.note(self._kept))
 
 
-def with_picture(network: FeatureStepper | FeatureNet | HeadStepper, layout: Layout) -> AllRows | CompressedPicture:
+def with_picture(network: FeatureRuntime, layout: Layout) -> AllRows | CompressedPicture:
     """The drafter of ``network`` on a prompt with a picture."""
-    if isinstance(network, HeadStepper) and network.queries:
+    if network.queries:
         return CompressedPicture(network, layout)
     return AllRows(network, layout)

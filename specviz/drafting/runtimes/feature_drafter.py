@@ -15,9 +15,8 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.runtimes.feature_levels import ROOM, EagerLevels, FixedLevels, borrow, give_back
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
 from specviz.engine.stop import pieces
@@ -78,17 +77,13 @@ class Stepper(Protocol[Cache]):
 
 
 class FeatureDrafter(NullDrafter, Generic[Cache]):
-    """``network`` is shared, best made ready once; cache and features belong to one run.
+    """``stepper`` is shared; cache and features belong to one run.
 
     ``context_length`` is how many tokens it can look back on, None where only the target's own limit counts. ``fixed`` gives
     levels fixed shapes and addresses, as CUDA graphs want them; None does so on CUDA.
     """
 
-    def __init__(
-        self, network: Stepper[Cache] | FeatureNet, context_length: int | None = None, fixed: bool | None = None
-    ) -> None:
-        # Without a stepper of one's own the caches are a FeatureStepper's.
-        stepper = cast("Stepper[Cache]", FeatureStepper(network)) if isinstance(network, FeatureNet) else network
+    def __init__(self, stepper: Stepper[Cache], context_length: int | None = None, fixed: bool | None = None) -> None:
         self.support: Tensor | None = stepper.draft_ids
         self.taps = stepper.config.taps
         self._stepper: Stepper[Cache] = stepper
@@ -138,7 +133,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
 
     def _fixable(self) -> bool:
         """Whether its levels may have fixed shapes and addresses."""
-        return type(self) is FeatureDrafter and isinstance(self._stepper, FeatureStepper)
+        return type(self) is FeatureDrafter and isinstance(self._stepper, FeatureRuntime) and self._stepper.captures
 
     def _room(self, columns: int) -> None:
         """Make the cache reach so far."""

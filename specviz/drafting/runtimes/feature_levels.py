@@ -12,16 +12,16 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from specviz.drafting.levels import Levels, Result
 from specviz.engine.captured import Captured
 from specviz.engine.tiers import bucket, padded_width
 from specviz.engine.to_device import kept, to_device
 
-Result = TypeVar("Result")
 Extend = Callable[[Tensor, Tensor, int, int, Tensor], Tensor]
 """One forward of the network over drafted rows (:meth:`.feature_drafter.FeatureDrafter.extend`, with its context)."""
 ROOM = 256
@@ -37,7 +37,7 @@ def _own(rows: int, device: torch.device) -> Tensor:
         return torch.eye(rows, dtype=torch.bool, device=device)
 
 
-class EagerLevels:
+class EagerLevels(Levels):
     """One round at the width it happens to have; ``root`` [1, hidden] is the output after the root, behind ``committed`` columns.
 
     ``extend`` runs the network over a level's rows, ``logits`` is its head. ``deepest`` is how many levels the context has room
@@ -50,18 +50,6 @@ class EagerLevels:
         """Which drafted columns each level's rows see [row, drafted], as many as there were then."""
         self._known = torch.ones(1, committed, dtype=torch.bool, device=root.device)
         self._outputs = [root]
-
-    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """Do ``work``, which asks for a level."""
-        return work()
-
-    def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
-        """The next level in a step of its own: :meth:`first`, or :meth:`below` these rows."""
-        return self.first() if tokens is None or parents is None else self.below(tokens, parents)
-
-    def given(self, name: Hashable, values: Tensor) -> Tensor:
-        """``values`` themselves, as nothing is recorded."""
-        return values
 
     @property
     def asked(self) -> int:
@@ -110,7 +98,7 @@ class _Level:
     depth: int
 
 
-class FixedLevels:
+class FixedLevels(Levels):
     """The tensors of one run's rounds at fixed addresses, the cache among them, and what was captured over them."""
 
     def __init__(self, stepper: Any, columns: int) -> None:

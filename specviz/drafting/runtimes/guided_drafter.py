@@ -16,10 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter, TapsLayers
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
-from specviz.drafting.runtimes.head_stepper import HeadStepper
 from specviz.engine.interfaces import TargetPass
 
 TWO = 2
@@ -52,7 +50,7 @@ class GuidedStepper:
     """A network over inputs of two rows. ``scale`` is the guidance: logits are u + scale (c - u). ``padding`` inputs at the
     start of the unconditional row are not there."""
 
-    def __init__(self, network: FeatureStepper | HeadStepper, scale: float, padding: int) -> None:
+    def __init__(self, network: FeatureRuntime, scale: float, padding: int) -> None:
         self.network: Any = network
         self.scale, self.padding = scale, padding
         self.draft_ids: Tensor | None = network.draft_ids
@@ -125,7 +123,7 @@ class GuidedStepper:
         return rows
 
 
-def _guided(network: FeatureStepper | HeadStepper, scale: float, padding: int) -> GuidedStepper:
+def _guided(network: FeatureRuntime, scale: float, padding: int) -> GuidedStepper:
     """The two rows of ``network``, those of the last run where they were alike: what was captured over them serves again."""
     last: GuidedStepper | None = vars(network).get(_LAST)
     if last is None or (last.scale, last.padding) != (scale, padding):
@@ -137,15 +135,14 @@ def _guided(network: FeatureStepper | HeadStepper, scale: float, padding: int) -
 class GuidedDrafter(FeatureDrafter[GuidedCache]):
     """``unconditional`` is the prompt of the second row, ``scale`` the guidance."""
 
-    def __init__(self, network: FeatureStepper | FeatureNet | HeadStepper, scale: float, unconditional: Sequence[int]) -> None:
-        plain = FeatureStepper(network) if isinstance(network, FeatureNet) else network
-        stepper: Any = _guided(plain, scale, padding(unconditional))
+    def __init__(self, network: FeatureRuntime, scale: float, unconditional: Sequence[int]) -> None:
+        stepper: Any = _guided(network, scale, padding(unconditional))
         super().__init__(stepper)
         self._unconditional = tuple(unconditional)
 
     def _fixable(self) -> bool:
         stepper: Any = self._stepper
-        return isinstance(stepper.network, FeatureStepper) and not stepper.padding
+        return stepper.network.captures and not stepper.padding
 
     def _words(self, ids: Sequence[int], start: int, until: int) -> Sequence[int]:
         """Two tokens an input: the second row reads the empty prompt where the first reads the prompt."""
@@ -164,8 +161,6 @@ def padding(unconditional: Sequence[int]) -> int:
     return sum(token == PADDING for token in unconditional)
 
 
-def feature_drafter(
-    network: FeatureStepper | FeatureNet | HeadStepper, guidance: tuple[float, Sequence[int]] | None
-) -> FeatureDrafter[Any]:
+def feature_drafter(network: FeatureRuntime, guidance: tuple[float, Sequence[int]] | None) -> FeatureDrafter[Any]:
     """The drafter that suits a target: one row, or two that are guided, (scale, the empty prompt)."""
     return FeatureDrafter(network) if guidance is None else GuidedDrafter(network, *guidance)

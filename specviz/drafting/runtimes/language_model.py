@@ -14,8 +14,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specviz.drafting.levels import ChainLevels
 from specviz.drafting.networks.small_lm import SmallLM
-from specviz.drafting.runtimes.chain_levels import ChainLevels
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, Session, Target, TargetPass
 from specviz.engine.to_device import to_device

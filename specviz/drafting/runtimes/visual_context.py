@@ -15,10 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
-from specviz.drafting.runtimes.head_stepper import HeadStepper
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
 from specviz.trace.notes.images import VisualTokensNote
 from specviz.trace.schema import Note
@@ -166,9 +164,9 @@ class AllRows(FeatureDrafter[Any]):
     """A feature drafter over the whole prompt. The network says what stands at the picture's places, its own embeddings or the
     placeholder's, and whether its tokens have the target's three positions."""
 
-    def __init__(self, network: FeatureStepper | FeatureNet | HeadStepper, layout: Layout) -> None:
-        self._network = FeatureStepper(network) if isinstance(network, FeatureNet) else network
-        super().__init__(self._network)
+    def __init__(self, network: FeatureRuntime, layout: Layout) -> None:
+        super().__init__(network)
+        self._network = network
         self._layout = layout
         self._embeddings: Tensor | None = None
 

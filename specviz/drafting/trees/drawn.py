@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
+from specviz.drafting.levels import Levels
 from specviz.drafting.trees.drawn_on_device import DrawnOnDevice
 from specviz.drafting.trees.gains import UNSEEN, gain_of, gains
-from specviz.drafting.trees.levels import AskedLevels
 from specviz.drafting.trees.sampled import Growing, Levelled, NodeNoise, Rows
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
 from specviz.engine.to_device import to_device
@@ -154,7 +154,7 @@ class _Asking:
         self._drafter, self._context, self._width = drafter, context, width
         own = getattr(drafter, "levels", None)
         self._own = own is not None
-        self._levels: AskedLevels | None = None if own is None else own(context)
+        self._levels: Levels | None = None if own is None else own(context)
         self._row_of = {0: 0}
         self._level = 0
 
@@ -169,7 +169,7 @@ class _Asking:
         return [Proposal(row, support) for row in self._rows(self._levels, growing, beam).unbind()[: len(beam)]]
 
     @torch.inference_mode()
-    def _rows(self, levels: AskedLevels, growing: Growing, beam: Sequence[int]) -> Tensor:
+    def _rows(self, levels: Levels, growing: Growing, beam: Sequence[int]) -> Tensor:
         """The distributions [row, support] below the beam; on CUDA as many rows as it may ever have, so that shapes recur."""
         device = self._context.device
         if self._level == 1:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from specviz.drafting.levels import Levels
 from specviz.drafting.trees.gains import UNSEEN, decay, gain_of_each, gains, gains_of_rows
-from specviz.drafting.trees.levels import AskedLevels
 from specviz.drafting.trees.sampled import Growing, NodeNoise
 from specviz.engine.interfaces import Context, Pick, Proposal
 from specviz.engine.sampling import DRAFT, Warp, counters, exponentials_of
@@ -105,7 +105,7 @@ class DrawnOnDevice:
 
     @torch.inference_mode()
     def grow(
-        self, levels: AskedLevels | None, support: Tensor | None, context: Context, pays: SpeedupMaximising | None
+        self, levels: Levels | None, support: Tensor | None, context: Context, pays: SpeedupMaximising | None
     ) -> tuple[Growing, list[list[int]], list[float]]:  # fmt: skip
         """The tree, the nodes of the beam at each of its levels, and the probability that each node is reached. ``pays`` weighs
         its size, None makes it as large as there are places."""
@@ -146,7 +146,7 @@ class DrawnOnDevice:
         return self._costs[1]
 
     def _level(
-        self, levels: AskedLevels, level: int, above: _Level | None, support: Tensor | None, warp: Warp, constants: _Constants,
+        self, levels: Levels, level: int, above: _Level | None, support: Tensor | None, warp: Warp, constants: _Constants,
         keys: Tensor, costs: Tensor | None,
     ) -> _Level:  # fmt: skip
         """The next level: children drawn from each row's distribution, those that the tree has places for, and the beam of

@@ -18,7 +18,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from specviz.drafting.trees.levels import Levels, NoFurther, levels_of, tell_places
+from specviz.drafting.levels import DraftExhausted, Levels, levels_of, tell_places
 from specviz.engine.cost import FORWARD, CostCurve
 from specviz.engine.interfaces import Context, Draft, Pick
 from specviz.engine.tiers import padded_width
@@ -48,7 +48,7 @@ def ahead_on(device: torch.device) -> int:
 
 
 class RanksChildren(Protocol):
-    """A drafter with levels of its own, or one that is asked as :class:`~specviz.drafting.trees.levels.RanksNodes`."""
+    """A drafter with levels of its own, or one that is asked as :class:`~specviz.drafting.levels.RanksNodes`."""
 
     @property
     def support(self) -> Tensor | None:
@@ -290,7 +290,7 @@ class Dynamic:
             work = partial(_level, levels, beam, drafter.support, self.width, temperature)
             try:
                 beam = levels.step((self.width, temperature), work)
-            except NoFurther:
+            except DraftExhausted:
                 break
             waiting.append(beam)
             if self.stop is not None and self._asks(self.stop, level, limit, context.device):

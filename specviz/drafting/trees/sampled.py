@@ -13,7 +13,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from specviz.drafting.trees.levels import AskedLevels
+from specviz.drafting.levels import Levels
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
 from specviz.engine.sampling import DRAFT
 from specviz.engine.to_device import kept, to_device
@@ -32,7 +32,7 @@ class Levelled(Protocol):
     def support(self) -> Tensor | None:
         """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
 
-    def levels(self, context: Context) -> AskedLevels | None:
+    def levels(self, context: Context) -> Levels | None:
         """This round's levels, None where it has nothing to offer."""
 
     def calls(self) -> int:
@@ -275,7 +275,7 @@ class Sampled:
 
     @torch.inference_mode()
     def _by_levels(
-        self, levels: AskedLevels | None, shape: TreeShape, context: Context, support: Tensor | None
+        self, levels: Levels | None, shape: TreeShape, context: Context, support: Tensor | None
     ) -> Growing:  # fmt: skip
         """The shape filled on the drafter's device, with one copy to the host at the end. Only then is it known which children
         the drafter could not give; what was drafted below such is not used.

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from specviz.drafting.levels import ChainLevels
 from specviz.drafting.networks.masked_lm import MaskedLM
-from specviz.drafting.runtimes.chain_levels import ChainLevels
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick
 from specviz.engine.sampling import Warp

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specviz.drafting.runtimes.cross_stepper import CrossCache, CrossStepper
+from specviz.drafting.networks.cross_net import CrossCache, CrossRuntime
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.drafting.runtimes.feature_levels import EagerLevels, FixedLevels
 from specviz.drafting.runtimes.visual_context import EMBEDDINGS, Layout, View
@@ -45,9 +45,9 @@ class ReadsAttention(Protocol):
 class CrossDrafter(FeatureDrafter[CrossCache]):
     """``share`` of the visual tokens stays. ``taps`` are what the network and ``looking`` read of the target."""
 
-    _stepper: CrossStepper
+    _stepper: CrossRuntime
 
-    def __init__(self, network: CrossStepper, layout: Layout, looking: ReadsAttention, share: float) -> None:
+    def __init__(self, network: CrossRuntime, layout: Layout, looking: ReadsAttention, share: float) -> None:
         super().__init__(network)
         self.taps = (max(network.config.taps),)
         self._shared, self._layout, self._attention, self._share = network, layout, looking, share

@@ -17,8 +17,8 @@ from typing import Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from specviz.drafting.levels import RanksNodes
 from specviz.drafting.trees.dynamic import RanksChildren, SizePolicy
-from specviz.drafting.trees.levels import RanksNodes
 from specviz.engine.interfaces import Context, Draft, Drafter, TreeBuilder
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.trace.notes.drafts import Block, BlocksNote

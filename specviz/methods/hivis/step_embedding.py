@@ -14,9 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.feature_head import FeatureRuntime, HeadCache
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-from specviz.drafting.runtimes.feature_stepper import FeatureCache, FeatureStepper
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.trace.notes.images import StepEmbeddingsNote
@@ -26,11 +25,11 @@ DEPTHS = 8
 """Levels that the tally tells apart."""
 
 
-class StepwiseDrafter(FeatureDrafter[FeatureCache]):
+class StepwiseDrafter(FeatureDrafter[HeadCache]):
     """``steps`` [step, hidden]: the first is added to features that are the target's own, the next ones to the drafter's
     first output, its second, and so on; the last serves all deeper steps."""
 
-    def __init__(self, network: FeatureStepper | FeatureNet, steps: Tensor) -> None:
+    def __init__(self, network: FeatureRuntime, steps: Tensor) -> None:
         super().__init__(network)
         self._steps = steps
         self._reached = [0] * DEPTHS
@@ -88,7 +87,7 @@ class Comparing(StepwiseDrafter):
     """Keeps a second drafter without vectors beside it. After a round both are asked for their best guess at every level
     along the emitted tokens, fed with their own outputs."""
 
-    def __init__(self, network: FeatureStepper | FeatureNet, steps: Tensor) -> None:
+    def __init__(self, network: FeatureRuntime, steps: Tensor) -> None:
         super().__init__(network, steps)
         self._bare = StepwiseDrafter(network, torch.zeros_like(steps))
         self._guess_counts = [0] * DEPTHS

@@ -6,36 +6,28 @@ the target: that of token P - 1 and that of the [SPEC] token behind it. A node s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.recurrent_net import RecurrentNet, RecurrentStepper, State
+from specviz.drafting.levels import Levels
+from specviz.drafting.networks.recurrent_net import RecurrentRuntime, State
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.methods.owl.spec_token import SpecTokenPass
 from specviz.trace.schema import Note
 
-Result = TypeVar("Result")
 
+class RecurrentLevels(Levels):
+    """One round of a recurrence, level by level: a level's state is all that the next one needs."""
 
-class RecurrentLevels:
-    """One round of a recurrence, level by level: a level's state is all that the next one needs. There is room for any depth."""
-
-    deepest = 1 << 30
-
-    def __init__(self, stepper: RecurrentStepper, last: Tensor, root: Tensor) -> None:
+    def __init__(self, stepper: RecurrentRuntime, last: Tensor, root: Tensor) -> None:
         """``last`` [1, 2 * hidden] is what is known of the last token, ``root`` [1] the token after it."""
         self.calls = 0
         self._stepper, self._last, self._root = stepper, last, root
         self._state: State | None = None
-
-    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """Do ``work``."""
-        return work()
 
     def first(self) -> Tensor:
         """Raw logits [1, support] after the root."""
@@ -53,13 +45,12 @@ class RecurrentLevels:
 
 
 class RecurrentDrafter(NullDrafter):
-    """``network`` is shared; the states belong to one run, and only the last token's are kept.
+    """``stepper`` is shared; the states belong to one run, and only the last token's are kept.
 
     Where the session has no [SPEC] token, its state is taken as missing.
     """
 
-    def __init__(self, network: RecurrentStepper | RecurrentNet) -> None:
-        stepper = network if isinstance(network, RecurrentStepper) else RecurrentStepper(network)
+    def __init__(self, stepper: RecurrentRuntime) -> None:
         self.support: Tensor | None = stepper.draft_ids
         self.taps = (stepper.config.tap,)
         self._stepper = stepper

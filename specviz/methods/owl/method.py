@@ -10,7 +10,7 @@ from specviz.methods.parameters import number, switch
 from specviz.methods.registry import TOKEN_EXACT, Card, Paper
 
 if TYPE_CHECKING:
-    from specviz.drafting.networks.recurrent_net import RecurrentStepper
+    from specviz.drafting.networks.recurrent_net import RecurrentRuntime
     from specviz.engine.interfaces import Composition
     from specviz.methods.howl.hybrid import HybridController
     from specviz.methods.owl.spec_token import SpecToken
@@ -59,22 +59,20 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     return Composition(controller, Match(), (network.config.tap,), draft_name="owl", opener=opener(parameters, network))
 
 
-def opener(parameters: Parameters, network: RecurrentStepper) -> SpecToken | None:
+def opener(parameters: Parameters, network: RecurrentRuntime) -> SpecToken | None:
     """What opens the target's session with the network's [SPEC] token, where there is to be one."""
     from specviz.methods.owl.spec_token import SpecToken
 
     return SpecToken(network.probe.detach()) if parameters.probe else None
 
 
-def drafting(parameters: Parameters, resources: MethodResources) -> tuple[RecurrentStepper, HybridController]:
+def drafting(parameters: Parameters, resources: MethodResources) -> tuple[RecurrentRuntime, HybridController]:
     """The network, ready to draft, and a controller with it and no memory."""
-    from specviz.drafting.networks.recurrent_net import RecurrentStepper
     from specviz.drafting.trees.dynamic import Dynamic
     from specviz.methods.howl.hybrid import HybridController
     from specviz.methods.owl.drafter import RecurrentDrafter
 
-    weights = resources.drafter_weights("owl")
-    network = weights if isinstance(weights, RecurrentStepper) else RecurrentStepper(weights)
+    network = resources.drafter_weights("owl")
     pays = None if parameters.nodes else tree_costs(resources, None, parameters.width, 2 if parameters.probe else 1)
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, pays=pays)
     return network, HybridController(RecurrentDrafter(network), builder, probed=parameters.probe)

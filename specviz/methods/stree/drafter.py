@@ -6,21 +6,19 @@ Its session follows the committed text like a target's own. What the last drafti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from specviz.drafting.levels import Levels
 from specviz.engine.interfaces import Context, Pick, Round, Session, Target, TargetPass
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, GrownShape
 from specviz.trace.schema import Note
 
-Result = TypeVar("Result")
 
-
-class TreeLevels:
+class TreeLevels(Levels):
     """One round, level by level: ``root`` gives raw logits [1, support] after the root, ``score`` those [node, support] of a
     tree, in one pass, which holds all rows asked for so far, on the device. ``deepest`` is how many levels there is room for."""
 
@@ -29,10 +27,6 @@ class TreeLevels:
     ) -> None:  # fmt: skip
         self._root, self._score, self.deepest = root, score, deepest
         self._tree = DraftTree(GrownShape.root(token.device), token)
-
-    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """Do ``work``."""
-        return work()
 
     def first(self) -> Tensor:
         """Raw logits [1, support] after the root."""
@@ -44,14 +38,6 @@ class TreeLevels:
         assert isinstance(shape, GrownShape)
         self._tree = DraftTree(shape.below(parents), torch.cat((self._tree.tokens, tokens)))
         return self._score(self._tree)[-len(tokens) :]
-
-    def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
-        """The next level: :meth:`first` without arguments, else :meth:`below`."""
-        return self.first() if tokens is None or parents is None else self.below(tokens, parents)
-
-    def given(self, name: Hashable, values: Tensor) -> Tensor:
-        """``values`` themselves, as nothing is recorded."""
-        return values
 
 
 class TreeModelDrafter:

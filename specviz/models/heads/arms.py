@@ -10,7 +10,6 @@ from torch import Tensor
 
 from specviz.drafting.networks.lora import merge_lora
 from specviz.drafting.networks.small_lm import SmallLM
-from specviz.drafting.networks.small_lm import load as load_small
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.lora_heads import CHANGES, digest
@@ -30,7 +29,7 @@ def load_arms(path: Path, base: Path, embedding: Tensor, target: CausalTarget) -
         )
     arms: dict[str, SmallLM] = {}
     for domain in json.loads(card["arms"]):
-        arms[domain] = load_small(base, embedding, target.dtype, target.device)
+        arms[domain] = SmallLM.load(base, (embedding,), target.dtype, target.device)
         merge_lora(arms[domain], _of(factors, domain), f"{path.name}, {domain},")
         arms[domain].eval()  # what was folded from the weights before goes with this
     return arms

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from specviz.drafting.runtimes.feature_stepper import Layout
+from specviz.drafting.networks.attention import Layout
 from specviz.engine.interfaces import Session, Target, TargetPass
 from specviz.engine.stop import heed
 from specviz.engine.tree import DraftTree

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from specviz.drafting.networks.small_lm import SmallLM
-from specviz.drafting.networks.small_lm import load as load_small
 from specviz.drafting.networks.weights import read_weights
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel, SmallModel
 from specviz.engine.cached import cached
@@ -83,7 +82,7 @@ def shipped_small(loaded: LoadedText, target: CausalTarget) -> SmallLM:
             "neither. Name a draft model with the target's tokenizer."
         )
     embedding = target.model.get_input_embeddings().weight
-    return cached(target.model, SMALL, lambda: load_small(FILE, embedding, target.dtype, target.device))
+    return cached(target.model, SMALL, lambda: SmallLM.load(FILE, (embedding,), target.dtype, target.device))
 
 
 def _shipped(loaded: LoadedText, target: CausalTarget) -> DraftModel:

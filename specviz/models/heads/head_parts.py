@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.head_settings import OURS, positive, whole_number
 from specviz.models.hub.published import Fit, Repository, refuse_strangers, shaped

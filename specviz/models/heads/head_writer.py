@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import EACH, TOGETHER, FeatureHead, HeadConventions
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.head_config import EACH, TOGETHER, HeadConventions
 from specviz.errors import ModelUnavailable
 
 SPECULATORS = "speculators"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,16 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specviz.drafting.memory import ngram_model
-from specviz.drafting.networks import block_net, feature_file, masked_lm, parallel_net
-from specviz.drafting.networks.cross_net import CrossNet
+from specviz.drafting.networks.attention import Layout, Product, plain
+from specviz.drafting.networks.block_net import BlockNet
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.feature_net import FeatureNet
-from specviz.drafting.networks.recurrent_net import RecurrentNet, RecurrentStepper
-from specviz.drafting.networks.recurrent_net import load as load_recurrent
+from specviz.drafting.networks.masked_lm import MaskedLM
+from specviz.drafting.networks.network import Network
+from specviz.drafting.networks.parallel_net import ParallelNet
+from specviz.drafting.networks.recurrent_net import RecurrentNet
 from specviz.drafting.networks.weights import read_weights
-from specviz.drafting.runtimes.cross_stepper import CrossStepper
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper, Product, plain
-from specviz.drafting.runtimes.head_stepper import HeadStepper
 from specviz.engine.cached import cached
 from specviz.errors import ModelUnavailable
 from specviz.models.heads import dialects
@@ -28,24 +26,22 @@ from specviz.models.heads.arms import load_arms
 from specviz.models.heads.lora_heads import load_changed
 from specviz.models.hub.cache_dir import Progress, silent
 from specviz.models.hub.published import Fit, open_repository
-from specviz.models.packing import AGREE, PackedLinear, can_pack, packs
+from specviz.models.packing import AGREE, PackedLinear, packs
 from specviz.paths import WEIGHTS
 from specviz.targets.causal import CausalTarget
 
 CHANGED = {"gto": "eagle3", "deer": "masked_lm"}
 """Kinds that ship as a small change to another kind."""
 
-Shared = tuple[Tensor, Tensor]
-"""The target's embedding and head, each [vocab, hidden]."""
-_READERS: dict[str, Callable[[Path, Shared, CausalTarget], Any]] = {
-    "eagle": lambda path, shared, target: feature_file.load(path, *shared, target.dtype, target.device),
-    "eagle3": lambda path, shared, target: feature_file.load(path, *shared, target.dtype, target.device),
-    "medusa": lambda path, shared, target: parallel_net.load(path, shared[1], target.dtype, target.device),
-    "falcon": lambda path, shared, target: block_net.load(path, *shared, target.dtype, target.device),
-    "masked_lm": lambda path, shared, target: masked_lm.load(path, shared[0], target.dtype, target.device),
-    "ngrams": lambda path, shared, target: ngram_model.load(path),
-    "owl": lambda path, shared, target: load_recurrent(path, *shared, target.dtype, target.device),
+_NETWORKS: dict[str, tuple[type[Network], tuple[int, ...]]] = {
+    "eagle": (FeatureNet, (0, 1)),
+    "eagle3": (FeatureNet, (0, 1)),
+    "medusa": (ParallelNet, (1,)),
+    "falcon": (BlockNet, (0, 1)),
+    "masked_lm": (MaskedLM, (0,)),
+    "owl": (RecurrentNet, (0, 1)),
 }
+"""By kind the network that ships, and which of the target's embedding and head it shares."""
 
 
 class Loaded(Protocol):
@@ -59,8 +55,8 @@ class Loaded(Protocol):
 
 
 def load_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = silent) -> Any:
-    """The drafting network of this ``kind`` for the target: a name in the readers above or in CHANGED, or "arms"
-    for a draft model by domain.
+    """The drafting network of this ``kind`` for the target: one that ships, or "arms" for a draft
+    model by domain.
 
     ``draft`` None, "" or the name of a kind means the one that ships; a folder or hub id stands for heads that others
     published, of a kind whose layout is known. Raises ModelUnavailable when there is none, or when it was trained for
@@ -75,26 +71,14 @@ def load_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarge
 def drafting_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = silent) -> Any:
     """The same network made ready to draft: laid out for this machine where that pays, shared by all runs."""
     network = load_heads(kind, draft, loaded, target, progress)
-    if isinstance(network, parallel_net.ParallelNet):
-        return cached(target.model, ("laid out", id(network)), lambda: _laid_out(network))
-    if isinstance(network, block_net.BlockNet):
-        return cached(target.model, ("laid out", id(network)), lambda: network.laid_out(layout_for(network)))
-    if isinstance(network, RecurrentNet):
-        return cached(target.model, ("stepper", id(network)), lambda: RecurrentStepper(network, layout_for(network)))
-    if isinstance(network, CrossNet):
-        return cached(target.model, ("stepper", id(network)), lambda: CrossStepper(network, layout_for(network)))
-    if isinstance(network, FeatureHead):
-        return cached(
-            target.model, ("stepper", id(network)), lambda: HeadStepper(network, packed if packs(network.head) else plain)
-        )
-    if not isinstance(network, FeatureNet):
+    if not isinstance(network, Network | FeatureHead):
         return network
-    return cached(target.model, ("stepper", id(network)), lambda: FeatureStepper(network, layout_for(network)))
+    return cached(target.model, ("runtime", id(network)), lambda: network.runtime(layout_for(network)))
 
 
 def ours(draft: str | None) -> bool:
     """Whether a run with this ``draft`` drafts with the networks that ship, and not with heads that others published."""
-    return not draft or draft in {*_READERS, *CHANGED, "arms"}
+    return not draft or draft in {*_NETWORKS, *CHANGED, "arms", "ngrams"}
 
 
 def shipped(kind: str, loaded: Loaded) -> Path:
@@ -134,14 +118,10 @@ def fit_of(name: str, target: CausalTarget) -> Fit:
     return Fit(name, layers, *(part.to(target.device) for part in shared))
 
 
-def _laid_out(network: parallel_net.ParallelNet) -> parallel_net.ParallelNet:
-    network.lay_out(layout_for(network))
-    return network
-
-
-def layout_for(network: nn.Module) -> Callable[[Tensor], Product]:
+def layout_for(network: Network | FeatureHead) -> Layout:
     """oneDNN's own layout where the target's layers have it too: a few rows then cost little more than one."""
-    return packed if can_pack(network) else plain
+    weights = network.tensors.values() if isinstance(network, FeatureHead) else network.parameters()
+    return packed if packs(next(iter(weights))) else plain
 
 
 def packed(weight: Tensor) -> Product:
@@ -159,13 +139,16 @@ def _read(kind: str, path: Path, loaded: Loaded, target: CausalTarget) -> Any:
     if kind in CHANGED:
         base = CHANGED[kind]
         return load_changed(path, load_heads(base, None, loaded, target), WEIGHTS / f"{base}.safetensors")
+    if kind == "ngrams":
+        return ngram_model.load(path)
     model = target.model
     if kind == "arms":
         return load_arms(path, WEIGHTS / "small_draft.safetensors", model.get_input_embeddings().weight, target)
     hidden = int(model.config.get_text_config().hidden_size)
     shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
-    network = _READERS[kind](path, shared, target)
-    if kind != "ngrams" and network.config.hidden != hidden:
+    network_type, parts = _NETWORKS[kind]
+    network = network_type.load(path, [shared[part] for part in parts], target.dtype, target.device)
+    if network.config.hidden != hidden:
         raise ModelUnavailable(
             f"The {kind} network that ships was trained for hidden states of {network.config.hidden}, and {loaded.name} has "
             f"{hidden}: choose SmolLM2-135M-Instruct as the target."

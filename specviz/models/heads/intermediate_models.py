@@ -7,6 +7,7 @@ from typing import Any
 
 from specviz.drafting.networks.fused_decoder import LeanDecoder
 from specviz.drafting.networks.fused_session import LeanSession
+from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.runtimes.intermediate import FittedSession, IntermediateModel, SmallSession
 from specviz.engine.cached import cached
 from specviz.engine.cost import CostCurve
@@ -14,7 +15,8 @@ from specviz.engine.interfaces import Session, Target
 from specviz.errors import ModelUnavailable
 from specviz.models.cost_curves import intermediate_costs, target_costs
 from specviz.models.heads.captured_copy import ShorterSession, captured_copy
-from specviz.models.heads.drafts import named_draft, shipped_small
+from specviz.models.heads.drafts import SMALL, named_draft, shipped_small
+from specviz.models.heads.placement import several
 from specviz.models.heads.quantisation import layouts_of
 from specviz.models.heads.quantised_copy import check_copy, lean_copy
 from specviz.models.hub.cache_dir import Progress
@@ -57,15 +59,30 @@ def intermediate_model(
     return _intermediate(kind, target, lambda capacity, taps: LeanSession(decoder, capacity, taps), progress)
 
 
-def copies(target: CausalTarget, group: int, progress: Progress) -> LeanDecoder:
-    """The target in 8 bits, up to ``group`` of its layers attending side by side, for a draft model of many layers."""
-    check_copy(target)
-    layouts, making = layouts_of("int8", target.device), f"Making {TITLES['int8']}"
-    return cached(
-        target.model,
-        ("side by side", group),
-        lambda: lean_copy(target, layouts, None, group, progress=lambda share: progress(making, share)),
-    )
+def layer_parallel(
+    kind: str, group: int, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress
+) -> tuple[str, SmallLM | LeanDecoder, tuple[str, ...]]:
+    """The draft model of this ``kind`` ("small_draft", "copy" in 8 bits, or "draft" for the model named ``draft``), up to
+    ``group`` of whose layers may attend side by side: its name, itself, and warnings. Over several GPUs a named model's layers
+    are dealt out in turn.
+
+    Raises ModelUnavailable where there is none, or where it is of a build whose layers cannot be taken apart.
+    """
+    if kind == "copy":
+        check_copy(target)
+        layouts, making = layouts_of("int8", target.device), f"Making {TITLES['int8']}"
+        decoder = cached(
+            target.model,
+            ("side by side", group),
+            lambda: lean_copy(target, layouts, None, group, progress=lambda share: progress(making, share)),
+        )
+        return TITLES["int8"], decoder, ()
+    if kind == "draft" and draft and draft != SMALL:
+        model, warnings = named_draft(draft, loaded, target, progress)
+        check_copy(model)
+        spread = several(model.device, int(model.config.num_hidden_layers))
+        return model.name, lean_copy(model, group=group, device_map=spread), warnings
+    return SMALL, shipped_small(loaded, target), ()
 
 
 def _copy(kind: str, target: CausalTarget, progress: Progress) -> LeanDecoder:

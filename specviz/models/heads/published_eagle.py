@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from specviz.drafting.networks.feature_head import FeatureHead, HeadConfig
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.head_config import HeadConfig
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.head_parts import assembled, conventions, head_sizes
 from specviz.models.heads.head_settings import OURS, SIZES, layer_count, refuse_unknown, rotary, switch, windows, words

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from specviz.drafting.networks.feature_head import EACH, TOGETHER, FeatureHead, HeadConfig
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.head_config import EACH, TOGETHER, HeadConfig
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.head_parts import assembled, conventions, fitting_taps, head_sizes
 from specviz.models.heads.head_settings import (

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from specviz.drafting.networks.feature_head import FeatureHead, HeadConfig
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.head_config import HeadConfig
 from specviz.errors import ModelUnavailable, shown
 from specviz.models.heads.head_parts import assembled, conventions, head_sizes
 from specviz.models.heads.head_settings import OURS, SIZES, refuse_unknown, rotary, switch

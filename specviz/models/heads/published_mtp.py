@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig
 
-from specviz.drafting.networks.feature_head import Experts, FeatureHead, HeadConfig
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.head_config import Experts, HeadConfig
 from specviz.errors import ModelUnavailable, shown
 from specviz.models.heads.head_parts import assembled, conventions, head_sizes
 from specviz.models.heads.head_settings import OURS, rotary, section, switch, whole_number

@@ -12,7 +12,8 @@ from typing import Any
 
 from transformers import LlamaConfig, Qwen3Config
 
-from specviz.drafting.networks.feature_head import EACH, TOGETHER, FeatureHead, HeadConfig
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.head_config import EACH, TOGETHER, HeadConfig
 from specviz.errors import ModelUnavailable, shown
 from specviz.models.heads.head_parts import assembled, conventions, fitting_taps, head_sizes
 from specviz.models.heads.head_settings import (

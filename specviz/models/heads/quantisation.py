@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.runtimes.feature_stepper import Product
+from specviz.drafting.networks.attention import Product
 from specviz.errors import ModelUnavailable
 
 GROUP = 32

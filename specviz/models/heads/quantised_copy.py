@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specviz.drafting.networks.attention import Layout, Product
 from specviz.drafting.networks.fused_decoder import DecoderShape, LayerWeights, LeanDecoder
 from specviz.drafting.networks.fused_session import LeanSession
-from specviz.drafting.runtimes.feature_stepper import Layout, Product
 from specviz.engine.stop import heed
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable

@@ -14,8 +14,6 @@ import math
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks import latent_samplers
-from specviz.drafting.networks.feature_file import config_of
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafting.networks.latent_samplers import LatentSamplers
 from specviz.drafting.networks.weights import read_weights
@@ -30,7 +28,7 @@ def image_drafter(loaded: LoadedImage) -> FeatureNet:
     path = weights_of("image_drafter")
     tensors, card = read_weights(path)
     _same(card.get("target", ""), loaded, "drafter")
-    config = config_of(card, FeatureConfig)
+    config = FeatureNet.config_of(card)
     head = tensors.pop("head")
     return feature_net(loaded, config, head, tensors)
 
@@ -52,7 +50,7 @@ def image_samplers(loaded: LoadedImage) -> LatentSamplers:
     path = weights_of("image_samplers")
     _, card = read_weights(path)
     _same(card.get("codebook", ""), loaded, "samplers")
-    return latent_samplers.load(path, loaded.codebook, torch.float32, loaded.device)
+    return LatentSamplers.load(path, (loaded.codebook,), torch.float32, loaded.device)
 
 
 def image_score() -> ImageScore:

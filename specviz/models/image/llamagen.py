@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from specviz.drafting.networks.grid_rotary import grid_rotary
+from specviz.drafting.networks.rotary import grid_rotary
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.published import Repository, open_repository
 from specviz.models.image.captions import CaptionPrompts, load_captions

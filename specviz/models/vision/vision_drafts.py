@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from specviz.drafting.networks import feature_file, small_lm
-from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafting.networks.cross_net import CrossNet, CrossRuntime
+from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.networks.weights import read_weights
-from specviz.drafting.runtimes.cross_stepper import CrossStepper
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel, SmallModel
 from specviz.engine.cached import cached
 from specviz.errors import ModelUnavailable
@@ -44,8 +43,8 @@ def text_only_model(
         return _named(name, loaded, target, progress)
     path = _shipped(TEXT, "language-only draft model", loaded)
 
-    def make() -> small_lm.SmallLM:
-        return small_lm.load(path, target.model.get_input_embeddings().weight, target.dtype, target.device)
+    def make() -> SmallLM:
+        return SmallLM.load(path, (target.model.get_input_embeddings().weight,), target.dtype, target.device)
 
     small = cached(target.model, ("text", version(path)), make)
     return DraftModel(TEXT, target.context_length, lambda capacity: SmallModel(small, capacity))
@@ -80,10 +79,10 @@ def _read(kind: str, path: Path, target: VisionLanguageTarget) -> Any:
     model = target.model
     shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     if kind == "dream":
-        crossed = feature_file.load_as(CrossNet, CrossConfig, path, shared, target.dtype, target.device)
-        return CrossStepper(crossed, layout_for(crossed))
-    net = feature_file.load(path, *shared, target.dtype, target.device)
-    stepper = FeatureStepper(net, layout_for(net))
+        crossed = CrossNet.load(path, shared, target.dtype, target.device)
+        return CrossRuntime(crossed, layout_for(crossed))
+    net = FeatureNet.load(path, shared, target.dtype, target.device)
+    stepper = net.runtime(layout_for(net))
     return (stepper, net.steps) if net.config.steps else stepper
 
 

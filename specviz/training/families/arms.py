@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from specviz.drafting.networks.small_lm import SmallLM
-from specviz.drafting.networks.small_lm import load as load_small
 from specviz.drafting.networks.weights import write_weights
 from specviz.models.heads.lora_heads import CHANGES, digest
 from specviz.models.hub.cache_dir import cache_folder
@@ -118,4 +117,4 @@ def make(job: Job) -> None:
 
 def fresh(assets: TargetAssets) -> SmallLM:
     """The draft model that ships, as it ships, in float32."""
-    return load_small(BASE, assets.embedding, torch.float32, assets.target.device)
+    return SmallLM.load(BASE, (assets.embedding,), torch.float32, assets.target.device)

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from specviz.drafting.networks.block_net import BlockConfig, BlockNet, save
+from specviz.drafting.networks.block_net import BlockConfig, BlockNet
 from specviz.training import acceptance, driver, parallel
 from specviz.training.data import IGNORED
 from specviz.training.driver import Step
@@ -323,4 +323,4 @@ def make(job: Job) -> None:
     parallel.keep_cast(net.head)
     start(net, model, store.get(inputs.fitted_on(settings)))
     state = BlockTraining(net, inputs.place, store, inputs.training, inputs.judged_on, settings)
-    feature.run(job, inputs, state, partial(save, net))
+    feature.run(job, inputs, state, net.save)

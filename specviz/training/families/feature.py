@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from specviz.drafting.networks.feature_file import save
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.eagle import PUBLISHED
@@ -237,7 +236,7 @@ def make(job: Job) -> None:
     loss = partial(eagle3_loss, net, inputs.place) if fused else partial(eagle_loss, net)
     measured = partial(acceptance_figures, net, store, columns, depth=DEPTH)
     state = FeatureTraining(net, store, inputs.training, inputs.judged_on, settings, loss, measured)
-    run(job, inputs, state, partial(save, net))
+    run(job, inputs, state, net.save)
 
 
 def acceptance_figures(

@@ -6,14 +6,13 @@ Learned on the codes' vectors, and through the frozen decoder on pixels. Peruzzo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.latent_samplers import LatentSamplers, SamplerConfig, save
+from specviz.drafting.networks.latent_samplers import LatentSamplers, SamplerConfig
 from specviz.models.device import choose_device
 from specviz.training import driver
 from specviz.training.driver import Schedule, Step, TrainState
@@ -91,4 +90,4 @@ def make(job: Job) -> None:
     """Train, measure on held-out concepts, write ``assets/weights/image_samplers.safetensors``."""
     device = choose_device(job.device)
     state = SamplersTraining(driver.settings_for(job, device, Schedule), device)
-    driver.run(job, state, emoji.line(), partial(save, state.net), emoji.LICENCE, codebook=state.codebook)
+    driver.run(job, state, emoji.line(), state.net.save, emoji.LICENCE, codebook=state.codebook)

@@ -21,10 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from specviz.drafting.networks.masked_lm import MaskedLM, save
-from specviz.drafting.networks.masked_lm import load as load_masked
+from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.small_lm import SmallLM
-from specviz.drafting.networks.small_lm import load as load_small
 from specviz.drafting.networks.weights import read_weights
 from specviz.models.heads.drafts import FILE as SMALL
 from specviz.models.heads.lora_heads import CHANGES, digest
@@ -333,13 +331,13 @@ def make(job: Job) -> None:
     embedding = inputs.assets.embedding.to(where)
     if job.recipe.name == "deer":
         base, settings = WEIGHTS / f"{START}.safetensors", driver.settings_for(job, where, StagedSettings)
-        change = DeerTraining(load_masked(base, embedding, torch.float32, where), inputs, settings)
+        change = DeerTraining(MaskedLM.load(base, (embedding,), torch.float32, where), inputs, settings)
         run(job, inputs, change, change.save, **{CHANGES: f"{base.name} {digest(base)}"})
         return
-    start = load_small(SMALL, embedding, torch.float32, where)
+    start = SmallLM.load(SMALL, (embedding,), torch.float32, where)
     # Milestones by answer tokens read, of which a share is asked for: hidden ones that the draft vocabulary has.
     answers = np.concatenate([inputs.dialogues.answer(number) for number in data.split(inputs.dialogues)[0]])
     share = MEAN * float(np.isin(answers, start.draft_ids.cpu().numpy()).mean())
     whole = driver.settings_for(job, where, Settings, marks=tuple(round(share * mark) for mark in MARKS))
     state = MaskedTraining(from_autoregressive(start), inputs, whole, share)
-    run(job, inputs, state, partial(save, state.model), start=f"{SMALL.name} sha256 {data.file_digest(SMALL)}")
+    run(job, inputs, state, state.model.save, start=f"{SMALL.name} sha256 {data.file_digest(SMALL)}")

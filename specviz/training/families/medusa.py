@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet, load, save
+from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.trees.calibrated import CalibratedTree, from_counts
 from specviz.engine.tree import shape_from_counts
 from specviz.methods.medusa.cartesian_tree import paths_of
@@ -130,7 +130,7 @@ def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/medusa.safetensors`` and ``assets/trees/medusa.json``."""
     inputs = feature.gather(job)
     state = MedusaTraining(inputs, driver.settings_for(job, inputs.device, feature.Settings))
-    feature.run(job, inputs, state, partial(save, state.net))
+    feature.run(job, inputs, state, state.net.save)
 
 
 def fitted(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[CalibratedTree, dict[str, float]]:
@@ -152,7 +152,7 @@ def fitted(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[Calibra
 def refit(report: Callable[[str], None] = print) -> Path:
     """Fit the tree to the heads that ship, which stay as they are; the path of its file."""
     inputs = feature.gather(Job(recipes()["medusa"], "auto", 0.0, False))
-    net = load(WEIGHTS / "medusa.safetensors", inputs.head, torch.float32, inputs.device)
+    net = ParallelNet.load(WEIGHTS / "medusa.safetensors", (inputs.head,), torch.float32, inputs.device)
     tree, found = fitted(inputs, net, parallel.cores())
     report("held-out: " + "  ".join(f"{key} {value:.4f}" for key, value in found.items()))
     path = TREES / "medusa.json"

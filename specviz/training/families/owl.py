@@ -22,7 +22,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 from transformers import DynamicCache
 
-from specviz.drafting.networks.recurrent_net import RecurrentConfig, RecurrentNet, save, unit
+from specviz.drafting.networks.recurrent_net import RecurrentConfig, RecurrentNet, unit
 from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.errors import BadInput
 from specviz.training import acceptance, driver
@@ -368,4 +368,4 @@ def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/owl.safetensors`` and print its card line."""
     inputs = gather(job)
     state = OwlTraining(inputs, driver.settings_for(job, inputs.device, Settings))
-    run(job, inputs, state, partial(save, state.net), f"windows of {LENGTH} tokens")
+    run(job, inputs, state, state.net.save, f"windows of {LENGTH} tokens")

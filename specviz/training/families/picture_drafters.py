@@ -24,7 +24,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks import feature_file, small_lm
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.models.device import choose_device
@@ -331,11 +330,11 @@ def make(job: Job) -> None:
     state: Any
     if job.recipe.name == "vlm_text_only":
         state = TextOnlyTraining(learner, tokenizer, spoken, driver.settings_for(job, learner.model.device, small_draft.Settings))
-        save: driver.Save = partial(small_lm.save, state.model)
+        save: driver.Save = state.model.save
     else:
         settings = driver.settings_for(job, learner.model.device, Settings)
         state = PictureTraining(VIEWS[job.recipe.name], learner, tokenizer, spoken, settings)
-        save = partial(feature_file.save, state.net)
+        save = state.net.save
     line = f"{len(state.training)} answers of scenes-vlm about its own scenes"
     driver.run(job, state, line, save, tokenizer_hash=tokenizer_hash(tokenizer), **{LEARNED_FROM: target})
 

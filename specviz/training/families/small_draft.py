@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from specviz.drafting.networks.small_lm import SmallConfig, SmallLM, save
+from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.acceptance import chain_agreement
 from specviz.training.data import IGNORED, Dialogues, Markers
@@ -159,4 +159,4 @@ def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/small_draft.safetensors`` and print its card line."""
     inputs = feature.gather(job)
     state = Distillation(inputs, driver.settings_for(job, inputs.device, feature.Settings))
-    feature.run(job, inputs, state, partial(save, state.net))
+    feature.run(job, inputs, state, state.net.save)

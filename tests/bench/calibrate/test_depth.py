@@ -7,7 +7,6 @@ import pytest
 from specviz.acceptance.match import Match
 from specviz.bench.calibrate.depth import Place, UnsentTrees, places_of, table, tau
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.drafting.trees.dynamic import SHARPER, Dynamic
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
@@ -20,7 +19,7 @@ DEEPEST, WIDTH, BUDGET = 4, 5, 90
 
 def run(builder: object, warp: object) -> Decoded:
     target = tiny_target()
-    drafter = FeatureDrafter(FeatureStepper(tiny_net(target.model, True, 40)))
+    drafter = FeatureDrafter(tiny_net(target.model, True, 40).runtime())
     return decode(target, Composition(SingleDrafter(drafter, builder), Match(), drafter.taps), PROMPT, BUDGET, warp, 7)
 
 

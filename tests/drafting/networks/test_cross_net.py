@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks import feature_file
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
 from specviz.errors import ModelUnavailable
 from specviz.training.families.picture_drafters import PictureDialogueFeatures, unroll_cross
@@ -84,9 +83,9 @@ def test_drafting_is_reading_ones_own_outputs_in_place_of_the_targets_thoughts()
 def test_it_is_kept_in_a_file_and_refuses_another_target(tmp_path: Path) -> None:
     made = net(0.3).float()
     path = tmp_path / "cross.safetensors"
-    feature_file.save(made, path, {})
+    made.save(path, {})
     shared = (made.embedding, made.head)
-    again = feature_file.load_as(CrossNet, CrossConfig, path, shared, torch.float32, torch.device("cpu"))
+    again = CrossNet.load(path, shared, torch.float32, torch.device("cpu"))
     assert again.config == made.config and torch.allclose(again.reading.gates, made.reading.gates, atol=1e-3)
     with pytest.raises(ModelUnavailable, match="was made for an embedding"):
-        feature_file.load_as(CrossNet, CrossConfig, path, (shared[0][1:], shared[1]), torch.float32, torch.device("cpu"))
+        CrossNet.load(path, (shared[0][1:], shared[1]), torch.float32, torch.device("cpu"))

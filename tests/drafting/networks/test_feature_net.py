@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks import feature_file
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.errors import ModelUnavailable
 from specviz.training.families.unrolling import unroll
@@ -105,9 +104,9 @@ def test_weights_at_rest_come_back_as_nearly_the_same_network(wide: bool, suppor
     model = tiny_llama(dtype=torch.float32)
     net = tiny_net(model, wide, support)
     net.fc.scale[0] = 1e-4
-    feature_file.save(net, tmp_path / "net.safetensors", {"licence": "none"})
+    net.save(tmp_path / "net.safetensors", {"licence": "none"})
     shared = model.get_input_embeddings().weight, model.lm_head.weight
-    again = feature_file.load(tmp_path / "net.safetensors", *shared, torch.float32, torch.device("cpu"))
+    again = FeatureNet.load(tmp_path / "net.safetensors", shared, torch.float32, torch.device("cpu"))
     assert again.config == net.config
     for name, value in net.state_dict().items():
         assert torch.allclose(again.state_dict()[name], value, atol=0.02 * float(value.abs().max())), name
@@ -124,12 +123,12 @@ def test_a_file_of_something_else_and_another_target_are_refused(tmp_path: Path)
     shared = model.get_input_embeddings().weight, model.lm_head.weight
     write_weights(tmp_path / "other.safetensors", {"a": torch.zeros(2, 2)}, {})
     with pytest.raises(ModelUnavailable, match="no feature drafter"):
-        feature_file.load(tmp_path / "other.safetensors", *shared, torch.float32, torch.device("cpu"))
-    feature_file.save(tiny_net(model, True), tmp_path / "net.safetensors", {})
+        FeatureNet.load(tmp_path / "other.safetensors", shared, torch.float32, torch.device("cpu"))
+    tiny_net(model, True).save(tmp_path / "net.safetensors", {})
     with pytest.raises(ModelUnavailable, match="choose the target it was trained for"):
         bigger = tiny_llama(dtype=torch.float32, vocab=60)
         rows = bigger.get_input_embeddings().weight, bigger.lm_head.weight
-        feature_file.load(tmp_path / "net.safetensors", *rows, torch.float32, torch.device("cpu"))
+        FeatureNet.load(tmp_path / "net.safetensors", rows, torch.float32, torch.device("cpu"))
 
 
 def test_positions_beyond_the_first_table_are_rotated_right() -> None:

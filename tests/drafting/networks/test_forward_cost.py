@@ -6,14 +6,13 @@ import pytest
 
 from specviz.drafting.networks import forward_cost as measuring
 from specviz.drafting.networks.forward_cost import forward_cost
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from tests.support.tiny.text import tiny_target
 from tests.support.worlds.feature import tiny_net
 
 
 def test_a_forward_is_measured_once_for_each_network_and_width(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_target().model
-    first, second = (FeatureStepper(tiny_net(model, wide, 40)) for wide in (True, False))
+    first, second = (tiny_net(model, wide, 40).runtime() for wide in (True, False))
     found = forward_cost(first, 3)
     assert 0 < found < 1000
     monkeypatch.setattr(measuring, "_measured", lambda network, rows: 1000.0 + rows)
@@ -22,7 +21,7 @@ def test_a_forward_is_measured_once_for_each_network_and_width(monkeypatch: pyte
 
 
 def test_the_clock_stands_around_the_forward_and_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    network = FeatureStepper(tiny_net(tiny_target().model, True, 40))
+    network = tiny_net(tiny_target().model, True, 40).runtime()
     clock = [0.0]
     monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock[0])
     head, rows = network.logits, []

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from specviz.drafting.networks.lora import merge_lora
-from specviz.drafting.networks.masked_lm import load, save
+from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.weights import write_weights
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Context
@@ -71,15 +71,15 @@ def test_a_long_text_is_read_as_far_back_as_the_window() -> None:
 
 def test_it_is_saved_small_and_read_nearly_the_same(tmp_path: Path) -> None:
     model, path = masked_lm(TARGET), tmp_path / "masked.safetensors"
-    save(model, path, {"licence": "Apache-2.0"})
-    again = load(path, model.embedding, torch.float64, torch.device("cpu"))
+    model.save(path, {"licence": "Apache-2.0"})
+    again = MaskedLM.load(path, (model.embedding,), torch.float64, torch.device("cpu"))
     torch.testing.assert_close(again(TEXT, 6), model(TEXT, 6), atol=0.2, rtol=0.05)
     assert torch.equal(again.draft_ids, model.draft_ids)
     with pytest.raises(ModelUnavailable, match="embedding of 48 x 32"):
-        load(path, torch.zeros(60, 32), torch.float64, torch.device("cpu"))
+        MaskedLM.load(path, (torch.zeros(60, 32),), torch.float64, torch.device("cpu"))
     write_weights(path, {"weight": torch.ones(2, 2)}, {})
     with pytest.raises(ModelUnavailable, match="no masked language model"):
-        load(path, model.embedding, torch.float64, torch.device("cpu"))
+        MaskedLM.load(path, (model.embedding,), torch.float64, torch.device("cpu"))
 
 
 def test_a_change_to_a_model_that_has_drafted_changes_what_the_copy_drafts() -> None:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.small_lm import SmallConfig, SmallLM, load, save
+from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
 from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.drafting.runtimes.language_model import SmallModel
 from specviz.errors import ContextFull, ModelUnavailable
@@ -100,8 +100,8 @@ def test_the_drafter_speaks_in_the_targets_ids() -> None:
 
 def test_what_is_saved_is_small_and_comes_back_nearly_the_same(tmp_path: Path) -> None:
     model, ids = small(), some_ids(25)
-    save(model, tmp_path / "small.safetensors", {"recipe": "by hand"})
-    again = load(tmp_path / "small.safetensors", embedding(), torch.float32, torch.device("cpu"))
+    model.save(tmp_path / "small.safetensors", {"recipe": "by hand"})
+    again = SmallLM.load(tmp_path / "small.safetensors", (embedding(),), torch.float32, torch.device("cpu"))
     assert again.config == CONFIG and again.draft_ids.tolist() == model.draft_ids.tolist()
     close = F.cosine_similarity(whole(again, ids), whole(model, ids), dim=-1)
     assert float(close.min()) > 0.99
@@ -110,18 +110,18 @@ def test_what_is_saved_is_small_and_comes_back_nearly_the_same(tmp_path: Path) -
 
 
 def test_another_targets_embedding_is_refused(tmp_path: Path) -> None:
-    save(small(), tmp_path / "small.safetensors", {})
+    small().save(tmp_path / "small.safetensors", {})
     with pytest.raises(ModelUnavailable, match="50 x 24"):
-        load(tmp_path / "small.safetensors", torch.zeros(60, 24), torch.float32, torch.device("cpu"))
+        SmallLM.load(tmp_path / "small.safetensors", (torch.zeros(60, 24),), torch.float32, torch.device("cpu"))
 
 
 def test_other_files_are_refused_with_a_way_out(tmp_path: Path) -> None:
     path = tmp_path / "other.safetensors"
     with pytest.raises(ModelUnavailable, match="cannot be read"):
-        load(path, embedding(), torch.float32, torch.device("cpu"))
+        SmallLM.load(path, (embedding(),), torch.float32, torch.device("cpu"))
     path.write_bytes(b"not safetensors at all")
     with pytest.raises(ModelUnavailable, match="cannot be read"):
-        load(path, embedding(), torch.float32, torch.device("cpu"))
+        SmallLM.load(path, (embedding(),), torch.float32, torch.device("cpu"))
     write_weights(path, {"weight": torch.ones(2, 2)}, {})
     with pytest.raises(ModelUnavailable, match="no small draft model"):
-        load(path, embedding(), torch.float32, torch.device("cpu"))
+        SmallLM.load(path, (embedding(),), torch.float32, torch.device("cpu"))

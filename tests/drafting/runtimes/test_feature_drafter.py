@@ -149,7 +149,7 @@ def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_
     target = tiny_target()
     net, width = tiny_net(target.model, False, None), 3
     after = []
-    for drafter in (ByTokens(net, fixed=False), FeatureDrafter[Any](net, fixed=fixed)):
+    for drafter in (ByTokens(net.runtime(), fixed=False), FeatureDrafter[Any](net.runtime(), fixed=fixed)):
         session = target.open(64, drafter.taps)
         prefill = session.prefill(PROMPT[:-1])
         context = Context(PROMPT, len(PROMPT), 0, Warp(), Noise(0), torch.device("cpu"), 50, False)

@@ -57,9 +57,9 @@ def test_every_level_is_two_drafters_logits_mixed(prompt: str) -> None:
     silent, ids = PROMPTS[prompt], [*CONDITIONAL, *CODES]
     features = torch.randn(len(ids), 2, HIDDEN, generator=torch.Generator().manual_seed(4)).double()
     padded, first = silent.count(PADDING), len(CONDITIONAL)
-    guided = drafted(GuidedDrafter(network, SCALE, silent), ids, features.flatten(1), first)
-    one = drafted(FeatureDrafter(network), ids, features[:, 0], first)
-    other = drafted(FeatureDrafter(network), [*silent[padded:], *CODES], features[padded:, 1], first - padded)
+    guided = drafted(GuidedDrafter(network.runtime(), SCALE, silent), ids, features.flatten(1), first)
+    one = drafted(FeatureDrafter(network.runtime()), ids, features[:, 0], first)
+    other = drafted(FeatureDrafter(network.runtime()), [*silent[padded:], *CODES], features[padded:, 1], first - padded)
     assert len(guided) == 2 * (1 + len(PARENTS))
     for mixed, conditional, unconditional in zip(guided, one, other, strict=True):
         torch.testing.assert_close(mixed, unconditional + SCALE * (conditional - unconditional), rtol=0, atol=1e-9)

@@ -48,7 +48,7 @@ def audited(here: World, witness: Witness, net: Any, steps: Tensor | None, kept:
 def test_all_rows_reads_the_picture_at_its_places(kind: str) -> None:
     here = world(kind)
     net = feature_net(here.tiny.model)
-    drafter = AllRows(net, here.layout)
+    drafter = AllRows(net.runtime(), here.layout)
     witness = Witness(drafter)
     drafting(here, witness, drafter.reads)
     assert len(witness.answers) > 20
@@ -61,7 +61,7 @@ def test_all_rows_reads_the_picture_at_its_places(kind: str) -> None:
 def test_text_alone_is_the_drafter_on_the_text_places(kind: str, stepwise: bool) -> None:
     here = world(kind)
     net, steps = feature_net(here.tiny.model), step_vectors(here.tiny.model) if stepwise else None
-    drafter = FeatureDrafter(net) if steps is None else StepwiseDrafter(net, steps)
+    drafter = FeatureDrafter(net.runtime()) if steps is None else StepwiseDrafter(net.runtime(), steps)
     witness = Witness(TextAlone(drafter, here.layout))
     drafting(here, witness, net.config.taps)
     kept = [place for place in range(here.layout.length) if place not in here.layout.hidden]
@@ -80,12 +80,12 @@ def test_the_drafters_prefill_is_as_long_as_the_text(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(FeatureDrafter, "_commit", counted)
     net = feature_net(here.tiny.model)
-    found = drafting(here, TextAlone(FeatureDrafter(net), here.layout), net.config.taps, 4)
+    found = drafting(here, TextAlone(FeatureDrafter(net.runtime()), here.layout), net.config.taps, 4)
     seen = {note.type: note.data for note in found.steps[0].notes}["visual_tokens"]
     # The root's own row belongs to the first round, and every row pairs a token with the one before it.
     assert rows[0] + 2 == seen["drafter"] == here.layout.length - len(here.layout.visual)
     rows.clear()
-    drafter = AllRows(net, here.layout)
+    drafter = AllRows(net.runtime(), here.layout)
     found = drafting(here, drafter, drafter.reads, 4)
     seen = {note.type: note.data for note in found.steps[0].notes}["visual_tokens"]
     assert rows[0] + 2 == seen["drafter"] == seen["target"] == here.layout.length

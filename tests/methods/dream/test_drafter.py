@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from specviz.acceptance.match import Match
-from specviz.drafting.networks.cross_net import CrossNet
-from specviz.drafting.runtimes.cross_stepper import CrossStepper
+from specviz.drafting.networks.cross_net import CrossNet, CrossRuntime
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context
@@ -23,7 +22,7 @@ from tests.support.worlds.witness import Witness, hidden_states
 
 def drafter_of(here: World, net: CrossNet, share: float = 0.5) -> tuple[CrossDrafter, tuple[int, ...]]:
     looking, taps = summarise_attention(here.target)
-    return CrossDrafter(CrossStepper(net), here.layout, looking, share), taps
+    return CrossDrafter(CrossRuntime(net), here.layout, looking, share), taps
 
 
 def drafting(here: World, drafter: object, taps: tuple[int, ...], budget: int = 6) -> Decoded:

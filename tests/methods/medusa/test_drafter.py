@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from specviz.acceptance.match import Match
-from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet, load, save
+from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition, Context, Draft, Round
 from specviz.engine.loop import Decoding
@@ -120,9 +120,9 @@ def test_a_prompt_of_one_token_leaves_nothing_to_read_at_first() -> None:
 def test_saved_heads_come_back_without_the_targets_head(tmp_path: Path) -> None:
     config = ParallelConfig(HIDDEN, 3, TAP, blocks=1, trunk=1, turned=True)
     net, path = ParallelNet(config, head().float(), torch.arange(4, 44)), tmp_path / "heads.safetensors"
-    save(net, path, {"licence": "mine"})
+    net.save(path, {"licence": "mine"})
     assert all(value.shape[0] != 48 for value in load_file(path).values())
-    back = load(path, head(), torch.float64, torch.device("cpu"))
+    back = ParallelNet.load(path, (head(),), torch.float64, torch.device("cpu"))
     features = torch.randn(3, HIDDEN, dtype=torch.float64)
     assert (back.logits(features) - net.double().logits(features)).abs().max() < 0.1
     assert back.draft_ids is not None and back.draft_ids.tolist() == list(range(4, 44))
@@ -131,12 +131,12 @@ def test_saved_heads_come_back_without_the_targets_head(tmp_path: Path) -> None:
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.safetensors"
-    save(network().float(), path, {})
+    network().float().save(path, {})
     with pytest.raises(ModelUnavailable, match="32 wide, and this one's are 16"):
-        load(path, head()[:, :16], torch.float32, torch.device("cpu"))
+        ParallelNet.load(path, (head()[:, :16],), torch.float32, torch.device("cpu"))
     path.write_bytes(b"no weights at all")
     with pytest.raises(ModelUnavailable, match="cannot be read"):
-        load(path, head(), torch.float32, torch.device("cpu"))
+        ParallelNet.load(path, (head(),), torch.float32, torch.device("cpu"))
 
 
 def test_observing_follows_the_end_of_the_accepted_path() -> None:

@@ -38,11 +38,11 @@ def test_a_named_draft_is_loaded_on_the_device_of_its_target(
 def test_the_shipped_draft_model_is_made_once_a_target_and_lets_it_go(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[torch.Tensor] = []
 
-    def load(path: Any, embedding: torch.Tensor, dtype: torch.dtype, device: torch.device) -> Any:
-        made.append(embedding)
-        return torch.nn.Embedding.from_pretrained(embedding.detach())
+    def load(path: Any, shared: tuple[torch.Tensor], dtype: torch.dtype, device: torch.device) -> Any:
+        made.append(shared[0])
+        return torch.nn.Embedding.from_pretrained(shared[0].detach())
 
-    monkeypatch.setattr(drafts, "load_small", load)
+    monkeypatch.setattr(drafts.SmallLM, "load", load)
     monkeypatch.setattr(drafts, "_trained_for", lambda: "a hash")
     loaded = SimpleNamespace(tokenizer_hash="a hash", name="tiny")
     first, second = (TextTarget(tiny_llama(seed), "tiny", ()) for seed in (0, 1))

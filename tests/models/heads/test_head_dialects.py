@@ -12,12 +12,9 @@ from torch import Tensor
 from transformers import Qwen2Config
 from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2RotaryEmbedding
 
-from specviz.drafting.networks.feature_head import FeatureHead
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
-from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.dialects import EAGLE, EAGLE3, EMPTY_MTP, MEDUSA, MODEL, MTP, UNKNOWN, dialect_of, read
-from specviz.models.heads.own_heads import as_head
 from specviz.models.hub.published import Fit, Repository
 from tests.support.referee.speculators_heads import DEPTH, filled
 from tests.support.referee.stored_heads import FIT, HEADS, LOGITS, furthest
@@ -122,7 +119,7 @@ def test_a_head_narrower_than_its_target_is_read_with_what_it_brings(tmp_path: P
     flat = {**HEADS["llama"]["config"]["transformer_layer_config"], "target_hidden_size": 24}
     flat["eagle_aux_hidden_state_layer_ids"] = [2, 4, 5]
     head = head_of("eagle3", opened(tmp_path / "whole", tensors, flat), wide)
-    assert HeadStepper(head).fuse(torch.zeros(3, 72)).shape == (3, 16)
+    assert FeatureRuntime(head).fuse(torch.zeros(3, 72)).shape == (3, 16)
     del tensors["embed_tokens.weight"]
     with pytest.raises(ModelUnavailable, match="24 wide and is 16 wide itself"):
         head_of("eagle3", opened(tmp_path / "bare", tensors, flat), wide)
@@ -137,25 +134,25 @@ def test_layer_numbers_that_engines_count_in_two_ways_are_told(tmp_path: Path) -
 @pytest.mark.parametrize("wide", [True, False])
 def test_our_own_network_is_the_same_head(wide: bool) -> None:
     net = tiny_net(tiny_llama(), wide, 30)
-    stepper = FeatureStepper(net)
+    stepper = net.runtime()
     tokens = text()[0]
     features = torch.randn(len(tokens), len(net.config.taps) * net.config.hidden, dtype=torch.float64)
     rows, mask = torch.arange(len(tokens)), torch.ones(len(tokens), len(tokens)).tril().bool()
     cache = stepper.open(16)
     outputs = stepper(tokens, stepper.fuse(features), rows, cache, 0, mask)
-    assert (logits_of(as_head(net, "own"), tokens, features) - stepper.logits(outputs)).abs().max() < 1e-9
+    assert (logits_of(net.as_head("own"), tokens, features) - stepper.logits(outputs)).abs().max() < 1e-9
 
 
 def test_three_positions_turn_the_rates_of_their_own_axis(tmp_path: Path) -> None:
     rope = {"type": "mrope", "mrope_section": [1, 1, 1]}
-    stepper = HeadStepper(head_of("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, "rope_scaling": rope})))
+    stepper = FeatureRuntime(head_of("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, "rope_scaling": rope})))
     places = torch.tensor([[0, 1, 2, 2, 2, 5], [0, 1, 2, 3, 2, 5], [0, 1, 2, 2, 4, 5]])
     cosine, sine = stepper._turns(places)
     for row in range(6):
         for rate in range(3):  # time, height, width: one rate each
             angle = float(places[rate, row]) * 5000.0 ** -(2 * rate / HEAD_SIZE)
-            assert float(cosine[row, 0, rate]) == pytest.approx(math.cos(angle))
-            assert float(sine[row, 0, rate]) == pytest.approx(math.sin(angle))
+            assert float(cosine[row, 0, rate]) == pytest.approx(math.cos(angle)) == float(cosine[row, 0, 3 + rate])
+            assert float(sine[row, 0, 3 + rate]) == pytest.approx(math.sin(angle)) == -float(sine[row, 0, rate])
     words = torch.arange(6)
     assert torch.equal(stepper._turns(words)[0], stepper._turns(words.expand(3, 6))[0]), "words have one position three times"
 
@@ -178,7 +175,7 @@ def test_trainers_deal_out_rates_each_in_their_own_way(
 def test_a_window_follows_the_positions_and_not_the_columns(tmp_path: Path) -> None:
     config = {**CONFIG, "layer_types": ["sliding_attention"], "sliding_window": 3}
     tokens, features = text()
-    stepper = HeadStepper(head_of("eagle3", opened(tmp_path, feature_tensors(), config)))
+    stepper = FeatureRuntime(head_of("eagle3", opened(tmp_path, feature_tensors(), config)))
 
     def drafted(changed: int) -> Tensor:
         """A sibling's child: column 8, at position 6; what stands at ``changed`` in the text is another token."""
@@ -197,10 +194,11 @@ def test_a_window_follows_the_positions_and_not_the_columns(tmp_path: Path) -> N
 
 def test_partial_rotation_leaves_the_other_channels(tmp_path: Path) -> None:
     head = head_of("eagle3", opened(tmp_path, feature_tensors(), {**CONFIG, "partial_rotary_factor": 0.7}))
-    stepper = HeadStepper(head)
-    x = torch.randn(4, 2, HEAD_SIZE, dtype=torch.float64)
-    turned = stepper._turn(x, stepper._turns(torch.arange(4)))
-    assert torch.equal(turned[..., 4:], x[..., 4:]) and not torch.equal(turned[..., :4], x[..., :4])
+    cosine, sine = FeatureRuntime(head)._turns(torch.arange(4))
+    assert head.config.channels().tolist() == [0, 1, 4, 2, 3, 5], "the two channels that stay end the halves"
+    for still in (2, 5):
+        assert bool((cosine[..., still] == 1).all()) and not bool(sine[..., still].any())
+    assert bool(sine[1:, 0, [0, 1, 3, 4]].all())
 
 
 def test_every_layout_is_told_from_the_others(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from specviz.drafting.networks import feature_file
+from specviz.drafting.networks.attention import plain
+from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.networks.feature_net import FeatureNet
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper, plain
 from specviz.errors import ModelUnavailable, SpecvizError
 from specviz.models.heads import heads
 from specviz.targets.text import TextTarget
@@ -33,7 +33,7 @@ def target() -> TextTarget:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: TextTarget) -> Path:
     monkeypatch.setattr(heads, "WEIGHTS", tmp_path)
-    feature_file.save(tiny_net(target.model, True, 20), tmp_path / "eagle3.safetensors", {"tokenizer_hash": "words"})
+    tiny_net(target.model, True, 20).save(tmp_path / "eagle3.safetensors", {"tokenizer_hash": "words"})
     return tmp_path
 
 
@@ -41,7 +41,7 @@ def test_what_ships_is_read_once_and_shared(folder: Path, target: TextTarget) ->
     first = heads.load_heads("eagle3", None, Loaded(), target)
     assert isinstance(first, FeatureNet) and first is heads.load_heads("eagle3", "eagle3", Loaded(), target)
     ready = heads.drafting_heads("eagle3", "", Loaded(), target)
-    assert isinstance(ready, FeatureStepper) and ready is heads.drafting_heads("eagle3", None, Loaded(), target)
+    assert isinstance(ready, FeatureRuntime) and ready is heads.drafting_heads("eagle3", None, Loaded(), target)
     assert ready.config.taps == first.config.taps
     other = TextTarget(tiny_llama(dtype=torch.float32, seed=1), "other", [])
     assert heads.load_heads("eagle3", None, Loaded(), other) is not first
@@ -51,7 +51,7 @@ def test_what_ships_is_read_once_and_shared(folder: Path, target: TextTarget) ->
 def test_weights_made_anew_are_read_anew(folder: Path, target: TextTarget) -> None:
     first = heads.load_heads("eagle3", None, Loaded(), target)
     path = folder / "eagle3.safetensors"
-    feature_file.save(tiny_net(target.model, True, 20, seed=9), path, {"tokenizer_hash": "words"})
+    tiny_net(target.model, True, 20, seed=9).save(path, {"tokenizer_hash": "words"})
     os.utime(path, ns=(1, 1))
     again = heads.load_heads("eagle3", None, Loaded(), target)
     assert not torch.equal(first.fc.weight, again.fc.weight)

@@ -12,9 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureHead
-from specviz.drafting.runtimes.feature_stepper import plain
-from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.drafting.networks.attention import plain
+from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.errors import SpecvizError
 from specviz.models.heads import dialects
 from specviz.models.hub.published import open_repository
@@ -53,7 +52,7 @@ def _read(folder: Path, layout: str) -> None:
     dialects.dialect_of(stored)
     net = dialects.read(layout, stored, published_heads.target())
     if isinstance(net, FeatureHead):
-        HeadStepper(net, plain)
+        FeatureRuntime(net, plain)
 
 
 def _refused_in_a_sentence(folder: Path, layout: str) -> str:

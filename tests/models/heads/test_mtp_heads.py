@@ -13,10 +13,8 @@ from transformers import AutoModelForCausalLM
 from transformers.cache_utils import MtpCache
 from transformers.modeling_layers import MtpModel
 
-from specviz.drafting.networks.feature_head import FeatureHead
-from specviz.drafting.runtimes.expert_layer import ExpertLayer
-from specviz.drafting.runtimes.feature_stepper import plain
-from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.drafting.networks.attention import plain
+from specviz.drafting.networks.feature_head import ExpertLayer, FeatureHead, FeatureRuntime
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.dialects import EMPTY_MTP, MTP, dialect_of, drafting, read
 from specviz.models.hub.published import open_repository
@@ -32,7 +30,7 @@ def head_of(folder: Path, one: Made) -> FeatureHead:
 
 def chained(head: FeatureHead, tokens: Tensor, states: Tensor, depth: int) -> Tensor:
     """Logits [step, vocab] of a chain that goes on from the last row with its own best tokens."""
-    stepper, rows = HeadStepper(head), len(tokens)
+    stepper, rows = FeatureRuntime(head), len(tokens)
     cache, place = stepper.open(64), torch.arange(rows)
     output = stepper(tokens, stepper.fuse(states), place, cache, 0, place[None] <= place[:, None])[-1:]
     logits = [stepper.logits(output)]

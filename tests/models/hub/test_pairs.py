@@ -22,7 +22,8 @@ from transformers import (
 
 from specviz.__main__ import main, parser
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
-from specviz.drafting.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
+from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
 from specviz.models.heads.head_writer import write_head
 from specviz.models.hub.pairs import MTP, PAIRS, Pair
 from tests.support.referee.filled import weight

@@ -132,8 +132,8 @@ def test_a_picture_is_the_models_own_greedy_one_under_guidance(loaded: LoadedAno
 
 def test_the_drafter_is_chameleons_layer_on_both_rows(loaded: LoadedAnole, tmp_path: Path) -> None:
     from specviz.acceptance.match import Match
+    from specviz.drafting.networks.feature_head import FeatureRuntime
     from specviz.drafting.runtimes.guided_drafter import GuidedDrafter
-    from specviz.drafting.runtimes.head_stepper import HeadStepper
     from specviz.drafting.trees.dynamic import Dynamic
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
@@ -143,7 +143,7 @@ def test_the_drafter_is_chameleons_layer_on_both_rows(loaded: LoadedAnole, tmp_p
 
     head = anole_head("eagle", str(drafter(tmp_path / "drafter")), loaded)
     target, prompt, _ = image_target(loaded, "a red fox", 3.0, "eager")
-    witness = Witness(GuidedDrafter(HeadStepper(head), 3.0, target.unconditional))
+    witness = Witness(GuidedDrafter(FeatureRuntime(head), 3.0, target.unconditional))
     composition = Composition(SingleDrafter(witness, Dynamic(3, 4, 10)), Match(), head.config.taps)  # type: ignore[arg-type]
     decode(target, composition, prompt, 6, Warp())  # type: ignore[arg-type]
     roots = [(ids, row) for ids, path, row in witness.answers if not path]

@@ -141,8 +141,8 @@ def test_prompts_of_any_length_replay_the_same_graphs(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("captions", [False, True])
 def test_the_drafter_is_lanterns_on_both_rows(tmp_path: Path, captions: bool) -> None:
     from specviz.acceptance.match import Match
+    from specviz.drafting.networks.feature_head import FeatureRuntime
     from specviz.drafting.runtimes.guided_drafter import GuidedDrafter
-    from specviz.drafting.runtimes.head_stepper import HeadStepper
     from specviz.drafting.trees.dynamic import Dynamic
     from specviz.engine.controller import SingleDrafter
     from specviz.engine.interfaces import Composition
@@ -155,7 +155,7 @@ def test_the_drafter_is_lanterns_on_both_rows(tmp_path: Path, captions: bool) ->
     loaded = loaded_from(path)
     head = llamagen_head("eagle", str(draft), loaded)
     target, prompt, _ = image_target(loaded, CAPTION if captions else CLASS, scale, "eager")
-    witness = Witness(GuidedDrafter(HeadStepper(head), scale, target.unconditional))
+    witness = Witness(GuidedDrafter(FeatureRuntime(head), scale, target.unconditional))
     composition = Composition(SingleDrafter(witness, Dynamic(3, 4, 10)), Match(), head.config.taps)  # type: ignore[arg-type]
     decode(target, composition, prompt, 12, Warp())  # type: ignore[arg-type]
     roots = [(ids, row) for ids, drawn, row in witness.answers if not drawn and len(ids) > len(prompt)]

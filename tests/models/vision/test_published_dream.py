@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.runtimes.cross_stepper import CrossStepper
+from specviz.drafting.networks.cross_net import CrossRuntime
 from specviz.engine.interfaces import Composition
 from specviz.errors import ModelUnavailable
 from specviz.methods.parameters import build
@@ -139,7 +139,7 @@ def test_siblings_do_not_read_each_other(tmp_path: Path) -> None:
     """A node's row depends on its ancestors alone: the same node beside other siblings says the same."""
     here = world("llava_next")
     net = dialects.read("dream", open_repository(str(saved(tmp_path / "dream", tensors(), CONFIG))), fit_of("tiny", here.target))
-    stepper, generator = CrossStepper(net), torch.Generator().manual_seed(1)
+    stepper, generator = CrossRuntime(net), torch.Generator().manual_seed(1)
     thoughts = torch.randn(4, HIDDEN, generator=generator).double()
     own = torch.randn(2, HIDDEN, generator=generator).double()
     outputs = []

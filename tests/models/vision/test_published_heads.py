@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, float64
 
 from specviz.acceptance.match import Match
-from specviz.drafting.networks.feature_head import FeatureHead
-from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.runtimes.visual_context import AllRows
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.controller import SingleDrafter
@@ -64,8 +63,8 @@ def head_in(folder: Path, here: World) -> FeatureHead:
     return head
 
 
-def drafted(head: FeatureHead, here: World, budget: int) -> tuple[Witness, HeadStepper, Decoded]:
-    stepper = HeadStepper(head)
+def drafted(head: FeatureHead, here: World, budget: int) -> tuple[Witness, FeatureRuntime, Decoded]:
+    stepper = FeatureRuntime(head)
     drafter = AllRows(stepper, here.layout)
     witness = Witness(drafter)
     composition = Composition(SingleDrafter(witness, Dynamic(3, 5, 12)), Match(), drafter.reads)  # type: ignore[arg-type]
@@ -95,13 +94,13 @@ def test_heads_of_every_dialect_keep_the_targets_text(tmp_path: Path, dialect: s
 
 
 def test_every_row_stands_at_the_targets_three_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, rows, call = world(KIND), [], HeadStepper.__call__
+    here, rows, call = world(KIND), [], FeatureRuntime.__call__
 
-    def noted(self: HeadStepper, tokens: Tensor, features: Tensor, positions: Tensor, *more: Any, **named: Any) -> Tensor:
+    def noted(self: FeatureRuntime, tokens: Tensor, features: Tensor, positions: Tensor, *more: Any, **named: Any) -> Tensor:
         rows.append(positions)
         return call(self, tokens, features, positions, *more, **named)
 
-    monkeypatch.setattr(HeadStepper, "__call__", noted)
+    monkeypatch.setattr(FeatureRuntime, "__call__", noted)
     _, _, run = drafted(head_in(folder_of(tmp_path, "specforge"), here), here, 12)
     wanted = three_positions(here, [*here.prompt, *run.ids, *run.ids])
     assert (wanted[0] != wanted[1]).any() and (wanted[1] != wanted[2]).any(), "the picture has rows and columns"
@@ -119,7 +118,7 @@ def test_a_head_says_what_its_papers_formulas_say(tmp_path: Path, dialect: str, 
     head = head_in(folder_of(tmp_path, dialect), here).read_as(pictured=pictured)
     assert head.config.how.sections == (1, 1, 1)
     witness, _, run = drafted(head, here, 6)
-    plain = AllRows(HeadStepper(head), here.layout)
+    plain = AllRows(FeatureRuntime(head), here.layout)
     composition = Composition(SingleDrafter(plain, Dynamic(3, 5, 12)), Match(), plain.reads)
     again = decode(here.target, composition, here.prompt, 6, GREEDY)
     assert [[node.token for node in step.nodes] for step in again.steps] == [

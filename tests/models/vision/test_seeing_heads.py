@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.acceptance.match import Match
-from specviz.drafting.networks.feature_head import FeatureHead
+from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.drafting.runtimes.compressed_picture import with_picture
-from specviz.drafting.runtimes.head_stepper import HeadStepper
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.interfaces import Composition
@@ -157,7 +156,7 @@ def head_in(tmp_path: Path, name: str, here: World) -> FeatureHead:
 def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path: Path, name: str) -> None:
     here = world(name.split()[1])
     head = head_in(tmp_path, name, here)
-    drafter = with_picture(HeadStepper(head), here.layout)
+    drafter = with_picture(FeatureRuntime(head), here.layout)
     witness = Witness(drafter)
     composition = Composition(SingleDrafter(witness, Dynamic(3, 5, 12)), Match(), drafter.reads)  # type: ignore[arg-type]
     run = decode(here.target, composition, here.prompt, 6, GREEDY)
@@ -166,7 +165,7 @@ def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path: Path, name: 
     for ids, row in roots:
         wanted = expected(name, here, ids)
         assert float((row - wanted).abs().max() / wanted.abs().max()) < 1e-9
-    plain = with_picture(HeadStepper(head), here.layout)
+    plain = with_picture(FeatureRuntime(head), here.layout)
     composition = Composition(SingleDrafter(plain, Dynamic(3, 5, 12)), Match(), plain.reads)  # type: ignore[arg-type]
     again = decode(here.target, composition, here.prompt, 6, GREEDY)
     assert [[node.token for node in step.nodes] for step in again.steps] == [
@@ -181,16 +180,16 @@ def test_the_first_drafted_token_is_what_the_formulas_say(tmp_path: Path, name: 
 def test_drafted_rows_stand_behind_the_picture_too(tmp_path: Path) -> None:
     """A drafted token's row is the committed row of the same token fed with the drafter's own output."""
     here = world("llava_next")
-    stepper = HeadStepper(head_in(tmp_path, "vispec llava_next", here))
-    behind, calls, call = [], list[dict[str, Any]](), HeadStepper.__call__
+    stepper = FeatureRuntime(head_in(tmp_path, "vispec llava_next", here))
+    behind, calls, call = [], list[dict[str, Any]](), FeatureRuntime.__call__
 
-    def noted(self: HeadStepper, *words: Any, **named: Any) -> Tensor:
+    def noted(self: FeatureRuntime, *words: Any, **named: Any) -> Tensor:
         calls.append(named)
         return call(self, *words, **named)
 
     drafter = with_picture(stepper, here.layout)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(HeadStepper, "__call__", noted)
+        patch.setattr(FeatureRuntime, "__call__", noted)
         composition = Composition(SingleDrafter(drafter, Dynamic(3, 5, 12)), Match(), drafter.reads)  # type: ignore[arg-type]
         decode(here.target, composition, here.prompt, 6, GREEDY)
     for named in calls[1:]:

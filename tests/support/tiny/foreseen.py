@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureHead, HeadConfig, HeadConventions
-from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
+from specviz.drafting.networks.head_config import HeadConfig, HeadConventions
 from specviz.inspection.passages import Passage
 from specviz.models.hub.published import Fit
 from tests.support.referee.filled import uniform, weight
@@ -57,7 +57,7 @@ def passages(made_by: FeatureHead, count: int = 3, tokens: int = 60) -> list[Pas
 
 
 def _passage(made_by: FeatureHead, name: str, tokens: int) -> Passage:
-    stepper = HeadStepper(made_by)
+    stepper = FeatureRuntime(made_by)
     taps, ids = made_by.config.taps, [int(one) for one in ((uniform(name, (FIRST + 1,)) + 1) / 2 * VOCAB).long()]
     states = {layer: 3 * uniform(f"{name} {layer}", (FIRST + tokens, HIDDEN)) for layer in range(LAYERS + 1)}
     cache = stepper.open(FIRST + tokens)

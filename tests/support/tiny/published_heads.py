@@ -12,8 +12,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specviz.drafting.networks.feature_head import FeatureHead
-from specviz.drafting.runtimes.head_stepper import HeadStepper
+from specviz.drafting.networks.feature_head import FeatureHead, FeatureRuntime
 from specviz.models.hub.published import Fit, Repository, open_repository
 from tests.support.tiny.text import tiny_llama
 
@@ -167,7 +166,7 @@ def logits_of(head: FeatureHead, tokens: Tensor, features: Tensor) -> Tensor:
 def drafted_logits(head: FeatureHead, tokens: Tensor, features: Tensor, depth: int) -> list[Tensor]:
     """Logits [row, support] by depth, the text itself being what is drafted: row i at depth d follows tokens[i + d - 1].
     The tokens that are wanted behind the text's end are its first ones, and nobody should look at those rows."""
-    stepper, rows = HeadStepper(head), len(tokens)
+    stepper, rows = FeatureRuntime(head), len(tokens)
     cache, place = stepper.open(rows * depth), torch.arange(rows)
     cache.reserve(rows * depth)
     own, mask, states, logits = torch.eye(rows).bool(), torch.ones(rows, rows).tril().bool(), stepper.fuse(features), []

@@ -12,13 +12,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from specviz.drafting.runtimes.intermediate import IntermediateModel
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel
-from specviz.drafting.runtimes.layer_groups import GroupedModel
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition, Target
 from specviz.engine.loop import Decoding, Outcome
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.errors import ModelUnavailable
+from specviz.methods.easyspec.drafter import GroupedModel
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
 from specviz.methods.resources import ImageResources, TextResources, VisionLanguageResources
 from specviz.targets.text import TextTarget

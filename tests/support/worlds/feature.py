@@ -10,7 +10,6 @@ from torch import Tensor
 
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.engine.interfaces import Context, Round, TargetPass
 from specviz.training.families.unrolling import unroll
 
@@ -47,7 +46,7 @@ class Audited(FeatureDrafter):
     """A drafter whose every answer is compared with the network run from scratch on the committed text and the path."""
 
     def __init__(self, net: FeatureNet, model: Any, context_length: int = 1024) -> None:
-        super().__init__(FeatureStepper(net), context_length)
+        super().__init__(net.runtime(), context_length)
         self.net, self.model = net, model
         self._truth: tuple[int, Tensor] = (-1, torch.empty(0))
         self.checked = 0

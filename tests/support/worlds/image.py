@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from specviz.acceptance.relaxed import nearest_codes
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
+from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
@@ -39,11 +39,11 @@ class World:
         self.target, self.prompt, _ = image_target(self.loaded, PROMPT, guidance, tier)
 
     @cached_property
-    def drafter(self) -> FeatureStepper:
+    def drafter(self) -> FeatureRuntime:
         """Made once, as a user's is: what runs capture over it is kept with it."""
         network = tiny_image_drafter(self.loaded)
         network.embedding, network.draft_ids = codes_first(self.loaded), None
-        return FeatureStepper(network)
+        return network.runtime()
 
     def parts(self, warp: Warp) -> MethodResources:
         small, prompt, _ = image_target(self.small, PROMPT, self.guidance, self.tier)

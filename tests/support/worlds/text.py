@@ -11,17 +11,15 @@ import torch
 from specviz.drafting.networks.fused_session import LeanSession
 from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.drafting.runtimes.intermediate import FittedSession, IntermediateModel, SmallSession
-from specviz.drafting.runtimes.layer_groups import GroupedModel
-from specviz.drafting.runtimes.small_groups import GroupedStepper
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
+from specviz.methods.easyspec.drafter import GroupedModel
+from specviz.methods.easyspec.fuzzy import GroupedStepper, SmallFuzzy, of_decoder
 from specviz.methods.parameters import build
 from specviz.methods.registry import get
-from specviz.models.heads.grouped import SmallFuzzy, of_decoder
 from specviz.models.heads.quantisation import eight_bits
 from specviz.models.heads.quantised_copy import lean_copy
 from specviz.targets.text import TextTarget
@@ -112,12 +110,13 @@ def network(kind: str, target: TextTarget, whole: bool = False) -> Any:
         # The wide kinds have a vocabulary of their own, as those that ship.
         wide = kind != "eagle"
         known = 40 if wide and not whole else None
-        return FeatureStepper(tiny_net(target.model, wide, known, seed=4 if kind == "gto" else 3).to(target.device))
+        return tiny_net(target.model, wide, known, seed=4 if kind == "gto" else 3).to(target.device).runtime()
     if kind in ("masked_lm", "deer"):
         return masked_lm(target, support)
-    makers = {"falcon": block_net, "owl": recurrent_net}
-    if kind in makers:
-        return makers[kind](target, draft=support)
+    if kind == "owl":
+        return recurrent_net(target, draft=support).runtime()
+    if kind == "falcon":
+        return block_net(target, draft=support)
     return {"medusa": parallel_net, "arms": arms, "ngrams": lambda target: ngrams(target.vocab_size)}[kind](target)
 
 

@@ -11,11 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafting.networks.cross_net import CrossConfig, CrossNet, CrossRuntime
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet, attend
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
-from specviz.drafting.runtimes.cross_stepper import CrossStepper
-from specviz.drafting.runtimes.feature_stepper import FeatureStepper
 from specviz.drafting.runtimes.language_model import DraftModel, SmallModel
 from specviz.drafting.runtimes.visual_context import Layout
 from specviz.engine.interfaces import Composition
@@ -125,8 +123,8 @@ def parts_of(here: World, warp: Warp) -> MethodResources:
 
     def heads(kind: str) -> Any:
         if kind == "dream":
-            return CrossStepper(cross_net(model))
-        stepper = FeatureStepper(feature_net(model))
+            return CrossRuntime(cross_net(model))
+        stepper = feature_net(model).runtime()
         return (stepper, step_vectors(model)) if kind == "hivis" else stepper
 
     def draft() -> DraftModel:

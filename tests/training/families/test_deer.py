@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from specviz.drafting.networks.masked_lm import load, save
+from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.weights import read_weights
 from specviz.models.heads.lora_heads import load_changed
 from specviz.training import data, driver, features
@@ -37,7 +37,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(masked, "PLACES", 5)
     threads = torch.get_num_threads()
-    save(fresh().eval(), tmp_path / "masked_lm.safetensors", {"metrics": '{"tau": 1.0}'})
+    fresh().eval().save(tmp_path / "masked_lm.safetensors", {"metrics": '{"tau": 1.0}'})
     data.write(tmp_path / "d.npz", dialogues(120))
     yield tmp_path
     torch.set_num_threads(threads)
@@ -51,7 +51,7 @@ def test_what_is_shipped_is_a_change_to_the_base_and_its_card_compares_the_arms(
     assert list(found) == ["start", "deer"]
     assert found["start"] == {"tau": 1.0} and found["deer"]["tau"] >= 1
     assert {"first1", "alone1", "longest", "gap"} <= set(found["deer"])
-    base = load(folder / "masked_lm.safetensors", embedding(), torch.float32, torch.device("cpu"))
+    base = MaskedLM.load(folder / "masked_lm.safetensors", (embedding(),), torch.float32, torch.device("cpu"))
     made = load_changed(folder / "deer.safetensors", base, folder / "masked_lm.safetensors")
     ids = torch.tensor([*MARKERS.prefix, *dialogues().of(3)[:8]])
     assert (made(ids, 4) != base(ids, 4)).any() and torch.equal(made.bias, base.bias)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specviz.drafting.networks.block_net import BlockNet, load, save
+from specviz.drafting.networks.block_net import BlockNet
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.training import driver
@@ -194,13 +193,13 @@ def test_what_is_written_loads_again_and_its_card_says_what_was_spent(tmp_path: 
     net = fresh(given)
     made = state_of(given, net)
     made.settings = replace(SETTINGS, minutes=1e-12)
-    run(Job(recipes()["falcon"], "cpu", 1.0, False), given, made, partial(save, net))
+    run(Job(recipes()["falcon"], "cpu", 1.0, False), given, made, net.save)
     path = tmp_path / "falcon.safetensors"
     card = read_weights(path)[1]
     assert "1 updates" in card["spent"] and card["tokenizer_hash"] == "abc"
     assert {"first1", "first2", "alone2", "tau", "gap", "curve"} <= set(json.loads(card["metrics"]))
     target = given.assets.target.model
-    again = load(path, given.assets.embedding, target.lm_head.weight, torch.float32, torch.device("cpu"))
+    again = BlockNet.load(path, (given.assets.embedding, target.lm_head.weight), torch.float32, torch.device("cpu"))
     seen = given.store.get([3])[0]
     ours, theirs = (one(seen.tokens[None, 1:], seen.features[None, :-1, -1]).detach() for one in (net, again))
     assert float((ours - theirs).norm() / ours.norm()) < 0.1

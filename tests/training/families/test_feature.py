@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.drafting.networks.feature_file import save
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.drafting.networks.weights import read_weights
 from specviz.engine.tree import shape_from_counts
@@ -212,7 +211,7 @@ def test_the_card_tells_the_learning_curve_and_the_gap(
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
     one = state_of("eagle3", tmp_path / "features", replace(SETTINGS, minutes=0.004, every=0.002))
     given = replace(inputs(), store=one.store, training=one.training, held_out=one.held_out)
-    feature.run(Job(known_recipes()["eagle3"], "cpu", 1.0, False), given, one, partial(save, one.net))
+    feature.run(Job(known_recipes()["eagle3"], "cpu", 1.0, False), given, one, one.net.save)
     metrics = json.loads(read_weights(tmp_path / "eagle3.safetensors")[1]["metrics"])
     distinct = [entry["distinct"] for entry in metrics["curve"]]
     assert distinct == [entry["distinct"] for entry in one.progress.history] and distinct == sorted(distinct)

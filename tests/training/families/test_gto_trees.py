@@ -70,7 +70,7 @@ def test_training_grows_the_trees_that_drafting_grows() -> None:
         ids = seen.tokens[: start + 2].tolist()
         told = TargetPass(torch.empty(0), {1: seen.features[: start + 1, 0], 0: seen.features[: start + 1, 2]})
         context = Context(ids, 8, 0, Warp(), Noise(0), torch.device("cpu"), 100)
-        drafting = FeatureDrafter(net)
+        drafting = FeatureDrafter(net.runtime())
         drafting.begin(context, told)
         draft = Dynamic(SIZE.depth, SIZE.width, SIZE.nodes).build(drafting, context)
         assert tree.paths == Tree(draft.tree.host_tokens, draft.tree.shape.parents).paths

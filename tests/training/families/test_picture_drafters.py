@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from specviz.drafting.networks import feature_file, small_lm
-from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafting.networks.cross_net import CrossNet
+from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.networks.weights import read_weights
 from specviz.models.vision import scenes as shipped
 from specviz.targets.attention_maps import importance, most_looked_at
@@ -127,12 +128,12 @@ def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: 
     shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     where = (torch.float32, torch.device("cpu"))
     if name == "vlm_text_only":
-        assert small_lm.load(path, shared[0], *where).config.window == 256
+        assert SmallLM.load(path, shared[:1], *where).config.window == 256
     elif name == "vlm_dream":
-        crossed = feature_file.load_as(CrossNet, CrossConfig, path, shared, *where)
+        crossed = CrossNet.load(path, shared, *where)
         assert crossed.config.taps == (0, LAYERS) and float(crossed.reading.gates.abs().min()) > 0
     else:
-        net = feature_file.load(path, *shared, *where)
+        net = FeatureNet.load(path, shared, *where)
         assert net.config.steps == (3 if name == "vlm_hivis" else 0) and net.config.taps == (LAYERS,)
         assert name != "vlm_hivis" or bool((net.steps != 0).any(1).all())
 

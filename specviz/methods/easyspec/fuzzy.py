@@ -1,7 +1,8 @@
-"""Loader of layer-parallel draft models: the small one that ships, a copy of the target, or one named by the user.
+"""Draft models in one run whose layers attend side by side: the small one that ships, or a lean decoder.
 
-Over several GPUs the layers of a named draft model are dealt out in turn (see ``placement``). The attention of a group then runs
-on all of them at once; kernels are queued on each GPU without waiting for the others.
+The small model's norms have no weights, so layers with one input share the normalised input too: queries, keys and values of a
+group are one product, their attention one call over a batch of layers, their outputs one batched product. Feed-forward stays one
+layer after the other, each on what the layers before it added.
 """
 
 from __future__ import annotations
@@ -9,24 +10,82 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.drafting.networks.fused_decoder import LeanDecoder
-from specviz.drafting.networks.small_lm import SmallLM
-from specviz.drafting.runtimes.layer_groups import GroupedModel
-from specviz.drafting.runtimes.small_groups import GroupedStepper
+from specviz.drafting.networks.fused_decoder import LeanDecoder, spans
+from specviz.drafting.networks.rotary import turn
+from specviz.drafting.networks.small_lm import SmallCache, SmallLM, Stepper, unit
 from specviz.engine.tiers import tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
-from specviz.models.heads.drafts import SMALL, named_draft, shipped_small
-from specviz.models.heads.intermediate_models import copies
-from specviz.models.heads.placement import several
-from specviz.models.heads.quantised_copy import check_copy, lean_copy
-from specviz.models.hub.cache_dir import Progress
-from specviz.models.text.load import LoadedText
+from specviz.methods.easyspec.drafter import GroupedModel
 from specviz.targets.causal import CausalTarget
 
 PIECE = 256
+
+
+class GroupedStepper(Stepper):
+    """Like :class:`Stepper`, but layers between the first and the last attend ``group`` at a time."""
+
+    def __init__(self, model: SmallLM, group: int) -> None:
+        super().__init__(model)
+        self.spans = spans(len(self.layers), group)
+        self._joint = {
+            span: (
+                torch.cat([self.layers[place][0] for place in span]),
+                torch.stack([self.layers[place][1] for place in span]),
+            )
+            for span in self.spans
+            if len(span) > 1
+        }
+
+    def __call__(self, ids: Tensor, cache: SmallCache, last_only: bool) -> Tensor:
+        model, token, start = self.model, ids.shape[0], cache.length
+        x, turns = self.entered(ids, cache)
+        low = max(0, start + 1 - self.config.window)
+        mask = self._mask(start, token, low)
+        for span in self.spans:
+            if len(span) == 1:
+                x = self.layer(span[0], x, turns, cache, (low, start), mask)
+                continue
+            qkv, out = self._joint[span]
+            added = self._side_by_side(F.linear(unit(x), qkv), out, span, turns, cache, (low, start), mask)
+            for place, own in zip(span, added, strict=True):
+                x = x + own
+                _, _, up, down = self.layers[place]
+                x = torch.addmm(x, F.relu(F.linear(unit(x), up)).square_(), down)
+        cache.length = start + token
+        return F.linear(unit(x[-1:] if last_only else x), self.head, model.bias)
+
+    def _side_by_side(
+        self,
+        mixed: Tensor,
+        out: Tensor,
+        span: Sequence[int],
+        turns: list[Tensor],
+        cache: SmallCache,
+        place: tuple[int, int],
+        mask: Tensor | None,
+    ) -> Tensor:
+        """mixed [token, layer * 3 * width] to what each layer's attention adds, [layer, token, width]."""
+        (low, start), token, layers = place, len(mixed), len(span)
+        end, heads, size = start + token, self.config.heads, self.size
+        split = mixed.view(token, layers, 3, heads, size)
+        turned = unit(split[:, :, :2])
+        turned = turn(turned, *(table[:, None] for table in turns))
+        keys, values = (part[span[0] : span[-1] + 1, 0] for part in (cache.keys, cache.values))
+        keys[:, :, start:end] = turned[:, :, 1].permute(1, 2, 0, 3)
+        values[:, :, start:end] = split[:, :, 2].permute(1, 2, 0, 3)
+        attended = F.scaled_dot_product_attention(
+            turned[:, :, 0].permute(1, 2, 0, 3),
+            keys[:, :, low:end],
+            values[:, :, low:end],
+            attn_mask=mask,
+            is_causal=mask is None and token > 1,
+            scale=size**0.5,
+        )
+        return torch.bmm(attended.transpose(1, 2).reshape(layers, token, -1), out)
 
 
 class SmallFuzzy:
@@ -118,22 +177,13 @@ class LeanFuzzy:
 
 
 def grouped_model(
-    kind: str, group: int, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress
+    name: str, model: SmallLM | LeanDecoder, group: int, target: CausalTarget, warnings: tuple[str, ...] = ()
 ) -> GroupedModel:
-    """The draft model of this ``kind`` ("small_draft", "copy", or "draft" for the model named ``draft``).
-
-    Raises ModelUnavailable where there is none, or where it is of a build whose layers cannot be taken apart.
-    """
-    if kind == "copy":
-        return of_decoder("the target in 8 bits", copies(target, group, progress), target)
-    if kind == "draft" and draft and draft != SMALL:
-        model, warnings = named_draft(draft, loaded, target, progress)
-        check_copy(model)
-        spread = several(model.device, int(model.config.num_hidden_layers))
-        return of_decoder(model.name, lean_copy(model, group=group, device_map=spread), target, warnings)
-    small = shipped_small(loaded, target)
-    stepper = GroupedStepper(small, group)
-    return GroupedModel(SMALL, target.context_length, stepper.spans, lambda capacity: SmallFuzzy(small, stepper, capacity))
+    """The draft model called ``name`` for this target, up to ``group`` of whose layers attend side by side."""
+    if isinstance(model, LeanDecoder):
+        return of_decoder(name, model, target, warnings)
+    stepper = GroupedStepper(model, group)
+    return GroupedModel(name, target.context_length, stepper.spans, lambda capacity: SmallFuzzy(model, stepper, capacity))
 
 
 def of_decoder(name: str, decoder: LeanDecoder, target: CausalTarget, warnings: tuple[str, ...] = ()) -> GroupedModel:

@@ -16,10 +16,10 @@ from specviz.engine.interfaces import Context
 Result = TypeVar("Result")
 
 
-class Levels(Protocol):
-    """One round of a drafter, from the root down. ``deepest`` is how many levels there is room for."""
+class Levels:
+    """One round of a drafter, from the root down. ``deepest`` is how many levels there is room for: any, by default."""
 
-    deepest: int
+    deepest: int = 1 << 30
 
     def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
         """Do ``work``, which asks for exactly one level, the next one, and gives tensors.
@@ -27,22 +27,38 @@ class Levels(Protocol):
         On CUDA it may be captured once and replayed in later rounds. It must ask the host for nothing and read only tensors that
         stay in place, such as an earlier step's result. ``key`` distinguishes it from other work at this level.
         """
+        return work()
 
     def first(self) -> Tensor:
         """Raw logits [1, support] after the root."""
+        raise LookupError("a drafter's levels have a first one")
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above, both int64."""
-
-
-class AskedLevels(Levels, Protocol):
-    """Levels whose rows are chosen outside of what may be recorded, such as by noise that is another in every round."""
+        raise LookupError("a drafter's levels go on")
 
     def ask(self, tokens: Tensor | None = None, parents: Tensor | None = None) -> Tensor:
-        """Raw logits of the next level, in a step of its own: :meth:`first` without arguments, else :meth:`below` these rows."""
+        """Raw logits of the next level, in a step of its own: :meth:`first` without arguments, else :meth:`below` these rows. For
+        rows chosen outside of what may be recorded, such as by noise that is another in every round."""
+        return self.first() if tokens is None or parents is None else self.below(tokens, parents)
 
     def given(self, name: Hashable, values: Tensor) -> Tensor:
         """``values``, which change from round to round, where a step finds them: always at the same place for one ``name``."""
+        return values
+
+
+class ChainLevels(Levels):
+    """Levels of one row each: ``after`` gives raw logits [support] after the chain so far and a token [1] below it, None those
+    after the root."""
+
+    def __init__(self, after: Callable[[Tensor | None], Tensor], deepest: int) -> None:
+        self._after, self.deepest = after, deepest
+
+    def first(self) -> Tensor:
+        return self._after(None)[None]
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        return self._after(tokens)[None]
 
 
 class RanksNodes(Protocol):
@@ -55,7 +71,7 @@ class RanksNodes(Protocol):
         """
 
 
-class HostLevels:
+class HostLevels(Levels):
     """Levels of a drafter that wants to know its tokens: the host reads those of every level."""
 
     def __init__(self, drafter: RanksNodes, context: Context, root: Tensor) -> None:
@@ -64,16 +80,11 @@ class HostLevels:
         self._tokens, self._parents = [context.ids[-1]], [-1]
         self._above = [0]
 
-    def step(self, key: Hashable, work: Callable[[], Result]) -> Result:
-        """Do ``work``."""
-        return work()
-
     def first(self) -> Tensor:
-        """As the drafter's own."""
         return self._root
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """As the drafter's own, its level's nodes numbered behind all above. Raises NoFurther where it cannot go on."""
+        """As every drafter's, its level's nodes numbered behind all above. Raises DraftExhausted where it cannot go on."""
         nodes = list(range(len(self._tokens), len(self._tokens) + len(tokens)))
         listed, rows = torch.stack((tokens, parents)).tolist()
         self._tokens += listed
@@ -81,11 +92,11 @@ class HostLevels:
         self._above = nodes
         logits = self._drafter.logits(self._context, self._tokens, self._parents, nodes)
         if logits is None:
-            raise NoFurther
+            raise DraftExhausted
         return logits
 
 
-class NoFurther(Exception):
+class DraftExhausted(Exception):
     """A drafter that cannot go on from this level."""
 
 

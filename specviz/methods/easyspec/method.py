@@ -54,10 +54,10 @@ class Parameters:
 )
 def compose(parameters: Parameters, resources: TextResources) -> Composition:
     from specviz.acceptance.rejection import Rejection
-    from specviz.drafting.runtimes.layer_groups import GroupedDrafter
     from specviz.drafting.trees.sampled import Sampled
     from specviz.engine.controller import single_drafter
     from specviz.engine.tree import chain
+    from specviz.methods.easyspec.drafter import GroupedDrafter
 
     kind = parameters.drafter
     if kind == "auto":

@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specviz.drafting.runtimes.chain_levels import ChainLevels
+from specviz.drafting.levels import ChainLevels
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.trace.notes.models import LayerGroupsNote

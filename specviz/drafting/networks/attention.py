@@ -1,0 +1,76 @@
+"""Attention of one drafted sequence: its cache, and as few operations as possible.
+
+On a processor a pass over a few rows costs operations and the reading of weights, not arithmetic. Axis names: ``row``, ``head``,
+``kv`` (heads of keys), ``size`` (of a head), ``column`` (of the cache).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.engine.attention import on_processor
+
+Product = Callable[[Tensor], Tensor]
+"""Rows times a fixed matrix."""
+Layout = Callable[[Tensor], Product]
+"""How a matrix [out, in] is kept for products."""
+
+
+def plain(weight: Tensor) -> Product:
+    """The matrix as it is."""
+    return partial(F.linear, weight=weight)
+
+
+class KeyValues:
+    """Keys and values [kv, column, size] of one run, with room to spare; it grows by doubling."""
+
+    def __init__(self, kv_heads: int, size: int, capacity: int, like: Tensor) -> None:
+        shape = (2, kv_heads, capacity, size)
+        self._both = torch.empty(shape, dtype=like.dtype, device=like.device)
+
+    def reserve(self, columns: int) -> None:
+        """Make room for this many columns; what is there stays."""
+        capacity = self._both.shape[2]
+        if columns > capacity:
+            wider = torch.empty_like(self._both[:, :, :1]).repeat(1, 1, max(columns, 2 * capacity), 1)
+            wider[:, :, :capacity] = self._both
+            self._both = wider
+
+    def copy(self, other: KeyValues, columns: int) -> None:
+        """Take over the first columns of another cache."""
+        self._both[:, :, :columns] = other._both[:, :, :columns]
+
+    def clear(self) -> None:
+        """Zeros everywhere: a column that is masked still counts as 0 times what stands there, which may be no number."""
+        self._both.zero_()
+
+    def put(self, start: int | Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Write keys and values [row, kv, size] from column ``start`` on; all up to and with them [kv, column, size]. Where
+        ``start`` names a column [row] for each on the device, all columns there are: a mask has to tell which count."""
+        if isinstance(start, Tensor):
+            self._both[0].index_copy_(1, start, keys.transpose(0, 1))
+            self._both[1].index_copy_(1, start, values.transpose(0, 1))
+            return self._both[0], self._both[1]
+        end = start + len(keys)
+        self._both[0, :, start:end] = keys.transpose(0, 1)
+        self._both[1, :, start:end] = values.transpose(0, 1)
+        return self._both[0, :, :end], self._both[1, :, :end]
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """[row, head, size] to [row, head * size]. Heads that share keys become rows, so that keys are not repeated; on a
+    processor only those of a single row, as the target's."""
+    rows, heads, size = queries.shape
+    groups = len(keys)
+    if queries.device.type == "cpu":
+        seen = None if mask is None else mask[None, None]
+        return on_processor(queries.transpose(0, 1)[None], keys[None], values[None], seen).reshape(rows, heads * size)
+    shaped = queries.view(rows, groups, heads // groups, size).permute(1, 2, 0, 3).reshape(1, groups, -1, size)
+    repeated = None if mask is None else mask.repeat(heads // groups, 1)
+    attended = F.scaled_dot_product_attention(shaped, keys[None], values[None], attn_mask=repeated)
+    return attended.view(groups, -1, rows, size).permute(2, 0, 1, 3).reshape(rows, heads * size)

@@ -1,0 +1,240 @@
+"""Sizes of a feature drafter head (EAGLE's family), and the conventions by which heads of one shape differ.
+
+What tells two heads apart, where a norm stands or which states are read, often leaves no trace in the tensors: it is data here,
+so that a head can be read in another way without touching its weights. :mod:`specviz.drafting.networks.feature_head` computes it.
+Axis names: ``row``, ``hidden``, ``vocab``, ``rate``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from specviz.drafting.networks.rotary import grid_rotary, halves, rates_of
+
+TOGETHER = "together"
+EACH = "each"
+
+
+@dataclass(frozen=True)
+class HeadConventions:
+    """How a head computes, where its tensors do not say. The defaults are those of EAGLE-3's paper.
+
+    ``taps`` are the target's hidden states it reads, in transformers' numbering, in the order of the projection's columns.
+    """
+
+    taps: tuple[int, ...]
+    entry_norm: str = ""
+    """The norm before the projection: "" has none, TOGETHER one over all states side by side, EACH one a state."""
+    normed_residual: bool = False
+    """What attention adds to: the normalised state, and not the state itself (``norm_before_residual``)."""
+    feeds_normed: bool = False
+    """What it feeds itself: the normalised output that the head reads, and not the output itself (``norm_output``)."""
+    head_norm: bool = True
+    """Whether a norm precedes the head."""
+    embedding_first: bool = True
+    """Order of the two halves of the first layer's input, or of the narrow projection's."""
+    theta: float = 10000.0
+    rates: tuple[float, ...] = ()
+    """Angles a position turns by, [rotated size / 2], where they are not those of ``theta``."""
+    rotary_scale: float = 1.0
+    """Factor of cosines and sines (YaRN's)."""
+    rotary_pairs: bool = False
+    """Whether neighbours turn together (GPT-J), and not the two halves (NeoX)."""
+    sections: tuple[int, ...] = ()
+    """How many rates follow the position in time, in height and in width, where tokens have three positions (mrope)."""
+    sections_woven: bool = False
+    """Whether those rates alternate, and do not lie in three blocks."""
+    grid: int = 0
+    """Cells a row of the picture whose rows and columns are its positions (LlamaGen); 0 counts places."""
+    grid_from: int = 0
+    """The place of the picture's first cell then; what precedes it has no position."""
+    windows: tuple[int, ...] = ()
+    """Positions that each layer sees, 0 for the whole text; () sees it in all layers."""
+    pictured: bool = False
+    """What stands at a picture's places: the picture's own embeddings there, and not that of the prompt's placeholder."""
+    direct: bool = False
+    """How a picture's embeddings enter the first layer: past the projection, without a state beside them (MSD, ViSpec)."""
+    eps: float = 1e-6
+    centred: bool = False
+    """Whether the weights of norms are stored as their distance from one (Qwen3-Next, Qwen3.5), those at the entry aside."""
+    centred_entry: bool = False
+    """The same of the norms of embedding and state before the projection."""
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Sparse feed-forward: ``count`` experts of which ``chosen`` see a row, and a ``shared`` one (its inner size, 0 for none)
+    behind a gate of its own or not. ``scores`` of the router are "softmax" or "sigmoid"; ``corrected`` ones are chosen by with
+    a bias added, and groups of experts first, ``chosen_groups`` of ``groups``. Weights sum to ``scale`` where ``normed``."""
+
+    count: int
+    chosen: int
+    inner: int
+    shared: int = 0
+    shared_gate: bool = False
+    scores: str = "softmax"
+    corrected: bool = False
+    normed: bool = True
+    scale: float = 1.0
+    groups: int = 1
+    chosen_groups: int = 1
+
+    def shapes(self, hidden: int) -> dict[str, tuple[int, ...]]:
+        """Its tensors by name and shape; gate and up of an expert lie in one."""
+        shapes: dict[str, tuple[int, ...]] = {
+            "mlp.gate.weight": (self.count, hidden),
+            "mlp.experts.gate_up_proj": (self.count, 2 * self.inner, hidden),
+            "mlp.experts.down_proj": (self.count, hidden, self.inner),
+        }
+        if self.corrected:
+            shapes["mlp.gate.e_score_correction_bias"] = (self.count,)
+        if self.shared:
+            sizes = {"gate": (self.shared, hidden), "up": (self.shared, hidden), "down": (hidden, self.shared)}
+            shapes |= {f"mlp.shared_expert.{part}_proj.weight": size for part, size in sizes.items()}
+        if self.shared_gate:
+            shapes["mlp.shared_expert_gate.weight"] = (1, hidden)
+        return shapes
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """A head's sizes and its conventions. ``wide``: the first layer reads [embedding; state] (EAGLE-3); else a projection of
+    both enters it (EAGLE), of their norms where they are ``paired``, with whole layers and a norm behind it (MTP)."""
+
+    vocab_size: int
+    hidden: int
+    target_hidden: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    inner: int
+    layers: int
+    wide: bool
+    how: HeadConventions
+    bias: bool = False
+    """Whether the projection has one."""
+    attention_bias: bool = False
+    """Whether queries, keys and values have one."""
+    output_bias: bool = False
+    """Whether what leaves attention has one."""
+    mlp_bias: bool = False
+    head_norms: bool = False
+    """Whether queries and keys are normalised (Qwen3)."""
+    layer_norms: bool = False
+    """Whether queries and keys pass layer norms with weights and biases by head (Chameleon)."""
+    first_norm: bool = False
+    """Whether the first layer of a narrow head normalises its input, as all others do."""
+    queries: int = 0
+    """Learned queries that compress a picture (ViSpec): the last one's answer is added to all states behind it, the others'
+    stand for the picture; 0 compresses nothing."""
+    paired: bool = False
+    gated: bool = False
+    """Whether what attention gives passes a gate that the queries' projection holds beside each head (Qwen3.5)."""
+    experts: Experts | None = None
+    """In place of a dense feed-forward."""
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The target's hidden states it reads."""
+        return self.how.taps
+
+    @property
+    def rates(self) -> Tensor:
+        """Angles that a position turns by, float64 [rate]; those of a picture's grid aside."""
+        how = self.how
+        return torch.tensor(how.rates, dtype=torch.float64) if how.rates else rates_of(self.head_size, how.theta)
+
+    def table(self, positions: int) -> Tensor:
+        """Cosines and signed sines [2, position, size], float64, of a head whose channels stand in :meth:`channels`' order."""
+        how, size = self.how, self.head_size
+        if how.grid:
+            return halves(grid_rotary(positions, how.grid, how.grid_from, size, how.theta))
+        angle = torch.arange(positions, dtype=torch.float64)[:, None] * self.rates
+        cosine, sine = angle.cos() * how.rotary_scale, angle.sin() * how.rotary_scale
+        still = size // 2 - angle.shape[1]
+        return halves(torch.stack((F.pad(cosine, (0, still), value=1.0), F.pad(sine, (0, still)))))
+
+    def channels(self) -> Tensor:
+        """Which of a published head's channels stands where [size], so that its two halves turn together: neighbours that turn
+        together are parted, and what stays still ends each half."""
+        turned = torch.arange(self.head_size if self.how.grid else 2 * len(self.rates))
+        first, second = (turned[::2], turned[1::2]) if self.how.rotary_pairs else turned.chunk(2)
+        still = torch.arange(len(turned), self.head_size).view(2, -1)
+        return torch.cat((first, still[0], second, still[1]))
+
+    def axis_of_channels(self) -> Tensor | None:
+        """Which of a row's three positions (time, height, width) each channel follows [size], by blocks or woven; None where a
+        token has one position."""
+        sections = self.how.sections
+        if not sections:
+            return None
+        axis = torch.zeros(self.head_size // 2, dtype=torch.long)
+        for number in (1, 2):
+            if self.how.sections_woven:
+                axis[number : 3 * sections[number] : 3] = number
+            else:
+                axis[sum(sections[:number]) : sum(sections[: number + 1])] = number
+        return axis.repeat(2)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every tensor it learns, by name, as published, and its shape."""
+        hidden, entering = self.hidden, len(self.taps) * self.target_hidden
+        shapes: dict[str, tuple[int, ...]] = {"fc.weight": (hidden, entering if self.wide else 2 * hidden)}
+        if self.bias:
+            shapes["fc.bias"] = (hidden,)
+        if self.how.entry_norm == TOGETHER:
+            shapes["input_norm.weight"] = (entering,)
+        elif self.how.entry_norm == EACH:
+            shapes |= {f"fc_norm.{tap}.weight": (self.target_hidden,) for tap in range(len(self.taps))}
+        for layer in range(self.layers):
+            shapes |= {f"layers.{layer}.{name}": shape for name, shape in self._layer(layer).items()}
+        if self.paired:
+            shapes |= {"embedding_norm.weight": (hidden,), "state_norm.weight": (hidden,)}
+        if self.wide or self.paired:
+            shapes["norm.weight"] = (hidden,)
+        if self.queries:
+            shapes |= self._compression()
+        return shapes
+
+    def _compression(self) -> dict[str, tuple[int, ...]]:
+        size, square = self.hidden // self.heads, (self.hidden, self.hidden)
+        shapes: dict[str, tuple[int, ...]] = {"imadpt.q": (self.queries, self.heads, size), "imadpt.o_proj.weight": square}
+        for part in "kv":
+            shapes[f"imadpt.{part}_proj.weight"] = square
+            if self.attention_bias:
+                shapes[f"imadpt.{part}_proj.bias"] = (self.hidden,)
+        shapes["img_fc.weight"] = (self.hidden, 2 * self.hidden)
+        return shapes | ({"img_fc.bias": (self.hidden,)} if self.bias else {})
+
+    def _layer(self, layer: int) -> dict[str, tuple[int, ...]]:
+        hidden, width = self.hidden, self.hidden * (2 if self.wide and layer == 0 else 1)
+        queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
+        shapes: dict[str, tuple[int, ...]] = {
+            "self_attn.q_proj.weight": (2 * queries if self.gated else queries, width),
+            "self_attn.k_proj.weight": (keys, width),
+            "self_attn.v_proj.weight": (keys, width),
+            "self_attn.o_proj.weight": (hidden, queries),
+            "post_attention_layernorm.weight": (hidden,),
+        }
+        if self.experts is None:
+            dense = {"gate": (self.inner, hidden), "up": (self.inner, hidden), "down": (hidden, self.inner)}
+            shapes |= {f"mlp.{part}_proj.weight": size for part, size in dense.items()}
+        else:
+            shapes |= self.experts.shapes(hidden)
+        if self.wide or self.paired or self.first_norm or layer > 0:
+            shapes["input_layernorm.weight"] = (hidden,)
+        if self.wide and layer == 0:
+            shapes["hidden_norm.weight"] = (hidden,)
+        if self.head_norms:
+            shapes |= {"self_attn.q_norm.weight": (self.head_size,), "self_attn.k_norm.weight": (self.head_size,)}
+        if self.layer_norms:
+            for name, heads in (("q", self.heads), ("k", self.kv_heads)):
+                shapes |= {f"self_attn.{name}_norm.{part}": (heads, self.head_size) for part in ("weight", "bias")}
+        biased = [f"self_attn.{part}_proj" for part in "qkv" if self.attention_bias]
+        biased += ["self_attn.o_proj"] if self.output_bias else []
+        biased += [f"mlp.{part}_proj" for part in ("gate", "up", "down") if self.mlp_bias]
+        return shapes | {f"{name}.bias": shapes[f"{name}.weight"][:1] for name in biased}

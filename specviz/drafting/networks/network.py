@@ -1,0 +1,112 @@
+"""Base of the drafters' networks: tensors shared with the target, the rotary table, and the file of what was learned.
+
+A file holds the learned weights as row-wise int8, the draft vocabulary, and in its card the sizes. The target's embedding and
+head are left out. Axis names: ``vocab``, ``hidden`` (of the target), ``support`` (the draft vocabulary).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from specviz.drafting.networks.attention import Layout, plain
+from specviz.drafting.networks.rotary import table
+from specviz.drafting.networks.weights import read_weights, write_weights
+from specviz.errors import ModelUnavailable
+
+
+class Network(nn.Module):
+    """``embedding`` [vocab, hidden] and ``head`` [support, hidden] are the target's own, frozen and shared; ``draft_ids``
+    [support] names the head's rows, None where it has all of the vocabulary; ``rates`` are the angles a position turns by."""
+
+    title: ClassVar[str]
+    """What errors call it."""
+    shape: ClassVar[type[Any]]
+    """The dataclass of its sizes."""
+    needs_vocabulary: ClassVar[bool] = False
+    """Whether its file has to name a draft vocabulary."""
+    embedding: Tensor
+    draft_ids: Any
+    rotary: Tensor
+
+    def __init__(
+        self,
+        config: Any,
+        embedding: Tensor | None = None,
+        head: Tensor | None = None,
+        draft_ids: Tensor | None = None,
+        rates: Tensor | None = None,
+        positions: int = 1024,
+    ) -> None:
+        """Raises ModelUnavailable for a target of other sizes."""
+        super().__init__()
+        self.config = config
+        if embedding is not None:
+            whole = (config.vocab_size, config.hidden)
+            sizes = None if head is None or draft_ids is None else {config.vocab_size, len(draft_ids)}
+            if embedding.shape != whole or (head is not None and sizes is not None and len(head) not in sizes):
+                found = " and a head of ".join(" x ".join(map(str, part.shape)) for part in (embedding, head) if part is not None)
+                raise ModelUnavailable(
+                    f"This {self.title} was made for an embedding of {whole[0]} x {whole[1]}, the target has one of {found}: "
+                    "choose the target it was trained for."
+                )
+            self.register_buffer("embedding", embedding.detach(), persistent=False)
+        if head is not None:
+            rows = head if draft_ids is None or len(head) == len(draft_ids) else head[draft_ids.to(head.device)]
+            self.register_buffer("head", rows.detach().contiguous(), persistent=False)
+        self.register_buffer("draft_ids", None if draft_ids is None else draft_ids.long(), persistent=False)
+        if rates is not None:
+            self.rates = rates
+            self.register_buffer("rotary", table(rates, positions).to(self.embedding), persistent=False)
+
+    def reach(self, positions: int) -> None:
+        """Make the rotary table at least this long."""
+        if self.rotary.shape[1] < positions:
+            self.rotary = table(self.rates, 2 * positions).to(self.rotary)
+
+    def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotary cosines and signed sines, each [row, size], at ``positions`` [row], which the table has to reach."""
+        return self.rotary[0, positions], self.rotary[1, positions]
+
+    def runtime(self, layout: Layout = plain) -> Any:
+        """What drafts with it, its matrices laid out for the machine."""
+        return self
+
+    def save(self, path: Path, card: Mapping[str, str]) -> None:
+        """Write what was learned, the draft vocabulary and ``card``."""
+        tensors = {name: value.detach() for name, value in self.state_dict().items()}
+        if self.draft_ids is not None:
+            tensors["draft_ids"] = self.draft_ids
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_weights(path, tensors, {**card, "config": json.dumps(asdict(self.config))})
+
+    @classmethod
+    def config_of(cls, card: Mapping[str, str]) -> Any:
+        """The sizes that a file's ``card`` gives."""
+        fields: dict[str, Any] = json.loads(card["config"])
+        return cls.shape(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+
+    @classmethod
+    def load(cls, path: Path, shared: Sequence[Tensor], dtype: torch.dtype, device: torch.device) -> Self:
+        """The network in ``path`` on the target's ``shared`` tensors, frozen.
+
+        Raises ModelUnavailable when the file holds no such network or does not fit the target.
+        """
+        tensors, card = read_weights(path)
+        ids = tensors.pop("draft_ids", None)
+        if "config" not in card or (ids is None and cls.needs_vocabulary):
+            raise ModelUnavailable(f"{path.name} is no {cls.title}: choose a file that `python -m specviz train` wrote.")
+        parts: list[Any] = [part.detach().to(device, dtype) for part in shared]
+        vocabulary: list[Any] = [] if ids is None else [ids.to(device)]
+        net = cls(cls.config_of(card), *parts, *vocabulary)
+        try:
+            net.load_state_dict(tensors)
+        except RuntimeError as problem:
+            raise ModelUnavailable(f"{path.name} does not hold a {cls.title}'s weights: fetch the file again.") from problem
+        return net.to(device, dtype).eval().requires_grad_(False)

@@ -1,0 +1,85 @@
+"""What every drafter's network has in common: its file gives it back, and another target or file is refused in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from specviz.drafting.networks.block_net import BlockConfig, BlockNet
+from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
+from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
+from specviz.drafting.networks.masked_lm import MaskedLM
+from specviz.drafting.networks.network import Network
+from specviz.drafting.networks.recurrent_net import RecurrentConfig, RecurrentNet
+from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
+from specviz.drafting.networks.weights import read_weights, write_weights
+from specviz.errors import ModelUnavailable
+
+VOCAB, HIDDEN, KNOWN = 40, 16, 24
+SMALL = SmallConfig(VOCAB, HIDDEN, draft_vocab=KNOWN, width=8, layers=1, heads=2, inner=8, window=32)
+FEATURES = {"heads": 2, "kv_heads": 1, "head_size": 8, "inner": 8, "taps": (0, 2)}
+MAKERS: dict[str, Callable[[Tensor, Tensor, Tensor], Network]] = {
+    "feature": lambda e, h, ids: FeatureNet(FeatureConfig(VOCAB, HIDDEN, wide=True, **FEATURES), e, h, ids),  # type: ignore[arg-type]
+    "cross": lambda e, h, ids: CrossNet(CrossConfig(VOCAB, HIDDEN, wide=False, **FEATURES), e, h, ids),  # type: ignore[arg-type]
+    "block": lambda e, h, ids: BlockNet(BlockConfig(VOCAB, HIDDEN, 2, 1, 8, 8, 2, draft_vocab=KNOWN, width=8), e, h, ids),
+    "recurrent": lambda e, h, ids: RecurrentNet(RecurrentConfig(VOCAB, HIDDEN, 2, 8, 8, 8), e, h, ids),
+    "small": lambda e, h, ids: SmallLM(SMALL, e, ids),
+    "masked": lambda e, h, ids: MaskedLM(SMALL, e, ids),
+}
+ONLY_EMBEDDING = ("small", "masked")
+
+
+@pytest.fixture(params=sorted(MAKERS))
+def made(request: pytest.FixtureRequest) -> tuple[Network, list[Tensor]]:
+    """A network of each kind, and what it shares with its target."""
+    generator = torch.Generator().manual_seed(0)
+    embedding, head = (torch.randn(VOCAB, HIDDEN, generator=generator) for _ in range(2))
+    net = MAKERS[request.param](embedding, head, torch.arange(3, 3 + KNOWN))
+    with torch.no_grad():
+        for weight in net.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=generator))
+    return net, [embedding] if request.param in ONLY_EMBEDDING else [embedding, head]
+
+
+def load(net: Network, path: Path, shared: list[Tensor]) -> Network:
+    return type(net).load(path, shared, torch.float32, torch.device("cpu"))
+
+
+def test_a_file_gives_a_network_back_without_the_targets_tensors(made: tuple[Network, list[Tensor]], tmp_path: Path) -> None:
+    net, shared = made
+    net.save(tmp_path / "new" / "net.safetensors", {"licence": "none"})
+    tensors, card = read_weights(tmp_path / "new" / "net.safetensors")
+    assert card["licence"] == "none" and not {"embedding", "head", "rotary"} & set(tensors)
+    again = load(net, tmp_path / "new" / "net.safetensors", shared)
+    assert again.config == net.config and torch.equal(again.draft_ids, net.draft_ids)
+    for name, value in net.state_dict().items():
+        assert torch.allclose(again.state_dict()[name], value, atol=0.02 * float(value.abs().max())), name
+    assert not any(weight.requires_grad for weight in again.parameters()) and not again.training
+
+
+def test_what_does_not_fit_is_refused_in_a_sentence(made: tuple[Network, list[Tensor]], tmp_path: Path) -> None:
+    net, shared = made
+    path = tmp_path / "net.safetensors"
+    net.save(path, {})
+    with pytest.raises(ModelUnavailable, match=f"was made for an embedding of {VOCAB} x {HIDDEN}.*choose the target"):
+        load(net, path, [part[1:] for part in shared])
+    tensors, card = read_weights(path)
+    name = next(iter(net.state_dict()))
+    write_weights(path, {other: value for other, value in tensors.items() if other != name}, card)
+    with pytest.raises(ModelUnavailable, match="does not hold a .* weights: fetch the file again"):
+        load(net, path, shared)
+    write_weights(path, tensors, {})
+    with pytest.raises(ModelUnavailable, match="choose a file that"):
+        load(net, path, shared)
+
+
+def test_rotary_tables_grow_without_changing_what_they_held(made: tuple[Network, list[Tensor]]) -> None:
+    net, _ = made
+    if "rotary" in dict(net.named_buffers()):
+        before = net.rotary.clone()
+        net.reach(5 * before.shape[1])
+        assert net.rotary.shape[1] >= 5 * before.shape[1] and torch.equal(net.rotary[:, : before.shape[1]], before)
