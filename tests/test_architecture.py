@@ -63,7 +63,7 @@ BUDGETS = {
     "inspection": 8_100,
     "interop": 22_400,
     "methods": 54_440,
-    "models": 55_960,
+    "models": 53_300,
     "pipeline": 8_448,
     "specviz": 1_696,
     "targets": 14_300,

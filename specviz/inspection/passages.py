@@ -14,7 +14,7 @@ from specviz.drafting.runtimes.visual_context import Layout
 from specviz.engine.stop import heed
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.catalog import IMAGE, VISION
 from specviz.models.hub.modality import modality_of
 from specviz.models.text.load import LoadedText, load_causal_lm
@@ -42,7 +42,7 @@ class Passage:
 
 
 def open_target(
-    name: str, dtype: str = "auto", image: Any = None, progress: Progress = silent
+    name: str, dtype: str = "auto", image: Any = None, progress: Progress = no_progress
 ) -> tuple[LoadedText | LoadedVisionLanguage, TextTarget | HybridTarget]:
     """The target by name; one that reads pictures wants an ``image``. Raises ModelUnavailable for one that cannot verify trees,
     BadInput where a picture is missing or too many."""
@@ -65,7 +65,7 @@ def open_target(
 
 def passages(
     name: str, target: TextTarget | HybridTarget, prompts: Sequence[str], tokens: int, layers: Sequence[int],
-    dtype: str = "auto", image: Any = None, progress: Progress = silent,
+    dtype: str = "auto", image: Any = None, progress: Progress = no_progress,
 ) -> Iterator[Passage]:  # fmt: skip
     """What the target writes for each prompt, with the ``image`` where it reads pictures, up to ``tokens`` tokens, with the
     hidden states of these ``layers``."""

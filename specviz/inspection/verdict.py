@@ -12,7 +12,7 @@ from torch import Tensor
 from specviz.inspection.forced import Reading, TeacherForcedStats, teacher_force
 from specviz.inspection.passages import Passage
 from specviz.inspection.readings import Alternative, alternatives
-from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.published import Fit
 
 BLOCK = 8
@@ -58,7 +58,7 @@ class Verdict:
 
 def judge(
     reading: Reading, passages: Sequence[Passage], target: Fit, depth: int, theta: float | None = None, rounds: int = ROUNDS,
-    report: Progress = silent, sections: tuple[int, ...] | None = None,
+    report: Progress = no_progress, sections: tuple[int, ...] | None = None,
 ) -> Verdict:  # fmt: skip
     """Compare every reading with the one as loaded; where one is clearly better, all others with that one, and so on.
 

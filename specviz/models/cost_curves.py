@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-import platform
 import shutil
 import threading
 import time
 from collections.abc import Mapping
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +19,8 @@ from specviz.engine.interfaces import Target
 from specviz.engine.stop import locked
 from specviz.engine.threads import contention
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder, only_one
+from specviz.models.hardware import processor
+from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder, file_lock
 from specviz.version import __version__
 
 VERSION = 2
@@ -53,7 +51,8 @@ class ModelCosts:
         self, facts: Mapping[str, str], model: Timed, progress: Progress, sizes: tuple[int, ...] = TIMED, chains: bool = False,
         unit: ModelCosts | None = None,
     ) -> None:  # fmt: skip
-        self._facts, self._model, self._progress = dict(facts), model, progress
+        self._facts: dict[str, str] = {**facts, **({} if unit is None else {"beside": unit._facts["model"]})}
+        self._model, self._progress = model, progress
         self._sizes, self._chains, self._unit = sizes, chains, unit
         self._times: dict[int, PassTimes] = {}
         self._sized = False
@@ -107,7 +106,7 @@ class ModelCosts:
         """Write what is known of this model into the file. Where that cannot be, the next start times a few passes again."""
         states = {self._key(threads): times.state() for threads, times in list(self._times.items())}
         try:
-            with only_one("costs", patience=PATIENCE):
+            with file_lock("costs", patience=PATIENCE):
                 entries = {**_entries(), **{key: {**state, "at": time.time()} for key, state in states.items()}}
                 latest = sorted(entries, key=lambda key: _at(entries[key]))[-MOST:]
                 text = json.dumps({"version": VERSION, "models": {key: entries[key] for key in latest}})
@@ -122,7 +121,7 @@ class ModelCosts:
     def _key(self, threads: int | None = None) -> str:
         device = self._model.device
         place = {"device": torch.cuda.get_device_name(device)} if device.type == "cuda" else {
-            "device": f"{device} {_processor()}", "threads": str(threads or torch.get_num_threads()),
+            "device": f"{device} {processor()}", "threads": str(threads or torch.get_num_threads()),
             "processors": str(os.cpu_count()),
         }  # fmt: skip
         return json.dumps({**self._facts, **place, **_VERSIONS}, sort_keys=True)
@@ -132,27 +131,7 @@ def target_costs(target: Target, progress: Progress, unit: ModelCosts | None = N
     """The costs of a target here; beside those of another one where that is the ``unit``."""
     rows = str(getattr(target, "rows", 1))  # a guided picture reads every code twice
     facts = {"model": f"{target.name} of {target.vocab_size} tokens", "tier": target.tier, "rows": rows}
-    return ModelCosts({**facts, "dtype": str(target.dtype), **_beside(unit)}, target, progress, unit=unit)
-
-
-def intermediate_costs(
-    facts: Mapping[str, str], model: Timed, chains: bool, target: ModelCosts, progress: Progress, sizes: tuple[int, ...]
-) -> ModelCosts:  # fmt: skip
-    """The costs of a model between ``target`` and a drafter, beside the target's."""
-    return ModelCosts({**facts, **_beside(target)}, model, progress, sizes, chains, target)
-
-
-def _beside(unit: ModelCosts | None) -> dict[str, str]:
-    return {} if unit is None else {"beside": unit._facts["model"]}
-
-
-@lru_cache(maxsize=1)
-def _processor() -> str:
-    """The processor's name: Linux tells it in a file, other systems to Python."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.is_file() else []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor() or platform.machine()
+    return ModelCosts({**facts, "dtype": str(target.dtype)}, target, progress, unit=unit)
 
 
 def _entries() -> dict[str, Any]:

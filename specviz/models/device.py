@@ -91,20 +91,14 @@ def dtype_name(dtype: torch.dtype) -> str:
 def cpu_has_bfloat16() -> bool:
     """Whether bfloat16 pays on this CPU: by its instructions where they settle it, else measured once.
 
-    A CPU without such instructions still wins by bfloat16 on one token, where only memory counts, and then loses
-    several times as much on a draft tree, where arithmetic does. So the tree decides.
+    A CPU without such instructions still wins by bfloat16 on one token, where only memory counts. It loses several times
+    as much on a draft tree, where arithmetic counts, so the tree decides.
     """
-    if _flag("_is_avx512_bf16_supported") or _flag("_is_amx_tile_supported"):
+    if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
         return True
     if not torch.backends.mkldnn.is_available() or not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return False
     return _seconds(torch.bfloat16) <= _seconds(torch.float32)
-
-
-def _flag(name: str) -> bool:
-    """One of torch's own questions about this CPU; a torch or platform that cannot ask it has no such instructions."""
-    query = getattr(torch.cpu, name, None)
-    return bool(query and query())
 
 
 def _seconds(dtype: torch.dtype) -> float:

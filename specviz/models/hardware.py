@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ NOISE = re.compile(r"\((?:R|TM|C)\)|\bCPU\b|\bProcessor\b|\b\d+-Core\b|@.*$|\bwi
 """What a processor's name says beside the name."""
 
 
-def found(device: str = "auto") -> dict[str, Any]:
+def describe(device: str = "auto") -> dict[str, Any]:
     """What a run asked for ``device`` computes on: kind, name, memory or cores, number format, tier, and whether a GPU is here
     that torch was not built for."""
     where = choose_device(device)
@@ -36,8 +37,9 @@ def found(device: str = "auto") -> dict[str, Any]:
     return facts | {"name": processor(), "cores": cores(), "unused_gpu": idle_gpu}
 
 
+@cache
 def processor() -> str:
-    """The processor's name, without what is said of every one."""
+    """The processor's name, without what every such name says."""
     name = platform.processor() or platform.machine()
     if CPU_FACTS.is_file():
         named = re.search(r"^model name\s*:\s*(.+)$", CPU_FACTS.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
@@ -51,4 +53,4 @@ def cores() -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps(found(*sys.argv[1:2])))
+    print(json.dumps(describe(*sys.argv[1:2])))

@@ -1,8 +1,8 @@
 """Linear layers whose weights are packed once for the CPU's kernels instead of anew in every pass.
 
-In float32 a product with a few rows spends more time re-ordering the weights than multiplying, so a tree of eight costs twice a
-single token; in oneDNN's blocked layout, made once at loading, about a fifth more (two AVX2 cores, SmolLM2-135M). In bfloat16
-the layout takes a third off the products of one row and a quarter off those of 25 (two Zen 5 cores), so that autoregressive
+In float32 a product with a few rows spends more time re-ordering the weights than multiplying: a tree of eight costs twice a
+single token. In oneDNN's blocked layout, made once at loading, it costs about a fifth more (two AVX2 cores, SmolLM2-135M). In
+bfloat16 the layout takes a third off the products of one row and a quarter off those of 25 (two Zen 5 cores): autoregressive
 decoding gains most. Same arithmetic in another order: results agree to rounding, which is checked at loading.
 """
 

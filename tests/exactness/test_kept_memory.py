@@ -35,7 +35,7 @@ from specviz.methods.parameters import NoParameters
 from specviz.methods.registry import Method, get
 from specviz.methods.resources import MethodResources
 from specviz.methods.stand import trajectories
-from specviz.models.hub.cache_dir import silent
+from specviz.models.hub.cache_dir import no_progress
 from specviz.pipeline.prepared import Prepared
 from specviz.pipeline.request import Memory, Request, RunMemory
 from tests.support.tiny.text import Letters, TinyResources
@@ -282,7 +282,7 @@ def test_trajectories_that_teach_share_no_numbers_with_any_run(rule: str, monkey
         object.__setattr__(one, "decoding", noted)
         for _ in range(2):
             composition = one.compose()
-            trajectories.decode(one, threading.Event(), silent)
+            trajectories.decode(one, threading.Event(), no_progress)
             written(one, composition)
     assert len(noises) == 18
     # What teaches and what is taught never meet, in whatever order a user asks for seeds; nor does one trajectory another.

@@ -50,7 +50,9 @@ class Group:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
-    monkeypatch.setattr(hub, "_asked", lambda repository: hub.Facts(int(140e9), 70e9) if "huge" in repository else hub.Facts())
+    monkeypatch.setattr(
+        hub, "_repository_facts", lambda repository: hub.Facts(int(140e9), 70e9) if "huge" in repository else hub.Facts()
+    )
     monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     return Group(tmp_path / "root", monkeypatch).memory(16).disk(45e9)
 

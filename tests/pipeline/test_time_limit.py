@@ -40,7 +40,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         stock(fill(tmp_path_factory.mktemp("project")), patch)
         list(stream(Request(method="stand", prompt="Why?", target="hybrid-small", max_new_tokens=2)))  # loads it on no clock
         yield
-    load.release()
+    load.MODELS.release()
 
 
 def told(seconds: float, tokens: int = 12, on: bool = False, **more: object) -> tuple[Trace, int]:

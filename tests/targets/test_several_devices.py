@@ -16,7 +16,7 @@ from transformers import LlamaForCausalLM
 from specviz.engine.cache import GrowingCache
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.device import choose_devices
-from specviz.models.pipeline import device_map, enter_at
+from specviz.models.text.load import device_map, enter_at
 from specviz.targets.hybrid import HybridTarget
 from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows

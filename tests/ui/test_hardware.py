@@ -42,7 +42,7 @@ def test_a_gpu_is_found_with_its_memory_and_its_tier(monkeypatch: pytest.MonkeyP
     card = type("Card", (), {"name": "NVIDIA H200", "total_memory": 150_100_000_000})
     with device_named(EMULATED):
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
-        assert probe.found() == GPU
+        assert probe.describe() == GPU
 
 
 def test_it_is_looked_for_once_and_never_where_a_gpu_is_borrowed() -> None:

@@ -27,7 +27,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AppState]:
     with pytest.MonkeyPatch.context() as patch:
         stock(folder, patch)
         yield make(Settings(traces=gallery(folder / "traces")), local)
-    load.release()
+    load.MODELS.release()
 
 
 def run(shared: AppState, method: str) -> list[Change]:

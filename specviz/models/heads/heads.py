@@ -24,7 +24,7 @@ from specviz.errors import ModelUnavailable
 from specviz.models.heads import dialects
 from specviz.models.heads.arms import load_arms
 from specviz.models.heads.lora_heads import load_changed
-from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.published import Fit, open_repository
 from specviz.models.packing import AGREE, PackedLinear, packs
 from specviz.paths import WEIGHTS
@@ -54,7 +54,7 @@ class Loaded(Protocol):
     def tokenizer_hash(self) -> str: ...
 
 
-def load_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = silent) -> Any:
+def load_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = no_progress) -> Any:
     """The drafting network of this ``kind`` for the target: one that ships, or "arms" for a draft
     model by domain.
 
@@ -68,7 +68,7 @@ def load_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarge
     return cached(target.model, ("network", kind, version(path)), lambda: _read(kind, path, loaded, target))
 
 
-def drafting_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = silent) -> Any:
+def drafting_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = no_progress) -> Any:
     """The same network made ready to draft: laid out for this machine where that pays, shared by all runs."""
     network = load_heads(kind, draft, loaded, target, progress)
     if not isinstance(network, Network | FeatureHead):
@@ -98,7 +98,7 @@ def shipped(kind: str, loaded: Loaded) -> Path:
     return path
 
 
-def published(kind: str, name: str, loaded: Loaded, target: CausalTarget, progress: Progress = silent) -> Any:
+def published(kind: str, name: str, loaded: Loaded, target: CausalTarget, progress: Progress = no_progress) -> Any:
     """The heads that others published as ``name``, on this target."""
     if kind not in dialects.KINDS:
         known = " and ".join((", ".join(dialects.KINDS[:-1]), dialects.KINDS[-1]))

@@ -13,7 +13,7 @@ from specviz.engine.cached import cached
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Session, Target
 from specviz.errors import ModelUnavailable
-from specviz.models.cost_curves import intermediate_costs, target_costs
+from specviz.models.cost_curves import ModelCosts, target_costs
 from specviz.models.heads.captured_copy import ShorterSession, captured_copy
 from specviz.models.heads.drafts import SMALL, named_draft, shipped_small
 from specviz.models.heads.placement import several
@@ -132,7 +132,7 @@ def _intermediate(
 
     model = IntermediateModel(kind, title, target.context_length, target.device, start, cost, **more)
     known = {"model": f"{target.name} of {target.vocab_size} tokens", "kind": kind, "dtype": str(target.dtype), **(facts or {})}
-    costs = intermediate_costs(known, model, not model.branches, target_costs(target, progress), progress, TIMED)
+    costs = ModelCosts(known, model, progress, TIMED, not model.branches, target_costs(target, progress))
     return model
 
 

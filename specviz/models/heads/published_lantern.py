@@ -21,11 +21,11 @@ from specviz.drafting.networks.head_config import HeadConfig
 from specviz.errors import ModelUnavailable, shown
 from specviz.models.heads.head_parts import assembled, conventions, head_sizes
 from specviz.models.heads.head_settings import OURS, SIZES, refuse_unknown, rotary, switch
-from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.published import Fit, open_repository
 from specviz.models.image.anole import LoadedAnole
-from specviz.models.image.captions import CaptionPrompts
 from specviz.models.image.llamagen import LoadedLlamaGen
+from specviz.models.image.prompts import CaptionPrompts
 
 KIND = "LANTERN's Anole"
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -51,7 +51,7 @@ _LLAMAGEN_NEUTRAL: dict[str, tuple[Any, ...]] = {
 _LLAMAGEN_READ = SIZES - set(_LLAMAGEN_NEUTRAL) | {"input_type", "block_size", "caption_dim", "class_dropout_p", "bias"}
 
 
-def anole_head(kind: str, name: str, loaded: LoadedAnole, progress: Progress = silent) -> FeatureHead:
+def anole_head(kind: str, name: str, loaded: LoadedAnole, progress: Progress = no_progress) -> FeatureHead:
     """The drafter called ``name`` on this target, in its number format, over ids that have the codes first.
 
     Raises ModelUnavailable naming what does not fit.
@@ -78,7 +78,7 @@ def anole_head(kind: str, name: str, loaded: LoadedAnole, progress: Progress = s
     return replace(head, embedding=table, head=head.head[codes], draft_ids=None)
 
 
-def llamagen_head(kind: str, name: str, loaded: LoadedLlamaGen, progress: Progress = silent) -> FeatureHead:
+def llamagen_head(kind: str, name: str, loaded: LoadedLlamaGen, progress: Progress = no_progress) -> FeatureHead:
     """The drafter called ``name`` on this target, in its number format, over ids that have the codes first.
 
     Raises ModelUnavailable naming what does not fit.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import sys
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
@@ -26,22 +28,18 @@ _TURN_SECONDS = 0.25
 _FULL = ("No space left", "Disk quota exceeded", "not enough space on the disk")
 
 
-def silent(message: str, fraction: float | None = None) -> None:
+def no_progress(message: str, fraction: float | None = None) -> None:
     """The progress of someone who does not want to know."""
 
 
 def cache_folder() -> Path:
     """``SPECVIZ_CACHE`` where it is set, else this platform's place for things that can be fetched again."""
-    chosen = os.environ.get("SPECVIZ_CACHE", "").strip()
-    return Path(chosen).expanduser() if chosen else _platform_cache() / "specviz"
-
-
-def _platform_cache() -> Path:
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if chosen := os.environ.get("SPECVIZ_CACHE", "").strip():
+        return Path(chosen).expanduser()
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        return Path.home() / "Library" / "Caches" / "specviz"
+    name, default = ("LOCALAPPDATA", "AppData/Local") if sys.platform == "win32" else ("XDG_CACHE_HOME", ".cache")
+    return Path(os.environ.get(name) or Path.home() / default) / "specviz"
 
 
 def ensure_folder(folder: Path) -> Path:
@@ -70,7 +68,7 @@ def check_disk(name: str, size: int, folder: Path) -> None:
 
 
 @contextmanager
-def only_one(name: str, progress: Progress = silent, patience: float = 3600.0) -> Iterator[None]:
+def file_lock(name: str, progress: Progress = no_progress, patience: float = 3600.0) -> Iterator[None]:
     """Hold the lock called ``name`` against every other process of this machine; wait ``patience`` seconds for it.
 
     While it waits, ``progress`` is called at least twice a second, so that what it raises ends the wait.
@@ -79,7 +77,7 @@ def only_one(name: str, progress: Progress = silent, patience: float = 3600.0) -
     end, turn = time.monotonic() + patience, 0.0
     while not lock.is_locked:
         try:
-            with written_or_refused(name):
+            with cache_write(name):
                 lock.acquire(timeout=turn)
         except Timeout:
             progress(f"Waiting for another process that is getting {name} ready", None)
@@ -96,7 +94,7 @@ def only_one(name: str, progress: Progress = silent, patience: float = 3600.0) -
 
 
 @contextmanager
-def written_or_refused(name: str) -> Iterator[None]:
+def cache_write(name: str) -> Iterator[None]:
     """Write to the cache inside. Raises ModelUnavailable where its disk is full or cannot be written."""
     try:
         yield
@@ -104,10 +102,10 @@ def written_or_refused(name: str) -> Iterator[None]:
         raise
     except (OSError, SafetensorError) as problem:
         reason = "the disk is full" if disk_is_full(problem) else getattr(problem, "strerror", None) or problem
-        raise ModelUnavailable(no_room(name, str(reason))) from problem
+        raise ModelUnavailable(disk_full_message(name, str(reason))) from problem
 
 
-def no_room(name: str, reason: str = "the disk is full") -> str:
+def disk_full_message(name: str, reason: str = "the disk is full") -> str:
     """The sentence for what could not be written to the cache."""
     return (
         f"{name} could not be written to {cache_folder()} ({reason}). "
@@ -125,7 +123,16 @@ def disk_is_full(problem: BaseException | str) -> bool:
     return disk_is_full(str(problem)) or (cause is not None and disk_is_full(cause))
 
 
-def flushed(file: Path) -> None:
+def read_json(file: Path) -> dict[str, Any]:
+    """The JSON object in ``file``; an empty one where there is none, or none that can be read."""
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def fsync(file: Path) -> None:
     """Put ``file`` on the disk before anybody renames it into place, so that a power cut leaves no hollow file."""
     with file.open("rb+") as opened:
         os.fsync(opened.fileno())

@@ -15,10 +15,9 @@ from tokenizers import pre_tokenizers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from specviz.errors import ModelUnavailable, OutOfMemory, SpecvizError
-from specviz.models.hub.cache_dir import Progress, ensure_folder, flushed, only_one, silent, written_or_refused
-from specviz.models.hub.gguf_rotary import DIVISORS, apply_rotary, read_rotary, refuse_other_angles
-from specviz.models.hub.gguf_settings import apply_settings
-from specviz.models.hub.opening import first_line
+from specviz.models.hub.cache_dir import Progress, cache_write, ensure_folder, file_lock, fsync, no_progress, read_json
+from specviz.models.hub.gguf_config import DIVISORS, apply_rotary, apply_settings, field, read_rotary, refuse_other_angles
+from specviz.models.hub.opening import LOCAL, first_line
 from specviz.models.loading_lock import exclusive_loading
 
 _MANIFEST = "specviz.json"
@@ -30,23 +29,26 @@ _KNOWN_SPLITTERS = frozenset(
     "megrez gpt-4o minimax-m2 lfm2".split()
 )
 
+Unpack = Callable[[Path, Path], tuple[str, ...]]
+"""Writes the model in a file into a folder, as transformers saves one. Returns warnings."""
+
 
 def safetensors_copy(
     folder: Path,
     identity: Mapping[str, Any],
     gguf_file: Callable[[], Path],
-    progress: Progress = silent,
-    unpack: Callable[[Path, Path], tuple[str, ...]] | None = None,
+    progress: Progress = no_progress,
+    unpack: Unpack | None = None,
 ) -> Path:
     """``folder`` with a GGUF model as safetensors, made when it is missing, damaged, or of another file.
 
     ``identity`` is plain JSON that changes when the GGUF does; it is kept beside the copy. ``gguf_file`` is asked for
-    the file only when it is needed. ``unpack(file, folder)`` reads a file of another kind and returns warnings. Raises
-    ModelUnavailable when transformers cannot read the file.
+    the file only when it is needed. ``unpack`` reads a file of another kind. Raises ModelUnavailable when transformers
+    cannot read the file.
     """
     if is_ready(folder, identity):
         return folder
-    with only_one(f"convert-{folder.name}", progress):
+    with file_lock(f"convert-{folder.name}", progress):
         if not is_ready(folder, identity):
             part = folder.with_name(folder.name + ".part")
             shutil.rmtree(part, ignore_errors=True)
@@ -54,7 +56,7 @@ def safetensors_copy(
             try:
                 gguf = gguf_file()
                 progress(f"Unpacking {gguf.name}, this once{'' if unpack else ' (about half a minute)'}", None)
-                with written_or_refused(folder.name):
+                with cache_write(folder.name):
                     warnings = (unpack or _convert)(gguf, part)
                     _write_manifest(part, identity, warnings)
                     shutil.rmtree(folder, ignore_errors=True)
@@ -66,7 +68,7 @@ def safetensors_copy(
 
 def is_ready(folder: Path, identity: Mapping[str, Any]) -> bool:
     """Whether ``folder`` holds a whole copy of the file called ``identity``."""
-    manifest = _manifest(folder)
+    manifest = read_json(folder / _MANIFEST)
     if manifest.get("format") != _FORMAT or manifest.get("source") != dict(identity):
         return False
     return all((folder / name).is_file() and (folder / name).stat().st_size == size for name, size in manifest["files"].items())
@@ -74,28 +76,20 @@ def is_ready(folder: Path, identity: Mapping[str, Any]) -> bool:
 
 def conversion_warnings(folder: Path) -> tuple[str, ...]:
     """What a user should know about a copy made here; empty for any other folder."""
-    return tuple(_manifest(folder).get("warnings", ()))
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return manifest if isinstance(manifest, dict) else {}
+    return tuple(read_json(folder / _MANIFEST).get("warnings", ()))
 
 
 def _write_manifest(folder: Path, identity: Mapping[str, Any], warnings: tuple[str, ...]) -> None:
     files = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
     for name in files:
-        flushed(folder / name)
+        fsync(folder / name)
     manifest = {"format": _FORMAT, "source": dict(identity), "files": files, "warnings": warnings}
     (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
 
 
 def _convert(gguf: Path, folder: Path) -> tuple[str, ...]:
     header = _header(gguf)
-    where: Any = {"gguf_file": gguf.name, "local_files_only": True, "trust_remote_code": False}
+    where: Any = {"gguf_file": gguf.name, **LOCAL}
     unpacked = {"dtype": _storage(header), "quantization_config": GgufConfig(dequantize=True), "output_loading_info": True}
     try:
         rotary = read_rotary(header, gguf.name)
@@ -118,7 +112,7 @@ def _convert(gguf: Path, folder: Path) -> tuple[str, ...]:
         ) from problem
     _refuse_incomplete(gguf.name, header, model, loading_info)
     refuse_other_angles(model, rotary, gguf.name)
-    warnings = (*unread, *_mend_splitter(tokenizer, _text_field(header, "tokenizer.ggml.pre")))
+    warnings = (*unread, *_mend_splitter(tokenizer, str(field(header, "tokenizer.ggml.pre", ""))))
     # The weights are plain tensors now; transformers refuses to save what still calls itself quantised.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
@@ -134,9 +128,7 @@ def _header(gguf: Path) -> GGUFReader:
     """What a file says of itself. Raises ModelUnavailable for one that is damaged, empty, or a part of several."""
     try:
         header = GGUFReader(gguf)
-        parts = header.get_field("split.count")
-        count, number = 1 if parts is None else int(parts.contents()), header.get_field("split.no")
-        part = 0 if number is None else int(number.contents())
+        count, part = int(field(header, "split.count", 1)), int(field(header, "split.no", 0))
     except Exception as problem:  # numpy and struct on damaged bytes
         raise ModelUnavailable(f"{gguf.name} is damaged or no GGUF file ({problem}). Get the file again.") from problem
     if count > 1:
@@ -211,11 +203,6 @@ def _storage(header: GGUFReader) -> torch.dtype:
     if GGMLQuantizationType.F32 in kinds:
         return torch.float32
     return torch.float16 if GGMLQuantizationType.F16 in kinds else torch.bfloat16
-
-
-def _text_field(header: GGUFReader, name: str) -> str:
-    field = header.get_field(name)
-    return str(field.contents()) if field is not None else ""
 
 
 def _mend_splitter(tokenizer: Any, splitter: str) -> tuple[str, ...]:

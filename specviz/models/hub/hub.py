@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +15,7 @@ from tqdm.auto import tqdm
 
 from specviz.engine.stop import waiting
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import Progress, check_disk, disk_is_full, silent
+from specviz.models.hub.cache_dir import Progress, check_disk, disk_is_full, no_progress, read_json
 from specviz.models.hub.catalog import NUMBER_BYTES, HubRepository, is_model, resolve
 from specviz.models.hub.opening import first_line
 
@@ -38,7 +37,7 @@ def _folder(repository: str) -> Path:
     return Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
 
 
-def revision_here(repository: str) -> str:
+def cached_revision(repository: str) -> str:
     """The commit at which a repository was first fetched, which later runs keep to; empty before."""
     file = _folder(repository) / "refs" / "main"
     return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
@@ -52,16 +51,16 @@ def revisions(names: Sequence[str]) -> dict[str, str]:
         source.repository if isinstance(source, HubRepository) else place.repository
         for place, source in zip(places, sources, strict=True)
     ]
-    return {repository: commit for repository in repositories if repository and (commit := revision_here(repository))}
+    return {repository: commit for repository in repositories if repository and (commit := cached_revision(repository))}
 
 
-def folder_here(repository: str) -> Path | None:
+def cached_folder(repository: str) -> Path | None:
     """The folder with what was fetched of a repository, if anything was."""
-    folder = _folder(repository) / "snapshots" / (revision_here(repository) or "none")
+    folder = _folder(repository) / "snapshots" / (cached_revision(repository) or "none")
     return folder if folder.is_dir() else None
 
 
-def bytes_here(repository: str) -> int:
+def cached_bytes(repository: str) -> int:
     """Bytes of a repository that were fetched already, those of an interrupted download included."""
     blobs = _folder(repository) / "blobs"
     return sum(file.stat().st_size for file in blobs.iterdir() if file.is_file()) if blobs.is_dir() else 0
@@ -70,13 +69,13 @@ def bytes_here(repository: str) -> int:
 def facts(repository: str) -> Facts:
     """What the hub says of a repository; nothing where it does not answer, since the fetch that follows says why."""
     try:
-        return _asked(repository)
+        return _repository_facts(repository)
     except Exception:
         return Facts()
 
 
 @lru_cache(maxsize=64)
-def _asked(repository: str) -> Facts:
+def _repository_facts(repository: str) -> Facts:
     about = HfApi().model_info(repository, files_metadata=True, timeout=_ASK_SECONDS)
     sizes = {file.rfilename: file.size or 0 for file in about.siblings or ()}
     wanted = filter_repo_objects(sizes, allow_patterns=_WANTED, ignore_patterns=_UNWANTED)
@@ -87,15 +86,11 @@ def _asked(repository: str) -> Facts:
 
 def _stored_bytes(repository: str) -> int:
     """Bytes a number in a repository's files, as its config.json says where that is here; two are usual."""
-    file = (folder_here(repository) or Path("none")) / "config.json"
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-        return NUMBER_BYTES[config.get("dtype") or config["torch_dtype"]]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return 2
+    config = read_json((cached_folder(repository) or Path("none")) / "config.json")
+    return NUMBER_BYTES.get(str(config.get("dtype") or config.get("torch_dtype")), 2)
 
 
-def fetch_repository(repository: str, progress: Progress = silent, wanted: list[str] = _WANTED) -> Path:
+def fetch_repository(repository: str, progress: Progress = no_progress, wanted: list[str] = _WANTED) -> Path:
     """The folder with ``repository``'s files, from the hub's own cache where they are there already.
 
     What was fetched once stays at that revision, so that the same run stays the same. Interrupted downloads resume; the hub's
@@ -103,12 +98,12 @@ def fetch_repository(repository: str, progress: Progress = silent, wanted: list[
     """
     progress(f"Looking for {repository} on the model hub", None)
     if wanted is _WANTED:
-        check_disk(repository, max(0, facts(repository).size - bytes_here(repository)), Path(constants.HF_HUB_CACHE))
+        check_disk(repository, max(0, facts(repository).size - cached_bytes(repository)), Path(constants.HF_HUB_CACHE))
     try:
         with waiting():
             folder = snapshot_download(
                 repository,
-                revision=revision_here(repository) or None,
+                revision=cached_revision(repository) or None,
                 allow_patterns=wanted,
                 ignore_patterns=_UNWANTED,
                 tqdm_class=_bar(repository, progress),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from pathlib import Path
-from typing import Any
 
 from specviz.engine.stop import locked
-from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.cache_dir import Progress, no_progress, read_json
 from specviz.models.hub.catalog import resolve
 
 IMAGE_WRITERS = frozenset({"janus", "emu3", "chameleon", "llamagen"})
@@ -23,7 +21,7 @@ _KNOWN: dict[str, str] = {}
 _LOCK = threading.Lock()
 
 
-def modality_of(name: str, progress: Progress = silent) -> str:
+def modality_of(name: str, progress: Progress = no_progress) -> str:
     """ "text", "image" or "vision_language" for a target's name; raises ModelUnavailable when it is none.
 
     A hub repository's config.json is brought here, as nothing else says what it is.
@@ -51,11 +49,6 @@ def modality_in(folder: Path) -> str:
 
 def type_in(folder: Path) -> str:
     """transformers' name for the type of the model in a folder, empty when its config cannot be read."""
-    try:
-        config: Any = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return ""
-    if not isinstance(config, dict):
-        return ""
+    config = read_json(folder / "config.json")
     # LANTERN's conversion of LlamaGen calls itself a Llama, which it is over codes and with positions of its own.
-    return "llamagen" if {"block_size", "cls_token_num"} <= set(config) else str(config.get("model_type", ""))
+    return "llamagen" if {"block_size", "cls_token_num"} <= config.keys() else str(config.get("model_type", ""))

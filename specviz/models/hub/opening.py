@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from huggingface_hub.constants import HF_HUB_CACHE
 from safetensors import SafetensorError, safe_open
 
 from specviz.errors import ModelUnavailable, OutOfMemory, SpecvizError, shown
-from specviz.models.hub.cache_dir import cache_folder
+from specviz.models.hub.cache_dir import cache_folder, read_json
 
 _LAYERS = frozenset("num_hidden_layers n_layer n_layers num_layers".split())
 _SIZES = frozenset(
@@ -25,6 +24,9 @@ _IDS = re.compile(r"\w*_token_(ids?|index)")
 """Settings that name a token, or several."""
 _POINTER = b"version https://git-lfs"
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
+
+LOCAL: Any = {"local_files_only": True, "trust_remote_code": False}
+"""How every ``from_pretrained`` is called: without a connection, and never with code from a repository."""
 
 
 @contextmanager
@@ -50,7 +52,7 @@ def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> 
     except Exception as problem:  # tokenizers, configurations and loaders have errors of their own for each kind of damage
         if any(words in str(problem).lower() for words in ("not enough memory", "out of memory", "allocate memory")):
             raise _no_room(name, places) from problem
-        if "backend tokenizer" in str(problem) and not _has_tokenizer(folder):
+        if "backend tokenizer" in str(problem) and not any((folder / file).is_file() for file in _TOKENIZERS):
             raise ModelUnavailable(
                 f"{name} holds no tokenizer.json. Put the tokenizer's files beside the weights in {folder}."
             ) from problem
@@ -59,11 +61,26 @@ def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> 
         ) from problem
 
 
-def adapter_warnings(name: str, folder: Path) -> tuple[str, ...]:
-    """A warning where an adapter lies beside a whole model's weights."""
-    if not ((folder / "adapter_config.json").is_file() or (folder / "adapter_model.safetensors").is_file()):
-        return ()
-    return (f"{name} holds an adapter (LoRA), which is not applied: its base model runs alone. Merge the two to run both.",)
+def refuse_missing(name: str, keys: Iterable[str]) -> None:
+    """Raise ModelUnavailable where a loaded model lacks weights of these ``keys``."""
+    if missing := sorted(keys):
+        raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")
+
+
+def loading_warnings(name: str, folder: Path, info: Mapping[str, Any]) -> tuple[str, ...]:
+    """Warnings of a model that transformers loaded with this ``info``: an adapter beside it, weights without a place.
+
+    Raises ModelUnavailable where it lacks weights.
+    """
+    refuse_missing(name, info["missing_keys"])
+    warnings = []
+    if (folder / "adapter_config.json").is_file() or (folder / "adapter_model.safetensors").is_file():
+        warnings.append(
+            f"{name} holds an adapter (LoRA), which is not applied: its base model runs alone. Merge the two to run both."
+        )
+    if info["unexpected_keys"]:
+        warnings.append(f"{len(info['unexpected_keys'])} weights stored with {name} are not part of the model.")
+    return tuple(warnings)
 
 
 def first_line(problem: BaseException) -> str:
@@ -82,10 +99,6 @@ def _no_room(name: str, places: str) -> OutOfMemory:
     return OutOfMemory(f"{name} does not fit into the memory of {places}. Choose a smaller model or number format.")
 
 
-def _has_tokenizer(folder: Path) -> bool:
-    return any((folder / file).is_file() for file in _TOKENIZERS)
-
-
 def _refuse_pointers(folder: Path) -> None:
     for file in folder.glob("*.safetensors"):
         with file.open("rb") as opened:
@@ -96,7 +109,7 @@ def _refuse_pointers(folder: Path) -> None:
 def _refuse_sizes(name: str, folder: Path) -> None:
     """Raise ModelUnavailable where the configuration names more layers than the files hold tensors, or a size beyond all their
     bytes: building such a model takes all memory before anything is compared."""
-    settings, files = _read(folder / "config.json"), sorted(folder.glob("*.safetensors"))
+    settings, files = read_json(folder / "config.json"), sorted(folder.glob("*.safetensors"))
     if not files:
         return
     tensors, stored = 0, sum(file.stat().st_size for file in files)
@@ -116,17 +129,13 @@ def _refuse_sizes(name: str, folder: Path) -> None:
 def _refuse_ids(name: str, folder: Path) -> None:
     """Raise ModelUnavailable where a setting that names tokens holds anything but whole numbers."""
     for file in ("config.json", "generation_config.json"):
-        for field, value in _fields(_read(folder / file)):
+        for field, value in _fields(read_json(folder / file)):
             if value is None or not _IDS.fullmatch(field):
                 continue
             if not all(type(part) is int for part in (value if isinstance(value, list) else [value])):
                 raise ModelUnavailable(
                     f"The {file} of {name} says {field} {shown(value)}, which is no whole number. Get the model again."
                 )
-
-
-def _read(file: Path) -> Any:
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 def _fields(settings: Any) -> Iterator[tuple[str, Any]]:

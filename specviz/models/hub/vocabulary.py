@@ -27,28 +27,21 @@ def tokenizer_hash(tokenizer: Any) -> str:
 
     Chat templates, padding and special-token roles are left out: two models that differ only there share their tokens.
     """
-    described = _backend(tokenizer)
     vocabulary = sorted((index, token) for token, index in tokenizer.get_vocab().items())
-    meaning = [vocabulary, described.get("model", {}).get("merges"), described.get("normalizer")]
+    meaning = [vocabulary, *_rules(tokenizer)]
     return hashlib.sha256(json.dumps(meaning, ensure_ascii=True, sort_keys=True).encode()).hexdigest()
 
 
-def _backend(tokenizer: Any) -> dict[str, Any]:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    return json.loads(backend.to_str()) if backend is not None else {}
-
-
 def same_tokenizer(target: HasTokenizer, draft: HasTokenizer) -> None:
-    """Raises TokenizerMismatch, naming both and the first difference, unless the two share their tokens."""
+    """Raise TokenizerMismatch, naming both and the first difference, unless the two share their tokens."""
     if target.tokenizer_hash == draft.tokenizer_hash:
         return
     target_ids, draft_ids = (_by_id(model.tokenizer) for model in (target, draft))
-    differing = [index for index in sorted(target_ids.keys() | draft_ids.keys()) if target_ids.get(index) != draft_ids.get(index)]
-    if differing:
-        first = differing[0]
-        why = f"token {first} is {target_ids.get(first)!r} in one and {draft_ids.get(first)!r} in the other"
-    else:
+    first = min((index for index, _ in target_ids.items() ^ draft_ids.items()), default=None)
+    if first is None:
         why = "the same tokens, but text is cut into them by other rules"
+    else:
+        why = f"token {first} is {target_ids.get(first)!r} in one and {draft_ids.get(first)!r} in the other"
     raise TokenizerMismatch(
         f"The target {target.name} ({len(target_ids)} tokens) and the draft {draft.name} ({len(draft_ids)} tokens) do not share "
         f"a tokenizer: {why}. Choose a draft model of the target's own family."
@@ -56,20 +49,19 @@ def same_tokenizer(target: HasTokenizer, draft: HasTokenizer) -> None:
 
 
 def same_words(target: HasTokenizer, draft: HasTokenizer) -> None:
-    """Raises TokenizerMismatch unless every token of the draft is the target's own, by the same id and cut by the same rules.
+    """Raise TokenizerMismatch unless every token of the draft is the target's own, by the same id and cut by the same rules.
 
-    The target may have tokens besides, as models that read pictures have for them: no draft proposes those.
+    The target may have further tokens, such as those for pictures: no draft proposes them.
     """
-    if target.tokenizer_hash == draft.tokenizer_hash:
-        return
-    target_ids, draft_ids = (_by_id(model.tokenizer) for model in (target, draft))
-    target_rules, draft_rules = (_rules(model.tokenizer) for model in (target, draft))
-    if target_rules != draft_rules or any(target_ids.get(index) != token for index, token in draft_ids.items()):
+    missing = _by_id(draft.tokenizer).items() - _by_id(target.tokenizer).items()
+    if missing or _rules(target.tokenizer) != _rules(draft.tokenizer):
         same_tokenizer(target, draft)
 
 
 def _rules(tokenizer: Any) -> tuple[Any, Any]:
-    described = _backend(tokenizer)
+    """Merges and normaliser; None where the tokenizer is not one of the tokenizers library."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    described = json.loads(backend.to_str()) if backend is not None else {}
     return described.get("model", {}).get("merges"), described.get("normalizer")
 
 

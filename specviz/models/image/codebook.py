@@ -14,22 +14,24 @@ from specviz.trace.schema import Codebook
 _FEW = 4096
 
 
-def places(codebook: Tensor) -> np.ndarray:
-    """First two principal components of ``codebook`` [code, dim], uint16 [code, 2], stretched to the whole range."""
-    centred = codebook.double().cpu() - codebook.double().cpu().mean(0)
+def _principal_components(codebook: Tensor, count: int) -> Tensor:
+    """The first ``count`` principal components [code, component] of ``codebook`` [code, dim]."""
+    centred = codebook.double() - codebook.double().mean(0)
     _, _, axes = torch.linalg.svd(centred, full_matrices=False)
     signs = axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()  # or the map would mirror from machine to machine
-    flat = (centred @ (axes * signs)[:2].T).numpy()
+    return centred @ (axes * signs)[:count].T
+
+
+def places(codebook: Tensor) -> np.ndarray:
+    """First two principal components of ``codebook`` [code, dim], uint16 [code, 2], stretched to the whole range."""
+    flat = _principal_components(codebook.cpu(), 2).numpy()
     low, high = flat.min(0), flat.max(0)
     return np.round((flat - low) / np.maximum(high - low, 1e-12) * 65535).astype("<u2")
 
 
 def direction_colours(codebook: Tensor) -> Tensor:
     """Float [code, rgb] from -1 to 1: the three main directions of ``codebook`` [code, dim], each by rank."""
-    centred = codebook.double() - codebook.double().mean(0)
-    _, _, axes = torch.linalg.svd(centred, full_matrices=False)
-    signs = axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()
-    ranks = (centred @ (axes * signs)[:3].T).argsort(0).argsort(0)
+    ranks = _principal_components(codebook, 3).argsort(0).argsort(0)
     return (ranks.double() / max(1, len(ranks) - 1) * 2 - 1).float()
 
 

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,11 +28,13 @@ from torch import Tensor
 from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.drafting.networks.weights import read_weights
+from specviz.engine.cached import cached
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models import room
-from specviz.models.cache import MODELS, ModelCache
+from specviz.models.cache import MODELS
 from specviz.models.device import choose_device, choose_dtype, dtype_name
-from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.cache_dir import Progress, no_progress
+from specviz.models.hub.packed_model import shipped_file
 from specviz.models.image.prompts import PromptReader, WordPrompts
 from specviz.models.loading_lock import exclusive_loading
 from specviz.paths import WEIGHTS
@@ -44,30 +46,42 @@ UNTRAINED = ("model.vision_model.", "model.aligner.", "lm_head.")
 MISSING = 238
 """The grey level of cells that are not drawn yet."""
 
-_SHELF: ModelCache[LoadedImage] = MODELS
-
 
 @dataclass(frozen=True)
 class LoadedImage:
     """An image model ready to run: frozen, in eval mode, shared between runs.
 
-    ``digest`` and ``codebook_digest`` tell the weights apart for what was trained on them.
+    ``digest`` and ``codebook_digest`` identify the weights for what was trained on them: by their contents where they ship, else
+    by the model's name.
     """
 
     name: str
     model: Any
     prompts: PromptReader
     grid: int
-    codes: int
     first_code: int
     codebook: Tensor
     guidance: float
-    device: torch.device
-    dtype: torch.dtype
-    tokenizer_hash: str
-    digest: str = ""
-    codebook_digest: str = ""
-    warnings: tuple[str, ...] = ()
+    digest: str
+    codebook_digest: str
+    warnings: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def codes(self) -> int:
+        """Rows of the codebook."""
+        return len(self.codebook)
+
+    @property
+    def device(self) -> torch.device:
+        return self.codebook.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    @property
+    def tokenizer_hash(self) -> str:
+        return self.prompts.digest
 
     @property
     def cells(self) -> int:
@@ -123,7 +137,7 @@ class LoadedImage:
         return rgb
 
 
-def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedImage:
+def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = no_progress) -> LoadedImage:
     """The image model called ``name``: "emoji-64" or "emoji-32". What fits stays loaded.
 
     ``dtype`` and ``device`` are "auto" or the user's choice. Raises ModelUnavailable or BadInput.
@@ -137,18 +151,12 @@ def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progr
     version = "-".join(str(file.stat().st_mtime_ns) for file in (path, vq) if file.is_file())
     key = (name, dtype_name(how), str(where), version)
     size = partial(room.memory_of, name, dtype_name(how))
-    return _SHELF.get(key, lambda: _shipped(name, path, vq, how, where, progress), size, str(where))
+    return MODELS.get(key, lambda: _shipped(name, path, vq, how, where, progress), size, str(where))
 
 
 def weights_of(recipe: str) -> Path:
     """The shipped file of a recipe. Raises ModelUnavailable, saying how to make it, where it is missing."""
-    path = WEIGHTS / f"{recipe}.safetensors"
-    if not path.is_file():
-        raise ModelUnavailable(
-            f"The weights {path.name} are missing from {path.parent}: get them with the project, or make them with "
-            f"`python -m specviz train {recipe}`."
-        )
-    return path
+    return shipped_file(WEIGHTS / f"{recipe}.safetensors")
 
 
 def _shipped(name: str, path: Path, vq: Path, dtype: torch.dtype, device: torch.device, progress: Progress) -> LoadedImage:
@@ -161,9 +169,8 @@ def _shipped(name: str, path: Path, vq: Path, dtype: torch.dtype, device: torch.
             f"the project, or train it again with `python -m specviz train {path.stem}`."
         )
     model: Any = build(json.loads(card["config"]), {**tensors, **pixels})
-    prompts = WordPrompts(card["prompts"])
-    loaded = loaded_from(name, model.to(device, dtype), prompts, float(card["guidance"]))
-    return replace(loaded, digest=card["digest"], codebook_digest=card["codebook"])
+    prompts, guidance = WordPrompts(card["prompts"]), float(card["guidance"])
+    return janus(name, model.to(device, dtype), prompts, guidance, card["digest"], card["codebook"])
 
 
 def build(config: dict[str, Any], tensors: dict[str, Tensor]) -> JanusForConditionalGeneration:
@@ -185,32 +192,21 @@ def build(config: dict[str, Any], tensors: dict[str, Tensor]) -> JanusForConditi
     return model.eval().requires_grad_(False)
 
 
-def loaded_from(name: str, model: Any, prompts: WordPrompts, guidance: float) -> LoadedImage:
-    """A LoadedImage around a Janus model whose prompts are ours."""
-    vq = model.model.vqmodel
-    weight = vq.quantize.embedding.weight
-    return LoadedImage(
-        name=name,
-        model=model,
-        prompts=prompts,
-        grid=vq.quantize.quant_state_dims[0],
-        codes=weight.shape[0],
-        first_code=model.config.text_config.vocab_size,
-        codebook=F.normalize(weight.float(), dim=-1),
-        guidance=guidance,
-        device=weight.device,
-        dtype=weight.dtype,
-        tokenizer_hash=prompts.digest,
-    )
+def janus(name: str, model: Any, prompts: PromptReader, guidance: float, digest: str, codebook_digest: str) -> LoadedImage:
+    """A LoadedImage around a Janus model."""
+    quantizer, first_code = model.model.vqmodel.quantize, model.config.text_config.vocab_size
+    codebook = F.normalize(quantizer.embedding.weight.float(), dim=-1)
+    grid = int(quantizer.quant_state_dims[0])
+    return LoadedImage(name, model, prompts, grid, first_code, codebook, guidance, digest, codebook_digest)
 
 
 @torch.inference_mode()
 def embedding_table(model: Any, first_code: int) -> Tensor:
     """Embeddings [id, hidden] of all prompt tokens and, from ``first_code`` on, all picture codes; made once a model."""
-    table = getattr(model, "_specviz_embeddings", None)
-    if table is None:
+
+    def make() -> Tensor:
         codes = torch.arange(model.config.vq_config.num_embeddings, device=model.device)
         text = model.get_input_embeddings().weight[:first_code]
-        table = torch.cat((text, model.prepare_embeddings_for_image_generation(codes)))
-        model._specviz_embeddings = table
-    return table
+        return torch.cat((text, model.prepare_embeddings_for_image_generation(codes)))
+
+    return cached(model, "embeddings", make)

@@ -1,8 +1,8 @@
-"""Loader of the networks trained for a shipped image model: its drafter, its up- and down-samplers, the score of its
-pictures, and what its codes look like.
+"""Loader of the networks trained for a shipped image model: its drafter, its up- and down-samplers, and what its
+codes look like.
 
 The drafter (:class:`FeatureNet`, narrow) reads the target's last hidden state after the final norm and the next token's
-embedding. Its embedding has a row for every id of a run (prompt tokens, then codes), its head one for every code, so
+embedding. Its embedding has a row for every id of a run (prompt tokens, then codes), its head one for every code;
 ``draft_ids`` is ``first_code + code``: with a run's ids as :mod:`specviz.models.image.image` says, it drafts like any other
 feature drafter. For guidance run it on both rows, each with the features of its own row, and mix logits as the target does.
 """
@@ -19,8 +19,6 @@ from specviz.drafting.networks.latent_samplers import LatentSamplers
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.image.image import SHIPPED, LoadedImage, embedding_table, weights_of
-from specviz.models.image.image_score import ImageScore
-from specviz.models.image.image_score import load as load_score
 
 
 def image_drafter(loaded: LoadedImage) -> FeatureNet:
@@ -51,11 +49,6 @@ def image_samplers(loaded: LoadedImage) -> LatentSamplers:
     _, card = read_weights(path)
     _same(card.get("codebook", ""), loaded, "samplers")
     return LatentSamplers.load(path, (loaded.codebook,), torch.float32, loaded.device)
-
-
-def image_score() -> ImageScore:
-    """The score of a picture for a prompt that ships. Raises ModelUnavailable where it is missing."""
-    return load_score(weights_of("image_score"))
 
 
 def code_patches(loaded: LoadedImage) -> Tensor | None:

@@ -31,7 +31,7 @@ def _lines() -> tuple[str, ...]:
 
 
 @cache
-def learned() -> frozenset[str]:
+def known_words() -> frozenset[str]:
     """Every word that some learned picture was asked for by."""
     return frozenset(words_of(" ".join(_lines())))
 
@@ -46,7 +46,7 @@ def _is_look(line: str) -> bool:
     return line.endswith(" style") or line.startswith("on ")
 
 
-def together(prompt: str) -> bool:
+def learned_together(prompt: str) -> bool:
     """Whether one learned picture was asked for by all words of a prompt, its style and ground aside."""
     subject = " ".join(words_of(prompt))
     for look in filter(_is_look, _lines()):
@@ -55,17 +55,17 @@ def together(prompt: str) -> bool:
     return not words or any(words <= picture for picture in _pictures())
 
 
-def unlearned(prompt: str) -> list[str]:
+def unknown_words(prompt: str) -> list[str]:
     """The words of a prompt that no learned picture was asked for by."""
-    return [word for word in words_of(prompt) if word not in learned()]
+    return [word for word in words_of(prompt) if word not in known_words()]
 
 
 def warning(model: str, prompt: str) -> str:
     """What to tell of a prompt with such words, or whose words belong to no one picture; empty where there is nothing to tell."""
-    unknown, every = unlearned(prompt), words_of(prompt)
+    unknown, every = unknown_words(prompt), words_of(prompt)
     if not unknown:
         apart = f"{model} learned the words of this prompt, but no picture by all of them: what it draws is a guess."
-        return "" if together(prompt) else apart
+        return "" if learned_together(prompt) else apart
     named = ", ".join(f"“{word[:_LETTERS]}”" for word in unknown[:_MOST]) + (", …" if len(unknown) > _MOST else "")
     phrase = "any word of this prompt" if len(unknown) == len(every) else "these words of the prompt"
     return f"{model} learned no picture by {phrase}: {named}. It reads them in pieces, and what it makes of them is a guess."

@@ -1,24 +1,36 @@
-"""Image prompt as token rows: a conditional and an unconditional one, for classifier-free guidance.
-
-The shipped image models read a fixed number of prompt tokens: [begin, words …, pad …, picture]. Padding is read like any
-other token, so no attention mask is needed, and the first picture code always stands at the same position.
-"""
+"""Image prompts as token rows: a conditional and an unconditional one, for classifier-free guidance, as each model reads them."""
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
 
+import torch
+import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
+from transformers import AutoTokenizer, T5EncoderModel
 
-from specviz.errors import BadInput
+from specviz.errors import BadInput, ModelUnavailable
+from specviz.models.hub.opening import LOCAL, opening
+from specviz.models.hub.vocabulary import tokenizer_hash
+from specviz.models.loading_lock import exclusive_loading
+from specviz.paths import ASSETS
 
 PAD, BEGIN, PICTURE = 0, 1, 2
 SPECIAL = ("<pad>", "<begin>", "<picture>")
 PROMPT_TOKENS = 16
 LONGEST_PROMPT = 2000
+_JANUS_OPENING = "<begin_of_image>"
+_ANOLE_OPENING, _ANOLE_SEPARATOR = "<racm3:break>", "<reserved08706>"
+_CLASS_NAMES = ASSETS / "words" / "imagenet.txt"
+"""A class a line, in ImageNet's order: its names in WordNet, with commas between them."""
+_IMAGENET = 1000
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,10 @@ class PromptRows:
 class PromptReader(Protocol):
     """Turns a prompt into rows and a token id into its text."""
 
+    @property
+    def digest(self) -> str:
+        """Identifies the tokenizer."""
+
     def rows(self, prompt: str) -> PromptRows:
         """Both rows. Raises BadInput on a prompt that is empty or far too long."""
 
@@ -45,7 +61,11 @@ class PromptReader(Protocol):
 
 
 class WordPrompts:
-    """Byte-level word pieces: every word can be written, also one that training never saw."""
+    """Byte-level word pieces, which spell any word, for the shipped models.
+
+    They read a fixed number of prompt tokens: [begin, words …, pad …, picture]. Padding is read like any other token, so no
+    attention mask is needed, and the first picture code always stands at the same position.
+    """
 
     def __init__(self, description: str) -> None:
         """``description`` is the JSON of a ``tokenizers.Tokenizer`` whose first three ids are the special tokens."""
@@ -63,7 +83,7 @@ class WordPrompts:
         return hashlib.sha256(self.description.encode("utf-8")).hexdigest()[:16]
 
     def rows(self, prompt: str) -> PromptRows:
-        encoded = self._tokenizer.encode(checked(prompt))
+        encoded = self._tokenizer.encode(valid_prompt(prompt))
         room = PROMPT_TOKENS - 2
         words = encoded.ids[:room]
         unread = prompt.strip()[encoded.offsets[room][0] :].strip() if len(encoded.ids) > room else ""
@@ -74,7 +94,7 @@ class WordPrompts:
         return SPECIAL[token] if token < len(SPECIAL) else self._tokenizer.decode([token])
 
 
-def checked(prompt: str) -> str:
+def valid_prompt(prompt: str) -> str:
     """The prompt without surrounding blanks. Raises BadInput when nothing is left or it is far too long."""
     text = prompt.strip()
     if not text:
@@ -82,3 +102,157 @@ def checked(prompt: str) -> str:
     if len(text) > LONGEST_PROMPT:
         raise BadInput(f"The prompt has {len(text)} characters; a picture's prompt may have {LONGEST_PROMPT}.")
     return text
+
+
+class ChatPrompts:
+    """Prompts as a chat turn whose answer is a picture. The unconditional row is Janus' own: all but its ends padded out."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._opening = tokenizer.convert_tokens_to_ids(_JANUS_OPENING)
+        if self._opening is None or self._opening == tokenizer.unk_token_id:
+            raise ModelUnavailable(
+                f"This model's tokenizer has no {_JANUS_OPENING}, so nothing tells it to draw; choose a Janus model."
+            )
+        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else 0
+        self.digest = tokenizer_hash(tokenizer)
+
+    def rows(self, prompt: str) -> PromptRows:
+        token_ids = list(self._tokenizer(f"<|User|>: {valid_prompt(prompt)}\n\n<|Assistant|>:")["input_ids"])
+        if token_ids[:1] != [self._tokenizer.bos_token_id] and self._tokenizer.bos_token_id is not None:
+            token_ids = [self._tokenizer.bos_token_id, *token_ids]
+        return PromptRows((*token_ids, self._opening), (token_ids[0], *[self._pad] * (len(token_ids) - 1), self._opening))
+
+    def of(self, token: int) -> str:
+        return str(self._tokenizer.decode([token]))
+
+
+class AnolePrompts:
+    """Prompts of Anole: [begin, words, separator, opening], and without words [begin, opening], as LANTERN's authors draw."""
+
+    def __init__(self, tokenizer: Any, name: str) -> None:
+        self._tokenizer = tokenizer
+        self._opening, self._separator = (tokenizer.convert_tokens_to_ids(mark) for mark in (_ANOLE_OPENING, _ANOLE_SEPARATOR))
+        for mark, token in ((_ANOLE_OPENING, self._opening), (_ANOLE_SEPARATOR, self._separator)):
+            if token is None or token == tokenizer.unk_token_id:
+                raise ModelUnavailable(f"The tokenizer of {name} has no {mark}, so nothing tells it to draw; choose Anole.")
+        if tokenizer.bos_token_id is None:
+            raise ModelUnavailable(f"The tokenizer of {name} has no token that begins a text; choose Anole.")
+        self.digest = tokenizer_hash(tokenizer)
+
+    def rows(self, prompt: str) -> PromptRows:
+        words = list(self._tokenizer(valid_prompt(prompt), add_special_tokens=False)["input_ids"])
+        begin = int(self._tokenizer.bos_token_id)
+        padding = (-1,) * (len(words) + 1)
+        return PromptRows((begin, *words, self._separator, self._opening), (*padding, begin, self._opening))
+
+    def of(self, token: int) -> str:
+        return str(self._tokenizer.decode([token]))
+
+
+@cache
+def _class_names() -> tuple[tuple[str, ...], ...]:
+    """The names of every class of ImageNet, in its order."""
+    return tuple(tuple(name.strip() for name in line.split(",")) for line in _CLASS_NAMES.read_text("utf-8").splitlines())
+
+
+class ClassPrompts:
+    """Prompts of ``classes`` classes; one more stands for no class."""
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+        self._names = _class_names() if classes == _IMAGENET else ()
+        self.digest = hashlib.sha256(repr((classes, self._names)).encode()).hexdigest()[:16]
+
+    def rows(self, prompt: str) -> PromptRows:
+        return PromptRows((self._number(valid_prompt(prompt)),), (self._classes,))
+
+    def of(self, token: int) -> str:
+        if token == self._classes:
+            return "<no class>"
+        return self._names[token][0] if self._names else f"class {token}"
+
+    def _number(self, prompt: str) -> int:
+        """The class that a prompt names. Raises BadInput where it names none, or several."""
+        wanted = " ".join(prompt.lower().split())
+        if wanted.isascii() and wanted.isdigit():
+            if int(wanted) >= self._classes:
+                raise BadInput(f"There is no class {prompt}; this model draws classes 0 to {self._classes - 1}.")
+            return int(wanted)
+        numbers_of: dict[str, list[int]] = {}
+        for number, names in enumerate(self._names):
+            for name in dict.fromkeys(name.lower() for name in names):
+                numbers_of.setdefault(name, []).append(number)
+        if not numbers_of:
+            raise BadInput(f"This model draws classes and knows no names: ask for a number from 0 to {self._classes - 1}.")
+        if len(found := numbers_of.get(wanted, [])) > 1:
+            which = " or ".join(f"{number} ({', '.join(self._names[number])})" for number in found)
+            raise BadInput(f"{prompt!r} names several classes: ask by number, {which}.")
+        if not found:
+            near = difflib.get_close_matches(wanted, numbers_of, 3, 0.5) or [name for name in numbers_of if wanted in name][:3]
+            hint = f", such as {', '.join(near)}" if near else ', such as "golden retriever"'
+            raise BadInput(f"{prompt[:60]!r} is no class of ImageNet, and this model draws nothing else: ask for one{hint}.")
+        return found[0]
+
+
+class CaptionPrompts:
+    """Captions as features from transformers' T5 encoder, as LlamaGen reads them.
+
+    A caption takes as many places as the empty prompt has features; a shorter one is padded on its left with zeros, which no
+    later place sees. Both rows hide the same places. Captions are lower-cased and their blanks made single; the release
+    also strips addresses and file names of captions from the web, which people do not type.
+
+    ``empty`` [place, feature] is the empty prompt;
+    ``projection`` are the two matrices [hidden, ..] which embed features.
+    """
+
+    def __init__(self, tokenizer: Any, encoder: Any, empty: Tensor, projection: Sequence[Tensor]) -> None:
+        self._tokenizer, self._encoder, self._empty = tokenizer, encoder, empty
+        self._first, self._second = projection
+        self.digest = tokenizer_hash(tokenizer)
+
+    @torch.inference_mode()
+    def rows(self, prompt: str) -> PromptRows:
+        text, places = " ".join(valid_prompt(prompt).lower().split()), len(self._empty)
+        every = self._tokenizer(text)["input_ids"]
+        ids = self._tokenizer(text, truncation=True, max_length=places)["input_ids"]
+        device = self._encoder.device
+        features = self._encoder(input_ids=torch.tensor([ids], device=device)).last_hidden_state[0].to(self._empty)
+        unseen = places - len(ids)
+        padded = torch.cat((features.new_zeros(unseen, features.shape[1]), features))
+        unread = "" if len(every) <= places else str(self._tokenizer.decode(every[len(ids) - 1 : -1]))
+        nothing = (self._padding,) * places
+        inner = F.gelu(F.linear(torch.stack((padded, self._empty)), self._first), approximate="tanh")
+        embedded = F.linear(inner, self._second)  # [row, place, hidden]
+        return PromptRows((*nothing[:unseen], *ids), nothing, unread, embedded, unseen)
+
+    def of(self, token: int) -> str:
+        return "<pad>" if token == self._padding else str(self._tokenizer.decode([token]))
+
+    @property
+    def size(self) -> int:
+        """How many ids its tokenizer gives."""
+        return len(self._tokenizer)
+
+    @property
+    def _padding(self) -> int:
+        return int(self._tokenizer.pad_token_id)
+
+
+def load_captions(name: str, folder: Path, empty: Tensor, projection: Sequence[Tensor]) -> CaptionPrompts:
+    """The T5 in ``folder`` in front of a decoder. Raises ModelUnavailable where there is none, or one of another width."""
+    if not (folder / "config.json").is_file():
+        raise ModelUnavailable(
+            f"{name} draws captions, which a T5 reads first: put google/flan-t5-xl into {folder} (`hf download google/flan-t5-xl "
+            f"--local-dir {folder}`)."
+        )
+    # T5's feed-forward overflows in float16.
+    dtype = torch.float32 if empty.dtype == torch.float16 else empty.dtype
+    with opening(f"the T5 of {name}", folder), exclusive_loading():
+        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+        encoder: Any = T5EncoderModel.from_pretrained(folder, dtype=dtype, use_safetensors=True, **LOCAL)
+    if encoder.config.d_model != empty.shape[1] or tokenizer.pad_token_id is None:
+        raise ModelUnavailable(
+            f"The T5 in {folder} gives {encoder.config.d_model} features, and {name} reads {empty.shape[1]}: flan-t5-xl has 2048."
+        )
+    return CaptionPrompts(tokenizer, encoder.to(empty.device).eval().requires_grad_(False), empty, projection)

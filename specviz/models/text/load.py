@@ -1,31 +1,40 @@
-"""Loader of causal language models by name: safetensors only, never code from a repository."""
+"""Loader of causal language models by name: safetensors only, never code from a repository; over one device or several.
+
+Over several devices the layers lie in order, by accelerate's device maps. Embedding, last norm and head lie on the last device:
+token ids, logits and hidden states stay there, and so does the drafter, which reads the target's embedding and head. Between
+two devices goes one hidden state a row.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
+from accelerate import init_empty_weights
+from accelerate.hooks import AlignDevicesHook, add_hook_to_module
+from torch import nn
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from specviz.engine.attention import GROUPED
 from specviz.errors import ModelUnavailable
 from specviz.models import room
-from specviz.models.cache import MODELS, ModelCache
+from specviz.models.cache import MODELS
 from specviz.models.device import choose_devices, choose_dtype, cpu_has_bfloat16, dtype_name
-from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.catalog import resolve
 from specviz.models.hub.convert import conversion_warnings
-from specviz.models.hub.opening import adapter_warnings, opening
+from specviz.models.hub.opening import LOCAL, loading_warnings, opening
 from specviz.models.hub.prepare import prepare
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.loading_lock import exclusive_loading
 from specviz.models.packing import pack
-from specviz.models.pipeline import device_map, enter_at
-from specviz.models.text.architecture import context_length_of, eos_ids_of
 from specviz.models.text.text import TokenizerText, embedded
+
+# Where a chat template ends a turn with one of these, the model does too, whatever its generation config says.
+_TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<|end|>", "<|return|>", "</s>")
 
 
 @dataclass(frozen=True)
@@ -45,16 +54,22 @@ class LoadedText:
     dtype: torch.dtype
     warnings: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, name: str, model: Any, tokenizer: Any, **more: Any) -> Self:
+        """The model with what runs have to know of it. ``more`` are further fields, and others than the model's own."""
+        text = TokenizerText(tokenizer, name, context_length_of(model), embedded(model))
+        fields = {"eos_ids": eos_ids_of(model, tokenizer), "tokenizer_hash": tokenizer_hash(tokenizer)}
+        return cls(name, model.eval().requires_grad_(False), tokenizer, text, **{
+            **fields, "device": model.device, "dtype": model.dtype, **more,
+        })  # fmt: skip
+
     @property
     def has_template(self) -> bool:
         """Whether this is an instruct model, with a chat template."""
         return self.text.has_template
 
 
-_SHELF: ModelCache[LoadedText] = MODELS
-
-
-def load_causal_lm(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = silent) -> LoadedText:
+def load_causal_lm(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = no_progress) -> LoadedText:
     """The model called ``name``: a catalogue name, hub id, folder or .gguf file. What fits stays loaded.
 
     ``dtype`` and ``device`` are "auto" or the user's choice; over several devices (see ``choose_devices``) the layers lie in
@@ -66,20 +81,12 @@ def load_causal_lm(name: str, dtype: str = "auto", device: str = "auto", progres
     own = place.entry.dtype if place.entry is not None else ""
     how = choose_dtype(own if own and dtype == "auto" else dtype, where)
     key = (str(place.path or place.name), dtype_name(how), *map(str, devices))
-    return _SHELF.get(
+    return MODELS.get(
         key,
         lambda: _load(place.name, prepare(name, progress), how, devices, progress),
         lambda: room.memory_of(name, dtype_name(how)) // len(devices),
         str(where),
     )
-
-
-def release(name: str | None = None) -> None:
-    """Forget the loaded models called ``name``, or all; one that a run still holds goes when that run ends."""
-    place = None if name is None else resolve(name)
-    _SHELF.release(None if place is None else str(place.path or place.name))
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.device], progress: Progress) -> LoadedText:
@@ -92,32 +99,25 @@ def _load(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
                 pack(model)
         if model.config._attn_implementation == "sdpa" and device.type == "cpu":
             model.set_attn_implementation(GROUPED)
-        return LoadedText(
-            name=name,
-            model=model,
-            tokenizer=tokenizer,
-            text=TokenizerText(tokenizer, name, context_length_of(model), embedded(model)),
-            eos_ids=eos_ids_of(model, tokenizer),
-            tokenizer_hash=tokenizer_hash(tokenizer),
-            device=device,
-            dtype=dtype,
-            warnings=(*conversion_warnings(folder), *warnings, *_slow(dtype, device)),
+        if device.type == "cpu" and dtype in (torch.bfloat16, torch.float16) and not cpu_has_bfloat16():
+            warnings += (f"This CPU has no instructions for {dtype_name(dtype)}: draft trees are much slower than in float32.",)
+        return LoadedText.of(
+            name, model, tokenizer, device=device, dtype=dtype, warnings=(*conversion_warnings(folder), *warnings)
         )
 
 
-def _open(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.device]) -> tuple[Any, Any, list[str]]:
-    safely: Any = {"local_files_only": True, "trust_remote_code": False}
-    config: Any = AutoConfig.from_pretrained(folder, **safely)
+def _open(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.device]) -> tuple[Any, Any, tuple[str, ...]]:
+    config: Any = AutoConfig.from_pretrained(folder, **LOCAL)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ModelUnavailable(f"{name} is a {config.model_type} model, which writes no text. Choose a causal one.")
-    warnings = list(adapter_warnings(name, folder))
     if dtype == torch.float64:  # torch's grouped product of experts knows no such numbers
         config._experts_implementation = "eager"
     sdpa = getattr(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], "_supports_sdpa")  # noqa: B009
+    slow: tuple[str, ...] = ()
     if not sdpa and getattr(config, "num_attention_heads", False):
-        warnings.append(f"{name} has no fused attention in transformers; it runs with the slower eager attention.")
+        slow = (f"{name} has no fused attention in transformers; it runs with the slower eager attention.",)
     with exclusive_loading():
-        tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
         tokenizer("a")  # a setting of another type than it should have is met at the first text alone
         opened: Any = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -127,22 +127,78 @@ def _open(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
             attn_implementation="sdpa" if sdpa else "eager",
             output_loading_info=True,
             **({"device_map": device_map(config, devices)} if len(devices) > 1 else {}),
-            **safely,
+            **LOCAL,
         )
         model, loading_info = opened
-    missing = sorted(loading_info["missing_keys"])
-    if missing:
-        raise ModelUnavailable(f"{name} lacks {len(missing)} of its weights ({missing[0]}, …). Get the whole model.")
-    if loading_info["unexpected_keys"]:
-        warnings.append(f"{len(loading_info['unexpected_keys'])} weights stored with {name} are not part of the model.")
+    warnings = loading_warnings(name, folder, loading_info)
     if len(devices) > 1:
         enter_at(model, devices[-1])
     else:
         model = model.to(devices[0])
-    return model.eval().requires_grad_(False), tokenizer, warnings
+    return model, tokenizer, (*slow, *warnings)
 
 
-def _slow(dtype: torch.dtype, device: torch.device) -> list[str]:
-    if device.type == "cpu" and dtype in (torch.bfloat16, torch.float16) and not cpu_has_bfloat16():
-        return [f"This CPU has no instructions for {dtype_name(dtype)}: draft trees are much slower than in float32."]
-    return []
+def context_length_of(model: Any) -> int:
+    """Most tokens that a loaded model sees, its own answer included; a recurrence has no window and names none."""
+    return int(getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", 0) or 1 << 20)
+
+
+def eos_ids_of(model: Any, tokenizer: Any) -> frozenset[int]:
+    """Every token that ends an answer: of the generation config, the config, the tokenizer, and the chat template."""
+    eos_ids: set[int] = set()
+    generation = getattr(model, "generation_config", None)
+    config = model.config.get_text_config(decoder=True)
+    for source in (generation, config, tokenizer):
+        ends = getattr(source, "eos_token_id", None)
+        if ends is not None:
+            eos_ids.update(ends if isinstance(ends, (list, tuple)) else [ends])
+    template = tokenizer.chat_template
+    vocabulary = tokenizer.get_vocab()
+    if template:
+        written = template if isinstance(template, str) else "".join(template.values())
+        eos_ids.update(vocabulary[end] for end in _TURN_ENDS if end in written and end in vocabulary)
+    return frozenset(int(end) for end in eos_ids)
+
+
+def device_map(config: Any, devices: Sequence[torch.device]) -> dict[str, str]:
+    """The device of every part of a model with this ``config``: as many layers on each, the rest on the last.
+
+    Raises ModelUnavailable for a model with fewer layers than there are devices.
+    """
+    with init_empty_weights():
+        model = AutoModelForCausalLM.from_config(config)
+    count = int(config.get_text_config().num_hidden_layers)
+    if count < len(devices):
+        raise ModelUnavailable(f"Its {count} layers cannot be spread over {len(devices)} devices; name fewer.")
+    name = _layers(model, count)
+    placement = {f"{name}.{layer}": str(devices[layer * len(devices) // count]) for layer in range(count)}
+    return {**{part: str(devices[-1]) for part in _beside(model, "", name)}, **placement}
+
+
+def _layers(model: nn.Module, count: int) -> str:
+    """The name of the list of decoder layers."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return name
+    raise ModelUnavailable(f"{type(model).__name__} has no list of {count} layers to spread; choose one device.")
+
+
+def _beside(module: nn.Module, prefix: str, layers: str) -> list[str]:
+    """Names of the parts outside the list ``layers``, each as a whole."""
+    parts = []
+    for name, child in module.named_children():
+        path = prefix + name
+        if layers.startswith(f"{path}."):
+            parts += _beside(child, f"{path}.", layers)
+        elif path != layers:
+            parts.append(path)
+    return parts
+
+
+def enter_at(model: Any, device: torch.device) -> None:
+    """Have what goes into the dispatched ``model`` go to ``device``, and what it gives come back from there.
+
+    Left to itself, accelerate takes any one of the devices.
+    """
+    hook = AlignDevicesHook(execution_device=device, io_same_device=True, skip_keys=list(model._skip_keys_device_placement))
+    add_hook_to_module(model, hook)

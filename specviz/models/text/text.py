@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import codecs
+import json
+import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.models.hub.opening import first_line
-from specviz.models.text.token_bytes import Spelling, spelling_of
 
 # No tokenizer we know averages more characters a token; beyond that a prompt is refused before it is cut into tokens.
 _CHARACTERS_PER_TOKEN = 64
+_BYTES = {character: byte for byte, character in bytes_to_unicode().items()}
+"""By the character that stands for each byte in a byte-level vocabulary."""
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_LONGEST_UNFINISHED = 3
 
 
 class TokenizerText:
@@ -26,7 +33,8 @@ class TokenizerText:
         self.name = name
         self.context_length = context_length
         self.rows = rows
-        self.special_ids = _special_ids(tokenizer)
+        added = tokenizer.added_tokens_decoder.items()
+        self.special_ids = frozenset({token for token, content in added if content.special}) | set(tokenizer.all_special_ids)
         self._spelling: Spelling | None = spelling_of(tokenizer)
         self._texts: dict[int, str] = {}
         # A Rust tokenizer refuses to be borrowed twice at once.
@@ -87,8 +95,8 @@ class TokenizerText:
     def encode(self, prompt: str, raw: bool = False) -> list[int]:
         """Token ids of ``prompt``: as a user's turn with the answer opened, or with ``raw`` as text to go on from.
 
-        Raises BadInput for a prompt without text, or with a token that the model has no embedding of, and ContextFull for one
-        that the model cannot read whole.
+        Raises BadInput for a prompt without text or with a token that the model has no embedding of, and ContextFull for one
+        longer than the context.
         """
         self._refuse(prompt)
         with self._lock:
@@ -144,14 +152,80 @@ def embedded(model: Any) -> int:
     return int(model.get_input_embeddings().weight.shape[0])
 
 
-def _special_ids(tokenizer: Any) -> frozenset[int]:
-    added = {token for token, content in tokenizer.added_tokens_decoder.items() if content.special}
-    return frozenset(added | set(tokenizer.all_special_ids))
-
-
 def _drop_first_blank(pieces: list[str]) -> None:
     """Take the blank that sentencepiece puts in front of every text off the first piece that has text."""
     for place, piece in enumerate(pieces):
         if piece:
             pieces[place] = piece.removeprefix(" ")
             return
+
+
+class Spelling:
+    """Bytes of every token of one tokenizer, looked up once each.
+
+    ``drops_first_blank`` says that the tokenizer takes one leading blank off a decoded text.
+    """
+
+    def __init__(self, tokenizer: Any, spell: Callable[[str], bytes], drops_first_blank: bool) -> None:
+        self.drops_first_blank = drops_first_blank
+        self._tokenizer = tokenizer
+        self._spell = spell
+        self._known: dict[int, bytes] = {}
+
+    def bytes_of(self, token: int) -> bytes:
+        """What ``token`` adds to a text; nothing where a model has more ids than its tokenizer."""
+        token_bytes = self._known.get(token)
+        if token_bytes is None:
+            name = self._tokenizer.convert_ids_to_tokens(token)
+            token_bytes = self._known[token] = b"" if name is None else self._spell(name)
+        return token_bytes
+
+    def dangling(self, ids: Sequence[int]) -> bytes:
+        """The bytes at the end of ``ids`` that begin a character without finishing it."""
+        tail = b""
+        for token in reversed(ids):
+            tail = self.bytes_of(token) + tail
+            if len(tail) > _LONGEST_UNFINISHED:
+                break
+        for length in range(min(_LONGEST_UNFINISHED, len(tail)), 0, -1):
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            if not decoder.decode(tail[-length:]):
+                return tail[-length:]
+        return b""
+
+
+def spelling_of(tokenizer: Any) -> Spelling | None:
+    """How ``tokenizer`` spells, read from its own decoder; None when it is neither byte-level nor sentencepiece."""
+    steps = _decoder_steps(tokenizer)
+    kinds = [step["type"] for step in steps]
+    if "ByteLevel" in kinds:
+        # An added token is text as it stands, also where each of its letters stands for some byte: "café", "čau".
+        spelled = {added.content: added.content.encode() for added in tokenizer.added_tokens_decoder.values()}
+        return Spelling(
+            tokenizer, lambda name: spelled.get(name) or bytes(_BYTES[character] for character in name), drops_first_blank=False
+        )
+    replaces = any(step["type"] == "Replace" and step.get("content") == " " for step in steps)
+    if replaces or "Metaspace" in kinds:
+        metaspace = next((step for step in steps if step["type"] == "Metaspace"), {})
+        drops = "Strip" in kinds or metaspace.get("prepend_scheme", "never") != "never"
+        return Spelling(tokenizer, _with_byte_tokens if "ByteFallback" in kinds else _marked_blanks, drops)
+    return None
+
+
+def _decoder_steps(tokenizer: Any) -> list[dict[str, Any]]:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    decoder = json.loads(backend.to_str()).get("decoder") if backend is not None else None
+    if not decoder:
+        return []
+    return decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+
+
+def _marked_blanks(name: str) -> bytes:
+    """Sentencepiece's spelling: U+2581 for a blank."""
+    return name.replace("\u2581", " ").encode("utf-8")
+
+
+def _with_byte_tokens(name: str) -> bytes:
+    """Sentencepiece's spelling with tokens such as <0xE2> for single bytes."""
+    byte = _BYTE_TOKEN.fullmatch(name)
+    return bytes([int(byte[1], 16)]) if byte else _marked_blanks(name)

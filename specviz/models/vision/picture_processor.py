@@ -15,8 +15,9 @@ import torch
 from transformers import AutoImageProcessor, AutoProcessor, AutoTokenizer
 
 from specviz.errors import ModelUnavailable
+from specviz.models.hub.opening import LOCAL
 
-Grown = Callable[[Mapping[str, Any], Mapping[str, Any], str], str]
+Expansion = Callable[[Mapping[str, Any], Mapping[str, Any], str], str]
 """What the placeholder (last) grows into, by what the image processor gave and the settings of processor and tokenizer."""
 
 
@@ -35,24 +36,30 @@ def _by_tiles(given: Mapping[str, Any], settings: Mapping[str, Any], mark: str) 
     return f"{tiles}{chr(10) if tiles else ''}{around}<global-img>{tokens}{around}"
 
 
-GROWN: Mapping[str, Grown] = {
+EXPANSIONS: Mapping[str, Expansion] = {
     "qwen2_vl": _by_patches,
     "qwen2_5_vl": _by_patches,
     "qwen3_vl": _by_patches,
     "smolvlm": _by_tiles,
 }
 """By transformers' model type: models whose whole processor is for videos as well."""
-_KEPT = ("pixel_values", "pixel_attention_mask", "image_grid_thw", "rows", "cols")
+_MODEL_INPUTS = ("pixel_values", "pixel_attention_mask", "image_grid_thw", "rows", "cols")
 
 
 class PictureProcessor:
     """For one picture and one question, called as transformers' processors are."""
 
     def __init__(
-        self, image_processor: Any, tokenizer: Any, template: str | None, settings: Mapping[str, Any], mark: str, grown: Grown
+        self,
+        image_processor: Any,
+        tokenizer: Any,
+        template: str | None,
+        settings: Mapping[str, Any],
+        mark: str,
+        expand: Expansion,
     ) -> None:
         self.image_processor, self.tokenizer, self._template = image_processor, tokenizer, template
-        self._settings, self._mark, self._grown = settings, mark, grown
+        self._settings, self._mark, self._expand = settings, mark, expand
 
     def apply_chat_template(self, conversation: Sequence[Any], add_generation_prompt: bool, tokenize: bool) -> str:
         """The conversation as the model's template writes it, the picture one placeholder."""
@@ -62,13 +69,13 @@ class PictureProcessor:
 
     def __call__(self, images: Sequence[Sequence[Any]], text: Sequence[str], return_tensors: str) -> dict[str, Any]:
         """The model's inputs. Raises ValueError where the text has not one place for the picture."""
-        tiled = {"return_row_col_info": True} if self._grown is _by_tiles else {}
+        tiled = {"return_row_col_info": True} if self._expand is _by_tiles else {}
         given = self.image_processor(images=images if tiled else images[0], return_tensors=return_tensors, **tiled)
         if text[0].count(self._mark) != 1:
             raise ValueError("the template leaves no place for one picture")
-        written = text[0].replace(self._mark, self._grown(given, self._settings, self._mark))
+        written = text[0].replace(self._mark, self._expand(given, self._settings, self._mark))
         ids = self.tokenizer([written], return_tensors=return_tensors)["input_ids"]
-        found = {name: given[name] for name in _KEPT if name in given}
+        found = {name: given[name] for name in _MODEL_INPUTS if name in given}
         if "image_grid_thw" in found:
             found["mm_token_type_ids"] = (ids == self.tokenizer.convert_tokens_to_ids(self._mark)).to(torch.long)
         return {"input_ids": ids, **found}
@@ -76,18 +83,17 @@ class PictureProcessor:
 
 def picture_processor(folder: Path, config: Any, name: str) -> Any:
     """The processor of the model in ``folder``. Raises ModelUnavailable where it has none for pictures and text."""
-    safely: Any = {"local_files_only": True, "trust_remote_code": False}
-    if config.model_type not in GROWN:
-        return AutoProcessor.from_pretrained(folder, **safely)
-    tokenizer = AutoTokenizer.from_pretrained(folder, **safely)
-    image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **safely)
+    if config.model_type not in EXPANSIONS:
+        return AutoProcessor.from_pretrained(folder, **LOCAL)
+    tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
+    image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **LOCAL)
     mark: Any = tokenizer.convert_ids_to_tokens(int(config.image_token_id))
     if mark is None:
         raise ModelUnavailable(f"The tokenizer of {name} has no token {config.image_token_id}, which stands for the picture.")
     said = _json(folder / "processor_config.json")
     settings = {"merge_size": getattr(image_processor, "merge_size", 1), **said}
-    grown = GROWN[config.model_type]
-    return PictureProcessor(image_processor, tokenizer, _template(folder, said), settings, mark, grown)
+    expand = EXPANSIONS[config.model_type]
+    return PictureProcessor(image_processor, tokenizer, _template(folder, said), settings, mark, expand)
 
 
 def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:

@@ -15,6 +15,8 @@ from PIL import Image
 from torch import Tensor
 
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
+from specviz.models.text.load import context_length_of
+from specviz.models.vision.pictures import on_white
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom, as shares of the picture's width and height."""
@@ -67,16 +69,14 @@ def boxes_of_grid(rows: int, columns: int, area: Box = (0.0, 0.0, 1.0, 1.0)) -> 
     )
 
 
-def squared(picture: Image.Image, side: int, fill: tuple[int, int, int] = (255, 255, 255)) -> Image.Image:
-    """RGB [side, side]: the picture as large as fits, transparency on white, the rest ``fill``."""
-    flat = picture.convert("RGBA")
-    ground = Image.new("RGBA", flat.size, (*fill, 255))
-    image = Image.alpha_composite(ground, flat).convert("RGB")
+def pad_to_square(picture: Image.Image, side: int) -> Image.Image:
+    """RGB [side, side]: the picture as large as fits, on white."""
+    image = on_white(picture)
     share = side / max(image.size)
     size = (max(1, round(image.width * share)), max(1, round(image.height * share)))
     if size != image.size:
         image = image.resize(size, Image.Resampling.BICUBIC)
-    canvas = Image.new("RGB", (side, side), fill)
+    canvas = Image.new("RGB", (side, side), "white")
     canvas.paste(image, ((side - size[0]) // 2, (side - size[1]) // 2))
     return canvas
 
@@ -87,7 +87,7 @@ def pixels(picture: Image.Image) -> Tensor:
     return (flat.view(picture.height, picture.width, 3).permute(2, 0, 1) / 127.5 - 1).contiguous()
 
 
-def checked(question: str) -> str:
+def valid_question(question: str) -> str:
     """The question, or BadInput where there is none or where it cannot be cut into tokens."""
     if not question.strip():
         raise BadInput("There is no question. Type one, such as: Describe the picture.")
@@ -98,7 +98,7 @@ def checked(question: str) -> str:
     return question.strip()
 
 
-def fitting(ids: tuple[int, ...], context_length: int, name: str) -> tuple[int, ...]:
+def refuse_too_long(ids: tuple[int, ...], context_length: int, name: str) -> tuple[int, ...]:
     """The ids, or ContextFull where the model cannot read them all."""
     if len(ids) >= context_length:
         raise ContextFull(
@@ -111,25 +111,24 @@ def fitting(ids: tuple[int, ...], context_length: int, name: str) -> tuple[int, 
 class SquareReader:
     """For a SmolVLM that sees one square of ``side`` pixels, ``grid`` visual tokens each way, asked by a chat template."""
 
-    def __init__(
-        self, tokenizer: Any, name: str, image_token_id: int, side: int, grid: int, context_length: int,
-        device: torch.device, dtype: torch.dtype,
-    ) -> None:  # fmt: skip
-        self.tokenizer, self.name, self.image_token_id = tokenizer, name, image_token_id
-        self.side, self.grid, self.context_length = side, grid, context_length
-        self.device, self.dtype = device, dtype
+    def __init__(self, tokenizer: Any, name: str, model: Any) -> None:
+        config = model.config
+        self.tokenizer, self.name, self.image_token_id = tokenizer, name, int(config.image_token_id)
+        self.side = int(config.vision_config.image_size)
+        self.grid = self.side // int(config.vision_config.patch_size) // int(config.scale_factor)
+        self.context_length, self.device, self.dtype = context_length_of(model), model.device, model.dtype
 
     def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
-        content = [{"type": "image"}, {"type": "text", "text": plain_words(self.tokenizer, checked(question))}]
+        content = [{"type": "image"}, {"type": "text", "text": plain_words(self.tokenizer, valid_question(question))}]
         written = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
         )
         count = self.grid**2
         mark = self.tokenizer.convert_ids_to_tokens(self.image_token_id)
         ids = tuple(self.tokenizer(written.replace(mark, mark * count, 1), add_special_tokens=False)["input_ids"])
-        visual = tuple(place for place, token in enumerate(fitting(ids, self.context_length, self.name))
+        visual = tuple(place for place, token in enumerate(refuse_too_long(ids, self.context_length, self.name))
                        if token == self.image_token_id)  # fmt: skip
-        square = squared(picture, self.side)
+        square = pad_to_square(picture, self.side)
         inputs = {"pixel_values": pixels(square)[None, None].to(self.device, self.dtype)}
         boxes = boxes_of_grid(self.grid, self.grid)
         return PictureQuestion(ids, inputs, visual, visual, boxes, (self.grid, self.grid), square)
@@ -145,29 +144,32 @@ def plain_words(tokenizer: Any, question: str) -> str:
 class ProcessorReader:
     """For any model whose repository has a processor: its own template, its own pixels."""
 
-    def __init__(
-        self, processor: Any, config: Any, name: str, context_length: int, device: torch.device, dtype: torch.dtype
-    ) -> None:
-        self.processor, self.config, self.name, self.context_length = processor, config, name, context_length
-        self.device, self.dtype = device, dtype
+    def __init__(self, processor: Any, name: str, model: Any) -> None:
+        self.processor, self.name, self.config = processor, name, model.config
+        self.context_length, self.device, self.dtype = context_length_of(model), model.device, model.dtype
 
     def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
         tokenizer = self.processor.tokenizer
-        image = picture.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, (255, 255, 255, 255)), image).convert("RGB")
-        inputs = self._process(image, plain_words(tokenizer, checked(question)))
+        image = on_white(picture)
+        inputs = self._process(image, plain_words(tokenizer, valid_question(question)))
         ids = tuple(inputs.pop("input_ids")[0].tolist())
-        visual = tuple(place for place, token in enumerate(fitting(ids, self.context_length, self.name))
+        visual = tuple(place for place, token in enumerate(refuse_too_long(ids, self.context_length, self.name))
                        if token == self.config.image_token_id)  # fmt: skip
         if not visual:
             raise ModelUnavailable(f"The processor of {self.name} made no picture tokens. Choose another model.")
-        rows, columns = (part.pop() if part else 0 for part in (_numbers(inputs.pop("rows", None)),
-                                                                 _numbers(inputs.pop("cols", None))))  # fmt: skip
+        # Rows and columns of tiles: a number in however many lists, or a tensor; no list where there are no tiles.
+        rows, columns = (int(torch.as_tensor(inputs.pop(name, 0)).flatten()[:1].sum()) for name in ("rows", "cols"))
         inputs.pop("attention_mask", None)
         grid, boxes = self._grid_and_boxes(len(visual), inputs, rows, columns, image)
-        moved = {key: self._moved(value) for key, value in inputs.items() if isinstance(value, Tensor)}
+        moved = {
+            key: value.to(self.device, self.dtype if value.is_floating_point() else value.dtype)
+            for key, value in inputs.items()
+            if isinstance(value, Tensor)
+        }
         per_token = tuple(key for key, value in moved.items() if value.ndim == 2 and value.shape[1] == len(ids))
-        return PictureQuestion(ids, moved, visual, _with_markers(self.config, ids, visual), boxes, grid, image, per_token)
+        marks = {getattr(self.config, f"vision_{end}_token_id", None) for end in ("start", "end")}
+        hidden = tuple(place for place, token in enumerate(ids) if token in marks | {self.config.image_token_id})
+        return PictureQuestion(ids, moved, visual, hidden, boxes, grid, image, per_token)
 
     def _process(self, picture: Image.Image, question: str) -> dict[str, Any]:
         content = [{"type": "image"}, {"type": "text", "text": question}]
@@ -184,9 +186,6 @@ class ProcessorReader:
         except (TypeError, ValueError, IndexError) as problem:
             reason = (str(problem).splitlines() or [type(problem).__name__])[0]
             raise ModelUnavailable(f"The processor of {self.name} does not take this picture ({reason}).") from problem
-
-    def _moved(self, value: Tensor) -> Tensor:
-        return value.to(self.device, self.dtype) if value.is_floating_point() else value.to(self.device)
 
     def _grid_and_boxes(
         self, count: int, inputs: dict[str, Any], rows: int, columns: int, picture: Image.Image
@@ -212,20 +211,3 @@ class ProcessorReader:
         wide, high = picture.size
         across, down = min(1.0, high / wide), min(1.0, wide / high)
         return ((1 - across) / 2, (1 - down) / 2, (1 + across) / 2, (1 + down) / 2)
-
-
-def _numbers(value: Any) -> list[int]:
-    """What a processor says about rows of tiles: a number in however many lists or a tensor."""
-    if value is None:
-        return []
-    if isinstance(value, Tensor):
-        return [int(value.flatten()[0])]
-    while isinstance(value, (list, tuple)):
-        value = value[0] if value else 0
-    return [int(value)]
-
-
-def _with_markers(config: Any, ids: tuple[int, ...], visual: tuple[int, ...]) -> tuple[int, ...]:
-    """Visual places, and the start and end markers of models that have such tokens."""
-    marks = {getattr(config, name, None) for name in ("vision_start_token_id", "vision_end_token_id")} - {None}
-    return tuple(sorted({*visual, *(place for place, token in enumerate(ids) if token in marks)}))

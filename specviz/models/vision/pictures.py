@@ -88,12 +88,12 @@ def open_picture(source: Source) -> Picture:
     except Exception as problem:  # decoders fail in many ways on a damaged header, each with an error of its own
         raise _damaged(problem) from problem
     _bound(opened, data)
-    with _turn(opened.width * opened.height):
+    with _decoding_slot(opened.width * opened.height):
         return _make_picture(opened)
 
 
 @contextmanager
-def _turn(pixels: int) -> Iterator[None]:
+def _decoding_slot(pixels: int) -> Iterator[None]:
     """Leave to decode: large pictures take memory, so one is decoded at a time."""
     if pixels <= QUICK_PIXELS:
         yield
@@ -169,7 +169,7 @@ def _make_picture(opened: Image.Image) -> Picture:
         if opened.mode in _SHRINKABLE and "transparency" not in opened.info:
             opened.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
         image, turned = _upright(opened)
-        plain_image, changed = _plain(image)
+        plain_image, changed = _to_rgb(image)
     except (MemoryError, BadInput):
         raise
     except Exception as problem:  # as above, for what lies behind the header
@@ -201,22 +201,25 @@ def _upright(image: Image.Image) -> tuple[Image.Image, str]:
         return image, "The picture's note on how it was turned is damaged; it is shown as it was stored."
 
 
-def _plain(image: Image.Image) -> tuple[Image.Image, str]:
+def _to_rgb(image: Image.Image) -> tuple[Image.Image, str]:
     """RGB of any kind of pixels, and a word about what that changed."""
     if image.mode in _DEEP:
-        return _shallow(image), "The picture has more than 8 bits a colour; the model sees 8."
-    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
-        flat = image.convert("RGBA")
-        ground = Image.new("RGBA", flat.size, (255, 255, 255, 255))
-        clear = flat.getextrema()[3][0] < 255  # type: ignore[misc]  # one pair a channel
-        composite = Image.alpha_composite(ground, flat).convert("RGB")
-        return composite, "The picture is transparent in places; the model sees white there." if clear else ""
+        return _to_8_bits(image), "The picture has more than 8 bits a colour; the model sees 8."
+    if image.has_transparency_data:
+        clear = image.convert("RGBA").getextrema()[3][0] < 255  # type: ignore[misc]  # one pair a channel
+        return on_white(image), "The picture is transparent in places; the model sees white there." if clear else ""
     if image.mode == "CMYK":
         return image.convert("RGB"), "The picture has the colours of a printer; on a screen they look a little different."
     return image.convert("RGB"), ""
 
 
-def _shallow(image: Image.Image) -> Image.Image:
+def on_white(image: Image.Image) -> Image.Image:
+    """RGB, with white where the picture is transparent."""
+    flat = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", flat.size, "white"), flat).convert("RGB")
+
+
+def _to_8_bits(image: Image.Image) -> Image.Image:
     """Deep grey to 8 bits: 16-bit values by their upper half, anything else by its own range."""
     values = numpy.asarray(image).astype(numpy.float32)
     numpy.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
@@ -228,7 +231,7 @@ def _shallow(image: Image.Image) -> Image.Image:
     return Image.fromarray(values.round(out=values).clip(0, 255, out=values).astype(numpy.uint8), "L").convert("RGB")
 
 
-def as_text(image: Image.Image) -> list[str]:
+def png_pieces(image: Image.Image) -> list[str]:
     """The picture as a PNG in base64, cut into pieces that a trace takes; made smaller until it is light enough."""
     scaled = image
     while True:

@@ -16,18 +16,14 @@ _WORD = re.compile(r"[^\W\d_]+")
 _MOST, _LETTERS = 8, 30
 
 
-def unlearned(tokenizer: Any, question: str) -> list[str]:
+def unknown_words(tokenizer: Any, question: str) -> list[str]:
     """The words of a question that training hardly saw: those are no token of their own. Each once, in order."""
+
+    def is_token(text: str) -> bool:
+        return len(tokenizer.encode(text, add_special_tokens=False)) == 1
+
     words = dict.fromkeys(_WORD.findall(question))
-    return [word for word in words if not any(_is_token(tokenizer, form) for form in _forms(word))]
-
-
-def _forms(word: str) -> tuple[str, ...]:
-    return word, f" {word}", word.capitalize(), f" {word.lower()}"
-
-
-def _is_token(tokenizer: Any, text: str) -> bool:
-    return len(tokenizer.encode(text, add_special_tokens=False)) == 1
+    return [word for word in words if not any(map(is_token, (word, f" {word}", word.capitalize(), f" {word.lower()}")))]
 
 
 @cache
@@ -44,7 +40,7 @@ def warnings(model: str, tokenizer: Any, question: str, picture: Image.Image) ->
     warnings = []
     if _digest(picture) not in _examples():
         warnings.append(f"{model} knows emoji and plain shapes only: whatever else a picture shows, its answer is invented.")
-    if unknown := unlearned(tokenizer, question):
+    if unknown := unknown_words(tokenizer, question):
         named = ", ".join(f"“{word[:_LETTERS]}”" for word in unknown[:_MOST]) + (", …" if len(unknown) > _MOST else "")
         warnings.append(f"{model} learned no question with {named}, and answers another one.")
     return tuple(warnings)

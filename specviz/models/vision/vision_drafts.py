@@ -8,13 +8,13 @@ from typing import Any
 from specviz.drafting.networks.cross_net import CrossNet, CrossRuntime
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.drafting.networks.small_lm import SmallLM
-from specviz.drafting.networks.weights import read_weights
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel, SmallModel
 from specviz.engine.cached import cached
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.heads import WEIGHTS, layout_for, version
 from specviz.models.heads.lora_heads import digest
-from specviz.models.hub.cache_dir import Progress, silent
+from specviz.models.hub.cache_dir import Progress, no_progress
+from specviz.models.hub.packed_model import card_in, shipped_file
 from specviz.models.hub.vocabulary import same_words
 from specviz.models.text.load import load_causal_lm
 from specviz.models.vision.vision_language import LoadedVisionLanguage
@@ -26,16 +26,16 @@ FILES = {"eagle": "vlm_eagle", "hivis": "vlm_hivis", "dream": "vlm_dream"}
 TEXT = "vlm_text_only"
 SCENES = "scenes_vlm.safetensors"
 TARGET = "target"
-"""The card's line that says which target a drafter learned from: :func:`told_apart`."""
+"""The card's line that says which target a drafter learned from: :func:`target_version`."""
 
 
-def told_apart(target: Path) -> str:
-    """A target's file by its name and the beginning of its SHA-256: another training of it is another target."""
+def target_version(target: Path) -> str:
+    """Name of a target's file and the beginning of its SHA-256: another training of it is another target."""
     return f"{target.name} {digest(target)}"
 
 
 def text_only_model(
-    name: str | None, loaded: LoadedVisionLanguage, target: VisionLanguageTarget, progress: Progress = silent
+    name: str | None, loaded: LoadedVisionLanguage, target: VisionLanguageTarget, progress: Progress = no_progress
 ) -> DraftModel:
     """The language model that drafts from words alone: the one called ``name``, any whose tokens the target has too, such as
     SmolLM2 for SmolVLM2; None for the small one that ships for the scenes model."""
@@ -87,19 +87,9 @@ def _read(kind: str, path: Path, target: VisionLanguageTarget) -> Any:
 
 
 def _shipped(name: str, what: str, loaded: LoadedVisionLanguage) -> Path:
-    path = WEIGHTS / f"{name}.safetensors"
-    if not path.is_file():
-        raise ModelUnavailable(
-            f"The weights {path.name} are missing from {path.parent}: get them with the project, or make them with "
-            f"`python -m specviz train {name}`."
-        )
-    _fits(path, name, what, loaded)
-    return path
-
-
-def _fits(path: Path, name: str, what: str, loaded: LoadedVisionLanguage) -> None:
-    """Raises ModelUnavailable when the file was trained on another target than this one."""
-    card = read_weights(path)[1]
+    """The file of this ``name``. Raises ModelUnavailable where it is missing, or was trained on another target."""
+    path = shipped_file(WEIGHTS / f"{name}.safetensors")
+    card = card_in(path)
     if card.get("tokenizer_hash", "") != loaded.tokenizer_hash:
         raise ModelUnavailable(
             f"The {what} that ships was trained for the scenes model, and {loaded.name} has other tokens: choose "
@@ -107,7 +97,8 @@ def _fits(path: Path, name: str, what: str, loaded: LoadedVisionLanguage) -> Non
             "target's own words as well."
         )
     target = WEIGHTS / SCENES
-    if not target.is_file() or card.get(TARGET) != told_apart(target):
+    if not target.is_file() or card.get(TARGET) != target_version(target):
         raise ModelUnavailable(
             f"{path.name} was trained for another version of {SCENES}: make it again with `python -m specviz train {name}`."
         )
+    return path

@@ -32,7 +32,7 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
-from specviz.models.hub.cache_dir import cache_folder, ensure_folder, flushed, only_one
+from specviz.models.hub.cache_dir import cache_folder, ensure_folder, file_lock, fsync
 from specviz.models.image.image import weights_of
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.models.image.prompts import SPECIAL, WordPrompts
@@ -116,7 +116,7 @@ def load() -> Emoji:
     """
     folder = ensure_folder(cache_folder() / "emoji" / digest())
     facts = folder / "concepts.json"
-    with only_one("emoji"):
+    with file_lock("emoji"):
         if not facts.exists():
             _unpack(folder)
     entries = json.loads(facts.read_text("utf-8"))
@@ -142,7 +142,7 @@ def _unpack(folder: Path) -> None:
             concepts.append({"code": key, "label": label, "tags": entry["tags"], "group": entry["group"], "rows": places})
     fresh = folder / "new.npy"
     np.save(fresh, np.stack(rows))
-    flushed(fresh)
+    fsync(fresh)
     os.replace(fresh, folder / "pictures.npy")
     (folder / "concepts.json").write_text(json.dumps(concepts), "utf-8")
 

@@ -31,7 +31,7 @@ from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.vision import scenes as shipped
 from specviz.models.vision.vision_drafts import TARGET as LEARNED_FROM
-from specviz.models.vision.vision_drafts import told_apart
+from specviz.models.vision.vision_drafts import target_version
 from specviz.targets.attention_maps import entropies, importance, middle_layers, most_looked_at
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.families import feature, scenes, small_draft
@@ -325,7 +325,7 @@ class TextOnlyTraining(TokenTraining):
 
 def make(job: Job) -> None:
     """Train, measure on held-out pictures, write the weights and print their card's line."""
-    target = told_apart(TARGET)  # now: the file may be another by the time this is done
+    target = target_version(TARGET)  # now: the file may be another by the time this is done
     learner, tokenizer, spoken = target_and_answers(job)
     state: Any
     if job.recipe.name == "vlm_text_only":

@@ -26,8 +26,8 @@ from transformers import (
 )
 
 from specviz.models.device import choose_device
+from specviz.models.hub.packed_model import write_model
 from specviz.models.hub.vocabulary import tokenizer_hash
-from specviz.models.vision import scenes as shipped
 from specviz.models.vision.scenes import END, IMAGE, SPECIAL, USER
 from specviz.training import decoding, driver, parallel
 from specviz.training.decoding import Request
@@ -311,7 +311,7 @@ class ScenesTraining(TrainState):
         return found
 
     def save(self, path: Path, card: dict[str, str]) -> None:
-        shipped.save(self.learner.model, self.tokenizer, path, card)
+        write_model(path, self.learner.model, self.tokenizer.backend_tokenizer, card)
 
 
 def make(job: Job) -> None:

@@ -81,8 +81,8 @@ def borrowed() -> Stream:
 
 def fetch(request: Request, progress: Progress) -> None:
     """Bring the target here, and a draft model of the catalogue; what ships with the project is here. Raises ModelUnavailable."""
-    from specviz.models.hub.apart import prepare_apart
     from specviz.models.hub.catalog import ShippedFile, resolve
+    from specviz.models.hub.in_subprocess import load_in_subprocess
 
     for name, anything in ((request.target, True), (request.draft or "", False)):
         entry = resolve(name).entry if name else None
@@ -90,7 +90,7 @@ def fetch(request: Request, progress: Progress) -> None:
             continue
         if entry is not None or (name and anything):
             progress(f"Looking for {name}", None)
-            prepare_apart(name, progress)
+            load_in_subprocess(name, progress)
 
 
 def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:

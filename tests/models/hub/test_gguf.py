@@ -11,7 +11,7 @@ from gguf import Keys
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from specviz.errors import ModelUnavailable
-from specviz.models.hub import convert, gguf_settings
+from specviz.models.hub import convert, gguf_config
 from specviz.models.hub.prepare import prepare
 from specviz.models.text.load import load_causal_lm
 from tests.support.tiny.gguf import llama3_divisors, write_gguf
@@ -201,7 +201,7 @@ def test_every_setting_that_gguf_defines_is_read_or_refused_or_of_no_weight() ->
     """A new release of gguf names its new settings here."""
     families = (Keys.LLM, Keys.Attention, Keys.Rope, Keys.SSM, Keys.ShortConv)
     defined = {name for family in families for name in vars(family).values() if isinstance(name, str) and "{arch}." in name}
-    known = {*gguf_settings.IDLE, *gguf_settings.SIZES, *gguf_settings.PLACES, *gguf_settings.APART}
+    known = {*gguf_config.IDLE, *gguf_config.SIZES, *gguf_config.PLACES, *gguf_config.APART}
     assert {
         key for name in defined if (key := name.removeprefix("{arch}.")) not in known and not key.startswith(("rope.", *OTHERS))
     } == set()

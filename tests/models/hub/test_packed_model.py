@@ -13,6 +13,7 @@ import torch
 import specviz
 from specviz.errors import BadInput, ModelUnavailable, SpecvizError
 from specviz.methods.registry import all_methods
+from specviz.models.cache import ModelCache
 from specviz.models.heads.lora_heads import IMITATES, named
 from specviz.models.hub.packed_model import card_in, read_model, tokenizer_hash_in, unpack, write_model
 from specviz.models.text import load
@@ -38,8 +39,8 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def kept() -> Iterator[load.ModelCache[load.LoadedText]]:
-    shelf: load.ModelCache[load.LoadedText] = load.ModelCache()
+def kept() -> Iterator[ModelCache[load.LoadedText]]:
+    shelf: ModelCache[load.LoadedText] = ModelCache()
     yield shelf
     shelf.release()
 
@@ -51,10 +52,10 @@ def shelf(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 @pytest.fixture
-def loaded(filled: Path, kept: load.ModelCache[load.LoadedText], monkeypatch: pytest.MonkeyPatch) -> None:
+def loaded(filled: Path, kept: ModelCache[load.LoadedText], monkeypatch: pytest.MonkeyPatch) -> None:
     """A project that nobody changes, whose models stay loaded from test to test."""
     stock(filled, monkeypatch)
-    monkeypatch.setattr(load, "_SHELF", kept)
+    monkeypatch.setattr(load, "MODELS", kept)
 
 
 def test_a_model_comes_back_within_the_rounding_of_its_bytes(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from torch import Tensor
 from transformers import AutoTokenizer, T5EncoderModel
 
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.models.image.image_classes import ClassPrompts
 from specviz.models.image.image_hub import load_hub_image
 from specviz.models.image.llamagen import LoadedLlamaGen
+from specviz.models.image.prompts import ClassPrompts
 from specviz.pipeline.image import image_target
 from specviz.pipeline.runner import run
 from tests.support.fakes.graphs import Graphs

@@ -43,7 +43,7 @@ def test_the_same_model_is_loaded_once_for_each_number_format(tiny_folder: Path)
     first = load_causal_lm(str(tiny_folder), "float32")
     assert load_causal_lm(str(tiny_folder), "float32") is first
     assert load_causal_lm(str(tiny_folder), "float64") is not first
-    load.release(str(tiny_folder))
+    load.MODELS.release(str(tiny_folder))
     assert load_causal_lm(str(tiny_folder), "float32") is not first
 
 

@@ -137,7 +137,7 @@ def test_what_is_clear_becomes_white() -> None:
 @pytest.mark.parametrize("mode", ["1", "L", "P", "I", "YCbCr", "HSV", "LAB"])
 def test_odd_kinds_of_pixels_become_plain_ones(mode: str) -> None:
     if mode in ("HSV", "LAB", "YCbCr", "I"):  # no file here stores these, but a decoder may hand them over
-        assert pictures._plain(Image.new(mode, (4, 4)))[0].mode == "RGB"
+        assert pictures._to_rgb(Image.new(mode, (4, 4)))[0].mode == "RGB"
     else:
         assert open_picture(written(halves().convert(mode))).image.mode == "RGB"
 
@@ -280,7 +280,7 @@ def test_none_and_ten_pictures_are_refused_and_one_in_a_list_is_not() -> None:
 @pytest.mark.parametrize("size", [(1, 1), (64, 64), (700, 500), (3, 1500)])
 def test_a_picture_travels_as_short_texts(size: tuple[int, int]) -> None:
     noise = Image.effect_noise(size, 120).convert("RGB")
-    pieces = pictures.as_text(noise)
+    pieces = pictures.png_pieces(noise)
     data = base64.b64decode("".join(pieces))
     back = Image.open(io.BytesIO(data))
     assert max(map(len, pieces)) <= 4096 and len(data) <= pictures.SHOWN_BYTES

@@ -40,7 +40,7 @@ def test_a_scene_and_its_question_are_not_warned_of(words: Words, scene: dict[st
 
 
 @pytest.mark.parametrize(
-    ("question", "unlearned"),
+    ("question", "unknown_words"),
     [
         ("What is the total?", ["total"]),
         ("how many donuts are there", []),
@@ -49,8 +49,8 @@ def test_a_scene_and_its_question_are_not_warned_of(words: Words, scene: dict[st
         ("Was kostet das?", ["Was", "kostet", "das"]),
     ],
 )
-def test_words_that_training_never_asked_with_are_named(words: Words, question: str, unlearned: list[str]) -> None:
-    assert scenes_vocabulary.unlearned(words, question) == unlearned
+def test_words_that_training_never_asked_with_are_named(words: Words, question: str, unknown_words: list[str]) -> None:
+    assert scenes_vocabulary.unknown_words(words, question) == unknown_words
 
 
 def test_another_picture_is_said_to_be_answered_by_invention(words: Words) -> None:

@@ -10,8 +10,9 @@ import transformers as tf
 from PIL import Image
 
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
+from specviz.models.hub.packed_model import write_model
 from specviz.models.vision import scenes, vision_language
-from specviz.models.vision.picture_question import boxes_of_grid, squared
+from specviz.models.vision.picture_question import boxes_of_grid, pad_to_square
 from tests.support.tiny.scenes import tiny_scenes, tiny_tokenizer
 
 QUESTION = "what is it"
@@ -20,7 +21,7 @@ QUESTION = "what is it"
 @pytest.fixture
 def shipped(tmp_path: Path) -> Path:
     path = tmp_path / "scenes_vlm.safetensors"
-    scenes.save(tiny_scenes(), tiny_tokenizer(), path, {"recipe": "none"})
+    write_model(path, tiny_scenes(), tiny_tokenizer().backend_tokenizer, {"recipe": "none"})
     return path
 
 
@@ -60,7 +61,7 @@ def test_questions_that_cannot_be_asked(shipped: Path, question: str, error: typ
 def test_a_picture_of_another_shape_is_padded_with_white_and_transparency_is_white() -> None:
     wide = Image.new("RGBA", (40, 10), (255, 0, 0, 255))
     wide.paste((0, 0, 0, 0), (0, 0, 20, 10))
-    seen = squared(wide, 32)
+    seen = pad_to_square(wide, 32)
     assert seen.size == (32, 32) and seen.mode == "RGB"
     assert seen.getpixel((4, 16)) == seen.getpixel((16, 2)) == (255, 255, 255) and seen.getpixel((28, 16)) == (
         255,

@@ -11,7 +11,7 @@ from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafting.networks.latent_samplers import LatentSamplers, SamplerConfig
-from specviz.models.image.image import LoadedImage, loaded_from
+from specviz.models.image.image import LoadedImage, janus
 from specviz.models.image.image_parts import feature_net
 from specviz.models.image.image_shape import TextShape, VqShape, janus_config
 from specviz.models.image.prompts import SPECIAL, WordPrompts
@@ -51,8 +51,8 @@ def tiny_image(
     model.model.generation_embeddings.weight.normal_()
     codebook = model.model.vqmodel.quantize.embedding.weight
     codebook.copy_(F.normalize(torch.randn_like(codebook), dim=-1))
-    loaded = loaded_from(f"tiny-{grid * 2}", model.to(dtype).to(device), prompts, guidance=2.0)
-    return replace(loaded, digest=f"tiny-{seed}-{grid}", codebook_digest=f"tiny-{seed}")
+    weights = model.to(dtype).to(device)
+    return janus(f"tiny-{grid * 2}", weights, prompts, 2.0, digest=f"tiny-{seed}-{grid}", codebook_digest=f"tiny-{seed}")
 
 
 def tiny_pair(

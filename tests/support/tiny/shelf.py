@@ -8,6 +8,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from specviz.models.cache import ModelCache
 from specviz.models.heads import drafts
 from specviz.models.heads.lora_heads import IMITATES, named
 from specviz.models.hub import prepare
@@ -46,5 +47,5 @@ def stock(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     patch.setattr(drafts, "WEIGHTS", weights)
     patch.setenv("SPECVIZ_CACHE", str(folder / "cache"))
     # Loaded models are kept by name: what this test loads must not be there for the next one, nor the next one's for it.
-    patch.setattr(load, "_SHELF", load.ModelCache())
+    patch.setattr(load, "MODELS", ModelCache())
     return weights

@@ -10,8 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from specviz.models.hub.packed_model import write_model
 from specviz.models.vision import vision_language
-from specviz.models.vision.scenes import load, save
+from specviz.models.vision.scenes import load
 from specviz.training import driver
 from specviz.training.families import scenes, scenes_vlm
 from specviz.training.families.scenes import FRESH
@@ -157,7 +158,7 @@ def test_seeing_leaves_language_alone_and_speaking_moves_all(tokenizer: Any) -> 
 
 def test_answers_in_a_batch_are_those_the_shipped_model_gives_alone(tokenizer: Any, tmp_path: Path) -> None:
     learner = opened(tokenizer)
-    save(learner.model, tokenizer, tmp_path / "m.safetensors", {})
+    write_model(tmp_path / "m.safetensors", learner.model, tokenizer.backend_tokenizer, {})
     loaded = vision_language.load_scenes(tmp_path / "m.safetensors", torch.float32, torch.device("cpu"))
     learner.model = loaded.model
     pictures = [scenes.draw(scenes.compose(seed)) for seed in range(3)]

@@ -143,7 +143,7 @@ def test_what_a_run_needs_is_fetched_with_progress_before_a_gpu_is_borrowed(monk
     def prepared(name: str, progress: engine.Progress) -> None:
         progress(f"Fetching {name}", 0.5)
 
-    monkeypatch.setattr("specviz.models.hub.apart.prepare_apart", prepared)
+    monkeypatch.setattr("specviz.models.hub.in_subprocess.load_in_subprocess", prepared)
 
     def seen(request: Request, cancel: threading.Event) -> Iterator[Any]:
         happened.append("on the GPU")

@@ -1,4 +1,4 @@
-"""A model brought here by a process of its own: ``python -m specviz.models.hub.apart NAME``.
+"""A model brought here by a process of its own: ``python -m specviz.models.hub.in_subprocess NAME``.
 
 A process to be forked must not have computed before: the threads that torch's operations share work with do not survive a fork,
 and the copy waits for them for ever. A ZeroGPU Space forks the app for each run.
@@ -9,45 +9,45 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
 
 from specviz.errors import ModelUnavailable, SpecvizError
+from specviz.models.hub.cache_dir import Progress
 from specviz.paths import IMPORTED_FROM
 
-Progress = Callable[[str, "float | None"], None]
 _HERE: set[str] = set()
 _LOCK = threading.Lock()
 
 
-def prepare_apart(name: str, progress: Progress) -> None:
+def load_in_subprocess(name: str, progress: Progress) -> None:
     """Fetch and unpack what is not here yet, once for this process. Raises ModelUnavailable, and whatever ``progress`` raises,
     which ends the other process."""
     with _LOCK:
         if name in _HERE:
             return
-    command = [sys.executable, "-m", "specviz.models.hub.apart", name]
-    with subprocess.Popen(
-        command, cwd=IMPORTED_FROM, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
-    ) as child:
-        # Its error stream has bars of other libraries, which would fill the pipe if nobody read them.
-        errors: list[str] = []
-        reader = threading.Thread(target=lambda: errors.extend(child.stderr or ()), daemon=True)
-        reader.start()
+    command = [sys.executable, "-m", "specviz.models.hub.in_subprocess", name]
+    # Its error stream holds other libraries' progress bars, which would fill a pipe that nobody reads.
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
+        subprocess.Popen(command, cwd=IMPORTED_FROM, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8") as child,
+    ):
         refusal = ""
         try:
             for line in child.stdout or ():
-                said = json.loads(line)
-                if refusal := said.get("refused", ""):
+                report = json.loads(line)
+                if refusal := report.get("refused", ""):
                     break
-                progress(said["message"], said["share"])
+                progress(report["message"], report["share"])
         except BaseException:
             child.kill()
             raise
-        child.wait()
-        reader.join()
-    if refusal or child.returncode:
-        raise ModelUnavailable(refusal or f"{name} could not be fetched: {(errors or ['no reason was given'])[-1].strip()}")
+        if child.wait() and not refusal:
+            errors.seek(0)
+            reason = (errors.read().splitlines() or ["no reason was given"])[-1].strip()
+            refusal = f"{name} could not be fetched: {reason}"
+    if refusal:
+        raise ModelUnavailable(refusal)
     with _LOCK:
         _HERE.add(name)
 

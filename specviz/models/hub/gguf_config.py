@@ -1,14 +1,17 @@
-"""Rotary positions of a GGUF file: the angles it means, and the transformers settings that turn by them.
+"""Settings of a GGUF file as a configuration of transformers: what changes the computation is set there, or refused by name.
 
-transformers 5 reads ``rope.freq_base`` of most architectures and nothing else. Here ``rope.scaling.*``, ``rope.dimension_count``
-and the tensors of divisors become settings, and the loaded model is held against the angles that llama.cpp computes from the
-file: a model that turns otherwise is refused, whatever the reason. Axis name: ``pair`` (two dimensions that turn together).
+transformers reads a few settings, by a table of its own for each architecture, and ignores the rest. Of rotary positions it
+reads ``rope.freq_base`` of most architectures and nothing else. Here ``rope.scaling.*``, ``rope.dimension_count`` and the
+tensors of divisors become settings too. The loaded model is then compared with the angles that llama.cpp computes from the
+file; a model with other angles is refused, whatever the reason. Sizes need no reading, since tensors of another shape are
+refused. Axis name: ``pair`` (two dimensions that turn together).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +21,8 @@ from torch import Tensor
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from specviz.errors import ModelUnavailable
+from specviz.errors import ModelUnavailable, shown
+from specviz.paths import ASSETS
 
 DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that are no weights: what the angle of each pair is divided by."""
@@ -30,21 +34,37 @@ _SCALING = frozenset(
 _LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 """Llama 3.1's to 3.3's rule but for its factor: llama.cpp's converter writes the divisors that it gives."""
 _FULL, _SLIDING = "full_attention", "sliding_attention"
+_TABLES = tomllib.loads((ASSETS / "gguf_settings.toml").read_text("utf-8"))
+PLACES: Mapping[str, Sequence[str]] = _TABLES["places"]
+"""Where a setting of the file stands in a configuration of transformers."""
+IDLE: Mapping[str, Sequence[Any]] = _TABLES["idle"]
+"""The values at which a setting without a place changes nothing; with any other the file is refused."""
+SIZES = frozenset(_TABLES["sizes"])
+"""Settings that transformers reads, that the shapes of tensors hold, or that no text depends on."""
+APART = ("attention.scale", "attention.sliding_window_pattern")
+"""Settings that ask for more than a copy."""
+_MIXED_SCALE = {"gemma2": 46, "gemma3": 62}
+"""Layers of the 27B models, whose attention scale llama.cpp takes from the hidden size, as files do not hold it."""
+
+
+def field(header: GGUFReader, name: str, default: Any) -> Any:
+    """A setting of the file, or ``default`` where the file has none."""
+    stored = header.get_field(name)
+    return default if stored is None else stored.contents()
 
 
 @dataclass(frozen=True)
 class Rotary:
-    """``rates`` [pair] in radians a position, ``scale`` of cosines and sines, and the rates ``beyond`` the original context."""
+    """``rates`` [pair] in radians a position, and the ``scale`` of cosines and sines."""
 
     rates: Tensor
     scale: float = 1.0
-    beyond: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class GgufRotary:
-    """What a file says of its rotary positions: ``rotary`` of the layers that see the whole text, ``sliding`` of the others
-    where the file sets them apart, and the ``settings`` by which transformers computes the first."""
+    """Rotary positions of a file. ``rotary`` is for layers that see the whole text, ``sliding`` for the others where the file
+    distinguishes them; ``settings`` are those by which transformers computes ``rotary``."""
 
     rotary: Rotary
     sliding: Rotary | None
@@ -55,7 +75,7 @@ class GgufRotary:
 def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
     """The rotary positions of a file, None where it says nothing of any. Raises ModelUnavailable for what has no equal in
     transformers."""
-    about = str(_field(header, "general.architecture", "")) + ".rope."
+    about = str(field(header, "general.architecture", "")) + ".rope."
     said = {key.removeprefix(about): header.fields[key].contents() for key in header.fields if key.startswith(about)}
     divisors = {tensor.name: torch.tensor(tensor.data).double() for tensor in header.tensors if tensor.name in DIVISORS}
     if not said and not divisors:
@@ -68,7 +88,7 @@ def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
     # llama.cpp takes a factor without a type for linear scaling, whose old name is scale_linear.
     factor = float(scaling.get("factor") or said.get("scale_linear") or 1.0)
     kind = str(scaling.get("type", "linear")) if factor != 1 or "type" in scaling else "none"
-    context = int(_field(header, about.replace(".rope.", ".context_length"), 0))
+    context = int(field(header, about.replace(".rope.", ".context_length"), 0))
     original = int(scaling.get("original_context_length") or context)
     attention = float(scaling.get("attn_factor", 1.0)) * float(scaling.get("yarn_attn_factor", 1.0))
     if any(len(divisor) != size // 2 or not bool((divisor > 0).all()) for divisor in divisors.values()):
@@ -76,7 +96,7 @@ def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
     long, short, freqs = (divisors.get(f"rope_{part}.weight") for part in ("factors_long", "factors_short", "freqs"))
     settings: dict[str, Any]
     if long is not None and short is not None and kind in ("none", "longrope"):
-        rotary = Rotary(plain / short, attention, plain / long)
+        rotary = Rotary(plain / short, attention)
         settings = _longrope(short, long, original, attention)
     elif kind == "yarn" and freqs is None and float(scaling.get("yarn_ext_factor", 1.0)) == 1:
         fast, slow = (float(scaling.get(f"yarn_beta_{end}", usual)) for end, usual in (("fast", 32.0), ("slow", 1.0)))
@@ -153,14 +173,9 @@ def _same(rates: Tensor, wanted: Tensor) -> bool:
 def _rotated(header: GGUFReader, said: Mapping[str, Any], about: str) -> int:
     """Dimensions of a head that turn."""
     arch = about.removesuffix("rope.")
-    heads = _field(header, arch + "attention.head_count", 1)
-    wide = int(_field(header, arch + "embedding_length", 0)) // max(1, int(max(heads) if isinstance(heads, list) else heads))
-    return int(said.get("dimension_count") or _field(header, arch + "attention.key_length", 0) or wide)
-
-
-def _field(header: GGUFReader, name: str, otherwise: Any) -> Any:
-    field = header.get_field(name)
-    return otherwise if field is None else field.contents()
+    heads = field(header, arch + "attention.head_count", 1)
+    wide = int(field(header, arch + "embedding_length", 0)) // max(1, int(max(heads) if isinstance(heads, list) else heads))
+    return int(said.get("dimension_count") or field(header, arch + "attention.key_length", 0) or wide)
 
 
 def _divided(divisors: Tensor, rates: Tensor, base: float, context: int) -> dict[str, Any]:
@@ -194,4 +209,75 @@ def _yarn(plain: Tensor, factor: float, base: float, original: int, betas: tuple
 def _inexpressible(name: str, what: str) -> ModelUnavailable:
     return ModelUnavailable(
         f"{name} has rotary positions that transformers cannot compute: it {what}. Give the model's own folder or hub id instead."
+    )
+
+
+def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...]:
+    """Give a configuration that transformers read from a file what else the file sets. Returns warnings of unknown settings.
+
+    Raises ModelUnavailable for one that changes what is computed and has no place in the class of transformers.
+    """
+    arch = str(field(header, "general.architecture", ""))
+    settings = {
+        key.removeprefix(f"{arch}."): header.fields[key].contents() for key in header.fields if key.startswith(f"{arch}.")
+    }
+    held = config.to_dict()
+    unknown = []
+    _scale_attention(config, held, arch, settings, name)
+    _slide(config, settings, name)
+    for key, value in settings.items():
+        place = next((place for place in PLACES.get(key, ()) if place in held), None)
+        if place is not None and not isinstance(value, list):
+            wanted = None if key == "attention.sliding_window" and value == 0 else value
+            if held[place] != wanted:
+                setattr(config, place, wanted)
+        elif key == "expert_gating_func" and "scoring_func" in held:
+            continue  # transformers reads it
+        elif key in IDLE and value not in IDLE[key] and not _beyond(key, value, settings):
+            raise _without_place(name, config, arch, key, value)
+        elif key not in IDLE and key not in SIZES and not key.startswith("rope.") and key not in APART:
+            unknown.append(f"{arch}.{key}")
+    return (f"Settings of this GGUF that nothing here reads: {', '.join(unknown)}.",) if unknown else ()
+
+
+def _scale_attention(config: Any, held: Mapping[str, Any], arch: str, settings: Mapping[str, Any], name: str) -> None:
+    """Give the configuration the factor of attention scores, by default llama.cpp's own for the model."""
+    size = held.get("head_dim") or held.get("hidden_size", 0) // max(1, held.get("num_attention_heads") or 1)
+    scale = float(settings.get("attention.scale") or 0)
+    if "query_pre_attn_scalar" in held:
+        wide = held["num_hidden_layers"] == _MIXED_SCALE.get(arch)
+        default = held["hidden_size"] / held["num_attention_heads"] if wide else size
+        wanted = scale**-2 if scale else default
+        config.query_pre_attn_scalar = round(wanted)
+        if not math.isclose(wanted, round(wanted), rel_tol=1e-4):
+            raise _without_place(name, config, arch, "attention.scale", scale)
+    elif scale and not (size and math.isclose(scale, size**-0.5, rel_tol=1e-4)):
+        raise _without_place(name, config, arch, "attention.scale", scale)
+
+
+def _slide(config: Any, settings: Mapping[str, Any], name: str) -> None:
+    """Give the configuration the layers that slide, where the file names them."""
+    pattern, kinds = settings.get("attention.sliding_window_pattern"), getattr(config, "layer_types", None)
+    window = settings.get("attention.sliding_window", 0)
+    if pattern is not None and kinds:
+        every = (
+            [place % int(pattern) < int(pattern) - 1 for place in range(len(kinds))] if not isinstance(pattern, list) else pattern
+        )
+        config.layer_types = [_SLIDING if slides else _FULL for slides in every]
+    elif window and kinds and _SLIDING not in kinds and not _beyond("attention.sliding_window", window, settings):
+        raise ModelUnavailable(
+            f"{name} has a sliding window of {window} tokens and does not say which layers of a {config.model_type} model slide. "
+            "Give the model's own folder or hub id instead."
+        )
+
+
+def _beyond(key: str, value: Any, settings: Mapping[str, Any]) -> bool:
+    """Whether a window is as long as the context, so that nothing ever slides."""
+    return key == "attention.sliding_window" and value >= settings.get("context_length", math.inf)
+
+
+def _without_place(name: str, config: Any, arch: str, key: str, value: Any) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"{name} sets {arch}.{key} to {shown(value)}, for which a {config.model_type} model of transformers has no place. "
+        "Give the model's own folder or hub id instead."
     )
