@@ -41,10 +41,10 @@ from specviz.training.registry import recipes as known_recipes
 from tests.support.tiny.hybrid import hybrid as tiny_hybrid
 from tests.support.tiny.hybrid import pure
 from tests.support.tiny.images import tiny_image
-from tests.support.tiny.scenes import tiny_scenes
 from tests.support.tiny.shelf import TEXTS, spell
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_forest import drafter
+from tests.support.training.tiny_scenes import tiny_scenes
 from tests.support.training.tiny_training import END, VOCAB, dialogues, short_windows, world
 
 WRITTEN_DOWN = Path(__file__).with_name("first_updates.json")

@@ -30,7 +30,7 @@ from specviz.training.families.scenes_batches import Writer, train_tokenizer
 from specviz.training.families.scenes_vlm import Learner
 from specviz.training.families.unrolling import unroll
 from specviz.training.registry import Job, recipes
-from tests.support.tiny.scenes import tiny_scenes
+from tests.support.training.tiny_scenes import tiny_scenes
 
 LAYERS, VISUAL = 4, 64
 WHOLE = "vlm_eagle vlm_hivis vlm_dream vlm_text_only".split()

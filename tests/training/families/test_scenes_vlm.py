@@ -31,7 +31,7 @@ from specviz.training.families.scenes_vlm import (
 )
 from specviz.training.families.scenes_words import exchanges
 from specviz.training.registry import WEIGHTS, Job, recipes
-from tests.support.tiny.scenes import tiny_scenes
+from tests.support.training.tiny_scenes import tiny_scenes
 
 GRID = 8
 
