@@ -14,7 +14,7 @@ from typing import Protocol
 from specviz.engine.batch_cache import RowCache
 from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Context, Draft, TargetPass
-from specviz.engine.run_state import RunCache, RunState, Settled
+from specviz.engine.run_state import RoundResult, RunCache, RunState
 from specviz.engine.stop import Interrupted
 from specviz.engine.tree import DraftTree
 from specviz.errors import BadInput
@@ -66,7 +66,7 @@ class BatchRow(RunState):
         context = self.context(clock.mark)
         return context, self.composition.controller.draft(context)
 
-    def record(self, settled: Settled, clock: Stopwatch, padded: int, note: Note | None) -> Step:
+    def record(self, settled: RoundResult, clock: Stopwatch, padded: int, note: Note | None) -> Step:
         """The step of this row. Its times are the whole round's, since that is what a row waits for."""
         finished = settled.finished
         if note is not None:
@@ -134,7 +134,7 @@ class BatchDecoding:
         scored = self.batch.score(trees)
         clock.mark("verify")
         settled = [
-            row.settle(row.session, context, draft, target_pass, clock)
+            row.commit_round(row.session, context, draft, target_pass, clock)
             for row, (context, draft), target_pass in zip(rows, proposed, scored, strict=True)
         ]
         cache_note = None

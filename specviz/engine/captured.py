@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from specviz.engine.clock import capturing
-from specviz.engine.to_device import kept
+from specviz.engine.to_device import device_cache
 
 Result = TypeVar("Result")
 _CAPTURING = threading.Lock()
@@ -40,7 +40,7 @@ def captured(work: Callable[[], Result], device: torch.device, pool: Any = None)
     return graph.replay, result
 
 
-@kept(16)
+@device_cache(16)
 def _side(device: torch.device) -> torch.cuda.Stream:
     """One for all captures: cuBLAS keeps a workspace for every stream that it has ever worked on."""
     return torch.cuda.Stream(device)

@@ -9,7 +9,7 @@ from specviz.engine import threads
 from specviz.engine.clock import Stopwatch
 from specviz.engine.interfaces import Session
 from specviz.engine.recorder import DeferredSteps
-from specviz.engine.run_state import Outcome, RunState, Settled, is_out_of_memory
+from specviz.engine.run_state import Outcome, RoundResult, RunState, is_out_of_memory
 from specviz.engine.stop import Interrupted
 from specviz.trace.schema import Step
 
@@ -73,7 +73,7 @@ class Decoding(RunState):
         if last is not None:
             yield last
 
-    def _round(self, session: Session, recorded: DeferredSteps, clock: Stopwatch) -> Settled:
+    def _round(self, session: Session, recorded: DeferredSteps, clock: Stopwatch) -> RoundResult:
         """Draft, verify, judge, commit."""
         clock.start(recorded.spent_ns)
         context = self.context(clock.mark)
@@ -82,7 +82,7 @@ class Decoding(RunState):
         scored = session.score(draft.tree)
         clock.mark("verify")
         recorded.make()
-        return self.settle(session, context, draft, scored, clock)
+        return self.commit_round(session, context, draft, scored, clock)
 
 
 def _rescued(recorded: DeferredSteps) -> Step | None:

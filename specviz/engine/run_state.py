@@ -18,7 +18,7 @@ from specviz.engine.clock import Stopwatch, Untimed
 from specviz.engine.interfaces import Composition, Context, Draft, Round, Target, TargetPass, Verdict
 from specviz.engine.recorder import DeferredSteps, Recorder
 from specviz.engine.sampling import Noise, Warp
-from specviz.engine.stop import Look, heed, stoppable, watched, why
+from specviz.engine.stop import ProgressHook, heed, on_prefill_progress, stop_reason, stoppable
 from specviz.errors import ContextFull, OutOfMemory, SpecvizError
 
 _LOG = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Settled:
+class RoundResult:
     """A judged round before it is recorded: ``cut`` is why tokens of it were left out, ``stop`` why the run is over."""
 
     finished: Round
@@ -136,16 +136,16 @@ class RunState:
         started = time.perf_counter_ns()
         with self.untimed.here(), stoppable(self.cancel):
             heed()
-            with watched(self._look("Reading the prompt")):
+            with on_prefill_progress(self._look("Reading the prompt")):
                 scored = cache.prefill(self.prompt[:-1]) if len(self.prompt) > 1 else None
-            with watched(self._look("The drafter reads the prompt")):
+            with on_prefill_progress(self._look("The drafter reads the prompt")):
                 context = replace(self.context(), max_depth=self.target.context_length - len(self.ids))
                 self.composition.controller.begin(context, scored)
         if self.target.device.type == "cuda":
             torch.cuda.synchronize(self.target.device)
         self.outcome.prefill_ns = time.perf_counter_ns() - started - self.untimed.spent
 
-    def _look(self, what: str) -> Look:
+    def _look(self, what: str) -> ProgressHook:
         def look(done: int, total: int) -> None:
             self.progress(f"{what}: {done:,} of {total:,} tokens", done / total)
 
@@ -153,10 +153,10 @@ class RunState:
 
     def stopped(self) -> None:
         """Note in ``outcome`` that a user or the clock ended the run."""
-        self.outcome.message = why(self.cancel)
+        self.outcome.message = stop_reason(self.cancel)
         self.outcome.reason = "time_limit" if self.outcome.message else "cancelled"
 
-    def settle(self, cache: RunCache, context: Context, draft: Draft, scored: TargetPass, clock: Stopwatch) -> Settled:
+    def commit_round(self, cache: RunCache, context: Context, draft: Draft, scored: TargetPass, clock: Stopwatch) -> RoundResult:
         """Judge, commit, and let the drafter learn, which is part of what drafting costs. Ends the round."""
         verdict = self.composition.acceptance.judge(draft, scored, context)
         clock.mark("judge")
@@ -171,7 +171,7 @@ class RunState:
         self.ids = [*self.ids, *emitted]
         self.round += 1
         clock.stop()
-        return Settled(finished, cut, stop)
+        return RoundResult(finished, cut, stop)
 
     def _cut(self, tokens: list[int]) -> tuple[list[int], str | None, str | None]:
         """(tokens that count, why the rest was cut off, why the run is over): end of sequence, budget, context."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specviz.engine.to_device import kept, to_device
+from specviz.engine.to_device import device_cache, to_device
 from specviz.errors import BadInput
 
 # Streams keep draws for different purposes independent of each other.
@@ -60,7 +60,7 @@ def _uniform(counters: Tensor) -> Tensor:
     return (_mix(counters) >> 12).bitwise_and_((1 << 52) - 1).to(torch.float64).add_(0.5).mul_(2.0**-52)
 
 
-@kept(32)
+@device_cache(32)
 def _weyl(size: int, device: str) -> Tensor:
     """int64 [size]: 1, 2, 3, … times the increment. Read only, as it is shared between runs."""
     with torch.inference_mode(False):

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specviz.engine.to_device import moved
+from specviz.engine.to_device import copy_to_device
 from specviz.engine.tree import GrownShape, TreeShape, chain
 
 
@@ -166,7 +166,7 @@ def sources_of(shape: TreeShape, taps: int, device: torch.device) -> Tensor:
     """:func:`convolution_sources` of a shape on ``device``."""
 
     def copied() -> Tensor:
-        return moved(convolution_sources(shape.parents, taps), device)
+        return copy_to_device(convolution_sources(shape.parents, taps), device)
 
     def grown() -> Tensor:
         assert isinstance(shape, GrownShape)

@@ -24,7 +24,7 @@ class Stop(threading.Event):
     """A cancellation flag with a time limit.
 
     The computing thread asks ``is_set`` between two steps, so the limit needs no thread of its own. ``why`` is empty after a
-    plain ``set``, and says what the limit was when that was reached.
+    plain ``set``, and names the limit where that was reached.
     """
 
     def __init__(self, limit: Limit = unlimited, clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,7 +60,7 @@ class Stop(threading.Event):
         """Whether half of the time is used up, or the run is to end: what only prepares a run has to stop here."""
         return self.is_set() or self._spent() > self._limit()[0] / 2
 
-    def spare(self, seconds: float) -> bool:
+    def has_time_for(self, seconds: float) -> bool:
         """Whether that much time is left for what comes next; if not, the run ends here instead of past its limit."""
         if not self.is_set() and self._spent() + seconds > self._limit()[0]:
             self.why = self._limit()[1]
@@ -71,7 +71,7 @@ class Stop(threading.Event):
         return 0.0 if self._began is None else self._clock() - self._began
 
 
-def why(cancel: threading.Event) -> str:
+def stop_reason(cancel: threading.Event) -> str:
     """The limit that ended a run; empty when a user stopped it."""
     return cancel.why if isinstance(cancel, Stop) else ""
 
@@ -87,7 +87,7 @@ class Stopped(SpecvizError):
 
 NOTHING_RUN = "Stopped before the first step; nothing was run."
 
-Look = Callable[[int, int], None]
+ProgressHook = Callable[[int, int], None]
 """Hears how many tokens of how many have been read."""
 
 LOOK_SECONDS = 0.1
@@ -101,7 +101,7 @@ class _Thread(threading.local):
     """What a thread works for: the flags that end it, who hears of its progress, the lock that it holds while it computes."""
 
     cancels: tuple[threading.Event, ...] = ()
-    look: Look | None = None
+    look: ProgressHook | None = None
     lock: threading.Lock | None = None
     holds = False
 
@@ -190,7 +190,7 @@ def locked(lock: Lock) -> Iterator[None]:
 
 
 @contextmanager
-def watched(look: Look) -> Iterator[None]:
+def on_prefill_progress(look: ProgressHook) -> Iterator[None]:
     """Have ``look`` called between the pieces of every long text that this thread reads until the ``with`` block ends."""
     outer, _THREAD.look = _THREAD.look, look
     try:
@@ -199,7 +199,7 @@ def watched(look: Look) -> Iterator[None]:
         _THREAD.look = outer
 
 
-def pieces(total: int, size: int | Callable[[int], int]) -> Iterator[tuple[int, int]]:
+def chunks(total: int, size: int | Callable[[int], int]) -> Iterator[tuple[int, int]]:
     """Start and end of the pieces of ``total`` tokens, for reading a text in several passes. ``size`` is the most that a
     piece may have, or says so for the piece that starts at a token.
 

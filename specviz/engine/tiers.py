@@ -20,7 +20,7 @@ from torch import Tensor
 from specviz.engine.cache import FixedCache, layer_words
 from specviz.engine.captured import captured
 from specviz.engine.clock import capturing
-from specviz.engine.to_device import overwrite
+from specviz.engine.to_device import copy_into
 from specviz.engine.tree import DraftTree, GrownShape, TreeShape
 from specviz.errors import BadInput
 
@@ -119,7 +119,7 @@ class Inputs:
         """The rows behind the tree's nodes are padding: each sees the text and its own slot, and nobody sees it."""
         nodes, width = len(tree), self.tokens.shape[1]
         self.tokens[:, :nodes] = tree.tokens
-        overwrite(self.places, [length, *tree.shape.depths, *([0] * (width - nodes)), *numbers])
+        copy_into(self.places, [length, *tree.shape.depths, *([0] * (width - nodes)), *numbers])
         if isinstance(tree.shape, GrownShape):
             self.ancestors.zero_().fill_diagonal_(True)
             self.ancestors[:nodes, :nodes] = tree.shape.ancestors_there
@@ -127,7 +127,7 @@ class Inputs:
         elif self.shape is not tree.shape:
             ancestors = torch.eye(width, dtype=torch.bool)
             ancestors[:nodes, :nodes] = tree.shape.ancestors
-            overwrite(self.ancestors, ancestors)
+            copy_into(self.ancestors, ancestors)
             self.shape = tree.shape
 
 
@@ -250,7 +250,7 @@ class GraphRunner:
         count, width = len(places), padded_width(len(places))
         variant = ("rewrite", self.variant)
         inputs = self._inputs(variant, width)
-        overwrite(inputs.places, [0, *places, *range(end, end + width - count), *self.numbers])
+        copy_into(inputs.places, [0, *places, *range(end, end + width - count), *self.numbers])
         if wanted is not None:
             spare = torch.arange(end + width - count, end + width, device=self.device)
             inputs.places[1 : 1 + count] = torch.where(wanted, inputs.places[1 : 1 + count], spare)

@@ -13,8 +13,8 @@ Result = TypeVar("Result")
 _KEPT: list[_lru_cache_wrapper[Any]] = []
 
 
-def kept(most: int) -> Callable[[Callable[..., Result]], _lru_cache_wrapper[Result]]:
-    """``functools.lru_cache`` for what holds tensors on a device, which :func:`forget` empties."""
+def device_cache(most: int) -> Callable[[Callable[..., Result]], _lru_cache_wrapper[Result]]:
+    """``functools.lru_cache`` for what holds tensors on a device, which :func:`clear_device_caches` empties."""
 
     def decorate(function: Callable[..., Result]) -> _lru_cache_wrapper[Result]:
         _KEPT.append(lru_cache(maxsize=most)(function))
@@ -23,7 +23,7 @@ def kept(most: int) -> Callable[[Callable[..., Result]], _lru_cache_wrapper[Resu
     return decorate
 
 
-def forget() -> None:
+def clear_device_caches() -> None:
     """Let go of all that is kept by the name of a device, because another one has that name from here on."""
     for one in _KEPT:
         one.cache_clear()
@@ -37,13 +37,13 @@ def to_device(values: Sequence[Any], device: torch.device | str, dtype: torch.dt
     return torch.tensor(values, dtype=dtype, pin_memory=True).to(device, non_blocking=True)
 
 
-def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
+def copy_to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
     """A CPU tensor on ``device``."""
     device = torch.device(device)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-def overwrite(destination: Tensor, values: Sequence[Any] | Tensor) -> None:
+def copy_into(destination: Tensor, values: Sequence[Any] | Tensor) -> None:
     """Put ``values`` (nested sequences of numbers, or a CPU tensor) into ``destination``, which keeps its address."""
     pinned = destination.device.type == "cuda"
     if isinstance(values, Tensor):

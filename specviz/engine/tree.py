@@ -16,7 +16,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from specviz.engine.to_device import kept, moved, to_device
+from specviz.engine.to_device import copy_to_device, device_cache, to_device
 from specviz.errors import BadInput
 
 
@@ -93,7 +93,7 @@ class TreeShape:
         """:attr:`ancestors` on ``device``, copied there once."""
         if device.type == "cpu":
             return self.ancestors
-        return self.keeping(device, lambda: moved(self.ancestors, device))
+        return self.keeping(device, lambda: copy_to_device(self.ancestors, device))
 
 
 class GrownShape(TreeShape):
@@ -147,7 +147,7 @@ class GrownShape(TreeShape):
         return self.ancestors_there
 
 
-@kept(64)
+@device_cache(64)
 def shape_of(parents: tuple[int, ...]) -> TreeShape:
     """The shape with these parents. Trees of one run keep few shapes, so what a shape works out is worth keeping."""
     return TreeShape(parents)

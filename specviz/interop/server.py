@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from typing import Any
 
-from specviz.engine.stop import why
+from specviz.engine.stop import stop_reason
 from specviz.errors import BadInput, SpecvizError, shown
 from specviz.interop.chain import ChainSteps, run_of, short_name
 from specviz.interop.client import BrokenOff, Cancelled, Client, address, message
@@ -155,7 +155,7 @@ class Answer:
                 self._broken = problem
         broken = ""
         if isinstance(self._broken, Cancelled):
-            broken = why(self.cancel)
+            broken = stop_reason(self.cancel)
             self._reason = "time_limit" if broken else "cancelled"
         elif self._broken is not None:
             self._reason, broken = "error", f"The server broke off: {self._broken} The steps so far are kept."

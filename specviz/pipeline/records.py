@@ -89,7 +89,7 @@ def baseline(prepared: Prepared, end: End, cancel: threading.Event) -> Baseline 
 
     None where it was stopped, or where a time limit leaves less than another prefill takes.
     """
-    in_time = cancel.spare(end.prefill_ns / 1e9) if isinstance(cancel, Stop) else not cancel.is_set()
+    in_time = cancel.has_time_for(end.prefill_ns / 1e9) if isinstance(cancel, Stop) else not cancel.is_set()
     if not in_time:
         return None
     decoding = prepared.decoding(prepared.compose("autoregressive"), prepared.request.seed, "off", cancel)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from specviz.engine.sampling import Warp
-from specviz.engine.stop import NOTHING_RUN, Interrupted, Stop, Stopped, stoppable, why
+from specviz.engine.stop import NOTHING_RUN, Interrupted, Stop, Stopped, stop_reason, stoppable
 from specviz.engine.threads import ThreadLimit
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.methods.registry import Method, get
@@ -82,7 +82,7 @@ def _decoded(
                 cancel.begin()
             composition = prepared.compose()
     except Interrupted:
-        raise Stopped(why(cancel) or NOTHING_RUN) from None
+        raise Stopped(stop_reason(cancel) or NOTHING_RUN) from None
     try:
         warm_up = prepared.method.warm_up
         warning = "" if warm_up is None else warm_up(prepared, cancel, progress)
@@ -100,7 +100,7 @@ def _decoded(
         if (alone := baseline(prepared, end, cancel)) is not None:
             metrics = summarise(steps, end.reason, end.prefill_ns, alone, end.capture_ns)
             yield replace(end, baseline=alone, metrics=metrics, busy=threads.sentence)
-        elif limit := why(cancel):
+        elif limit := stop_reason(cancel):
             left_out = f"{limit} That was too short to time the baseline as well."
             yield replace(end, message=" ".join(part for part in (end.message, left_out) if part), busy=threads.sentence)
     finally:

@@ -19,7 +19,7 @@ from torch import Tensor
 from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.state_space import Activations, Carried, joined, layered
-from specviz.engine.stop import pieces
+from specviz.engine.stop import chunks
 from specviz.engine.tiers import TREE_ROOM, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, TreeShape, chain
@@ -174,7 +174,7 @@ class HybridSession:
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Put ``ids`` behind what is there; logits [1, vocab] of the last one, hidden [position, hidden]."""
         hidden, tapped = None, [dict[int, Tensor]() for _ in ids[::CHUNK]]
-        for place, (start, end) in enumerate(pieces(len(ids), CHUNK)):
+        for place, (start, end) in enumerate(chunks(len(ids), CHUNK)):
             part = list(ids[start:end])
             tree = DraftTree(chain(len(part) - 1), to_device(part, self.target.device), tuple(part))
             hidden, tapped[place] = self._pass(tree)

@@ -13,7 +13,7 @@ from torch import Tensor
 from specviz.engine.attention import GROUPED
 from specviz.engine.cache import CACHE_ARGUMENT, FixedCache, GrowingCache
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.stop import pieces
+from specviz.engine.stop import chunks
 from specviz.engine.tiers import LEASES, TREE_ROOM, GraphRunner, Lease, choose_tier, padded_width, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
@@ -259,7 +259,7 @@ class TextSession:
     def _pieces(self, tokens: int) -> Iterator[tuple[int, int]]:
         """Start and end of each piece in which the next ``tokens`` of a text are read."""
         behind = self.length
-        return pieces(tokens, lambda start: self.target.piece_at(behind + start))
+        return chunks(tokens, lambda start: self.target.piece_at(behind + start))
 
     def _read(self, ids: Sequence[int]) -> TargetPass:
         """One pass over the next tokens of a text."""

@@ -20,7 +20,7 @@ from specviz.engine.interfaces import Composition, Context, Draft, TargetPass
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import TARGET, Noise, Warp
-from specviz.engine.stop import Stop, pieces
+from specviz.engine.stop import Stop, chunks
 from specviz.engine.tree import DraftTree, TreeShape, chain, shape_from_counts, shape_from_paths
 from specviz.errors import BadInput, ContextFull
 from specviz.methods.registry import all_methods
@@ -190,7 +190,7 @@ class Reading(NullDrafter):
     read = 0
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        for start, end in pieces(len(context.ids) - 1, 2):
+        for start, end in chunks(len(context.ids) - 1, 2):
             self.read += end - start
 
 

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
-from specviz.engine.to_device import forget
+from specviz.engine.to_device import clear_device_caches
 from specviz.methods.registry import all_methods
 from specviz.trace.schema import Note
 from tests.support.ladder import PICTURES, PLAIN, ROWS, Row
@@ -95,7 +95,7 @@ def test_what_is_only_shown_is_made_aside(row: Row, monkeypatch: pytest.MonkeyPa
     written = []
     for level in ("off", "tree", "off"):  # the first one fills what is computed once a process
         watches.append(Watch())
-        forget()  # or it hangs on what ran before
+        clear_device_caches()  # or it hangs on what ran before
         torch.manual_seed(0)
         written.append(watches[-1].over(row, level))
     _, seen, unseen = watches

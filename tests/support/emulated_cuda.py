@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from specviz.engine.to_device import forget
+from specviz.engine.to_device import clear_device_caches
 
 DEVICE = torch.device("cuda", 0)
 CAPTURING = "operation not permitted when stream is capturing"
@@ -334,7 +334,7 @@ def _asks(index: Any) -> bool:
 def emulated_cuda() -> Iterator[EmulatedCuda]:
     """The device, for as long as the block lasts and in this thread."""
     device = EmulatedCuda()
-    forget()  # what is kept by this name lies elsewhere
+    clear_device_caches()  # what is kept by this name lies elsewhere
 
     @contextlib.contextmanager
     def nothing(*args: Any, **options: Any) -> Iterator[None]:
@@ -371,5 +371,5 @@ def emulated_cuda() -> Iterator[EmulatedCuda]:
             patch.setattr(torch, "Generator", lambda place="cpu": generator())
             yield device
     finally:
-        forget()
+        clear_device_caches()
         torch.__future__.set_overwrite_module_params_on_conversion(before)

@@ -8,7 +8,7 @@ import torch
 
 from specviz.drafting.networks.fused_decoder import LeanDecoder
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.stop import pieces
+from specviz.engine.stop import chunks
 from specviz.engine.tiers import tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree, chain
@@ -40,7 +40,7 @@ class LeanSession:
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Put ``ids`` behind what is cached; logits [1, vocab] of the last one, hidden [position, hidden]."""
         passes = []
-        for start, end in pieces(len(ids), PIECE):
+        for start, end in chunks(len(ids), PIECE):
             piece = list(ids[start:end])
             passes.append(self._run(DraftTree.of(piece, chain(len(piece) - 1).parents, self.decoder.device), 1))
             self._cache.length += len(piece)

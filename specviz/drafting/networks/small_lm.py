@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from specviz.drafting.networks.network import Network
 from specviz.drafting.networks.rotary import rates_of, turn
-from specviz.engine.stop import pieces
+from specviz.engine.stop import chunks
 from specviz.errors import ContextFull
 
 
@@ -138,7 +138,7 @@ class SmallLM(Network):
         if self._stepper is None:
             self._stepper = Stepper(self)
         # A longer prompt than the window: in pieces, so that no mask grows past it.
-        logits = [self._stepper(ids[first:last], cache, last_only) for first, last in pieces(token, self.config.window)]
+        logits = [self._stepper(ids[first:last], cache, last_only) for first, last in chunks(token, self.config.window)]
         return logits[-1] if last_only or len(logits) == 1 else torch.cat(logits)
 
 

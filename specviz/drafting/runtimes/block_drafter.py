@@ -16,7 +16,7 @@ from specviz.drafting.levels import Levels
 from specviz.drafting.networks.block_net import BlockNet, State
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
-from specviz.engine.stop import pieces
+from specviz.engine.stop import chunks
 from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
 
@@ -155,7 +155,7 @@ class BlockDrafter(NullDrafter):
         self._recent = self._recent[:0]
         self._waiting, self._branches, self._levels, self._block_logits, self._calls = [], None, None, {}, 0
         if prefill is not None:
-            for start, end in pieces(len(context.ids) - 1, PIECE):
+            for start, end in chunks(len(context.ids) - 1, PIECE):
                 self._commit(list(context.ids[start + 1 : end + 1]), prefill.hidden[self._tap][start:end])
 
     @torch.inference_mode()

@@ -19,8 +19,8 @@ from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.runtimes.feature_levels import ROOM, EagerLevels, FixedLevels, borrow, give_back
 from specviz.drafting.runtimes.null import NullDrafter
 from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
-from specviz.engine.stop import pieces
-from specviz.engine.to_device import moved, to_device
+from specviz.engine.stop import chunks
+from specviz.engine.to_device import copy_to_device, to_device
 from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Note
 
@@ -284,7 +284,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._room(until)
         self._stepper.reach(until)
         before = self._committed
-        for piece_start, piece_end in pieces(until - before, PIECE):
+        for piece_start, piece_end in chunks(until - before, PIECE):
             start, end = before + piece_start, before + piece_end
             rows = features[done : done + end - start]
             places = torch.arange(start, end, device=device)
@@ -351,7 +351,7 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         mask[:, : self._committed] = True
         for row, node in enumerate(nodes):
             mask[row, list(self._ancestry[node])] = True
-        return moved(mask, device)
+        return copy_to_device(mask, device)
 
     @staticmethod
     def _depth(parents: Sequence[int], node: int) -> int:

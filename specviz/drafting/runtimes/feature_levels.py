@@ -20,7 +20,7 @@ from torch import Tensor
 from specviz.drafting.levels import Levels, Result
 from specviz.engine.captured import Captured
 from specviz.engine.tiers import bucket, padded_width
-from specviz.engine.to_device import kept, to_device
+from specviz.engine.to_device import device_cache, to_device
 
 Extend = Callable[[Tensor, Tensor, int, int, Tensor], Tensor]
 """One forward of the network over drafted rows (:meth:`.feature_drafter.FeatureDrafter.extend`, with its context)."""
@@ -30,7 +30,7 @@ _LEAST = 8
 """Rows for the inputs of a round: as many as are committed in most."""
 
 
-@kept(64)
+@device_cache(64)
 def _own(rows: int, device: torch.device) -> Tensor:
     """Bool [row, row]: each row's own column; read only."""
     with torch.inference_mode(False):

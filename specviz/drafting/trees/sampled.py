@@ -16,7 +16,7 @@ from torch import Tensor
 from specviz.drafting.levels import Levels
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
 from specviz.engine.sampling import DRAFT
-from specviz.engine.to_device import kept, to_device
+from specviz.engine.to_device import device_cache, to_device
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.trace.schema import Note
 
@@ -164,7 +164,7 @@ def _host(levels: Sequence[_Level]) -> list[_HostFacts]:
     return found
 
 
-@kept(256)
+@device_cache(256)
 def _slots(
     shape: TreeShape, above: tuple[int, ...], nodes: tuple[int, ...], children: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:  # fmt: skip

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specviz.engine.interfaces import Target, TargetPass
-from specviz.engine.to_device import kept
+from specviz.engine.to_device import device_cache
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.errors import ModelUnavailable
 from specviz.targets.text import TextSession, TextTarget, joined
@@ -89,7 +89,7 @@ class SpecTokenSession(TextSession):
         return _split(*self._scored(doubled), len(tree))
 
 
-@kept(64)
+@device_cache(64)
 def with_leaves(shape: TreeShape) -> TreeShape:
     """The shape with one more leaf below each of its nodes, all of them after the nodes, in their order."""
     return TreeShape((*shape.parents, *range(len(shape))))

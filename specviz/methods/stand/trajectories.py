@@ -15,7 +15,7 @@ from specviz.engine.batch_loop import BatchDecoding, BatchRow
 from specviz.engine.interfaces import Composition, Target
 from specviz.engine.loop import Decoding
 from specviz.engine.run_state import Outcome
-from specviz.engine.stop import Stop, why
+from specviz.engine.stop import Stop, stop_reason
 from specviz.methods.resources import MethodResources
 from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows
@@ -77,7 +77,7 @@ def decode(run: PreparedRun, cancel: threading.Event, progress: Callable[[str, f
         if _half_spent(cancel) or any(outcome.reason in CUT for outcome in running):
             break
     complete = sum(outcome.reason not in CUT for outcome in outcomes)
-    if complete == count or (cancel.is_set() and not why(cancel)):
+    if complete == count or (cancel.is_set() and not stop_reason(cancel)):
         return ""
     return f"{complete} of {count} earlier trajectories fitted into half the time."
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from specviz.engine.stop import Stop, computing, why
+from specviz.engine.stop import Stop, computing, stop_reason
 from specviz.errors import SpecvizError
 from specviz.figures.unfinished import unfinished
 from specviz.pipeline.request import Memory, Request
@@ -110,7 +110,7 @@ def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:
         if cancel.is_set():
             events.close()
             if run is not None and not isinstance(event, End):
-                yield stopped(run, steps, why(cancel))
+                yield stopped(run, steps, stop_reason(cancel))
             return
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from threading import Event
 
-from specviz.engine.stop import NOTHING_RUN, Interrupted, why
+from specviz.engine.stop import NOTHING_RUN, Interrupted, stop_reason
 from specviz.errors import BadTrace
 from specviz.pipeline.request import Memory, Request
 from specviz.trace import store as traces
@@ -123,7 +123,7 @@ class Live:
             try:
                 work(outlet.status)
             except Interrupted:
-                outlet.failure(why(cancel) or UNFINISHED)
+                outlet.failure(stop_reason(cancel) or UNFINISHED)
 
         try:
             refusal = yield from self._turn(ticket, cancel, Feed(""), reader)
@@ -134,7 +134,7 @@ class Live:
             ticket.start()
             with closing(pump(watched, cancel, ticket.leave, is_wanted=lambda: not reader.gone)) as batches:
                 for batch in batches:
-                    failure = (why(cancel) or UNFINISHED) if batch.abandoned else batch.failure
+                    failure = (stop_reason(cancel) or UNFINISHED) if batch.abandoned else batch.failure
                     yield Frame(cancel, said=_word(*batch.status) if batch.status else "", failure=failure)
         finally:
             over.set()
@@ -241,7 +241,7 @@ class Live:
 
     def _frame(self, cancel: Event, feed: Feed, batch: Batch, baseline: bool) -> Frame:
         if batch.abandoned:
-            self._end(feed, batch, why(cancel))
+            self._end(feed, batch, stop_reason(cancel))
         first = not feed.count and bool(batch.lines)
         if batch.status is not None and not feed.count:
             feed.say(*batch.status)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
-from specviz.engine.stop import NOTHING_RUN, Interrupted, stoppable, why
+from specviz.engine.stop import NOTHING_RUN, Interrupted, stop_reason, stoppable
 from specviz.errors import SpecvizError
 
 BATCH_SECONDS = 0.08
@@ -138,7 +138,7 @@ def _work(work: Callable[[StreamSink], None], outlet: StreamSink, done: Callable
         with stoppable(outlet.cancel):
             work(outlet)
     except Interrupted:
-        outlet.failure(why(outlet.cancel) or NOTHING_RUN)
+        outlet.failure(stop_reason(outlet.cancel) or NOTHING_RUN)
     except SpecvizError as error:
         outlet.failure(str(error))
     except Exception as fault:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from specviz.engine.stop import Stop, why
+from specviz.engine.stop import Stop, stop_reason
 from specviz.errors import SpecvizError
 from specviz.methods.registry import all_methods
 from specviz.pipeline.request import Memory, Request
@@ -81,7 +81,7 @@ class FakeEngine:
                 raise self.breaks
             if cancel.wait(self.pace) or cancel.is_set():
                 self.cancelled += 1
-                yield stopped(trace.steps[: step.index], why(cancel))
+                yield stopped(trace.steps[: step.index], stop_reason(cancel))
                 return
             yield step
         yield replace(trace.end, baseline=None, metrics=metrics.summarise(trace.steps, "budget", trace.end.prefill_ns))
