@@ -55,21 +55,21 @@ DOORS = {("trace", "specviz.viewer.replay")}
 # Most Python tokens of a room, without comments, docstrings and layout. A number may only fall: what comes pays by what goes.
 BUDGETS = {
     "acceptance": 6_100,
-    "bench": 24_997,
-    "commands": 11_223,
+    "bench": 24_986,
+    "commands": 10_952,
     "drafting": 56_995,
     "engine": 25_149,
     "figures": 9_980,
     "inspection": 8_100,
-    "interop": 22_400,
-    "methods": 54_440,
+    "interop": 22_396,
+    "methods": 54_428,
     "models": 53_300,
-    "pipeline": 8_448,
+    "pipeline": 8_255,
     "specviz": 1_696,
     "targets": 14_300,
-    "trace": 21_100,
+    "trace": 16_815,
     "training": 71_165,
-    "ui": 46_750,
+    "ui": 46_622,
     "viewer": 3_700,
 }
 # Which libraries stay out of which rooms: (library, where it may be).

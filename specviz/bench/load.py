@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -220,12 +220,12 @@ def long_trace(steps: int) -> bytes:
     position, root = whole[0].position, whole[0].nodes[0].token
     for index in range(steps):
         step = whole[index % len(whole)]
-        nodes = (replace(step.nodes[0], token=root), *step.nodes[1:])
-        made.append(replace(step, index=index, position=position, nodes=nodes))
+        nodes = (step.nodes[0].replace(token=root), *step.nodes[1:])
+        made.append(step.replace(index=index, position=position, nodes=nodes))
         position, root = position + len(step.emitted), step.emitted[-1]
     output = tuple(token for step in made for token in step.emitted)
     end = End("budget", output, "", 1, metrics.summarise(made, "budget", 1))
-    return store.text(Trace(replace(run.run, max_new_tokens=len(output)), tuple(made), end)).encode("utf-8")
+    return store.text(Trace(run.run.replace(max_new_tokens=len(output)), tuple(made), end)).encode("utf-8")
 
 
 class Clock:

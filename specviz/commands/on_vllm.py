@@ -19,7 +19,8 @@ from specviz.interop.vllm_methods import Serving, expressed
 from specviz.methods.registry import get
 from specviz.pipeline.request import Memory, Request
 from specviz.trace import store
-from specviz.trace.schema import End, Run, Step, Trace
+from specviz.trace.collect import Collector
+from specviz.trace.schema import Run, Trace
 
 if TYPE_CHECKING:
     from specviz.interop.served_config import Match
@@ -125,8 +126,8 @@ def _asked(
         trace = written or trace
         if written is not None:
             # The plugin has the prompt as the chat template made it: what was asked is what both runs share.
-            trace = replace(trace, run=replace(trace.run, prompt=request.prompt, chat_template=not request.raw))
-    trace = replace(trace, run=_named(trace.run, request, match))
+            trace = trace.replace(run=trace.run.replace(prompt=request.prompt, chat_template=not request.raw))
+    trace = trace.replace(run=_named(trace.run, request, match))
     live.finish(trace, options.out)
     return trace, answer.prompt_ids, tuple(words)
 
@@ -135,8 +136,7 @@ def _named(run: Run, request: Request, match: Match) -> Run:
     """The run under the method's name and parameters, which the server was seen to have or was taken to have."""
     parameters = {name: value for name, value in vars(request.parameters).items() if value is not None}
     unsure = (f"Taken to be as asked for, since the server does not tell: {', '.join(match.unknown)}.",) if match.unknown else ()
-    return replace(
-        run, title=f"{get(request.method).title} in vLLM", method=f"vllm_{request.method}", parameters=parameters,
+    return run.replace(title=f"{get(request.method).title} in vLLM", method=f"vllm_{request.method}", parameters=parameters,
         warnings=(*run.warnings, *unsure),
     )  # fmt: skip
 
@@ -160,31 +160,24 @@ def _compare(options: argparse.Namespace, request: Request, theirs: Trace, promp
     from specviz.viewer import pair
 
     def decoded(asked: Request, live: Live | None) -> Trace:
-        run: Run | None = None
-        steps: list[Step] = []
-        end: End | None = None
-        progress = ProgressLine()
+        collector, progress = Collector(), ProgressLine()
         try:
             with Stopping() as stopping:
                 for event in stream(asked, memory=Memory(), cancel=stopping.event, progress=progress):
                     progress.close()
                     stopping.started = True
-                    run = event if isinstance(event, Run) else run
-                    end = event if isinstance(event, End) else end
-                    if isinstance(event, Step):
-                        steps.append(event)
+                    collector.add(event)
                     if live is not None:
                         live.take(event)
         finally:
             progress.close()
-        assert run is not None
-        return Trace(run, tuple(steps), end)
+        return collector.trace
 
     tell("The same here:")
     decoded(replace(request, prompt=WARM_UP, max_new_tokens=WARM_TOKENS, baseline=False), None)
     live = Live(quiet=options.json)
     ours = decoded(request, live)
-    ours = replace(ours, run=replace(ours.run, title=f"{ours.run.title} in specviz"))
+    ours = ours.replace(run=ours.run.replace(title=f"{ours.run.title} in specviz"))
     if not options.json:
         live.finish(ours, None)
     Path(options.compare).write_text(pair.page(theirs, ours, (*remarks, *_lengths(prompt, ours))), encoding="utf-8")

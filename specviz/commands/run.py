@@ -15,8 +15,9 @@ from specviz.commands.text_file import read_text
 from specviz.errors import BadInput, shown
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 from specviz.pipeline.request import Request
-from specviz.trace import metrics, store
-from specviz.trace.schema import End, Run, Step, Trace
+from specviz.trace import store
+from specviz.trace.collect import Collector, closed
+from specviz.trace.schema import Run, Trace
 
 if TYPE_CHECKING:
     from specviz.commands.live import Live
@@ -73,18 +74,21 @@ def execute(options: argparse.Namespace) -> int:
     from specviz.commands.live import Live
     from specviz.pipeline.runner import stream
 
-    progress, recording, live = ProgressLine(), _Recording(), Live(quiet=options.json)
+    progress, recording, live = ProgressLine(), Collector(), Live(quiet=options.json)
     try:
         with Stopping() as stopping:
             for event in stream(request, cancel=stopping.event, progress=progress):
                 progress.close()
                 if options.picture and isinstance(event, Run) and event.modality != "image":
                     raise BadInput(f"{event.target} draws no picture that --picture could keep; leave it out.")
-                recording.take(event)
+                recording.add(event)
                 stopping.started = True
                 live.take(event)
     except BaseException as problem:
-        recording.broke_off(problem)
+        if recording.run is not None and recording.end is None:
+            stopped = isinstance(problem, KeyboardInterrupt | BrokenPipeError)
+            message = "" if stopped else f"{type(problem).__name__}: {problem}"[:1000]
+            recording.end = closed(recording.trace, "cancelled" if stopped else "error", message)
         raise
     finally:
         progress.close()
@@ -107,38 +111,6 @@ def _finish(options: argparse.Namespace, trace: Trace, live: Live, stopped: bool
     if trace.end.busy:
         tell(trace.end.busy)
     return 0
-
-
-class _Recording:
-    """What a run gave so far; the last end wins."""
-
-    def __init__(self) -> None:
-        self.run: Run | None = None
-        self.steps: list[Step] = []
-        self.end: End | None = None
-
-    def take(self, event: Run | Step | End) -> None:
-        if isinstance(event, Run):
-            self.run = event
-        elif isinstance(event, Step):
-            self.steps.append(event)
-        else:
-            self.end = event
-
-    @property
-    def trace(self) -> Trace:
-        assert self.run is not None, "a run starts with its record"
-        return Trace(self.run, tuple(self.steps), self.end)
-
-    def broke_off(self, problem: BaseException) -> None:
-        """Give a run that never ended the end it had."""
-        if self.run is None or self.end is not None:
-            return
-        stopped = isinstance(problem, KeyboardInterrupt | BrokenPipeError)
-        ids = tuple(token for step in self.steps for token in step.emitted)
-        text = "".join(piece for step in self.steps for piece in step.pieces)
-        reason, message = ("cancelled", "") if stopped else ("error", f"{type(problem).__name__}: {problem}"[:1000])
-        self.end = End(reason, ids, text, 0, metrics.summarise(self.steps, reason, 0), message)
 
 
 def _request(options: argparse.Namespace) -> Request:

@@ -146,13 +146,13 @@ class BatchDecoding:
         if self.every and self._round % self.every == 0:
             self.moved += cache.compact()
             self.compactions += 1
-            cache_note = replace(cache_note, swept=True) if cache_note else None
+            cache_note = cache_note.replace(swept=True) if cache_note else None
         clock.mark("commit")
         clock.stop()
         padded, steps = max(map(len, trees)), []
         started = time.perf_counter_ns()
         for row, outcome in zip(rows, settled, strict=True):
-            note = replace(cache_note, row=row.number).to_note() if cache_note and row.recorder.record_notes else None
+            note = cache_note.replace(row=row.number).to_note() if cache_note and row.recorder.record_notes else None
             steps.append((row.number, row.record(outcome, clock, padded, note)))
         self._recording_ns = time.perf_counter_ns() - started
         for stop in {outcome.stop for outcome in settled if outcome.stop}:

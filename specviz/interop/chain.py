@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate, chain, repeat, takewhile
 from pathlib import PurePath
@@ -221,7 +221,7 @@ def run_of(target: str, method: str, title: str, sampling: Sampling = Sampling()
     sizes = accumulate(_size(piece) + 1 for piece in pieces)
     found["prompt_pieces"] = tuple(piece[:MAX_TEXT] for piece, size in zip(pieces, sizes, strict=True) if size <= _LINE_PART)
     found |= {"prompt": fitted(found["prompt"]), "libraries": {"specviz": __version__, **fields.get("libraries", {})}}
-    sampling = replace(sampling, temperature=min(100.0, sampling.temperature))
+    sampling = sampling.replace(temperature=min(100.0, sampling.temperature))
     return Run(**found, sampling=sampling, max_new_tokens=min(1_000_000, max_new_tokens))
 
 

@@ -150,7 +150,7 @@ class Answer:
                         raise BrokenOff(f"it wrote on past {len(steps.output)} tokens.")
                     self._arrivals.append(arrival)
                     step = steps.add(chain_round(arrival))
-                    yield replace(step, notes=(*step.notes, *sampler.news()))
+                    yield step.replace(notes=(*step.notes, *sampler.news()))
             except (BrokenOff, BadInput) as problem:
                 self._broken = problem
         broken = ""
@@ -269,8 +269,8 @@ class Answer:
             add_rounds(steps, _timed(rounds, self._arrivals), reason)
         except BadInput as problem:
             words = f"The server's counts were left aside. {problem}"
-            return replace(seen, run=replace(run, warnings=(*run.warnings, words)))
-        run = replace(run, warnings=(*run.warnings, *filter(None, [warning])))
+            return seen.replace(run=run.replace(warnings=(*run.warnings, words)))
+        run = run.replace(warnings=(*run.warnings, *filter(None, [warning])))
         return Trace(run, tuple(steps.steps), steps.end(reason, seen.end.message))
 
 

@@ -8,7 +8,7 @@ import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, zip_longest
 
@@ -155,6 +155,6 @@ def with_samples(trace: Trace, samples: Sequence[CounterSample]) -> Trace:
         of[min(bisect_left(ends, sample.ms), len(ends) - 1)].append(sample)
     first = min(of)
     steps = [
-        replace(step, notes=(*step.notes, _note(of[place]))) if place >= first else step for place, step in enumerate(trace.steps)
+        step.replace(notes=(*step.notes, _note(of[place]))) if place >= first else step for place, step in enumerate(trace.steps)
     ]
-    return replace(trace, steps=tuple(steps))
+    return trace.replace(steps=tuple(steps))

@@ -194,7 +194,7 @@ class _Call:
             began = self._now()
             answer = learn(input_ids, scores, *given, **asked)
             draft = round_.time.draft + self._now() - began
-            self._rounds.append(replace(round_, time=replace(round_.time, draft=draft)))
+            self._rounds.append(replace(round_, time=round_.time.replace(draft=draft)))
             return answer
 
         generator.get_candidates, generator.update_candidate_strategy = proposed, learned
@@ -344,5 +344,5 @@ def _beside(trace: Trace, plain: Sequence[Trace], call: _Call) -> Trace:
         place, times = agreement(own, other), tuple(step.time.total for step in one.steps)
         baseline = Baseline(times, 0, own == other, None if own == other else Divergence(place, call.gap(other[:place])))
         metrics = summarise(trace.steps, end.reason, end.prefill_ns, baseline)
-        return replace(trace, end=replace(end, baseline=baseline, metrics=metrics))
+        return trace.replace(end=end.replace(baseline=baseline, metrics=metrics))
     return trace

@@ -118,8 +118,7 @@ def png(pixels: np.ndarray, colours: int = 0) -> str:
 
 
 def _with_note(step: Step, note: Note) -> Step:
-    values = {name: getattr(step, name) for name in step.__slots__}
-    return Step(**{**values, "notes": (*step.notes, note)})
+    return step.replace(notes=(*step.notes, note))
 
 
 @dataclass(kw_only=True)

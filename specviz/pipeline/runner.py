@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from specviz.engine.sampling import Warp
@@ -22,6 +21,7 @@ from specviz.pipeline import image, text, vision_language
 from specviz.pipeline.prepared import KINDS, Prepared, Progress, check_modality, no_draft
 from specviz.pipeline.records import baseline, end_record, run_record
 from specviz.pipeline.request import Memory, Request
+from specviz.trace.collect import collect
 from specviz.trace.metrics import summarise
 from specviz.trace.schema import End, Run, Step, Trace
 
@@ -87,22 +87,22 @@ def _decoded(
         warm_up = prepared.method.warm_up
         warning = "" if warm_up is None else warm_up(prepared, cancel, progress)
         record = run_record(prepared, composition)
-        yield replace(record, warnings=(*record.warnings, warning)) if warning else record
+        yield record.replace(warnings=(*record.warnings, warning)) if warning else record
         decoding = prepared.decoding(composition, request.seed, request.record, cancel, progress=progress)
         steps: list[Step] = []
         for step in prepared.steps(decoding):
             steps.append(step)
             yield step
         end = end_record(prepared, decoding, steps)
-        yield replace(end, busy=threads.sentence)
+        yield end.replace(busy=threads.sentence)
         if not request.baseline or end.reason not in {"eos", "budget", "context"}:
             return
         if (alone := baseline(prepared, end, cancel)) is not None:
             metrics = summarise(steps, end.reason, end.prefill_ns, alone, end.capture_ns)
-            yield replace(end, baseline=alone, metrics=metrics, busy=threads.sentence)
+            yield end.replace(baseline=alone, metrics=metrics, busy=threads.sentence)
         elif limit := stop_reason(cancel):
             left_out = f"{limit} That was too short to time the baseline as well."
-            yield replace(end, message=" ".join(part for part in (end.message, left_out) if part), busy=threads.sentence)
+            yield end.replace(message=" ".join(part for part in (end.message, left_out) if part), busy=threads.sentence)
     finally:
         if prepared.costs is not None:
             prepared.costs.keep()
@@ -116,15 +116,4 @@ def run(*, memory: Memory | None = None, progress: Progress | None = None, **fie
             near = difflib.get_close_matches(name, known, 1)
             meant = f"; did you mean {near[0]}?" if near else f"; it has {', '.join(known)}."
             raise BadInput(f"A request has no field {name}{meant}")
-    record: Run | None = None
-    steps: list[Step] = []
-    end: End | None = None
-    for event in stream(Request(**fields), memory=memory, progress=progress):
-        if isinstance(event, Run):
-            record = event
-        elif isinstance(event, Step):
-            steps.append(event)
-        else:
-            end = event
-    assert record is not None
-    return Trace(record, tuple(steps), end)
+    return collect(stream(Request(**fields), memory=memory, progress=progress))

@@ -49,7 +49,7 @@ class PreparedPicture(Prepared):
         """The first step brings the picture along, so that a trace shows what was seen wherever it is opened."""
         if step.index or self.request.record != "tree":
             return step
-        return replace(step, notes=(*step.notes, picture_note(self.question, self.target.sight.encoding_ns).to_note()))
+        return step.replace(notes=(*step.notes, picture_note(self.question, self.target.sight.encoding_ns).to_note()))
 
 
 @dataclass(kw_only=True)

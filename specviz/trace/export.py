@@ -10,16 +10,16 @@ import io
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
 
 from specviz.errors import BadInput
 from specviz.trace import perfetto, replay
 from specviz.trace.metrics import histogram, ratio, summarise
-from specviz.trace.schema import PRUNED, Bonus, Node, Run, Step, Trace
+from specviz.trace.schema import PRUNED, Bonus, Node, Run, Step, Trace, rounded
 from specviz.trace.store import save
-from specviz.trace.wire import rounded
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -103,7 +103,11 @@ def summary(trace: Trace) -> dict[str, Any]:
 
 
 def _about(run: Run) -> dict[str, Any]:
-    return {name: value for name, value in asdict(run).items() if name not in ("prompt", "prompt_pieces")}
+    return {
+        name: value
+        for name, value in to_builtins(run, enc_hook=rounded).items()
+        if name not in ("kind", "prompt", "prompt_pieces")
+    }
 
 
 def content(trace: Trace, kind: str, step: int | None = None, page: Callable[[Trace], str] | None = None) -> str:

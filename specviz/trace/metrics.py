@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from specviz.errors import BadTrace
-from specviz.trace.notes.models import ServedNote
 from specviz.trace.schema import PHASES, PRUNED, RESAMPLED, Baseline, End, Step, Trace
 
 FORMULAS: dict[str, str] = {
@@ -168,7 +167,7 @@ def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
 
 def _untold(step: Step) -> bool:
     """Whether the engine counts rejected drafts behind the path that it does not name."""
-    return any(note.type == ServedNote.type and note.data.get("untold") for note in step.notes)
+    return any(note.type == "served" and note.data.get("untold") for note in step.notes)
 
 
 def node_efficiency(steps: Sequence[Step]) -> float | None:

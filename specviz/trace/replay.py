@@ -11,7 +11,7 @@ import hashlib
 import html
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from specviz.errors import BadInput
 from specviz.trace.schema import Trace
@@ -62,7 +62,7 @@ def page(trace: Trace, viewer_js: str, viewer_css: str, template: str | None = N
 
 def _first_steps(frame: _Frame, trace: Trace) -> str:
     """As many steps from the start as fit. The end line goes, because its totals are those of the whole run."""
-    embedded_lines = [embedded(line) for line in lines(replace(trace, end=None))]
+    embedded_lines = [embedded(line) for line in lines(trace.replace(end=None))]
     total = len(trace.steps)
     notice = _LEFT_OUT.format(f"the steps after the first {{}} of {total}, the run's totals, notes and target's tables")
     room = MAX_PAGE - 1 - _size(frame.filled(embedded_lines[:1], notice.format(total)))
@@ -85,11 +85,11 @@ def _as_it_is(trace: Trace) -> Trace:
 
 
 def _without_notes(trace: Trace) -> Trace:
-    return replace(trace, steps=tuple(replace(step, notes=()) for step in trace.steps))
+    return trace.replace(steps=tuple(step.replace(notes=()) for step in trace.steps))
 
 
 def _bare(trace: Trace) -> Trace:
-    return replace(trace, steps=tuple(replace(step, notes=(), rows=()) for step in trace.steps))
+    return trace.replace(steps=tuple(step.replace(notes=(), rows=()) for step in trace.steps))
 
 
 _CUTS: tuple[tuple[Callable[[Trace], Trace], str], ...] = (

@@ -6,9 +6,11 @@ A trace file holds one ``run`` line, then ``step`` lines, then an ``end`` line. 
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Self, TypedDict
+
+from msgspec import Meta, Struct, structs
 
 SCHEMA_VERSION = 1
 MAX_STEPS = 20_000
@@ -29,49 +31,83 @@ REJECTED = "rejected"
 SKIPPED = "skipped"
 PRUNED = "pruned"
 RESAMPLED = "resampled"
-STATUSES = (ROOT, ACCEPTED, RELAXED, REJECTED, SKIPPED, PRUNED, RESAMPLED)
 
+STATUSES = (ROOT, ACCEPTED, RELAXED, REJECTED, SKIPPED, PRUNED, RESAMPLED)
 RULES = ("none", "greedy", "match", "ratio", "without_replacement", "traversal", "typical", "relaxed", "local")
 CUTS = ("eos", "budget", "context")
-REASONS = ("eos", "budget", "context", "cancelled", "time_limit", "error", "out_of_memory")
-EXACTNESS = ("exact", "relaxed")
-MODALITIES = ("text", "vision_language", "image")
+REASONS = (*CUTS, "cancelled", "time_limit", "error", "out_of_memory")
 PHASES = ("draft", "verify", "judge", "commit", "host")
-SOURCES = ("target", "residual")
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """Bounds of a value in a trace file, of which the JSON Schema is made (``trace.json_schema``).
+def one_of(*words: str) -> Meta:
+    """The bound of a text that is one of these words."""
+    return Meta(pattern=rf"^(?:{'|'.join(words)})$(?!\n)")
 
-    ``least`` and ``most`` bound a number, the length of a text, or the entries of a list or a mapping; ``words`` are the only
-    values that a text may have. ``about`` describes the value.
+
+Token = Annotated[int, Meta(ge=0, le=2**31 - 1, description="A token id of the target's vocabulary.")]
+Text = Annotated[str, Meta(max_length=MAX_TEXT, description="Text of one token. It comes from a model: treat it as untrusted.")]
+NodeIndex = Annotated[int, Meta(ge=0, le=MAX_NODES - 1, description="An index into nodes.")]
+Count = Annotated[int, Meta(ge=0, le=EXACT)]
+Probability = Annotated[float, Meta(ge=0, le=1)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Amount = Annotated[float, Meta(ge=0, le=1e12)]
+Place = Annotated[int, Meta(ge=0, le=65_535)]
+Grid = Annotated[tuple[Place, Place], Meta(description="Row and column in an image run.")]
+NoteType = Annotated[str, Meta(min_length=1, max_length=64)]
+Word = Annotated[str, Meta(max_length=64)]
+Name = Annotated[str, Meta(max_length=256)]
+Line = Annotated[str, Meta(max_length=1024)]
+Paragraph = Annotated[str, Meta(max_length=4096)]
+Document = Annotated[str, Meta(max_length=1_000_000)]
+Setting = Paragraph | bool | Annotated[int, Meta(ge=-EXACT, le=EXACT)] | Annotated[float, Meta(ge=-EXACT, le=EXACT)] | None
+"""A value of a method's parameters."""
+
+
+_ATOMS = frozenset((str, int, bool, type(None)))
+
+
+def whole(number: float) -> float:
+    """A number as JSON knows it, which does not tell 3.0 from 3."""
+    return int(number) if number.is_integer() and abs(number) <= EXACT else number
+
+
+def rounded(value: Any) -> Any:
+    """Plain JSON with every float cut to five significant digits, mappings as dicts and sequences as lists.
+
+    Raises ValueError on a number that is not finite, TypeError on what is no JSON.
     """
-
-    least: float | None = None
-    most: float | None = None
-    words: tuple[str, ...] = ()
-    about: str = ""
-
-
-Token = Annotated[int, Limit(0, 2**31 - 1, about="A token id of the target's vocabulary.")]
-Text = Annotated[str, Limit(most=MAX_TEXT, about="Text of one token. It comes from a model: treat it as untrusted.")]
-NodeIndex = Annotated[int, Limit(0, MAX_NODES - 1, about="An index into nodes.")]
-Count = Annotated[int, Limit(0, EXACT)]
-Probability = Annotated[float, Limit(0, 1)]
-Seconds = Annotated[float, Limit(0, 1e9)]
-Amount = Annotated[float, Limit(0, 1e12)]
-Status = Annotated[str, Limit(words=STATUSES)]
-Cut = Annotated[str, Limit(words=CUTS)]
-Reason = Annotated[str, Limit(words=REASONS)]
-Grid = Annotated[
-    tuple[Annotated[int, Limit(0, 65_535)], Annotated[int, Limit(0, 65_535)]], Limit(about="Row and column in an image run.")
-]
-Setting = Annotated[str, Limit(most=4096)] | bool | Annotated[float, Limit(-EXACT, EXACT)] | None
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError("a number is NaN or infinite, as when a model's arithmetic overflows; try dtype float32")
+        return whole(float(f"{value:.5g}"))
+    if isinstance(value, list | tuple):
+        return [entry if type(entry) in _ATOMS else rounded(entry) for entry in value]
+    if isinstance(value, Mapping):
+        return {str(key): entry if type(entry) in _ATOMS else rounded(entry) for key, entry in value.items()}
+    if isinstance(value, str):
+        return str(value)
+    if value is None or isinstance(value, int):
+        return value
+    raise TypeError(f"JSON holds no {type(value).__name__}")
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Frozen(Struct, frozen=True):
+    """A record that never changes."""
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with other values in these fields."""
+        return structs.replace(self, **changes)
+
+
+class Object(Frozen, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A JSON object with these fields and no others; one that has its default is left out."""
+
+
+class Array(Frozen, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """A JSON array of the fields' values in their order; a null at its end may be left out."""
+
+
+class Node(Array, frozen=True):
     """One node of a draft tree.
 
     ``q`` is the drafter's probability of this token given its parent, None where the drafter has none (a copied token). The
@@ -82,7 +118,7 @@ class Node:
     nothing per node. ``grid`` is (row, column) in an image run.
     """
 
-    parent: Annotated[int, Limit(-1, MAX_NODES - 1)]
+    parent: Annotated[int, Meta(ge=-1, le=MAX_NODES - 1)]
     """An earlier node, -1 for the root."""
     token: Token
     text: Text
@@ -90,16 +126,15 @@ class Node:
     """The drafter's probability; null for a point mass."""
     p: Probability | None = None
     """The target's probability; null where the target was not asked."""
-    status: Status = SKIPPED
-    threshold: Annotated[float, Limit(-1e9, 1e9)] | None = None
+    status: Annotated[str, one_of(*STATUSES)] = SKIPPED
+    threshold: Annotated[float, Meta(ge=-1e9, le=1e9)] | None = None
     """What the draw was held against."""
     draw: Probability | None = None
     """The random number in [0, 1)."""
     grid: Grid | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Array, frozen=True):
     """A token the target ranked high at some node: id, text, probability in the sense of ``Node.p``."""
 
     token: Token
@@ -107,16 +142,14 @@ class Candidate:
     p: Probability
 
 
-@dataclass(frozen=True, slots=True)
-class TargetRow:
+class TargetRow(Array, frozen=True):
     """What the target would have said after ``node``: its best few tokens, likeliest first. Only for visited nodes."""
 
     node: NodeIndex
-    top: Annotated[tuple[Candidate, ...], Limit(most=64)]
+    top: Annotated[tuple[Candidate, ...], Meta(max_length=64)]
 
 
-@dataclass(frozen=True, slots=True)
-class Bonus:
+class Bonus(Array, frozen=True):
     """The target's own token that ends a step, hanging from the node where the walk ended.
 
     ``source`` is "target" when drawn from p itself and "residual" when drawn from what rejection left over.
@@ -126,12 +159,11 @@ class Bonus:
     token: Token
     text: Text
     p: Probability | None
-    source: Annotated[str, Limit(words=SOURCES)] = "target"
+    source: Annotated[str, one_of("target", "residual")] = "target"
     grid: Grid | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Nanoseconds:
+class Nanoseconds(Array, frozen=True):
     """Where the time of one step went, in nanoseconds. ``host`` is the rest of the step's wall time but for ``aside``:
     that went into what is only shown, and is in no total."""
 
@@ -147,20 +179,18 @@ class Nanoseconds:
         return self.draft + self.verify + self.judge + self.commit + self.host
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Frozen, frozen=True):
     """A method's own account of one step as it stands in a trace.
 
     ``type`` names the panel that draws it, ``data`` is plain JSON. Fields of known types are those of ``trace.notes``; a type
     that a newer version wrote is kept as it is.
     """
 
-    type: Annotated[str, Limit(1, 64)]
+    type: NoteType
     data: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Object, frozen=True, tag="step", tag_field="kind"):
     """One round: root, drafted tree, one target pass, verdict, commit, bonus token.
 
     ``position`` is the root's absolute position, which is also the number of tokens in the target's cache before the pass.
@@ -172,29 +202,29 @@ class Step:
     a rule that weighs p against q took each of them as a point mass, whatever confidence stands in ``Node.q``.
     """
 
-    index: Annotated[int, Limit(0, MAX_STEPS - 1)]
+    index: Annotated[int, Meta(ge=0, le=MAX_STEPS - 1)]
     """Steps before this one."""
-    position: Annotated[int, Limit(0, 100_000_000)]
+    position: Annotated[int, Meta(ge=0, le=100_000_000)]
     """Absolute position of the root, which is also the length of the target's cache before the pass."""
-    nodes: Annotated[tuple[Node, ...], Limit(1, MAX_NODES)]
+    nodes: Annotated[tuple[Node, ...], Meta(min_length=1, max_length=MAX_NODES)]
     """The draft tree, root first, parents before children."""
-    path: Annotated[tuple[NodeIndex, ...], Limit(most=MAX_NODES)]
+    path: Annotated[tuple[NodeIndex, ...], Meta(max_length=MAX_NODES)]
     """Accepted nodes from the root's child downwards."""
     bonus: Bonus | None
-    emitted: Annotated[tuple[Token, ...], Limit(most=MAX_NODES + 1)]
+    emitted: Annotated[tuple[Token, ...], Meta(max_length=MAX_NODES + 1)]
     """Tokens added to the output: path, then bonus, cut at the end."""
-    pieces: Annotated[tuple[Text, ...], Limit(most=MAX_NODES + 1)]
-    rule: Annotated[str, Limit(words=RULES)]
+    pieces: Annotated[tuple[Text, ...], Meta(max_length=MAX_NODES + 1)]
+    rule: Annotated[str, one_of(*RULES)]
     time: Nanoseconds
-    cut: Cut | None = None
+    cut: Annotated[str, one_of(*CUTS)] | None = None
     draft_calls: Count = 0
-    verified: Annotated[int, Limit(0, MAX_NODES - 1)] = 0
+    verified: Annotated[int, Meta(ge=0, le=MAX_NODES - 1)] = 0
     """Drafted nodes the target scored."""
-    padded: Annotated[int, Limit(1, 1_000_000)] = 1
+    padded: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
     """Rows of the target's pass, root and padding included."""
-    rows: Annotated[tuple[TargetRow, ...], Limit(most=MAX_NODES)] = ()
-    notes: Annotated[tuple[Note, ...], Limit(most=16)] = ()
-    passes: Annotated[int, Limit(1, 100_000)] = 1
+    rows: Annotated[tuple[TargetRow, ...], Meta(max_length=MAX_NODES)] = ()
+    notes: Annotated[tuple[Note, ...], Meta(max_length=16)] = ()
+    passes: Annotated[int, Meta(ge=1, le=100_000)] = 1
     """Runs of the target in this step; 1 where it is missing."""
     certain: bool = False
     """Guesses were chosen, not drawn: the rule took each as a point mass, and q is confidence alone."""
@@ -233,23 +263,21 @@ class Step:
         return end_node is not None and any(node.parent == end_node and node.status in failed for node in self.nodes)
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
+class Sampling(Object, frozen=True, omit_defaults=False):
     """How tokens are chosen. ``temperature`` 0 is greedy; ``top_k`` 0 and ``top_p`` 1 keep every token.
 
     ``generation`` is the number of earlier runs that taught the drafter: its draws are keyed by it as by the seed.
     """
 
-    temperature: Annotated[float, Limit(0, 100)] = 0.0
-    top_k: Annotated[int, Limit(0, 2**31 - 1)] = 0
+    temperature: Annotated[float, Meta(ge=0, le=100)] = 0.0
+    top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     top_p: Probability = 1.0
-    seed: Annotated[int, Limit(-(2**63), 2**64 - 1)] = 0
+    seed: Annotated[int, Meta(ge=-(2**63))] = 0
     generation: Count = 0
     """Earlier runs that taught the drafter, 0 where absent: its draws are keyed by it as by the seed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Codebook:
+class Codebook(Object, frozen=True):
     """The picture codes of an image run as a map for the eye.
 
     ``places`` is base64 of two little-endian 16-bit numbers a code: its first two principal components, stretched to the
@@ -258,71 +286,67 @@ class Codebook:
     and blue, a byte each: the mean of the patch, without patches the mean colour of a picture of that code alone.
     """
 
-    size: Annotated[int, Limit(1, 65_536)]
-    places: Annotated[str, Limit(most=400_000)]
-    colours: Annotated[str, Limit(most=300_000)]
-    patches: Annotated[str, Limit(most=400_000)] = ""
+    size: Annotated[int, Meta(ge=1, le=65_536)]
+    places: Annotated[str, Meta(max_length=400_000)]
+    colours: Annotated[str, Meta(max_length=300_000)]
+    patches: Annotated[str, Meta(max_length=400_000)] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Object, frozen=True, tag="run", tag_field="kind"):
     """What was asked, of what, on what. ``parameters`` are the method's; ``warnings`` are shown on screen, never hidden.
 
     ``grid`` is (rows, columns) of an image run, ``guidance`` how hard it follows its prompt (1: not at all harder).
     """
 
-    modality: Annotated[str, Limit(words=MODALITIES)]
-    target: Annotated[str, Limit(most=1024)]
-    method: Annotated[str, Limit(1, 128)]
-    title: Annotated[str, Limit(most=256)]
-    exactness: Annotated[str, Limit(words=EXACTNESS)]
-    parameters: Annotated[Mapping[str, Setting], Limit(most=64)]
+    modality: Annotated[str, one_of("text", "vision_language", "image")]
+    target: Line
+    method: Annotated[str, Meta(min_length=1, max_length=128)]
+    title: Name
+    exactness: Annotated[str, one_of("exact", "relaxed")]
+    parameters: Annotated[Mapping[str, Setting], Meta(max_length=64)]
     sampling: Sampling
-    device: Annotated[str, Limit(most=256)]
-    dtype: Annotated[str, Limit(most=64)]
-    tier: Annotated[str, Limit(most=64)]
-    prompt: Annotated[str, Limit(most=1_000_000)]
-    prompt_pieces: Annotated[tuple[Text, ...], Limit(most=262_144)]
-    max_new_tokens: Annotated[int, Limit(0, 1_000_000)]
-    bound: Annotated[str, Limit(most=4096)] = ""
-    draft: Annotated[str, Limit(most=1024)] = ""
+    device: Name
+    dtype: Word
+    tier: Word
+    prompt: Document
+    prompt_pieces: Annotated[tuple[Text, ...], Meta(max_length=262_144)]
+    max_new_tokens: Annotated[int, Meta(ge=0, le=1_000_000)]
+    bound: Paragraph = ""
+    draft: Line = ""
     chat_template: bool = False
-    tokenizer_hash: Annotated[str, Limit(most=256)] = ""
-    libraries: Annotated[Mapping[str, Annotated[str, Limit(most=256)]], Limit(most=64)] = field(default_factory=dict)
-    machine: Annotated[str, Limit(most=1024)] = ""
-    recorded_at: Annotated[str, Limit(most=64)] = ""
-    warnings: Annotated[tuple[Annotated[str, Limit(most=4096)], ...], Limit(most=64)] = ()
+    tokenizer_hash: Name = ""
+    libraries: Annotated[Mapping[str, Name], Meta(max_length=64)] = {}
+    machine: Line = ""
+    recorded_at: Word = ""
+    warnings: Annotated[tuple[Paragraph, ...], Meta(max_length=64)] = ()
     grid: Grid | None = None
-    guidance: Annotated[float, Limit(0, 1000)] | None = None
+    guidance: Annotated[float, Meta(ge=0, le=1000)] | None = None
     codebook: Codebook | None = None
-    version: int = SCHEMA_VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(Object, frozen=True):
     """Where a run first left its baseline.
 
     ``position`` counts the output's tokens, ``gap`` lies between the baseline's two best logits there.
     """
 
-    position: Annotated[int, Limit(0, 1_000_000)]
-    gap: Annotated[float, Limit(0, 1e9)] | None = None
+    position: Annotated[int, Meta(ge=0, le=1_000_000)]
+    gap: Annotated[float, Meta(ge=0, le=1e9)] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(Object, frozen=True):
     """The target's own autoregressive run.
 
     It had the same prompt, seed, tier and process. ``token_ns`` is one entry a token.
     """
 
-    token_ns: Annotated[tuple[Count, ...], Limit(most=1_000_000)]
+    token_ns: Annotated[tuple[Count, ...], Meta(max_length=1_000_000)]
     prefill_ns: Count
     equal: bool
     first_divergence: Divergence | None = None
-    pieces: Annotated[tuple[Text, ...], Limit(most=1_000_000)] = ()
+    pieces: Annotated[tuple[Text, ...], Meta(max_length=1_000_000)] = ()
     """Its text by token from the first divergence on; absent where it wrote the same, or was recorded without."""
-    picture: Annotated[str, Limit(most=1_000_000)] = ""
+    picture: Document = ""
     """What the baseline of an image run drew, base64 of a PNG; absent where that is the run's own picture."""
     capture_ns: Count = 0
     """Time in which passes were captured as CUDA graphs: in no other time."""
@@ -363,13 +387,13 @@ class Metrics(TypedDict, total=False):
     passes: Count
     emitted: Count
     accepted: Count
-    accepted_by_depth: Annotated[list[Probability | None], Limit(most=MAX_NODES)]
-    histogram: Annotated[list[Count], Limit(most=MAX_NODES + 1)]
+    accepted_by_depth: Annotated[list[Probability | None], Meta(max_length=MAX_NODES)]
+    histogram: Annotated[list[Count], Meta(max_length=MAX_NODES + 1)]
     node_efficiency: Amount | None
     cut_steps: Count
     draft_calls: Count
     verified: Count
-    reason: Reason
+    reason: Annotated[str, one_of(*REASONS)]
     seconds: PhaseSeconds
     shares: PhaseShares
     tokens_per_second: Amount | None
@@ -379,32 +403,30 @@ class Metrics(TypedDict, total=False):
     first_divergence: Divergence | None
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Object, frozen=True, tag="end", tag_field="kind"):
     """How a run ended. ``metrics`` is what ``trace.metrics.summarise`` makes of the steps.
 
     ``picture`` is what an image run drew, whole or so far, as base64 of a PNG.
     """
 
-    reason: Reason
-    output_ids: Annotated[tuple[Token, ...], Limit(most=1_000_000)]
-    text: Annotated[str, Limit(most=1_000_000)]
+    reason: Annotated[str, one_of(*REASONS)]
+    output_ids: Annotated[tuple[Token, ...], Meta(max_length=1_000_000)]
+    text: Document
     prefill_ns: Count
-    metrics: Annotated[Mapping[str, Any], Metrics] = field(default_factory=dict)
-    message: Annotated[str, Limit(most=65_536)] = ""
+    metrics: Mapping[str, Any] = {}
+    message: Annotated[str, Meta(max_length=65_536)] = ""
     baseline: Baseline | None = None
-    picture: Annotated[str, Limit(most=1_000_000)] = ""
+    picture: Document = ""
     """What an image run drew: base64 of a PNG."""
     captures: Count = 0
     """Passes captured as CUDA graphs in this run. The next run of the model replays them."""
     capture_ns: Count = 0
     """Time that took: in no step and not in the prefill."""
-    busy: Annotated[str, Limit(most=4096)] = ""
+    busy: Paragraph = ""
     """What a reader of the times has to know where other programs kept the run waiting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Frozen, frozen=True):
     """One run, whole or so far. ``end`` is None while it is going on."""
 
     run: Run

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from specviz.errors import BadInput, BadTrace, SpecvizError
+from specviz.trace.collect import collect
 from specviz.trace.schema import End, Run, Trace
-from specviz.trace.validate import MAX_FILE, gathered, read_lines, records
+from specviz.trace.validate import MAX_FILE, read_lines, records
 from specviz.trace.wire import MAX_ENDS, MAX_LINE, Record, TraceWriter, decoded, line
 
 __all__ = ["SUFFIX", "TraceStore", "TraceWriter", "line", "lines", "read", "rewritten", "text", "unpacked", "validate", "write"]
@@ -236,7 +237,7 @@ class TraceStore:
             entry = self._find(key)
             encoded_lines, checked = list(entry.lines), entry.checked
         if checked:
-            return gathered(decoded(json.loads(line)) for line in encoded_lines)
+            return collect(decoded(json.loads(line)) for line in encoded_lines)
         return read_lines(line.decode("utf-8", "surrogatepass") for line in encoded_lines)
 
     def drop(self, key: str) -> None:

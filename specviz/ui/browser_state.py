@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from specviz.trace import store as traces
@@ -55,8 +55,8 @@ class Kept:
         content = self.lines.encode()
         trace = traces.read(content)
         if trace.end is None:
-            end = stopped(trace.run, list(trace.steps), "")
-            end = replace(end, message=f"{BROKEN_OFF} {end.message}".rstrip())
+            end = stopped(trace, "")
+            end = end.replace(message=f"{BROKEN_OFF} {end.message}".rstrip())
             content = traces.text(Trace(trace.run, trace.steps, end)).encode()
         return content
 

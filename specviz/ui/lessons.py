@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -157,10 +157,10 @@ def shown(lesson: Lesson, number: int, trace: Trace, revealed: bool = False) -> 
         at = min(ahead)
         trace = veiled(trace, at)
     elif ahead:
-        trace = replace(trace, steps=trace.steps[: at + 1], end=None)
+        trace = trace.replace(steps=trace.steps[: at + 1], end=None)
     if lesson.pages[number].get("panel") == REVEAL and not revealed:
-        steps_without = (*trace.steps[:at], replace(trace.steps[at], notes=()), *trace.steps[at + 1 :])
-        trace = replace(trace, steps=steps_without)
+        steps_without = (*trace.steps[:at], trace.steps[at].replace(notes=()), *trace.steps[at + 1 :])
+        trace = trace.replace(steps=steps_without)
     return trace, at
 
 
@@ -337,11 +337,10 @@ def veiled(trace: Trace, at: int) -> Trace:
     """The run up to step ``at``, of which only the draft is known: no verdict, no target's numbers, no output, no end."""
     step = trace.steps[at]
     nodes = tuple(
-        node if node.status in (ROOT, PRUNED) else replace(node, p=None, status=SKIPPED, threshold=None, draw=None)
+        node if node.status in (ROOT, PRUNED) else node.replace(p=None, status=SKIPPED, threshold=None, draw=None)
         for node in step.nodes
     )
-    hidden = replace(
-        step,
+    hidden = step.replace(
         nodes=nodes,
         path=(),
         bonus=None,
@@ -352,4 +351,4 @@ def veiled(trace: Trace, at: int) -> Trace:
         cut=None,
         time=Nanoseconds(draft=step.time.draft),
     )
-    return replace(trace, steps=(*trace.steps[:at], hidden), end=None)
+    return trace.replace(steps=(*trace.steps[:at], hidden), end=None)

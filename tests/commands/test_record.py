@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import types
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from specviz.__main__ import main
 from specviz.pipeline.request import Memory, Request

@@ -6,11 +6,11 @@ import io
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from specviz.__main__ import main
 from specviz.pipeline.request import Request

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from msgspec import to_builtins
 
 from specviz.drafting.trees.depth_profile import LEAST, DepthProfile
 from specviz.engine.interfaces import Composition
@@ -16,7 +16,6 @@ from specviz.methods import resources as methods_parts
 from specviz.methods.ddd.depth import PUBLISHED_LEVELS, CalibratedDepth, CalibratedRound
 from specviz.methods.parameters import build, describe
 from specviz.methods.registry import all_methods
-from specviz.trace.notes.base import plain
 from specviz.trace.notes.drafts import TreeDepth
 from tests.support.tiny.blocks import block_net
 from tests.support.tiny.text import decode, parts_for, tiny_target
@@ -90,7 +89,7 @@ def test_cheap_forwards_go_deep_and_dear_ones_do_not(name: str, compose: Any) ->
     chosen = compose(name, {}).controller.builder.chosen
     assert (chosen.levels, chosen.nodes) == (8, 16)
     assert chosen.tau == pytest.approx(COLD[7][1]) and chosen.gain > 1
-    json.dumps(plain(chosen))
+    to_builtins(chosen)
 
 
 @pytest.mark.parametrize("name", HEADS)

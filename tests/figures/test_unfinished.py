@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from PIL import Image
 
 from specviz import figures

@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import json
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 
 import networkx as nx
 import pytest
+from msgspec.structs import replace
 
 from specviz.trace import export
 from specviz.trace.schema import Nanoseconds, Node, Trace

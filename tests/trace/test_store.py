@@ -7,10 +7,10 @@ import gzip
 import threading
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from specviz.errors import BadInput, BadTrace
 from specviz.trace import store

@@ -6,9 +6,9 @@ import base64
 import collections
 import io
 import struct
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from PIL import Image
 
 from specviz.trace import store

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from specviz.trace.schema import Baseline, Divergence
 from tests.support.traces.image_runs import image_trace

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -142,7 +141,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
             looks = [self._look(path, row) for path, row in self._noted[:ROWS]]
         self._noted = []
         if self._map is not None:
-            note, self._map = replace(self._map, looks=looks), None
+            note, self._map = self._map.replace(looks=looks), None
         else:
             note = AttentionEntropyNote(looks)
         return (*super().draft_notes(picks), self._layout.note(self._kept_places), note.to_note())

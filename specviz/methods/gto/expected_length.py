@@ -76,7 +76,7 @@ class Rewarded:
         if other is not None:
             tree = other[0].tree
             before = tree_reward(_lengths(*other, context).values())
-            note = replace(note, before=before, reference=ReferenceTree(tree.host_tokens, tree.shape.parents))
+            note = note.replace(before=before, reference=ReferenceTree(tree.host_tokens, tree.shape.parents))
         return note.to_note()
 
 

@@ -13,6 +13,7 @@ from itertools import accumulate, islice
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
+from msgspec import to_builtins
 from torch import Tensor
 
 from specviz.engine.interfaces import Context, Draft, Drafter, Round, TargetPass, TreeBuilder
@@ -21,7 +22,6 @@ from specviz.engine.to_device import to_device
 from specviz.methods.hedgespec.counterfactual import DelayQueue, expected_length
 from specviz.methods.hedgespec.evaluable import Hindsight, Judged
 from specviz.methods.hedgespec.online_learners import Chooser
-from specviz.trace.notes.base import plain
 from specviz.trace.notes.models import DrafterSelectionNote, Waiting
 from specviz.trace.schema import Note
 
@@ -87,8 +87,9 @@ class DrafterSelector:
             loss=self.queue.loss,
             ahead=self.queue.ahead,
         )
-        self._open_note = begun, plain(begun)
-        return Note(begun.type, self._open_note[1])
+        data = to_builtins(begun)
+        self._open_note = begun, data
+        return Note(data.pop("type"), data)
 
     def observe(self, finished: Round) -> None:
         context, emitted = finished.context, finished.emitted
@@ -138,8 +139,7 @@ class DrafterSelector:
         chains = [[judge(start, place) for place in known] for judge in judged]
         assert self._open_note is not None
         begun, data = self._open_note
-        complete_note = replace(
-            begun,
+        complete_note = begun.replace(
             tokens=list(finished.emitted),
             ghosts=[[shared for shared, _ in chain] for chain in chains],
             expected=[expected_length(chain) for chain in chains],
@@ -147,7 +147,7 @@ class DrafterSelector:
             waiting=[Waiting(*entry) for entry in self.queue.waiting],
             after=self.chooser.probabilities(),
         )
-        data.update(plain(complete_note))
+        data.update(complete_note.to_note().data)
 
     def close(self) -> None:
         for arm in self.arms:

@@ -8,7 +8,6 @@ Axis names: ``step``, ``row``, ``hidden``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -117,4 +116,4 @@ class Comparing(StepwiseDrafter):
         self._bare.close()
 
     def _compared(self, note: StepEmbeddingsNote) -> StepEmbeddingsNote:
-        return replace(note, asked=self._guess_counts, with_=self._right[0], without=self._right[1])
+        return note.replace(asked=self._guess_counts, with_=self._right[0], without=self._right[1])

@@ -83,7 +83,7 @@ class HybridController(Generic[Network, Memory]):
         own = LastStateNote(half=half, length=len(context.ids), score=score, threshold=bar, probed=self.probed)
         notes = drafted.notes
         if half == "suffix" and notes:
-            notes = (replace(SuffixNote.of(notes[0]), threshold=bar).to_note(), *notes[1:])
+            notes = (SuffixNote.of(notes[0]).replace(threshold=bar).to_note(), *notes[1:])
         return own.to_note(), *notes
 
     def observe(self, finished: Round) -> None:

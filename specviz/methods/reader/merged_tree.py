@@ -250,7 +250,7 @@ class Merged:
             considered=len(merging.leaves) - 1,
             expected=sum(leaf.value for leaf in leaves[:size]),
             fitted=not self.nodes,
-            grafts=[replace(graft, node=place[graft.node]) for graft in merging.grafts if graft.node in place],
+            grafts=[graft.replace(node=place[graft.node]) for graft in merging.grafts if graft.node in place],
         ).to_note()
 
     def observe(self, finished: Round) -> None:

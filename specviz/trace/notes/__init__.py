@@ -6,8 +6,8 @@ into the step's nodes, places are positions in the whole text, probabilities lie
 
 from __future__ import annotations
 
-from specviz.trace.notes import drafts, images, models, verdicts
+from specviz.trace.notes import drafts, images, models, verdicts  # noqa: F401
 from specviz.trace.notes.base import TypedNote
 
-NOTE_TYPES: dict[str, type[TypedNote]] = {note.type: note for room in (drafts, models, verdicts, images) for note in room.NOTES}
-"""Name in a trace -> the dataclass of that note."""
+NOTE_TYPES: dict[str, type[TypedNote]] = {str(note.__struct_config__.tag): note for note in TypedNote.__subclasses__()}
+"""Type in a trace -> the class of that note."""

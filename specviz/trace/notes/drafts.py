@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from specviz.trace.notes.base import TypedNote
-from specviz.trace.schema import Limit
+from msgspec import Meta
 
-MEMORIES = ("context", "outputs", "none")
+from specviz.trace.notes.base import Part, TypedNote
+from specviz.trace.schema import one_of
 
 
-@dataclass(frozen=True)
-class TreeDepth:
+class TreeDepth(Part, frozen=True):
     """Depth of a tree that nobody stated, and by what it was chosen (``trees.depth_profile``)."""
 
     levels: int
@@ -26,11 +24,9 @@ class TreeDepth:
     """A drafter forward in target passes of one token."""
 
 
-@dataclass(frozen=True)
-class GrowthNote(TypedNote):
+class GrowthNote(TypedNote, frozen=True):
     """Expansion and reranking of a dynamic tree, by EAGLE-2 (arXiv 2406.16858) and all that grow as it does."""
 
-    type: ClassVar[str] = "growth"
     beams: Sequence[Sequence[int]]
     """[level, beam]: nodes that were expanded at each level, the root's first."""
     value: Sequence[float]
@@ -43,11 +39,9 @@ class GrowthNote(TypedNote):
     depth: TreeDepth | None = None
 
 
-@dataclass(frozen=True)
-class BeamMassNote(TypedNote):
+class BeamMassNote(TypedNote, frozen=True, tag="mass"):
     """Beam mass by level and where it stopped the growth, by Dynamic Depth Decoding (arXiv 2409.00142)."""
 
-    type: ClassVar[str] = "mass"
     mass: Sequence[float]
     """[level]: log of the probability that the beam holds, level 1 first."""
     tested: Sequence[int]
@@ -64,26 +58,22 @@ class BeamMassNote(TypedNote):
     """A drafter forward in target passes of one token, where the threshold was chosen by what that costs."""
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Part, frozen=True):
     """Nodes that one drafter forward gave, pruned ones included. ``depths`` are its first and last level."""
 
     nodes: Sequence[int]
-    depths: Annotated[Sequence[int], Limit(2, 2)]
+    depths: Annotated[Sequence[int], Meta(min_length=2, max_length=2)]
 
 
-@dataclass(frozen=True)
-class BlocksNote(TypedNote):
+class BlocksNote(TypedNote, frozen=True):
     """Nodes of a tree by the drafter forward that gave them, by Falcon (arXiv 2412.12639)."""
 
-    type: ClassVar[str] = "blocks"
     blocks: Sequence[Block]
     width: int
     """Levels a forward."""
 
 
-@dataclass(frozen=True)
-class Graft:
+class Graft(Part, frozen=True):
     """A continuation out of memory that hangs from ``node``: ``matched`` tokens led to it, ``count`` tokens came."""
 
     node: int
@@ -92,11 +82,9 @@ class Graft:
     count: int
 
 
-@dataclass(frozen=True)
-class MergedTreeNote(TypedNote):
+class MergedTreeNote(TypedNote, frozen=True, tag="merged"):
     """Sources of a tree that several drafters and memories share, by READER (arXiv 2508.09072)."""
 
-    type: ClassVar[str] = "merged"
     sources: Sequence[str]
     """[node]: "root", or the sources that agree on it with a plus between them: drafter, context, outputs."""
     value: Sequence[float]
@@ -111,8 +99,7 @@ class MergedTreeNote(TypedNote):
     grafts: Sequence[Graft]
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(Part, frozen=True):
     """Tokens of one place, likeliest first, with the drafter's probability of each."""
 
     tokens: Sequence[int]
@@ -120,8 +107,7 @@ class Offer:
     texts: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class HeadOffer:
+class HeadOffer(Part, frozen=True):
     """What one Medusa head said: head 1 speaks of the token after the root."""
 
     head: int
@@ -130,19 +116,15 @@ class HeadOffer:
     texts: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class HeadsNote(TypedNote):
+class HeadsNote(TypedNote, frozen=True):
     """Offers of parallel heads, whose Cartesian product is the tree, by Medusa (arXiv 2401.10774)."""
 
-    type: ClassVar[str] = "heads"
     heads: Sequence[HeadOffer]
 
 
-@dataclass(frozen=True)
-class CopyNote(TypedNote):
+class CopyNote(TypedNote, frozen=True):
     """Suffix that occurred before and what followed it, by prompt lookup decoding. A length of 0: nothing occurred."""
 
-    type: ClassVar[str] = "copy"
     suffix_start: int
     suffix_length: int
     source: int
@@ -151,8 +133,7 @@ class CopyNote(TypedNote):
     """Tokens copied."""
 
 
-@dataclass(frozen=True)
-class SuffixRow:
+class SuffixRow(Part, frozen=True):
     """What followed where a draft token was chosen: ``counts`` of each token, of ``count`` in all; ``others`` are not shown."""
 
     node: int
@@ -163,8 +144,7 @@ class SuffixRow:
     texts: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class SuffixTrial:
+class SuffixTrial(Part, frozen=True):
     """Score of the draft that a match of ``length`` tokens gives; ``limit`` is the longest draft it allows."""
 
     length: int
@@ -172,12 +152,10 @@ class SuffixTrial:
     score: float
 
 
-@dataclass(frozen=True)
-class SuffixNote(TypedNote):
+class SuffixNote(TypedNote, frozen=True):
     """Best match in the suffix trees and its score, by SuffixDecoding (arXiv 2411.04975)."""
 
-    type: ClassVar[str] = "suffix"
-    source: Annotated[str, Limit(words=MEMORIES)]
+    source: Annotated[str, one_of("context", "outputs", "none")]
     suffix_start: int
     suffix_length: int
     occurrences: int
@@ -195,8 +173,7 @@ class SuffixNote(TypedNote):
     """Tokens in the memory of earlier outputs."""
 
 
-@dataclass(frozen=True)
-class NgramRow:
+class NgramRow(Part, frozen=True):
     """A row of the store and the children drawn of it without replacement.
 
     ``order`` is the n of the n-gram, ``probability`` the warped distribution, ``perturbed`` its logarithm with Gumbel noise
@@ -213,18 +190,15 @@ class NgramRow:
     texts: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class NgramRowsNote(TypedNote):
+class NgramRowsNote(TypedNote, frozen=True):
     """Rows of the n-gram store that a tree was drawn of, by STAND (arXiv 2506.04708)."""
 
-    type: ClassVar[str] = "ngram_rows"
     rows: Sequence[NgramRow]
     entries: int
     """n-grams in the store."""
 
 
-@dataclass(frozen=True)
-class SuccessorRow:
+class SuccessorRow(Part, frozen=True):
     """The matrix row of a node's token; its first ``used`` successors became children."""
 
     node: int
@@ -235,26 +209,21 @@ class SuccessorRow:
     texts: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class SuccessorsNote(TypedNote):
+class SuccessorsNote(TypedNote, frozen=True):
     """Rows of the adjacency matrix that a tree was unfolded from, by Token Recycling (arXiv 2408.08696)."""
 
-    type: ClassVar[str] = "successors"
     rows: Sequence[SuccessorRow]
     updated: int
     """Rows that the last pass wrote anew."""
 
 
-@dataclass(frozen=True)
-class DenoisedNote(TypedNote):
+class DenoisedNote(TypedNote, frozen=True):
     """Distributions of a block of masks that one forward resolved, by DEER (arXiv 2512.15176)."""
 
-    type: ClassVar[str] = "denoised"
     places: Sequence[Offer]
 
 
-@dataclass(frozen=True)
-class LatticeColumn:
+class LatticeColumn(Part, frozen=True):
     """Candidates of one place of the block, of ``size`` that the search considered."""
 
     tokens: Sequence[int]
@@ -263,8 +232,7 @@ class LatticeColumn:
     texts: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class LatticeBeams:
+class LatticeBeams(Part, frozen=True):
     """Best beams after one place, best first: the beam before that each goes on, its row in the column, its score."""
 
     parents: Sequence[int]
@@ -272,8 +240,7 @@ class LatticeBeams:
     score: Sequence[float]
 
 
-@dataclass(frozen=True)
-class DraftLength:
+class DraftLength(Part, frozen=True):
     """How many masks stand in the block now, its bounds, and the running means that the next length follows."""
 
     length: int
@@ -284,11 +251,9 @@ class DraftLength:
     adaptive: bool
 
 
-@dataclass(frozen=True)
-class LatticeNote(TypedNote):
+class LatticeNote(TypedNote, frozen=True):
     """Beam search through a block's candidates and the next draft length, by DiffuSpec (arXiv 2510.02358)."""
 
-    type: ClassVar[str] = "lattice"
     columns: Sequence[LatticeColumn]
     beams: Sequence[LatticeBeams]
     fence: int | None
@@ -298,18 +263,3 @@ class LatticeNote(TypedNote):
     """Fraction of a score that is the drafter's log-probability; the rest is an n-gram model's."""
     ended: bool | None = None
     """Whether the path takes the end of the text; missing in older traces."""
-
-
-NOTES: tuple[type[TypedNote], ...] = (
-    GrowthNote,
-    BeamMassNote,
-    BlocksNote,
-    MergedTreeNote,
-    HeadsNote,
-    CopyNote,
-    SuffixNote,
-    NgramRowsNote,
-    SuccessorsNote,
-    DenoisedNote,
-    LatticeNote,
-)

@@ -6,20 +6,18 @@ Spans are [first place, how many] of unbroken rows of places in the prompt.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from specviz.trace.notes.base import TypedNote
-from specviz.trace.schema import Limit
+from msgspec import Meta
 
-Span = Annotated[Sequence[int], Limit(2, 2)]
+from specviz.trace.notes.base import Part, TypedNote
+
+Span = Annotated[Sequence[int], Meta(min_length=2, max_length=2)]
 
 
-@dataclass(frozen=True)
-class CanvasNote(TypedNote):
+class CanvasNote(TypedNote, frozen=True):
     """Rows of a picture that this step completed, in any image run."""
 
-    type: ClassVar[str] = "canvas"
     row: int
     """The first of them, from 0."""
     rows: int
@@ -29,52 +27,44 @@ class CanvasNote(TypedNote):
     """The band, base64."""
 
 
-@dataclass(frozen=True)
-class CoarseCodesNote(TypedNote):
+class CoarseCodesNote(TypedNote, frozen=True, tag="coarse"):
     """Coarse codes and the finer ones that were made of them, by MuLo-SD (arXiv 2601.05149)."""
 
-    type: ClassVar[str] = "coarse"
     codes: Sequence[int]
     fine: Sequence[int]
 
 
-@dataclass(frozen=True)
-class JacobiWindowNote(TypedNote):
+class JacobiWindowNote(TypedNote, frozen=True, tag="window"):
     """Window of codes that the target keeps renewing, by Speculative Jacobi Decoding (arXiv 2410.01699)."""
 
-    type: ClassVar[str] = "window"
     codes: Sequence[int]
     redrawn: int
     """Codes, first ones of the window, that were drawn from the last pass's distributions."""
 
 
-@dataclass(frozen=True)
-class PictureNote(TypedNote):
+class PictureNote(TypedNote, frozen=True):
     """Picture of a prompt as the model sees it and where its tokens stand, in the first step of a vision-language run."""
 
-    type: ClassVar[str] = "picture"
     png: Sequence[str]
     """Base64 in pieces, as no text in a note is longer than 4096 characters."""
-    size: Annotated[Sequence[int], Limit(2, 2)]
+    size: Annotated[Sequence[int], Meta(min_length=2, max_length=2)]
     """Width and height in pixels."""
-    grid: Annotated[Sequence[int], Limit(2, 2)]
+    grid: Annotated[Sequence[int], Meta(min_length=2, max_length=2)]
     """Rows and columns of patches; 0 and 0 where they are no plain grid."""
     spans: Sequence[Span]
     prompt: int
     """Tokens of the prompt."""
     encoding_ns: int
-    boxes: Sequence[Annotated[Sequence[float], Limit(4, 4)]] | None = None
+    boxes: Sequence[Annotated[Sequence[float], Meta(min_length=4, max_length=4)]] | None = None
     """[patch]: left, top, right and bottom in fractions of the picture, where they are no plain grid."""
 
 
-@dataclass(frozen=True)
-class VisualTokensNote(TypedNote):
+class VisualTokensNote(TypedNote, frozen=True):
     """Prompt as target and drafter read it: image tokens that the drafter sees, by DREAM, HiViS and visual drafters.
 
     ``target`` and ``drafter`` are tokens of the two prefills.
     """
 
-    type: ClassVar[str] = "visual_tokens"
     target: int
     drafter: int
     visual: Sequence[Span]
@@ -85,8 +75,7 @@ class VisualTokensNote(TypedNote):
     """Spans of other places that it does not see."""
 
 
-@dataclass(frozen=True)
-class AttentionLook:
+class AttentionLook(Part, frozen=True):
     """Attention of the drafter after ``tokens``: its sum over the picture, and [place, weight] of the largest."""
 
     tokens: Sequence[int]
@@ -95,11 +84,9 @@ class AttentionLook:
     texts: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class AttentionEntropyNote(TypedNote):
+class AttentionEntropyNote(TypedNote, frozen=True, tag="entropy_map"):
     """Attention of a drafter in the picture and, in the first step, entropy of the target's, by DREAM (arXiv 2505.19201)."""
 
-    type: ClassVar[str] = "entropy_map"
     looks: Sequence[AttentionLook]
     entropy: Sequence[Sequence[float]] | None = None
     """[layer, place]: entropy of the target's attention."""
@@ -109,14 +96,12 @@ class AttentionEntropyNote(TypedNote):
     """[place]: the middle layer of least entropy."""
 
 
-@dataclass(frozen=True)
-class StepEmbeddingsNote(TypedNote):
+class StepEmbeddingsNote(TypedNote, frozen=True, tag="residuals"):
     """Step embeddings and how far drafts came with and without them, by HiViS (arXiv 2509.23928).
 
     Counts are of the run so far.
     """
 
-    type: ClassVar[str] = "residuals"
     norms: Sequence[float]
     """[depth]: length of the learned vector."""
     reached: Sequence[int]
@@ -126,14 +111,3 @@ class StepEmbeddingsNote(TypedNote):
     """[depth]: tokens that both drafters were asked to foretell; those right ``with`` and ``without`` the vectors."""
     with_: Sequence[int] | None = None
     without: Sequence[int] | None = None
-
-
-NOTES: tuple[type[TypedNote], ...] = (
-    CanvasNote,
-    CoarseCodesNote,
-    JacobiWindowNote,
-    PictureNote,
-    VisualTokensNote,
-    AttentionEntropyNote,
-    StepEmbeddingsNote,
-)

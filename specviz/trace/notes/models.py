@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from specviz.trace.notes.base import TypedNote
-from specviz.trace.schema import Limit
+from msgspec import Meta
 
-HALVES = ("suffix", "tree")
+from specviz.trace.notes.base import Part, TypedNote
+from specviz.trace.schema import one_of
 
 
-@dataclass(frozen=True)
-class CascadePass:
+class CascadePass(Part, frozen=True):
     """One pass of the intermediate model over a draft: ``tokens`` are what it kept and its own one. Times in ms."""
 
     drafted: int
@@ -25,8 +23,7 @@ class CascadePass:
     texts: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class CascadeTotals:
+class CascadeTotals(Part, frozen=True):
     """Counts and milliseconds of the run so far: target rounds, tokens kept and buffered, intermediate passes, forwards."""
 
     rounds: int
@@ -38,8 +35,7 @@ class CascadeTotals:
     verifying: float
 
 
-@dataclass(frozen=True)
-class CascadeCosts:
+class CascadeCosts(Part, frozen=True):
     """What the levels cost and accept by calibration: milliseconds a pass, tokens a pass, and the two conditions."""
 
     target: float
@@ -60,11 +56,9 @@ class CascadeCosts:
     """Milliseconds a token without the intermediate model; missing in older traces."""
 
 
-@dataclass(frozen=True)
-class CascadeNote(TypedNote):
+class CascadeNote(TypedNote, frozen=True, tag="belts"):
     """Drafter, intermediate model and target in one round, by Polybasic (arXiv 2510.26527)."""
 
-    type: ClassVar[str] = "belts"
     middle: str
     """The intermediate model."""
     gathered: int
@@ -76,11 +70,9 @@ class CascadeNote(TypedNote):
     forecast: CascadeCosts | None = None
 
 
-@dataclass(frozen=True)
-class LayerGroupsNote(TypedNote):
+class LayerGroupsNote(TypedNote, frozen=True, tag="layers"):
     """Layers of the draft model that ran side by side, and the cache that was repaired, by EasySpec (arXiv 2502.02493)."""
 
-    type: ClassVar[str] = "layers"
     layers: int
     groups: Sequence[Sequence[int]]
     """[stage, layer]: layers, from 0, of each stage."""
@@ -98,22 +90,19 @@ class LayerGroupsNote(TypedNote):
     """[layer, token]: cosine between the fuzzy and the exact entry."""
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(Part, frozen=True):
     """A chain in the delay queue: its start, and how many of its places are judged."""
 
     place: int
     known: int
 
 
-@dataclass(frozen=True)
-class DrafterSelectionNote(TypedNote):
+class DrafterSelectionNote(TypedNote, frozen=True, tag="arms"):
     """Drafter selected among several and what each would have brought, by HedgeSpec (arXiv 2510.20064).
 
     All from ``tokens`` on is known once the round is verified; a chooser that learns from its own rounds alone may lack it.
     """
 
-    type: ClassVar[str] = "arms"
     names: Sequence[str]
     chances: Sequence[float]
     """[arm]: probability of drafting."""
@@ -138,12 +127,10 @@ class DrafterSelectionNote(TypedNote):
     texts: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class LastStateNote(TypedNote):
+class LastStateNote(TypedNote, frozen=True):
     """Half of a hybrid that drafted, a suffix tree or a network that reads one state, by OWL (arXiv 2510.07535)."""
 
-    type: ClassVar[str] = "last_state"
-    half: Annotated[str, Limit(words=HALVES)]
+    half: Annotated[str, one_of("suffix", "tree")]
     length: int
     """Tokens of text so far."""
     score: float | None
@@ -153,8 +140,7 @@ class LastStateNote(TypedNote):
     """Whether the drafter reads the state of a [SPEC] token."""
 
 
-@dataclass(frozen=True)
-class BatchRowCache:
+class BatchRowCache(Part, frozen=True):
     """A row's cache: lengths of its unbroken runs of entries, and the holes between them."""
 
     row: int
@@ -162,11 +148,9 @@ class BatchRowCache:
     holes: int
 
 
-@dataclass(frozen=True)
-class BatchCacheNote(TypedNote):
+class BatchCacheNote(TypedNote, frozen=True, tag="rows"):
     """Cache of several runs that share one batch, as it stood after a round of batched decoding."""
 
-    type: ClassVar[str] = "rows"
     row: int
     """The row of this run."""
     round: int
@@ -176,8 +160,7 @@ class BatchCacheNote(TypedNote):
     rows: Sequence[BatchRowCache]
 
 
-@dataclass(frozen=True)
-class DecayHead:
+class DecayHead(Part, frozen=True):
     """A head of a state-space layer: ``fade`` [node] is the log of what remains of the carried state."""
 
     name: str
@@ -186,11 +169,9 @@ class DecayHead:
     fade: Sequence[float]
 
 
-@dataclass(frozen=True)
-class DecayMaskNote(TypedNote):
+class DecayMaskNote(TypedNote, frozen=True, tag="ssm_mask"):
     """Decay along every path of a tree in a state-space target, by STree (arXiv 2505.14969)."""
 
-    type: ClassVar[str] = "ssm_mask"
     heads: Sequence[DecayHead]
     taps: int
     """Width of the convolution."""
@@ -202,21 +183,18 @@ class DecayMaskNote(TypedNote):
     replay_bytes: int
 
 
-@dataclass(frozen=True)
-class ServedNote(TypedNote):
+class ServedNote(TypedNote, frozen=True):
     """What a production engine says of a round that other requests may share."""
 
-    type: ClassVar[str] = "served"
-    batch: Annotated[int, Limit(1, 1_000_000)] | None
+    batch: Annotated[int, Meta(ge=1, le=1_000_000)] | None
     """Requests in the target's pass; null where the engine does not tell."""
-    untold: Annotated[int, Limit(0, 2047)]
+    untold: Annotated[int, Meta(ge=0, le=2047)]
     """Rejected drafts whose tokens the engine counts and does not name."""
-    drafted: Annotated[int, Limit(0, 2047)] | None = None
+    drafted: Annotated[int, Meta(ge=0, le=2047)] | None = None
     """Tokens drafted in this round; null where the engine does not tell."""
 
 
-@dataclass(frozen=True)
-class CounterSample:
+class CounterSample(Part, frozen=True):
     """A server's counters at ``ms`` milliseconds after the run began, less what they were then."""
 
     ms: float
@@ -226,21 +204,7 @@ class CounterSample:
     """Of those, how many had their token accepted [place in the draft]."""
 
 
-@dataclass(frozen=True)
-class CountersNote(TypedNote):
+class CountersNote(TypedNote, frozen=True, tag="served_counters"):
     """A server's own counters of all that it did meanwhile, as they were sampled in the time of this step."""
 
-    type: ClassVar[str] = "served_counters"
     samples: Sequence[CounterSample]
-
-
-NOTES: tuple[type[TypedNote], ...] = (
-    CascadeNote,
-    LayerGroupsNote,
-    DrafterSelectionNote,
-    LastStateNote,
-    BatchCacheNote,
-    DecayMaskNote,
-    ServedNote,
-    CountersNote,
-)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from specviz.trace.notes.base import TypedNote
-from specviz.trace.schema import Limit
-
-OUTCOMES = ("accepted", "failed", "passed")
+from specviz.trace.notes.base import Part, TypedNote
+from specviz.trace.schema import one_of
 
 
-@dataclass(frozen=True)
-class OverlapPosition:
+class OverlapPosition(Part, frozen=True):
     """Target and drafter after ``node``: p and q of the tokens that matter most, and the sum of min(p, q) over all."""
 
     node: int
@@ -24,16 +20,13 @@ class OverlapPosition:
     texts: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class OverlapNote(TypedNote):
+class OverlapNote(TypedNote, frozen=True):
     """Both distributions where rejection sampling judged children, by speculative sampling (arXiv 2211.17192)."""
 
-    type: ClassVar[str] = "overlap"
     positions: Sequence[OverlapPosition]
 
 
-@dataclass(frozen=True)
-class TypicalPosition:
+class TypicalPosition(Part, frozen=True):
     """A judged node: the target's p of its token, the threshold, and the entropy it came from, in nats."""
 
     node: int
@@ -44,16 +37,13 @@ class TypicalPosition:
     text: str = ""
 
 
-@dataclass(frozen=True)
-class TypicalAcceptanceNote(TypedNote):
+class TypicalAcceptanceNote(TypedNote, frozen=True, tag="typical"):
     """Nodes that typical acceptance judged, by Medusa (arXiv 2401.10774, section 2.3.1)."""
 
-    type: ClassVar[str] = "typical"
     positions: Sequence[TypicalPosition]
 
 
-@dataclass(frozen=True)
-class Visit:
+class Visit(Part, frozen=True):
     """A node's verdict in the walk from the leaves upwards; a node that passed lies above the accepted one."""
 
     node: int
@@ -61,14 +51,12 @@ class Visit:
     """Acceptance weight when its subtree was entered, ``weight`` once its children had failed."""
     weight: float | None
     draw: float | None
-    outcome: Annotated[str, Limit(words=OUTCOMES)]
+    outcome: Annotated[str, one_of("accepted", "failed", "passed")]
 
 
-@dataclass(frozen=True)
-class TraversalNote(TypedNote):
+class TraversalNote(TypedNote, frozen=True):
     """Verdicts from leaf to root in the order they fell, by Traversal Verification (arXiv 2505.12398)."""
 
-    type: ClassVar[str] = "traversal"
     visits: Sequence[Visit]
     rescued: Sequence[int]
     """Nodes on the path that the rule from the root downwards would not have reached."""
@@ -76,16 +64,14 @@ class TraversalNote(TypedNote):
     """Path length of that rule with the same draws."""
 
 
-@dataclass(frozen=True)
-class Branch:
+class Branch(Part, frozen=True):
     """A leaf and the expected acceptance length of the branch that ends in it."""
 
     node: int
     length: float
 
 
-@dataclass(frozen=True)
-class ReferenceTree:
+class ReferenceTree(Part, frozen=True):
     """The tree that another drafter gave from the same root."""
 
     tokens: Sequence[int]
@@ -93,11 +79,9 @@ class ReferenceTree:
     texts: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class TreeRewardNote(TypedNote):
+class TreeRewardNote(TypedNote, frozen=True, tag="reward"):
     """Reward of the drafted tree, log-sum-exp of its branches' expected lengths, by GTO (arXiv 2509.22134)."""
 
-    type: ClassVar[str] = "reward"
     reward: float
     before: float | None
     """Reward of the reference tree."""
@@ -105,8 +89,7 @@ class TreeRewardNote(TypedNote):
     reference: ReferenceTree | None
 
 
-@dataclass(frozen=True)
-class RelaxedJudgement:
+class RelaxedJudgement(Part, frozen=True):
     """A judged code with its nearest latent codes, enough to judge it again under another limit.
 
     p and q are of the code itself, before the relaxation. ``count`` of the nearest codes were ``limit`` enough to lend it
@@ -128,14 +111,12 @@ class RelaxedJudgement:
     """[how many, their probability in all], for a ladder of sizes."""
 
 
-@dataclass(frozen=True)
-class RelaxedNote(TypedNote):
+class RelaxedNote(TypedNote, frozen=True):
     """Codes judged with the probability of their latent neighbours, by LANTERN (arXiv 2410.03355) and LANTERN++.
 
     The limit is ``delta``, a total variation distance, or ``factor``, times the code's own p.
     """
 
-    type: ClassVar[str] = "relaxed"
     k: int
     """Neighbours that are looked at."""
     form: str
@@ -145,14 +126,12 @@ class RelaxedNote(TypedNote):
     factor: float | None = None
 
 
-@dataclass(frozen=True)
-class LocalVerificationNote(TypedNote):
+class LocalVerificationNote(TypedNote, frozen=True, tag="islands"):
     """Islands of an image block that failed and were drawn again in waves, by MuLo-SD (arXiv 2601.05149).
 
     Nodes count from 1 in reading order, so entry i of ``mass`` and ``waves`` is that of node i + 1.
     """
 
-    type: ClassVar[str] = "islands"
     mass: Sequence[float]
     """The target's probability of the code and its ``pool`` nearest ones; below ``tau`` the code fails."""
     tau: float
@@ -168,13 +147,3 @@ class LocalVerificationNote(TypedNote):
     passes: int
     stale: Sequence[int] | None = None
     """Nodes whose cache entries were left as they were; missing in older traces."""
-
-
-NOTES: tuple[type[TypedNote], ...] = (
-    OverlapNote,
-    TypicalAcceptanceNote,
-    TraversalNote,
-    TreeRewardNote,
-    RelaxedNote,
-    LocalVerificationNote,
-)

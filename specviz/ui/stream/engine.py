@@ -14,7 +14,7 @@ from specviz.engine.stop import Stop, computing, stop_reason
 from specviz.errors import SpecvizError
 from specviz.figures.unfinished import unfinished
 from specviz.pipeline.request import Memory, Request
-from specviz.trace.metrics import summarise
+from specviz.trace.collect import Collector, closed
 from specviz.trace.schema import End, Run, Step, Trace
 from specviz.ui.settings import GPU_SECONDS, LOADING_SECONDS
 
@@ -95,37 +95,30 @@ def fetch(request: Request, progress: Progress) -> None:
 
 def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:
     """The events, and an end of our own making when the run is stopped, because a closed run writes none."""
-    run: Run | None = None
-    steps: list[Step] = []
+    collector = Collector()
     for event in events:
         if isinstance(event, Refusal):
             raise SpecvizError(event.message)
-        if isinstance(event, Run):
-            run = event
-            if isinstance(cancel, Stop):
-                cancel.begin()
-        if isinstance(event, Step):
-            steps.append(event)
+        if isinstance(event, Run) and isinstance(cancel, Stop):
+            cancel.begin()
+        collector.add(event)
         yield event
         if cancel.is_set():
             events.close()
-            if run is not None and not isinstance(event, End):
-                yield stopped(run, steps, stop_reason(cancel))
+            if collector.end is None:
+                yield stopped(collector.trace, stop_reason(cancel))
             return
 
 
-def stopped(run: Run, steps: list[Step], limit: str) -> End:
+def stopped(trace: Trace, limit: str) -> End:
     """The end of a run after these steps, by its time limit or a visitor's wish.
 
     How long its prefill took stayed behind with the GPU, and so did the model that could decode the codes: a picture is put
     together from the rows that came.
     """
-    output = tuple(token for step in steps for token in step.emitted)
-    text = "".join(piece for step in steps for piece in step.pieces)
-    picture = unfinished(Trace(run, tuple(steps)))
+    picture = unfinished(trace)
     message = " ".join(part for part in (limit, PUT_TOGETHER if picture else "") if part)
-    reason = "time_limit" if limit else "cancelled"
-    return End(reason, output, text, 0, summarise(steps, reason, 0), message=message, picture=picture)
+    return closed(trace, "time_limit" if limit else "cancelled", message, picture)
 
 
 def choose(zero_gpu: bool) -> Stream:

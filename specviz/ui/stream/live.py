@@ -206,7 +206,8 @@ class Live:
                     if outlet.abandoned.is_set():  # the run has been given an end, behind which nothing is written
                         raise Interrupted
                     if isinstance(event, Run) and event.max_new_tokens == request.max_new_tokens < requested_tokens:
-                        event = replace(event, warnings=(*event.warnings, _shortened(requested_tokens, request.max_new_tokens)))
+                        shortened = _shortened(requested_tokens, request.max_new_tokens)
+                        event = event.replace(warnings=(*event.warnings, shortened))
                     line = writer.add(event)
                     self.store.append(feed.run, line)
                     if isinstance(event, Run):  # whatever is on the stage stays there until this run has something to show
@@ -264,7 +265,7 @@ class Live:
             return
         trace, _ = self._trace(feed.run)
         if trace is not None and trace.end is None:
-            end = stopped(trace.run, list(trace.steps), limit)
+            end = stopped(trace, limit)
             batch.lines.append(traces.lines(Trace(trace.run, trace.steps, end))[-1])
             self.store.append(feed.run, batch.lines[-1])
             batch.ended = True

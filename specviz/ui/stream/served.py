@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from dataclasses import replace
 
 from specviz.engine.stop import Stop
 from specviz.errors import BadInput
@@ -46,7 +45,7 @@ def _asked(url: str, request: Request, cancel: threading.Event, progress: Progre
         cancel.begin()
     for event in Answer(server, ask, cancel).events():
         if isinstance(event, Run):
-            event = replace(event, warnings=(*event.warnings, NOT_SENT))
+            event = event.replace(warnings=(*event.warnings, NOT_SENT))
         yield _with_counters(event, server, before, cancel) if isinstance(event, End) else event
 
 
@@ -57,4 +56,4 @@ def _with_counters(end: End, server: Server, before: Counters | None, cancel: th
     counts = after.since(before)
     rates = ", ".join(f"{kept / counts.drafts:.2f}" for kept in counts.by_place) if counts.drafts > 0 else ""
     words = f"Accepted by place in the draft, by its counters over all that it served meanwhile: {rates}." if rates else ""
-    return replace(end, message=" ".join(part for part in (end.message, words) if part))
+    return end.replace(message=" ".join(part for part in (end.message, words) if part))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from specviz.engine.sampling import Warp
 from specviz.methods.mulo_sd import local_verification
@@ -26,7 +26,7 @@ VALUES: dict[str, dict[str, Any]] = {
 
 def recorded(run: Decoded) -> list[dict[str, Any]]:
     """All that a trace says of the steps but their times."""
-    return [{**asdict(step), "time": None} for step in run.steps]
+    return [{**to_builtins(step), "time": None} for step in run.steps]
 
 
 class NodeByNode(local_verification._Repair):

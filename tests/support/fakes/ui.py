@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from specviz.engine.stop import Stop, stop_reason
 from specviz.errors import SpecvizError

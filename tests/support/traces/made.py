@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import plotly.graph_objects as go
+from msgspec.structs import replace
 
 from specviz.trace import metrics
 from specviz.trace.schema import Baseline, Bonus, Divergence, End, Nanoseconds, Node, Note, Run, Sampling, Step, Trace

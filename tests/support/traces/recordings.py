@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from specviz.trace import metrics, store, wire
+from msgspec.structs import replace
+
+from specviz.trace import metrics, schema, store
 from specviz.trace.schema import Baseline, End, Trace
 
 TRACES = Path(__file__).resolve().parents[3] / "assets" / "traces"
@@ -46,7 +47,7 @@ def beginning(method: str, steps: int = 8) -> Trace:
     begun = whole.steps[:steps]
     output = tuple(token for step in begun for token in step.emitted)
     plain = Baseline(whole.end.baseline.token_ns[: len(output)], whole.end.baseline.prefill_ns, True)
-    counted = wire.rounded(metrics.summarise(begun, "budget", whole.end.prefill_ns, plain))
+    counted = schema.rounded(metrics.summarise(begun, "budget", whole.end.prefill_ns, plain))
     text = "".join(piece for step in begun for piece in step.pieces)
     end = End("budget", output, text, whole.end.prefill_ns, counted, "", plain)
     return Trace(replace(whole.run, max_new_tokens=len(output)), begun, end)

@@ -13,7 +13,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from specviz.trace import metrics, store, wire
+from specviz.trace import metrics, schema, store
 from specviz.trace.schema import Baseline, Divergence, End, Run, Sampling, Step, Trace
 from tests.support.traces.sample_rounds import KINDS, PIECES, Round, Words
 
@@ -75,7 +75,7 @@ def _end(generator: random.Random, run: Run, steps: list[Step], reason: str, bas
         times = tuple(generator.randint(38_000_000, 46_000_000) for _ in output)
         apart = Divergence(len(output) // 2, 0.03125) if run.exactness == "relaxed" and output else None
         plain = Baseline(times, 61_000_000, apart is None, apart)
-    counted = wire.rounded(metrics.summarise(steps, reason, 63_000_000, plain))
+    counted = schema.rounded(metrics.summarise(steps, reason, 63_000_000, plain))
     text = "".join(piece for step in steps for piece in step.pieces)
     return End(reason, output, text, 63_000_000, counted, "", plain)
 

@@ -88,7 +88,7 @@ def test_a_kept_run_is_read_in_the_pool_alone(
     def noted(plain: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *given, **more: (where.add(threading.current_thread().name), plain(*given, **more))[1]
 
-    for parser in ("read_lines", "gathered", "decoded"):
+    for parser in ("read_lines", "collect", "decoded"):
         monkeypatch.setattr(traces, parser, noted(getattr(traces, parser)))
 
     async def asked() -> Any:

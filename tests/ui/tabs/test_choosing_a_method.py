@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
 import pytest
+from msgspec.structs import replace
 
 from specviz.trace import store
 from specviz.ui.app_state import make

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from dataclasses import replace
 from pathlib import Path
 
 import gradio as gr
 import pytest
+from msgspec.structs import replace
 
 from specviz.ui.app_state import AppState
 from specviz.ui.run_lookup import MINE
