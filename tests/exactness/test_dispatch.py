@@ -106,7 +106,8 @@ def test_published_heads_draft_from_graphs_as_ours_do(case: str, warped: str) ->
     assert run.outcome.output_ids == expected.ids
     for step in steps:
         draft = step.phases["draft"]
-        assert draft.captured > 100 and draft.waits <= 1 and draft.calls <= 70
+        assert draft.captured > 100 and draft.waits <= 1
+        assert draft.calls <= (20 if warped == "greedy" else 100), "a row of the tree is a few calls of the host at a temperature"
 
 
 @pytest.mark.slow
