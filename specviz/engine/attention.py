@@ -1,9 +1,9 @@
-"""Attention kernel on a CPU: transformers' ``sdpa`` where several query heads share keys and values, without copies of them.
+"""Attention kernel on a CPU: transformers' ``sdpa`` for grouped query heads, without copies of the shared keys and values.
 
-Under a mask transformers repeats keys and values for each query head, in every layer of every pass; the CPU's fused kernel takes
-grouped heads as they are. Of a single row it then works through them head by head, so there the heads that share become rows:
-behind 400 tokens that takes 30 us a layer instead of 160 (two Zen 5 cores). Same numbers. On CUDA grouped heads with a mask have
-no fused kernel, so everything else stays transformers' own.
+Under a mask transformers repeats keys and values for each query head, in every layer of every pass. The CPU's fused kernel
+accepts grouped heads directly. It processes a single row head by head, so for one row the heads of a group become rows instead:
+behind 400 tokens that takes 30 us a layer instead of 160 (two Zen 5 cores). The results are the same. CUDA has no fused kernel
+for grouped heads with a mask, so every other case uses transformers' own function.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 GROUPED = "specviz_grouped"
-"""The kernel's name among transformers'."""
+"""The kernel's name in transformers' registry."""
 
 
 def grouped_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, dropout: float = 0.0,
     scaling: float | None = None, is_causal: bool | None = None, **more: Any,
 ) -> tuple[Tensor, None]:  # fmt: skip
-    """Attended values [batch, row, head, size] of ``query`` [batch, head, row, size] over ``key`` and ``value`` [batch, kv,
-    column, size]; ``attention_mask`` is [batch, 1, row, column]."""
+    """Attended values [batch, row, head, size] of ``query`` [batch, head, row, size].
+
+    ``key`` and ``value`` are [batch, kv, column, size], ``attention_mask`` is [batch, 1, row, column].
+    """
     shared = query.shape[1] > key.shape[1] and query.device.type == "cpu"
     single = query.shape[2] == 1
     per_head = attention_mask is not None and attention_mask.shape[1] > 1
@@ -41,8 +43,10 @@ def grouped_attention(
 def on_processor(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float = 0.0, scaling: float | None = None
 ) -> Tensor:
-    """Attended values [batch, row, head, size] as :func:`grouped_attention` has them, on a CPU where heads share keys: of several
-    rows head by head, which deals them out evenly among cores, of a single one with heads as rows."""
+    """Attended values [batch, row, head, size] as in :func:`grouped_attention`, on a CPU for heads that share keys.
+
+    Several rows are processed head by head, which balances the cores; for a single row, heads become rows.
+    """
     single = query.shape[2] == 1
     rows = query.reshape(query.shape[0], key.shape[1], -1, query.shape[3]) if single else query
     output = F.scaled_dot_product_attention(

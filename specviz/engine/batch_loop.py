@@ -1,7 +1,7 @@
 """Batched decoding loop: each round every row drafts, one pass scores all trees, then every row judges and commits.
 
-A row goes through the same :class:`~specviz.engine.run_state.RunState` as a run with a session of its own, so its text is what
-that run alone would have written: what it draws depends on its own seed and positions, and no row sees another's keys.
+A row uses the same :class:`~specviz.engine.run_state.RunState` as a run with its own session, so its text equals that of the
+run alone: its draws depend on its own seed and positions, and no row attends to another's keys.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from specviz.trace.schema import Note, Step
 
 
 class RowSession(RunCache, Protocol):
-    """A run's hold on its row."""
+    """A run's handle on its row."""
 
     row: int
 
 
 class Batch(Protocol):
-    """The rows' hold on the target."""
+    """The rows' shared handle on the target."""
 
     cache: RowCache
 
     def score(self, trees: Sequence[DraftTree]) -> list[TargetPass]:
-        """One pass over a tree for every row."""
+        """Score one tree per row in one pass."""
 
     def view(self, row: int) -> RowSession:
-        """A row as the loop sees it."""
+        """Return the row's session."""
 
 
 class BatchRow(RunState):
-    """One run of the batch. ``number`` is its place among the runs asked for, and stays."""
+    """One run of the batch. ``number`` is its fixed index among the requested runs."""
 
     number: int
     session: RowSession
@@ -52,22 +52,22 @@ class BatchRow(RunState):
 
     @classmethod
     def of(cls, alone: RunState) -> BatchRow:
-        """A run that was to have a session of its own as a row; its outcome stays the object that the caller holds."""
+        """Turn a run built for its own session into a row. Its outcome stays the caller's object."""
         settings = (alone.prompt, alone.warp, alone.noise, alone.budget, alone.recorder, alone.cancel)
         return cls(alone.target, alone.composition, *settings, outcome=alone.outcome)
 
     def enter(self, number: int, session: RowSession) -> None:
-        """Take a row and put the prompt into it."""
+        """Take a row and prefill it with the prompt."""
         self.number, self.session = number, session
         self.prefill(session)
 
     def propose(self, clock: Stopwatch) -> tuple[Context, Draft]:
-        """This round's draft, and what it was drafted from."""
+        """Return this round's context and draft."""
         context = self.context(clock.mark)
         return context, self.composition.controller.draft(context)
 
     def record(self, settled: RoundResult, clock: Stopwatch, padded: int, note: Note | None) -> Step:
-        """The step of this row. Its times are the whole round's, since that is what a row waits for."""
+        """Return this row's step. Its times are the whole round's, since a row waits for the round."""
         finished = settled.finished
         if note is not None:
             finished = replace(finished, draft=replace(finished.draft, notes=(*finished.draft.notes, note)))
@@ -76,20 +76,20 @@ class BatchRow(RunState):
         return step
 
     def leave(self, reason: str) -> None:
-        """The run is over."""
+        """End the run."""
         self.outcome.reason = reason
         self.composition.controller.close()
 
     def fail(self, error: Exception) -> None:
-        """The run is over because something went wrong."""
+        """End the run after a fault."""
         self.note_fault(error)
         self.composition.controller.close()
 
 
 class BatchDecoding:
-    """Decodes ``rows`` on one batch, sweeping its cache every ``every`` rounds (0: never).
+    """Decodes ``rows`` on one batch, compacting its cache every ``every`` rounds (0: never).
 
-    Iterate :meth:`rounds`; each row's ``outcome`` says how it went.
+    Iterate :meth:`rounds`; each row's ``outcome`` holds its result.
     """
 
     def __init__(self, rows: Sequence[BatchRow], batch: Batch, every: int = 8) -> None:
@@ -109,7 +109,7 @@ class BatchDecoding:
         self._recording_ns = 0
 
     def rounds(self) -> Generator[list[tuple[int, Step]], None, None]:
-        """Round by round the steps of all rows still running, each with its row's number."""
+        """Yield each round's steps of all running rows, each with its row's number."""
         try:
             for number, row in enumerate(self.running):
                 row.enter(number, self.batch.view(number))
@@ -117,8 +117,8 @@ class BatchDecoding:
                 yield self._play()
                 self._release([row for row in self.running if row.cancel.is_set()], "cancelled")
         except Interrupted:
-            return  # while a drafter read a row's prompt: all rows are cancelled below
-        except Exception as error:  # a fault in one row or in the shared pass ends all; the steps so far survive
+            return  # raised while a drafter read a row's prompt: all rows are cancelled below
+        except Exception as error:  # a fault in one row or in the shared pass ends all rows; the steps so far survive
             for row in self.running:
                 row.fail(error)
             self.running = []
@@ -160,7 +160,7 @@ class BatchDecoding:
         return steps
 
     def _release(self, leaving: Sequence[BatchRow], reason: str) -> None:
-        """Let these rows go, and the batch be narrower by them."""
+        """End these rows and remove them from the batch."""
         if not leaving:
             return
         left = {row.number for row in leaving}

@@ -1,9 +1,9 @@
 """KV cache of the target: score a tree behind the committed path, keep one path of it, roll back.
 
-Two stores with one behaviour: :class:`GrowingCache` (written where the host says, any width of pass; the eager tier) and
-:class:`FixedCache` (at one address, written where a tensor on the device says; the graph tier). Both hold all layers that are
-alike in one tensor, so that keeping a path is one gather for all of them. Kept entries need no new rotation: a node of depth d
-was rotated for position length + d, which is the place it is moved to.
+Two stores with one behaviour: :class:`GrowingCache` (slots chosen on the host, passes of any width; the eager tier) and
+:class:`FixedCache` (fixed address, slots from a device tensor; the graph tier). Both hold all layers of one shape in one
+tensor, so keeping a path is one gather for all of them. Kept entries need no new rotation: a node of depth d was rotated for
+position length + d, which is the position it moves to.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from specviz.engine.to_device import to_device
 # transformers 5.24 renamed the keyword of every forward, and drops the older name in 5.40.
 _RENAMED = tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 24)
 CACHE_ARGUMENT = "cache" if _RENAMED else "past_key_values"
-"""The keyword by which a transformers model, layer or attention is handed its cache."""
+"""The keyword by which a transformers model, layer or attention receives its cache."""
 
 
 class _Bank:
-    """Entries of several layers in one tensor [place, batch, head, kv, size]; keys and values have places of their own."""
+    """Entries of several layers in one tensor [place, batch, head, kv, size]; keys and values have separate places."""
 
     def __init__(self, places: int, like: Tensor, capacity: int, blank: bool) -> None:
         batch, heads, _, size = like.shape
@@ -33,7 +33,7 @@ class _Bank:
         self.entries = make(places, batch, heads, capacity, size, dtype=like.dtype, device=like.device)
 
     def grow(self, capacity: int, blank: bool) -> None:
-        """Room for so many columns; what is there stays."""
+        """Grow to ``capacity`` columns, keeping the entries."""
         old = self.entries
         make = old.new_zeros if blank else old.new_empty
         self.entries = make(*old.shape[:3], capacity, old.shape[-1])
@@ -58,7 +58,7 @@ class KeyValueLayer(DynamicLayer):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write behind ``length``, or at the slots given to the store; what attention is to see, [batch, head, kv, size]."""
+        """Write behind ``length``, or at the store's slots. Return the attended keys and values, [batch, head, kv, size]."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         store = self.store
@@ -83,16 +83,15 @@ class KeyValueLayer(DynamicLayer):
 
 
 def layer_words(layers: int | Sequence[Hashable]) -> list[Hashable]:
-    """A word for each layer."""
+    """Return a word for each layer: ``None`` for each if ``layers`` is a count."""
     return [None] * layers if isinstance(layers, int) else list(layers)
 
 
 class KeyValues:
-    """Keys and values of a run. ``length`` counts committed tokens, ``capacity`` the columns there is memory for.
+    """Keys and values of a run. ``length`` counts committed tokens, ``capacity`` the allocated columns.
 
-    ``layers`` is how many there are, or a word for each: layers with the same word have entries of the same shape on the same
-    device, and one tensor holds them all. ``blank`` memory is zeroed, since an entry that is masked and not a number is still
-    not a number times 0.
+    ``layers`` is their number, or a word for each: layers with the same word have entries of the same shape on the same device,
+    and one tensor holds them all. ``blank`` memory is zeroed, since a masked NaN times 0 is still NaN.
     """
 
     def __init__(self, layers: int | Sequence[Hashable], capacity: int, blank: bool = False) -> None:
@@ -101,7 +100,7 @@ class KeyValues:
         self.cache = Cache(layers=list(self.layers))
         self.capacity = capacity
         self.length = 0
-        # Of a captured pass: where it writes, int64 [node], and how many columns its attention sees.
+        # For a captured pass: its write slots, int64 [node], and the number of columns its attention sees.
         self.slots: Tensor | None = None
         self.columns = 0
         self._blank = blank
@@ -109,7 +108,7 @@ class KeyValues:
         self._homes: dict[int, tuple[tuple[Hashable, int], tuple[Hashable, int]]] = {}
 
     def admit(self, layer: KeyValueLayer, keys: Tensor, values: Tensor) -> None:
-        """Give a layer its places, by what its first entries look like."""
+        """Assign a layer its places, by the shape, dtype and device of its first entries."""
         word = self.words[layer.number]
         place = self.words[: layer.number].count(word)
         many = self.words.count(word)
@@ -129,7 +128,7 @@ class KeyValues:
         layer.value_buffer = self._banks[value_bank].entries[value_place]
 
     def reserve(self, needed: int) -> None:
-        """Double the memory until ``needed`` columns fit; what is there stays, at another address."""
+        """Double the memory until ``needed`` columns fit. Entries stay, at another address."""
         if needed <= self.capacity:
             return
         while self.capacity < needed:
@@ -140,16 +139,16 @@ class KeyValues:
             self._show(self.layers[number])
 
     def width(self, nodes: int) -> int:
-        """Columns of the attention mask for an eager pass over ``nodes`` tokens."""
+        """Return the attention mask's columns for an eager pass over ``nodes`` tokens."""
         return self.length + nodes
 
     def advance(self, tokens: int) -> None:
-        """The pass just made was over committed tokens: they all stay."""
+        """Commit all ``tokens`` of the last pass."""
         self.rewind(self.length + tokens)
 
     @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
-        """Keep these nodes of the pass just made (root first, one path, ascending), drop the others."""
+        """Keep these nodes of the last pass (root first, one path, ascending) and drop the others."""
         end = self.length + len(path)
         moved = [node for place, node in enumerate(path) if node != place]
         if moved:
@@ -159,41 +158,41 @@ class KeyValues:
                 entries = bank.entries
                 if entries.device not in sources:
                     sources[entries.device] = to_device(places, entries.device)
-                # A copy first, as a place may be both where something comes from and where something goes.
+                # index_select copies first, as source and destination columns may overlap.
                 entries[..., end - len(moved) : end, :] = entries.index_select(3, sources[entries.device])
         self.rewind(end)
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens."""
+        """Drop all but the first ``length`` tokens."""
         self.length = length
         for layer in self.layers:
-            layer.length = length  # what lies behind may be overwritten
+            layer.length = length  # entries behind it may be overwritten
 
     @torch.inference_mode()
     def put(self, slots: Tensor, source: int) -> None:
-        """Move the entries from ``source`` on to ``slots`` (int64 [node], absolute, none of them behind ``source``)."""
+        """Move the entries from column ``source`` on to ``slots`` (int64 [node], absolute, none beyond its own source column)."""
         end = source + slots.shape[0]
         for bank in self._banks.values():
             bank.entries.index_copy_(3, slots.to(bank.entries.device), bank.entries[..., source:end, :])
 
     def tensors(self) -> list[tuple[Tensor, Tensor]]:
-        """Committed keys and values of every layer, [batch, head, kv, size] each, for audits."""
+        """Return committed keys and values of every layer, [batch, head, kv, size] each, for audits."""
         return [layer.committed() for layer in self.layers]
 
 
 class GrowingCache(KeyValues):
-    """KV of the eager tier: every pass writes behind ``length``."""
+    """KV cache of the eager tier: every pass writes behind ``length``."""
 
 
 class FixedCache(KeyValues):
-    """KV of the graph tier, at one address until it has to grow. A prompt is read eagerly, as in the other tier."""
+    """KV cache of the graph tier, at one address until it has to grow. Prefill is eager, as in the other tier."""
 
     def __init__(self, layers: int | Sequence[Hashable], capacity: int) -> None:
         super().__init__(layers, capacity, blank=True)
 
     @torch.inference_mode()
     def clear(self) -> None:
-        """As new, at the same address."""
+        """Zero all entries and the length, at the same address."""
         self.rewind(0)
         for bank in self._banks.values():
             bank.entries.zero_()

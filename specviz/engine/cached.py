@@ -1,4 +1,4 @@
-"""Cache of what is made once for an object, such as a model, and goes with it."""
+"""Cache of values computed once per owner, such as a model, and freed with it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _CACHES: weakref.WeakKeyDictionary[Any, tuple[threading.RLock, dict[Hashable, An
 
 
 def cached(owner: Any, key: Hashable, make: Callable[[], Value]) -> Value:
-    """The value of ``key`` for this ``owner``: what ``make`` returned the first time, however many threads ask at once.
+    """Return the ``owner``'s value of ``key``; ``make`` computes it on the first call, once across all threads.
 
-    ``make`` may ask for other keys of the same owner. A value must not hold its owner strongly, or neither is ever freed.
+    ``make`` may look up other keys of the same owner. A value must not hold its owner strongly, or neither is ever freed.
     """
     with _LOCK:
         lock, values = _CACHES.setdefault(owner, (threading.RLock(), {}))

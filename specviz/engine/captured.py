@@ -1,7 +1,7 @@
 """Captured work: operations of fixed shape over tensors at fixed addresses, recorded once as a CUDA graph and replayed.
 
-Elsewhere the work is simply done, so its arithmetic is tested on any machine. What it reads and writes must stay where it is for
-as long as the graph is used, and nothing in it may be asked by the host.
+On other devices the work runs directly, so its arithmetic is tested on any machine. Tensors that it reads and writes must keep
+their addresses while the graph is in use, and the work must not synchronize with the host.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _CAPTURING = threading.Lock()
 
 
 def captured(work: Callable[[], Result], device: torch.device, pool: Any = None) -> tuple[Callable[[], None], Result]:
-    """What replays ``work``, and the result that every replay fills anew.
+    """Capture ``work``; return a function that replays it, and the result that every replay overwrites.
 
-    Graphs of one ``pool`` share memory for what lies in between: they may be replayed in any order, one at a time, and a replay
-    spoils what the one before it gave. The work is warmed up on a side stream, as CUDA asks; the first replay gives the first
-    result.
+    Graphs of one ``pool`` share memory for intermediates: they may be replayed in any order, one at a time, and a replay
+    overwrites the previous one's result. The work is warmed up on a side stream, as CUDA requires. The result is undefined
+    until the first replay.
     """
     with _CAPTURING, torch.cuda.device(device):
         side = _side(device)
@@ -34,7 +34,7 @@ def captured(work: Callable[[], Result], device: torch.device, pool: Any = None)
                 work()
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        # Another user's run may allocate or copy meanwhile, which the default mode would count as an error of ours.
+        # Another user's run may allocate or copy during the capture, which the default mode would report as an error here.
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             result = work()
     return graph.replay, result
@@ -42,13 +42,16 @@ def captured(work: Callable[[], Result], device: torch.device, pool: Any = None)
 
 @device_cache(16)
 def _side(device: torch.device) -> torch.cuda.Stream:
-    """One for all captures: cuBLAS keeps a workspace for every stream that it has ever worked on."""
+    """One side stream for all captures: cuBLAS keeps a workspace for every stream that it has ever used."""
     return torch.cuda.Stream(device)
 
 
 class Captured(Generic[Result]):
-    """``work`` gives tensors that are at the same address after every call. It may be done several times over before its first
-    result is used, so what it writes must not depend on what it wrote before."""
+    """``work``, captured at the first call on CUDA and replayed from then on.
+
+    ``work`` returns tensors at the same address in every call. It may run several times before its first result is used, so its
+    writes must not depend on earlier writes.
+    """
 
     def __init__(self, work: Callable[[], Result], device: torch.device) -> None:
         self._work = work
@@ -66,6 +69,6 @@ class Captured(Generic[Result]):
         return self._result
 
     def record(self) -> None:
-        """Capture the work, which takes longer than many rounds and is done once: it is no part of any run's time."""
+        """Capture the work. This takes longer than many rounds and happens once, so it counts towards no run's time."""
         with capturing():
             self._replay, self._result = captured(self._work, self._device)

@@ -20,10 +20,10 @@ _OF_THREAD = threading.local()
 
 
 class Untimed:
-    """Time that a run spends only for notes, on what another drafter would have said, say; or once for all runs, on capturing.
+    """Time spent only on notes (another drafter's proposals, say), or once for all runs on capturing.
 
-    It is no part of the method, and so not of the steps; they tell it apart. On a GPU the work inside is waited for. What is
-    aside within aside counts once. ``spent`` are all nanoseconds of it, ``capturing`` those that ``captures`` took.
+    It is not part of the method, so steps report it separately. On a GPU, entering and leaving synchronize. Nested blocks count
+    once. ``spent`` is the total in nanoseconds, ``capturing`` the part of it that ``captures`` captures took.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -46,7 +46,7 @@ class Untimed:
 
     @contextmanager
     def here(self) -> Iterator[None]:
-        """Whatever this thread captures until the ``with`` block ends is this run's to tell apart."""
+        """Charge this thread's captures to this run until the ``with`` block ends."""
         outer = getattr(_OF_THREAD, "untimed", None)
         _OF_THREAD.untimed = self
         try:
@@ -62,7 +62,7 @@ class Untimed:
 
 @contextmanager
 def capturing() -> Iterator[None]:
-    """Time in which a pass is captured for all that follow: no part of the run that this thread is at, which tells it apart."""
+    """Time of a capture that all later passes share: excluded from the current thread's run, which reports it separately."""
     untimed: Untimed | None = getattr(_OF_THREAD, "untimed", None)
     if untimed is None:
         yield
@@ -80,7 +80,7 @@ def capturing() -> Iterator[None]:
 class Stopwatch:
     """Marks the end of each phase of one step. A phase may be marked more than once; its parts add up.
 
-    What ``untimed`` has spent meanwhile belongs to no phase, and what it spent on capturing is not reported with the step either.
+    Time spent in ``untimed`` counts towards no phase, and its capture time is not reported with the step either.
     """
 
     device: torch.device
@@ -94,7 +94,7 @@ class Stopwatch:
     _captured: int = 0
 
     def start(self, carried: int = 0) -> None:
-        """A new step begins. ``carried`` nanoseconds of host work since the last one are counted to it."""
+        """Begin a step. ``carried`` nanoseconds of host work since the last one count towards it."""
         self._marks = []
         self._started = time.perf_counter_ns() - carried
         self._before = self._aside()
@@ -115,16 +115,16 @@ class Stopwatch:
         return event
 
     def mark(self, phase: str) -> None:
-        """``phase`` ("draft", "verify", "judge", "commit") ends here, having begun at the mark before."""
+        """End ``phase`` ("draft", "verify", "judge", "commit"), which began at the previous mark."""
         self._marks.append((phase, self._now(), self._aside()))
 
     def stop(self) -> None:
-        """The step ends: the wall time since :meth:`start` is its length."""
+        """End the step: its length is the wall time since :meth:`start`."""
         self._ended, self._after = time.perf_counter_ns(), self._aside()
         self._captured += self._capturing()
 
     def read(self) -> Nanoseconds:
-        """The phases, and as ``host`` the rest of the wall time. On CUDA the events must have passed."""
+        """Return the phases, with the rest of the wall time as ``host``. On CUDA the events must have completed."""
         spent = dict.fromkeys(_PHASES, 0)
         before, aside_before = self._first, self._before
         for phase, mark, aside in self._marks:

@@ -1,4 +1,4 @@
-"""One drafter and one tree builder in every round: the controller of most methods."""
+"""Controller of most methods: one drafter and one tree builder in every round."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def single_drafter(
     drafter: AnyDrafter, builder: TreeBuilder[AnyDrafter], acceptance: Acceptance, hidden_state_layers: tuple[int, ...] = (),
     draft_name: str = "", warnings: tuple[str, ...] = (),
 ) -> Composition:  # fmt: skip
-    """A method of one drafter, one tree builder and one acceptance rule."""
+    """Compose a method of one drafter, one tree builder and one acceptance rule."""
     return Composition(SingleDrafter(drafter, builder), acceptance, hidden_state_layers, draft_name, warnings)

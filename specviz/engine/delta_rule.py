@@ -1,14 +1,14 @@
 """Gated delta rule along the paths of a tree, in one pass and with no state per node (Yang et al., arXiv 2412.06464).
 
 Per head the state S [key, value] follows ``S[t] = a[t] S[parent(t)] + k[t] u[t]``. The correction ``u[t] = b[t] (v[t] - k[t] a[t]
-S[parent(t)])`` is of what the state says of the key k[t] (of length 1); a[t] = exp(g[t]) is a scalar decay. L and ``fade = L g``
-are those of :mod:`specviz.engine.state_space`; D[t, s] = exp(fade[t] - fade[s]) where s is t or an ancestor of t, else 0.
+S[parent(t)])`` corrects the state's value for the key k[t] (of unit length); a[t] = exp(g[t]) is a scalar decay. L and ``fade =
+L g`` are as in :mod:`specviz.engine.state_space`; D[t, s] = exp(fade[t] - fade[s]) where s is t or an ancestor of t, else 0.
 Unrolling gives a triangular system for all corrections of the tree at once:
 
     (I + diag(b) (D * K K^T - diag)) U = diag(b) (V - diag(exp(fade)) K S0);      Y = (D * Q K^T) U + diag(exp(fade)) Q S0.
 
 This is the published form for a chunk of text, with an ancestor mask in place of the triangle. A node's correction depends on
-its path alone, so what was kept of a pass gives every state on the path, without solving again.
+its path alone, so a pass's stored activations yield every state on the path without solving again.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _TINY = 1e-6
 
 @dataclass(frozen=True)
 class DeltaRule:
-    """A layer's fixed numbers: ``kernel`` [tap, channel] and ``bias`` [channel] of the convolution over queries, keys and
-    values, and how many heads of which size those are. Several layers of one shape may stand in one, as in ``Recurrence``."""
+    """A layer's constants: ``kernel`` [tap, channel] and ``bias`` [channel] of the convolution over queries, keys and values,
+    and the number and sizes of their heads. Several layers of one shape may be stacked in one, as in ``Recurrence``."""
 
     kernel: Tensor
     bias: Tensor
@@ -43,7 +43,7 @@ class DeltaRule:
         return self.kernel.shape[-2]
 
     def split(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """v [node, channel] to queries and keys [node, head, key size], of length 1, and values [node, head, size]."""
+        """Split v [node, channel] into queries and keys [node, head, key size], of unit length, and values [node, head, size]."""
         width = self.key_heads * self.key_size
         q, k, x = v.split([width, width, self.heads * self.size], -1)
         each = self.heads // self.key_heads
@@ -51,11 +51,11 @@ class DeltaRule:
         return q, k, x.unflatten(-1, (self.heads, -1))
 
     def log_decay(self, activations: Activations) -> Tensor:
-        """[layer, node, head]: the logarithm of each node's own decay."""
+        """Logarithm of each node's own decay, [layer, node, head]."""
         return activations.steps
 
     def replayed(self, activations: Activations, carried: Carried) -> Carried:
-        """What all layers carry on after the tokens of ``activations``, one path, from the corrections it holds."""
+        """Return all layers' carried state after the tokens of ``activations`` (one path), from its stored corrections."""
         keys, corrections = (part.unflatten(-1, (self.heads, -1)) for part in activations.written)
         fade = activations.steps.cumsum(-2)
         last = fade[..., -1:, :]
@@ -65,7 +65,7 @@ class DeltaRule:
         return Carried(window, state)
 
     def stacked(self, layers: Sequence[DeltaRule]) -> DeltaRule:
-        """Layers of this shape as one, for :meth:`replayed`."""
+        """Stack layers of this shape into one, for :meth:`replayed`."""
         kernel, bias = torch.stack([layer.kernel for layer in layers]), torch.stack([layer.bias for layer in layers])
         return DeltaRule(kernel, bias, self.key_heads, self.heads, self.key_size, self.size)
 
@@ -73,9 +73,9 @@ class DeltaRule:
 def tree_delta(
     layer: DeltaRule, inputs: Tensor, log_decay: Tensor, rate: Tensor, window: Tensor, state: Tensor, shape: TreeShape
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """y [node, head, size] of every node of a tree behind one layer's carried window and state, and what the pass wrote.
+    """Return y [node, head, size] of every node of a tree behind one layer's carried window and state, and the pass's writes.
 
-    ``inputs`` [node, channel] are the convolution's, ``log_decay`` (g) and ``rate`` (b) [node, head]. What was written are keys
+    ``inputs`` [node, channel] are the convolution's, ``log_decay`` (g) and ``rate`` (b) [node, head]. The writes are keys
     [node, head * key size] and corrections [node, head * size].
     """
     queries, keys, values = layer.split(convolved(layer, inputs, window, shape))
@@ -95,5 +95,5 @@ def _unit(x: Tensor) -> Tensor:
 
 
 def gated_norm(y: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """The norm over a head's size, then the gate: [node, head, size]."""
+    """Apply RMS norm over a head's size, then the gate: [node, head, size]."""
     return F.rms_norm(y, (y.shape[-1],), None, eps) * weight * F.silu(gate)

@@ -1,4 +1,4 @@
-"""Decoding loop: prefill, then draft, verify, judge, commit until the text ends, the budget is spent, or it stops."""
+"""Decoding loop: prefill, then draft, verify, judge, commit until end of sequence, budget, context limit or a stop."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class Decoding(RunState):
-    """One run with a session of its own: iterate :meth:`steps`, read ``outcome``."""
+    """One run with its own session: iterate :meth:`steps`, read ``outcome``."""
 
     def steps(self) -> Generator[Step, None, None]:
-        """Decode, yielding each step as it is recorded. Whatever goes wrong ends the run and is recorded in ``outcome``."""
+        """Decode, yielding each step as it is recorded. A fault ends the run and is recorded in ``outcome``."""
         session: Session | None = None
         # On CUDA a step is made while the next round's pass runs, so it is yielded one round later.
         recorded = self.deferred_steps(deferred=self.target.device.type == "cuda")
@@ -51,7 +51,7 @@ class Decoding(RunState):
         return composition.opener.open(self.target, capacity, composition.hidden_state_layers)
 
     def _rounds(self, session: Session, recorded: DeferredSteps) -> Iterator[Step]:
-        """Rounds until done."""
+        """Yield steps until the run stops."""
         stop: str | None = None
         while stop is None and not self.cancel.is_set():
             threads.look()
@@ -86,9 +86,9 @@ class Decoding(RunState):
 
 
 def _rescued(recorded: DeferredSteps) -> Step | None:
-    """The step that was settled but not yet shown when something failed, if the device still gives it."""
+    """Return the step that was committed but not yet yielded at the fault, if the device still returns it."""
     try:
         return recorded.pop()
-    except Exception as error:  # as a rule the same fault again, which is recorded already
+    except Exception as error:  # usually the same fault again, which is already recorded
         _LOG.warning("The last step before the fault is lost: %s", error)
         return None

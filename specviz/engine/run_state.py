@@ -1,6 +1,6 @@
-"""Round API of one run: its committed tokens, and the moves of a round that the decoding loops put in order.
+"""State of one run: its committed tokens, and the operations of a round, which the decoding loops call in order.
 
-The single loop and the batched loop differ in whose pass scores a tree, and in nothing else.
+The single loop and the batched loop differ only in the pass that scores a tree.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_MEMORY = ("DefaultCPUAllocator", "out of memory", "CUBLAS_STATUS_ALLOC_FAILE
 
 @dataclass
 class Outcome:
-    """How a run went, filled in while it goes. ``reason`` and ``message`` as in ``trace.End``."""
+    """Result of a run, updated as it proceeds. ``reason`` and ``message`` are as in ``trace.End``."""
 
     output_ids: list[int] = field(default_factory=list)
     reason: str = "budget"
@@ -42,13 +42,13 @@ class Outcome:
 
     @property
     def capture_ns(self) -> int:
-        """Nanoseconds that capturing took, which are in no other time."""
+        """Nanoseconds spent on capturing, excluded from all other times."""
         return 0 if self.untimed is None else self.untimed.capturing
 
 
 @dataclass(frozen=True)
 class RoundResult:
-    """A judged round before it is recorded: ``cut`` is why tokens of it were left out, ``stop`` why the run is over."""
+    """A judged round before it is recorded. ``cut`` is the reason some of its tokens were dropped, ``stop`` that the run ends."""
 
     finished: Round
     cut: str | None
@@ -56,7 +56,7 @@ class RoundResult:
 
 
 class RunCache(Protocol):
-    """What a run needs of its hold on the target, be it a session of its own or a row of a batch."""
+    """A run's cache in the target: its own session, or a row of a batch."""
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """As :meth:`Session.prefill`."""
@@ -66,28 +66,28 @@ class RunCache(Protocol):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """CUDA's allocator has a class for it; the CPU's, and CUDA's libraries, only a sentence."""
+    """Return whether memory ran out. CUDA's allocator raises its own class; the CPU's and CUDA's libraries only a message."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError | OutOfMemory):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
 
 
 def _committed(draft: Draft, verdict: Verdict) -> list[int]:
-    """What a round adds to the text: the path's tokens, as they are now, and the bonus."""
+    """Return the tokens that a round adds to the text: the path's, replacements included, and the bonus."""
     tokens = draft.tree.host_tokens
     path = [verdict.replaced.get(node, tokens[node]) for node in verdict.path]
     return path if verdict.bonus is None else [*path, verdict.bonus]
 
 
 def _ignore(*_: object) -> None:
-    """The hook of a run that nobody follows or times."""
+    """No-op hook, for runs without progress or timing."""
 
 
 @dataclass
 class RunState:
-    """One run of a composition on a target, from the token ids ``prompt``, round by round; ``outcome`` says how it went.
+    """One run of a composition on a target from the token ids ``prompt``, round by round; ``outcome`` holds its result.
 
-    ``progress`` receives how far a long prompt is read: a sentence and the share.
+    ``progress`` receives the prefill progress of a long prompt: a sentence and the fraction done.
     """
 
     target: Target
@@ -115,7 +115,7 @@ class RunState:
         self.untimed = self.outcome.untimed = Untimed(self.target.device)
 
     def context(self, mark: Callable[[str], None] = _ignore) -> Context:
-        """What this round's parts may look at. ``mark`` ends a phase of the round's clock."""
+        """Return the context of this round. ``mark`` ends a phase of the round's clock."""
         room, ahead = self.target.context_length - len(self.ids), self.target.boundary - len(self.ids)
         return Context(
             ids=self.ids,
@@ -131,8 +131,10 @@ class RunState:
         )
 
     def prefill(self, cache: RunCache) -> None:
-        """All of the prompt but its last token, into the cache and to the drafter. Raises Interrupted where the run is ended
-        between two pieces of a long one."""
+        """Prefill the cache and the drafter with all of the prompt but its last token.
+
+        Raises Interrupted if the run is stopped between two chunks of a long prompt.
+        """
         started = time.perf_counter_ns()
         with self.untimed.here(), stoppable(self.cancel):
             heed()
@@ -152,29 +154,29 @@ class RunState:
         return look
 
     def stopped(self) -> None:
-        """Note in ``outcome`` that a user or the clock ended the run."""
+        """Record in ``outcome`` that a user or the time limit ended the run."""
         self.outcome.message = stop_reason(self.cancel)
         self.outcome.reason = "time_limit" if self.outcome.message else "cancelled"
 
     def commit_round(self, cache: RunCache, context: Context, draft: Draft, scored: TargetPass, clock: Stopwatch) -> RoundResult:
-        """Judge, commit, and let the drafter learn, which is part of what drafting costs. Ends the round."""
+        """Judge, commit, and update the drafter, which counts as drafting time. Ends the round."""
         verdict = self.composition.acceptance.judge(draft, scored, context)
         clock.mark("judge")
         emitted, cut, stop = self._cut(_committed(draft, verdict))
-        # The last token emitted is the next round's root, which is not in the cache yet.
+        # The last emitted token is the next round's root and not in the cache yet.
         cache.keep((0, *verdict.path) if verdict.bonus is not None else (0, *verdict.path)[:-1])
         clock.mark("commit")
         finished = Round(context, draft, scored, verdict, emitted)
         self.composition.controller.observe(finished)
         clock.mark("draft")
-        # A new list: what a drafter or a pending step saw of this round must not grow under it.
+        # A new list: drafters and pending steps hold this round's list, which must not grow.
         self.ids = [*self.ids, *emitted]
         self.round += 1
         clock.stop()
         return RoundResult(finished, cut, stop)
 
     def _cut(self, tokens: list[int]) -> tuple[list[int], str | None, str | None]:
-        """(tokens that count, why the rest was cut off, why the run is over): end of sequence, budget, context."""
+        """Return (tokens kept, reason for the cut, reason for the stop); a reason is end of sequence, budget or context."""
         left = self.budget - (len(self.ids) - len(self.prompt))
         room = self.target.context_length - len(self.ids)
         limit, why = (left, "budget") if left <= room else (room, "context")
@@ -186,11 +188,11 @@ class RunState:
         return tokens, None, None
 
     def deferred_steps(self, deferred: bool) -> DeferredSteps:
-        """Where this run's rounds become steps, whose tokens then count as output."""
+        """Return the queue that turns this run's rounds into steps, whose tokens then count as output."""
         return DeferredSteps(self.recorder, self.outcome.output_ids, deferred)
 
     def note_fault(self, error: Exception) -> None:
-        """Note in ``outcome`` that this ended the run: memory, a sentence for the user, or a fault of the program."""
+        """Record in ``outcome`` that ``error`` ended the run: out of memory, a message for the user, or a bug."""
         if is_out_of_memory(error):
             self.outcome.reason = "out_of_memory"
             self.outcome.message = (

@@ -1,8 +1,8 @@
-"""Processor threads of a run: fewer where other programs keep them waiting for a core.
+"""Processor threads of a run: fewer when other programs keep them waiting for a core.
 
-OpenMP's threads wait for each other awake. That is the fastest way on idle cores, and ruinous on busy ones: a thread that
-lost its core holds up all the others, hundreds of times a pass. Neither a passive wait policy nor any spin count has both (the
-figures are in .github/RESULTS.md, measured by ``bench --suite contention``), so the number of threads follows the load.
+OpenMP's threads spin while they wait for each other. That is fastest on idle cores and ruinous on busy ones: a thread that
+lost its core delays all the others, hundreds of times a pass. No wait policy or spin count is fast in both cases (figures in
+.github/RESULTS.md, measured by ``bench --suite contention``), so the number of threads follows the load.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from types import TracebackType
 import torch
 
 WINDOW = 0.2
-"""Seconds over which waiting is counted."""
+"""Seconds over which waiting is measured."""
 
 TOLERATED = 0.25
-"""Of a window: how long the threads of this process, taken together, may have waited for a core. Measured on two cores:
-0.01 to 0.04 with nothing else running, 1.0 beside a busy loop on each."""
+"""Largest summed wait of this process's threads for a core, as a fraction of a window. Measured on two cores: 0.01 to 0.04
+with nothing else running, 1.0 beside a busy loop on each."""
 
 _TASKS = Path("/proc/self/task")
 
-_OF_THREAD = threading.local()  # as OpenMP's own number of threads is
+_OF_THREAD = threading.local()  # OpenMP's thread count is per thread too
 
 
 class ThreadLimit:
-    """The threads one request computes with, halved whenever they have waited for a core in two windows running.
+    """Number of threads one request computes with, halved after two consecutive windows of waiting for a core.
 
-    Once lower they stay so until the ``with`` block ends: a run and its baseline have to compute alike.
+    It is restored only when the ``with`` block ends: a run and its baseline must compute alike.
     """
 
     def __init__(self) -> None:
         self.full = torch.get_num_threads()
         self.now = self.full
         self.share = 0.0
-        """Of the last window: how long threads waited, taken together."""
+        """Summed wait of all threads as a fraction of the last window."""
         self._warned = False
         self._restart()
 
@@ -52,7 +52,7 @@ class ThreadLimit:
 
     @property
     def sentence(self) -> str:
-        """What a reader of the timings has to know; empty where all threads stayed."""
+        """Caveat for readers of the timings; empty if all threads stayed."""
         if self.now == self.full:
             return ""
         return (
@@ -61,7 +61,7 @@ class ThreadLimit:
         )
 
     def look(self) -> None:
-        """Count how long threads have waited since the last window; called between passes."""
+        """Measure how long threads have waited since the last window, and lower their number if needed; called between passes."""
         elapsed = time.perf_counter() - self._since
         if elapsed < WINDOW:
             return
@@ -80,25 +80,25 @@ class ThreadLimit:
 
 
 def waited() -> float:
-    """Seconds that the threads of this process, taken together, have been ready to run and had no core.
+    """Seconds, summed over this process's threads, spent ready to run without a core.
 
-    Linux counts them; elsewhere it is 0 and all threads stay.
+    Linux counts them; on other systems it is 0 and all threads stay.
     """
     total = 0
     for task in _TASKS.iterdir() if _TASKS.is_dir() else ():
-        with suppress(OSError, IndexError):  # a thread that has just ended, or a kernel that keeps no such account
+        with suppress(OSError, IndexError):  # a thread that has just ended, or a kernel without these statistics
             total += int((task / "schedstat").read_text().split()[1])
     return total / 1e9
 
 
 def contention() -> float:
-    """Of the last window of this thread's :class:`ThreadLimit`: how long threads waited for a core; 0 where there is none."""
+    """Fraction of the last window that threads waited for a core, by this thread's :class:`ThreadLimit`; 0 without a limit."""
     limit = getattr(_OF_THREAD, "limit", None)
     return 0.0 if limit is None else limit.share
 
 
 def look() -> None:
-    """Have the :class:`ThreadLimit` of this thread look, where there is one."""
+    """Call :meth:`ThreadLimit.look` of this thread's limit, if any."""
     limit = getattr(_OF_THREAD, "limit", None)
     if limit is not None:
         limit.look()

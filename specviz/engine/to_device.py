@@ -1,4 +1,4 @@
-"""Non-blocking host-to-device copies through pinned memory, what is worth keeping once it was copied, and one copy back."""
+"""Non-blocking host-to-device copies through pinned memory, caches of copied tensors, and one blocking copy back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEPT: list[_lru_cache_wrapper[Any]] = []
 
 
 def device_cache(most: int) -> Callable[[Callable[..., Result]], _lru_cache_wrapper[Result]]:
-    """``functools.lru_cache`` for what holds tensors on a device, which :func:`clear_device_caches` empties."""
+    """Decorate with ``functools.lru_cache``, for values on a device; :func:`clear_device_caches` empties it."""
 
     def decorate(function: Callable[..., Result]) -> _lru_cache_wrapper[Result]:
         _KEPT.append(lru_cache(maxsize=most)(function))
@@ -24,13 +24,13 @@ def device_cache(most: int) -> Callable[[Callable[..., Result]], _lru_cache_wrap
 
 
 def clear_device_caches() -> None:
-    """Let go of all that is kept by the name of a device, because another one has that name from here on."""
+    """Empty all caches keyed by a device's name, for when another device takes that name."""
     for one in _KEPT:
         one.cache_clear()
 
 
 def to_device(values: Sequence[Any], device: torch.device | str, dtype: torch.dtype = torch.long) -> Tensor:
-    """``values`` (nested sequences of numbers) as a tensor on ``device``."""
+    """Return ``values`` (nested sequences of numbers) as a tensor on ``device``."""
     device = torch.device(device)
     if device.type != "cuda":
         return torch.tensor(values, dtype=dtype, device=device)
@@ -38,13 +38,13 @@ def to_device(values: Sequence[Any], device: torch.device | str, dtype: torch.dt
 
 
 def copy_to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """A CPU tensor on ``device``."""
+    """Return a copy of a CPU tensor on ``device``."""
     device = torch.device(device)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def copy_into(destination: Tensor, values: Sequence[Any] | Tensor) -> None:
-    """Put ``values`` (nested sequences of numbers, or a CPU tensor) into ``destination``, which keeps its address."""
+    """Copy ``values`` (nested sequences of numbers, or a CPU tensor) into ``destination``, which keeps its address."""
     pinned = destination.device.type == "cuda"
     if isinstance(values, Tensor):
         source = values.pin_memory() if pinned else values
@@ -54,9 +54,9 @@ def copy_into(destination: Tensor, values: Sequence[Any] | Tensor) -> None:
 
 
 def to_host(parts: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors of a device on the host, each of its own shape and kind, in one copy, which is waited for.
+    """Copy device tensors to the host in one blocking transfer; each keeps its shape and dtype.
 
-    They travel as float32, as float64 where one of them is that: so integers may be below 2 ** 24.
+    The transfer is float32, or float64 if any tensor is, so integers must be below 2 ** 24.
     """
     kind = torch.float64 if any(part.dtype == torch.float64 for part in parts) else torch.float32
     flat = torch.cat([part.flatten().to(kind) for part in parts]).cpu().split([part.numel() for part in parts])

@@ -12,7 +12,7 @@ from specviz.trace.schema import ACCEPTED, REJECTED, ROOT, SKIPPED
 
 
 def statuses(shape: TreeShape, path: Sequence[int], judged: Sequence[int]) -> tuple[str, ...]:
-    """A status per node: the path accepted, other judged nodes rejected, nodes never reached skipped."""
+    """Return a status per node: the path accepted, other judged nodes rejected, nodes never reached skipped."""
     marks = [SKIPPED] * len(shape)
     marks[0] = ROOT
     for node in judged:
@@ -25,8 +25,8 @@ def statuses(shape: TreeShape, path: Sequence[int], judged: Sequence[int]) -> tu
 class TargetTokens:
     """The target's own token at each node: argmax at temperature 0, else a draw with the noise of the next position.
 
-    On CUDA all nodes are chosen in one go and copied once, since asking node by node would wait for the device each
-    time; on a CPU only the nodes that the walk visits are worth their softmax.
+    On CUDA all nodes are chosen at once and copied once, since node-by-node reads would synchronize each time. On a CPU
+    the softmax is computed only for nodes that the walk visits.
     """
 
     def __init__(self, logits: Tensor, tree: DraftTree, context: Context) -> None:
@@ -44,5 +44,5 @@ class TargetTokens:
         return [int(token) for token in context.warp.choose(rows, places, context.noise).tolist()]
 
     def at(self, node: int) -> int:
-        """The token the target itself puts after ``node``."""
+        """Return the target's own token after ``node``."""
         return self._all[node] if self._all is not None else self._choose([node])[0]
