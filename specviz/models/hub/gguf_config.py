@@ -1,6 +1,6 @@
-"""Settings of a GGUF file as a configuration of transformers: what changes the computation is set there, or refused by name.
+"""Settings of a GGUF file as a transformers configuration: those that change the computation are set there or refused by name.
 
-transformers reads a few settings, by a table of its own for each architecture, and ignores the rest. Of rotary positions it
+transformers reads a few settings, by a table for each architecture, and ignores the rest. Of rotary positions it
 reads ``rope.freq_base`` of most architectures and nothing else. Here ``rope.scaling.*``, ``rope.dimension_count`` and the
 tensors of divisors become settings too. The loaded model is then compared with the angles that llama.cpp computes from the
 file; a model with other angles is refused, whatever the reason. Sizes need no reading, since tensors of another shape are
@@ -25,24 +25,24 @@ from specviz.errors import ModelUnavailable, shown
 from specviz.paths import ASSETS
 
 DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
-"""Tensors that are no weights: what the angle of each pair is divided by."""
+"""Tensors that hold no weights, but the divisor of each pair's angle."""
 _SCALING = frozenset(
     """type factor original_context_length attn_factor finetuned
     yarn_ext_factor yarn_attn_factor yarn_beta_fast yarn_beta_slow""".split()
 )
 """Settings under ``rope.scaling.`` that are read; another may change the angles and is refused by its name."""
 _LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-"""Llama 3.1's to 3.3's rule but for its factor: llama.cpp's converter writes the divisors that it gives."""
+"""Llama 3.1's to 3.3's rule without its factor: llama.cpp's converter writes the resulting divisors."""
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 _TABLES = tomllib.loads((ASSETS / "gguf_settings.toml").read_text("utf-8"))
 PLACES: Mapping[str, Sequence[str]] = _TABLES["places"]
-"""Where a setting of the file stands in a configuration of transformers."""
+"""Attributes of a transformers configuration by setting of the file; the first that exists is set."""
 IDLE: Mapping[str, Sequence[Any]] = _TABLES["idle"]
 """The values at which a setting without a place changes nothing; with any other the file is refused."""
 SIZES = frozenset(_TABLES["sizes"])
 """Settings that transformers reads, that the shapes of tensors hold, or that no text depends on."""
 APART = ("attention.scale", "attention.sliding_window_pattern")
-"""Settings that ask for more than a copy."""
+"""Settings that need more than a copy."""
 _MIXED_SCALE = {"gemma2": 46, "gemma3": 62}
 """Layers of the 27B models, whose attention scale llama.cpp takes from the hidden size, as files do not hold it."""
 
@@ -73,7 +73,7 @@ class GgufRotary:
 
 
 def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
-    """The rotary positions of a file, None where it says nothing of any. Raises ModelUnavailable for what has no equal in
+    """Read the rotary positions of a file; None if it sets none. Raises ModelUnavailable for settings without an equivalent in
     transformers."""
     about = str(field(header, "general.architecture", "")) + ".rope."
     said = {key.removeprefix(about): header.fields[key].contents() for key in header.fields if key.startswith(about)}
@@ -100,7 +100,7 @@ def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
         settings = _longrope(short, long, original, attention)
     elif kind == "yarn" and freqs is None and float(scaling.get("yarn_ext_factor", 1.0)) == 1:
         fast, slow = (float(scaling.get(f"yarn_beta_{end}", usual)) for end, usual in (("fast", 32.0), ("slow", 1.0)))
-        truncated = "gpt" not in about  # gpt-oss alone does not round where the ramp begins and ends, and no file says so
+        truncated = "gpt" not in about  # gpt-oss alone does not round the ends of the ramp, which no file records
         attention *= 0.1 * math.log(factor) + 1 if factor > 1 else 1.0
         rotary = Rotary(_yarn(plain, factor, base, original, (fast, slow), truncated), attention)
         settings = {
@@ -123,7 +123,7 @@ def read_rotary(header: GGUFReader, name: str) -> GgufRotary | None:
 
 
 def apply_rotary(config: Any, said: GgufRotary) -> None:
-    """Give a configuration that transformers read from the same file the file's rotary positions."""
+    """Set a file's rotary positions in the configuration that transformers read from it."""
     current = getattr(config, "rope_parameters", None) or {}
     nested = _FULL in current
     settings, own = dict(said.settings), dict(current.get(_FULL) or {}) if nested else dict(current)
@@ -146,7 +146,7 @@ def apply_rotary(config: Any, said: GgufRotary) -> None:
 
 
 def refuse_other_angles(model: Any, said: GgufRotary | None, name: str) -> None:
-    """Raise ModelUnavailable unless every layer of the loaded model turns as the file says."""
+    """Raise ModelUnavailable unless every layer of the loaded model rotates by the file's angles."""
     turning = [
         module for module in model.modules() if any(part.endswith("inv_freq") for part, _ in module.named_buffers(recurse=False))
     ]
@@ -171,7 +171,7 @@ def _same(rates: Tensor, wanted: Tensor) -> bool:
 
 
 def _rotated(header: GGUFReader, said: Mapping[str, Any], about: str) -> int:
-    """Dimensions of a head that turn."""
+    """Number of a head's dimensions that rotate."""
     arch = about.removesuffix("rope.")
     heads = field(header, arch + "attention.head_count", 1)
     wide = int(field(header, arch + "embedding_length", 0)) // max(1, int(max(heads) if isinstance(heads, list) else heads))
@@ -196,7 +196,7 @@ def _longrope(short: Tensor, long: Tensor, original: int, attention: float) -> d
 
 def _yarn(plain: Tensor, factor: float, base: float, original: int, betas: tuple[float, float], truncated: bool) -> Tensor:
     """YaRN's rates: pairs that turn more than ``betas[0]`` times in the original context stay, those below ``betas[1]`` are
-    divided by ``factor``, and between the two it fades."""
+    divided by ``factor``, and those between are interpolated."""
     size = 2 * len(plain)
     low, high = (size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base)) for turns in betas)
     if truncated:
@@ -213,9 +213,9 @@ def _inexpressible(name: str, what: str) -> ModelUnavailable:
 
 
 def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...]:
-    """Give a configuration that transformers read from a file what else the file sets. Returns warnings of unknown settings.
+    """Set a file's other settings in the configuration that transformers read from it. Returns warnings of unknown settings.
 
-    Raises ModelUnavailable for one that changes what is computed and has no place in the class of transformers.
+    Raises ModelUnavailable for a setting that changes the computation and has no place in the class of transformers.
     """
     arch = str(field(header, "general.architecture", ""))
     settings = {
@@ -241,7 +241,7 @@ def apply_settings(config: Any, header: GGUFReader, name: str) -> tuple[str, ...
 
 
 def _scale_attention(config: Any, held: Mapping[str, Any], arch: str, settings: Mapping[str, Any], name: str) -> None:
-    """Give the configuration the factor of attention scores, by default llama.cpp's own for the model."""
+    """Set the factor of attention scores in the configuration, by default llama.cpp's own for the model."""
     size = held.get("head_dim") or held.get("hidden_size", 0) // max(1, held.get("num_attention_heads") or 1)
     scale = float(settings.get("attention.scale") or 0)
     if "query_pre_attn_scalar" in held:
@@ -256,7 +256,7 @@ def _scale_attention(config: Any, held: Mapping[str, Any], arch: str, settings: 
 
 
 def _slide(config: Any, settings: Mapping[str, Any], name: str) -> None:
-    """Give the configuration the layers that slide, where the file names them."""
+    """Set the layers with a sliding window in the configuration, where the file names them."""
     pattern, kinds = settings.get("attention.sliding_window_pattern"), getattr(config, "layer_types", None)
     window = settings.get("attention.sliding_window", 0)
     if pattern is not None and kinds:
@@ -272,7 +272,7 @@ def _slide(config: Any, settings: Mapping[str, Any], name: str) -> None:
 
 
 def _beyond(key: str, value: Any, settings: Mapping[str, Any]) -> bool:
-    """Whether a window is as long as the context, so that nothing ever slides."""
+    """Whether a sliding window is as long as the context, so that it never slides."""
     return key == "attention.sliding_window" and value >= settings.get("context_length", math.inf)
 
 

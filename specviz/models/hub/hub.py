@@ -26,8 +26,8 @@ _ASK_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Facts:
-    """What the hub says of a repository before it is fetched: ``size`` of the files wanted in bytes, and how many ``numbers`` its
-    weights have; 0 where it does not say."""
+    """The hub's facts about a repository before its download: ``size`` of the wanted files in bytes, and ``numbers``, its
+    parameters; 0 if unknown."""
 
     size: int = 0
     numbers: float = 0.0
@@ -44,7 +44,7 @@ def cached_revision(repository: str) -> str:
 
 
 def revisions(names: Sequence[str]) -> dict[str, str]:
-    """The revision of each of these models that comes from the hub, by its repository."""
+    """Revisions of those of these models that come from the hub, by repository."""
     places = [resolve(name) for name in names if is_model(name)]
     sources = [place.entry.source if place.entry is not None else None for place in places]
     repositories = [
@@ -55,7 +55,7 @@ def revisions(names: Sequence[str]) -> dict[str, str]:
 
 
 def cached_folder(repository: str) -> Path | None:
-    """The folder with what was fetched of a repository, if anything was."""
+    """The folder with a repository's fetched files; None if nothing was fetched."""
     folder = _folder(repository) / "snapshots" / (cached_revision(repository) or "none")
     return folder if folder.is_dir() else None
 
@@ -67,7 +67,7 @@ def cached_bytes(repository: str) -> int:
 
 
 def facts(repository: str) -> Facts:
-    """What the hub says of a repository; nothing where it does not answer, since the fetch that follows says why."""
+    """The hub's facts about a repository; empty ones if it does not answer, since the fetch that follows reports the reason."""
     try:
         return _repository_facts(repository)
     except Exception:
@@ -85,16 +85,16 @@ def _repository_facts(repository: str) -> Facts:
 
 
 def _stored_bytes(repository: str) -> int:
-    """Bytes a number in a repository's files, as its config.json says where that is here; two are usual."""
+    """Bytes a number in a repository's files, by its config.json if that is cached; two by default."""
     config = read_json((cached_folder(repository) or Path("none")) / "config.json")
     return NUMBER_BYTES.get(str(config.get("dtype") or config.get("torch_dtype")), 2)
 
 
 def fetch_repository(repository: str, progress: Progress = no_progress, wanted: list[str] = _WANTED) -> Path:
-    """The folder with ``repository``'s files, from the hub's own cache where they are there already.
+    """Return the folder with ``repository``'s files, from the hub's own cache if they are there.
 
-    What was fetched once stays at that revision, so that the same run stays the same. Interrupted downloads resume; the hub's
-    client checks sizes and hashes. Raises ModelUnavailable saying what to do, before the download where the disk is too small.
+    A fetched repository stays at its revision, so that runs can be repeated. Interrupted downloads resume; the hub's client
+    checks sizes and hashes. Raises ModelUnavailable with a remedy, before the download if the disk is too small.
     """
     progress(f"Looking for {repository} on the model hub", None)
     if wanted is _WANTED:
@@ -131,7 +131,7 @@ def fetch_repository(repository: str, progress: Progress = no_progress, wanted: 
 
 
 def _bar(repository: str, progress: Progress) -> type[tqdm]:
-    """A progress bar for the hub's client that draws nothing and tells ``progress`` about bytes."""
+    """A progress bar for the hub's client that draws nothing and reports bytes to ``progress``."""
 
     class ByteBar(tqdm):
         def display(self, *_: Any, **__: Any) -> None:

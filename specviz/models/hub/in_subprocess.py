@@ -1,7 +1,7 @@
-"""A model brought here by a process of its own: ``python -m specviz.models.hub.in_subprocess NAME``.
+"""Download and unpacking of a model in a separate process: ``python -m specviz.models.hub.in_subprocess NAME``.
 
-A process to be forked must not have computed before: the threads that torch's operations share work with do not survive a fork,
-and the copy waits for them for ever. A ZeroGPU Space forks the app for each run.
+A process must not compute before it is forked: torch's worker threads do not survive a fork, and the copy waits for them for
+ever. A ZeroGPU Space forks the app for each run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOCK = threading.Lock()
 
 
 def load_in_subprocess(name: str, progress: Progress) -> None:
-    """Fetch and unpack what is not here yet, once for this process. Raises ModelUnavailable, and whatever ``progress`` raises,
+    """Fetch and unpack the model if it is missing, once for this process. Raises ModelUnavailable, and any error of ``progress``,
     which ends the other process."""
     with _LOCK:
         if name in _HERE:
@@ -53,7 +53,7 @@ def load_in_subprocess(name: str, progress: Progress) -> None:
 
 
 def main(name: str) -> None:
-    """Fetch, a line of JSON for each word of progress, or one that says why not."""
+    """Fetch the model; print a line of JSON for each progress report, or one with the reason of a refusal."""
     from specviz.models.hub.prepare import prepare
 
     try:

@@ -22,9 +22,9 @@ _LOCK = threading.Lock()
 
 
 def modality_of(name: str, progress: Progress = no_progress) -> str:
-    """ "text", "image" or "vision_language" for a target's name; raises ModelUnavailable when it is none.
+    """Modality of the target called ``name``: "text", "image" or "vision_language".
 
-    A hub repository's config.json is brought here, as nothing else says what it is.
+    Fetches a hub repository's config.json, the only statement of its type. Raises ModelUnavailable if no such model exists.
     """
     place = resolve(name)
     if place.entry is not None:
@@ -40,7 +40,7 @@ def modality_of(name: str, progress: Progress = no_progress) -> str:
 
 
 def modality_in(folder: Path) -> str:
-    """The same for a model's folder; a folder whose config cannot be read is left to the text loader, which says why."""
+    """Modality of the model in a folder. An unreadable config counts as text, whose loader reports the reason."""
     kind = type_in(folder)
     if kind in IMAGE_WRITERS:
         return "image"
@@ -50,5 +50,5 @@ def modality_in(folder: Path) -> str:
 def type_in(folder: Path) -> str:
     """transformers' name for the type of the model in a folder, empty when its config cannot be read."""
     config = read_json(folder / "config.json")
-    # LANTERN's conversion of LlamaGen calls itself a Llama, which it is over codes and with positions of its own.
+    # LANTERN's conversion of LlamaGen is declared a Llama: it is one over codes, with other positions.
     return "llamagen" if {"block_size", "cls_token_num"} <= config.keys() else str(config.get("model_type", ""))

@@ -1,4 +1,4 @@
-"""One guard around folders that strangers wrote: what their files make any library raise becomes one sentence."""
+"""Guard around untrusted model folders: turns any library's error into one sentence."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ _SIZES = frozenset(
     "hidden_size n_embd d_model intermediate_size vocab_size head_dim num_attention_heads n_head num_key_value_heads num_experts "
     "num_local_experts".split()
 )
-"""Settings that a model is built by, before anybody compares it with the weights."""
+"""Settings that fix the size of a model as it is built, before any comparison with its weights."""
 _IDS = re.compile(r"\w*_token_(ids?|index)")
 """Settings that name a token, or several."""
 _POINTER = b"version https://git-lfs"
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 
 LOCAL: Any = {"local_files_only": True, "trust_remote_code": False}
-"""How every ``from_pretrained`` is called: without a connection, and never with code from a repository."""
+"""Arguments of every ``from_pretrained``: no connection, and no code from a repository."""
 
 
 @contextmanager
 def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> Iterator[None]:
-    """Open the model called ``name`` in ``folder`` inside. Raises ModelUnavailable or OutOfMemory with one sentence whatever a
-    damaged or hostile file makes the libraries raise; ``what`` names the kind of model it is opened as."""
+    """Guard the opening of the model called ``name`` in ``folder``; ``what`` names the kind of model that it is opened as.
+
+    Raises ModelUnavailable or OutOfMemory, with one sentence, for any error that a damaged or hostile file causes in a library.
+    """
     import torch  # the page, which lists models, does without
 
     try:
@@ -84,13 +86,13 @@ def loading_warnings(name: str, folder: Path, info: Mapping[str, Any]) -> tuple[
 
 
 def first_line(problem: BaseException) -> str:
-    """An error's first line, with what follows where that ends in a colon; its type where it says nothing."""
+    """An error's first line, joined with the rest where it ends in a colon; the error's type where its message is empty."""
     lines = str(problem).strip().splitlines() or [type(problem).__name__]
     return (" ".join(" ".join(lines).split()) if lines[0].rstrip().endswith(":") else lines[0])[:300]
 
 
 def _again(folder: Path) -> str:
-    """How to get a model again: what was fetched is fetched anew when it is gone; any other folder is the user's own."""
+    """Advice on getting a model again: a fetched folder is fetched anew once deleted; any other folder is the user's own."""
     fetched = any(folder.resolve().is_relative_to(Path(place).resolve()) for place in (cache_folder(), HF_HUB_CACHE))
     return "Delete that folder and try again." if fetched else "Get the model again."
 
@@ -108,7 +110,7 @@ def _refuse_pointers(folder: Path) -> None:
 
 def _refuse_sizes(name: str, folder: Path) -> None:
     """Raise ModelUnavailable where the configuration names more layers than the files hold tensors, or a size beyond all their
-    bytes: building such a model takes all memory before anything is compared."""
+    bytes. Building such a model would take all memory before any comparison."""
     settings, files = read_json(folder / "config.json"), sorted(folder.glob("*.safetensors"))
     if not files:
         return
@@ -139,7 +141,7 @@ def _refuse_ids(name: str, folder: Path) -> None:
 
 
 def _fields(settings: Any) -> Iterator[tuple[str, Any]]:
-    """The settings of a configuration, those of its parts too."""
+    """The settings of a configuration and of its nested parts."""
     for field, value in settings.items() if isinstance(settings, dict) else ():
         yield field, value
         yield from _fields(value)

@@ -28,7 +28,7 @@ HEAD = "lm_head.weight"
 
 @dataclass(frozen=True)
 class PackedModel:
-    """What a file holds. ``card`` says how it was made."""
+    """Contents of a packed file. ``card`` records how it was made."""
 
     model: Any
     tokenizer: Tokenizer
@@ -36,7 +36,7 @@ class PackedModel:
 
 
 def write_model(path: Path, model: Any, tokenizer: Tokenizer, card: Mapping[str, str]) -> None:
-    """Write ``model`` with what is needed to build it again. A head that is the embedding is stored once."""
+    """Write ``model`` with its configuration and tokenizer. A head that is tied to the embedding is stored once."""
     tensors = dict(model.state_dict())
     if model.get_output_embeddings().weight is model.get_input_embeddings().weight:
         del tensors[HEAD]
@@ -46,9 +46,9 @@ def write_model(path: Path, model: Any, tokenizer: Tokenizer, card: Mapping[str,
 
 
 def read_model(path: Path, kind: Any = AutoModelForCausalLM, **options: Any) -> PackedModel:
-    """The model in ``path``, in float32, built by the ``kind`` of auto class with these ``options``.
+    """Read the model in ``path``, in float32, built by the auto class ``kind`` with these ``options``.
 
-    Raises ModelUnavailable when the file is none of ours or damaged.
+    Raises ModelUnavailable if the file is no packed model, or damaged.
     """
     tensors, card = read_weights(path)
     if not {"config", "tokenizer"} <= set(card):
@@ -68,7 +68,7 @@ def read_model(path: Path, kind: Any = AutoModelForCausalLM, **options: Any) -> 
 
 
 def shipped_file(path: Path) -> Path:
-    """``path``, a file of weights that ships. Raises ModelUnavailable, saying how to make it, where it is missing."""
+    """Return ``path``, a file of shipped weights. Raises ModelUnavailable, with the command that makes it, if it is missing."""
     if not path.is_file():
         raise ModelUnavailable(
             f"The weights {path.name} are missing from {path.parent}: get them with the project, or make them with "
@@ -78,7 +78,7 @@ def shipped_file(path: Path) -> Path:
 
 
 def card_in(path: Path) -> dict[str, str]:
-    """What a file says of itself, without its weights; empty where there is no such file."""
+    """A file's card, read without its weights; empty if the file is missing."""
     if not path.is_file():
         return {}
     with safe_open(path, framework="pt") as file:
@@ -86,7 +86,7 @@ def card_in(path: Path) -> dict[str, str]:
 
 
 def tokenizer_hash_in(path: Path) -> str:
-    """Hash of the tokenizer in a file; empty where there is no such file."""
+    """Hash of the tokenizer in a file; empty if the file is missing or holds none."""
     written = card_in(path).get("tokenizer", "")
     return tokenizer_hash(PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(written))) if written else ""
 

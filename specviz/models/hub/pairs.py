@@ -36,17 +36,17 @@ class Pair:
 
     @property
     def entry(self) -> Entry:
-        """The target as the catalogue has it, or its own card."""
+        """The target's entry in the catalogue, or the pair's own entry."""
         return self.own or next(entry for entry in entries() if entry.name == self.target)
 
     @property
     def head_bytes(self) -> int:
-        """About what the heads download, in bytes."""
+        """Approximate download of the heads, in bytes."""
         return self.number_bytes * self.parameters
 
     @property
     def memory(self) -> int:
-        """Bytes that both take in bfloat16, the cache of the text aside."""
+        """Bytes of target and heads in bfloat16, without the KV cache."""
         return 2 * (self.entry.parameters + self.parameters)
 
     @property

@@ -1,4 +1,4 @@
-"""Resolution of a model's name to a folder of safetensors on this machine, whatever kind of place it names."""
+"""Resolution of any model name to a folder of safetensors on this machine."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 def prepare(name: str, progress: Progress = no_progress) -> Path:
-    """The folder with the model's safetensors, after fetching and unpacking whatever is not here yet.
+    """Return the folder with the model's safetensors, fetched and unpacked if missing.
 
-    Raises ModelUnavailable, saying what to do, when the model cannot be had or is in a format that is not safe to open.
+    Raises ModelUnavailable, with a remedy, if the model is unavailable or in an unsafe format.
     """
     place = resolve(name)
     if place.entry is not None:
@@ -48,14 +48,14 @@ def _from_catalogue(entry: Entry, progress: Progress) -> Path:
 
 
 def _unpacked(name: str, file: Path, progress: Progress, unpack: Unpack | None = None) -> Path:
-    """The copy called ``name`` of a file on this machine, made again when the file's size or date changed."""
+    """Return the copy called ``name`` of a file on this machine, made again if the file's size or date changed."""
     facts = file.stat()
     identity = {"path": str(file), "bytes": facts.st_size, "modified_ns": facts.st_mtime_ns}
     return safetensors_copy(cache_folder() / "models" / name, identity, lambda: file, progress, unpack)
 
 
 def _refuse_unsafe(folder: Path, name: str) -> None:
-    """Weights must be safetensors: opening a pickle runs whatever code its author put inside."""
+    """Raise ModelUnavailable unless ``folder`` holds safetensors and a config.json: opening a pickle runs its author's code."""
     kinds = {file.suffix.lower() for file in folder.iterdir() if file.is_file()}
     if ".safetensors" not in kinds:
         if kinds & set(_PICKLES):

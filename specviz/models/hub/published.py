@@ -1,7 +1,7 @@
 """Safe reader of drafting heads that others published: a folder or hub repository, its tensors checked one by one.
 
 Only safetensors are opened. Every shape is checked against the config and the target; a tensor that our networks have no
-place for is refused, since leaving it out would change what is computed.
+place for is refused, since leaving it out would change the computation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PICKLES = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl"))
 
 @dataclass(frozen=True)
 class Fit:
-    """What heads have to fit: the target's ``embedding`` and ``head`` [vocab, hidden] and its number of layers."""
+    """The target that heads must fit: its ``embedding`` and ``head`` [vocab, hidden] and its number of layers."""
 
     name: str
     layers: int
@@ -41,7 +41,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Repository:
-    """A folder of heads: its name for people, its config.json, and where each tensor lies."""
+    """A folder of heads: its displayed name, its config.json, and the file of each tensor."""
 
     name: str
     config: Mapping[str, Any]
@@ -59,7 +59,8 @@ class Repository:
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Read the heads called ``name`` inside. Raises ModelUnavailable for whatever their settings and tensors make fail."""
+    """Guard the reading of the heads called ``name``. Raises ModelUnavailable for any error that their settings or tensors
+    cause."""
     try:
         yield
     except (SpecvizError, MemoryError):
@@ -71,9 +72,9 @@ def reading(name: str) -> Iterator[None]:
 
 
 def open_repository(name: str, progress: Progress = no_progress) -> Repository:
-    """The heads called ``name``: a folder, a hub id, or a catalogued model from the hub that drafts for itself.
+    """Open the heads called ``name``: a folder, a hub id, or a catalogued model from the hub that drafts for itself.
 
-    Raises ModelUnavailable for pickles, damage, or nothing there.
+    Raises ModelUnavailable for pickles, damaged files, or missing weights.
     """
     place = resolve(name)
     if place.entry is not None and not isinstance(place.entry.source, HubRepository):  # the hub's may hold MTP layers
@@ -117,7 +118,8 @@ def _index(files: list[Path], name: str) -> dict[str, Path]:
 
 
 def shaped(stored: Repository, names: Mapping[str, str], name: str, shape: tuple[int, ...]) -> Tensor:
-    """The tensor whose published name ``names`` gives, checked."""
+    """Return the tensor ``name``, whose published name ``names`` gives. Raises ModelUnavailable if it is missing or has another
+    shape."""
     if name not in names:
         raise ModelUnavailable(f"{stored.name} lacks the tensor {name}: get the heads again.")
     tensor = stored.tensor(names[name])

@@ -10,7 +10,7 @@ from specviz.errors import TokenizerMismatch
 
 
 class HasTokenizer(Protocol):
-    """A loaded model, as far as its tokens go."""
+    """A loaded model with its tokenizer."""
 
     @property
     def name(self) -> str: ...
@@ -23,7 +23,7 @@ class HasTokenizer(Protocol):
 
 
 def tokenizer_hash(tokenizer: Any) -> str:
-    """sha256 over what gives a token id its meaning: vocabulary by id, merges, and normaliser.
+    """SHA-256 over the meaning of token ids: vocabulary by id, merges and normaliser.
 
     Chat templates, padding and special-token roles are left out: two models that differ only there share their tokens.
     """

@@ -1,8 +1,8 @@
 """Loader of causal language models by name: safetensors only, never code from a repository; over one device or several.
 
 Over several devices the layers lie in order, by accelerate's device maps. Embedding, last norm and head lie on the last device:
-token ids, logits and hidden states stay there, and so does the drafter, which reads the target's embedding and head. Between
-two devices goes one hidden state a row.
+token ids, logits and hidden states stay there, and so does the drafter, which reads the target's embedding and head. One hidden
+state a row passes between two devices.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from specviz.models.loading_lock import exclusive_loading
 from specviz.models.packing import pack
 from specviz.models.text.text import TokenizerText, embedded
 
-# Where a chat template ends a turn with one of these, the model does too, whatever its generation config says.
+# Tokens that end an answer if the chat template contains them, even where the generation config omits them.
 _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<|end|>", "<|return|>", "</s>")
 
 
@@ -41,7 +41,7 @@ _TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|end_of_turn|>", "<end_of_turn>", "<
 class LoadedText:
     """A causal language model ready to run: weights frozen, in eval mode, shared between runs.
 
-    ``name`` is what the user asked for; ``warnings`` are meant for the screen.
+    ``name`` is the name that the user gave; ``warnings`` are shown to the user.
     """
 
     name: str
@@ -56,7 +56,7 @@ class LoadedText:
 
     @classmethod
     def of(cls, name: str, model: Any, tokenizer: Any, **more: Any) -> Self:
-        """The model with what runs have to know of it. ``more`` are further fields, and others than the model's own."""
+        """Build from a model and its tokenizer. ``more`` adds fields or overrides those derived from the model."""
         text = TokenizerText(tokenizer, name, context_length_of(model), embedded(model))
         fields = {"eos_ids": eos_ids_of(model, tokenizer), "tokenizer_hash": tokenizer_hash(tokenizer)}
         return cls(name, model.eval().requires_grad_(False), tokenizer, text, **{
@@ -70,10 +70,10 @@ class LoadedText:
 
 
 def load_causal_lm(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = no_progress) -> LoadedText:
-    """The model called ``name``: a catalogue name, hub id, folder or .gguf file. What fits stays loaded.
+    """Load the model called ``name``: a catalogue name, hub id, folder or .gguf file. Models stay loaded while they fit.
 
     ``dtype`` and ``device`` are "auto" or the user's choice; over several devices (see ``choose_devices``) the layers lie in
-    order, and the model is entered and left on the last. Raises ModelUnavailable, BadInput or OutOfMemory.
+    order, inputs and outputs on the last. Raises ModelUnavailable, BadInput or OutOfMemory.
     """
     devices = choose_devices(device)
     where = devices[-1]
@@ -110,7 +110,7 @@ def _open(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
     config: Any = AutoConfig.from_pretrained(folder, **LOCAL)
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ModelUnavailable(f"{name} is a {config.model_type} model, which writes no text. Choose a causal one.")
-    if dtype == torch.float64:  # torch's grouped product of experts knows no such numbers
+    if dtype == torch.float64:  # torch's grouped product of experts does not support float64
         config._experts_implementation = "eager"
     sdpa = getattr(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], "_supports_sdpa")  # noqa: B009
     slow: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ def _open(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
         slow = (f"{name} has no fused attention in transformers; it runs with the slower eager attention.",)
     with exclusive_loading():
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
-        tokenizer("a")  # a setting of another type than it should have is met at the first text alone
+        tokenizer("a")  # a setting of a wrong type fails only at the first text
         opened: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
@@ -139,12 +139,12 @@ def _open(name: str, folder: Path, dtype: torch.dtype, devices: Sequence[torch.d
 
 
 def context_length_of(model: Any) -> int:
-    """Most tokens that a loaded model sees, its own answer included; a recurrence has no window and names none."""
+    """Context length of a loaded model in tokens, its answer included; 2²⁰ for a recurrence, which has no window."""
     return int(getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", 0) or 1 << 20)
 
 
 def eos_ids_of(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Every token that ends an answer: of the generation config, the config, the tokenizer, and the chat template."""
+    """All tokens that end an answer, from the generation config, the config, the tokenizer, and the chat template."""
     eos_ids: set[int] = set()
     generation = getattr(model, "generation_config", None)
     config = model.config.get_text_config(decoder=True)
@@ -161,7 +161,7 @@ def eos_ids_of(model: Any, tokenizer: Any) -> frozenset[int]:
 
 
 def device_map(config: Any, devices: Sequence[torch.device]) -> dict[str, str]:
-    """The device of every part of a model with this ``config``: as many layers on each, the rest on the last.
+    """Map every part of a model with this ``config`` to a device: equally many layers on each, the other parts on the last.
 
     Raises ModelUnavailable for a model with fewer layers than there are devices.
     """
@@ -196,9 +196,9 @@ def _beside(module: nn.Module, prefix: str, layers: str) -> list[str]:
 
 
 def enter_at(model: Any, device: torch.device) -> None:
-    """Have what goes into the dispatched ``model`` go to ``device``, and what it gives come back from there.
+    """Move inputs of the dispatched ``model`` to ``device``, and its outputs to the device of its inputs.
 
-    Left to itself, accelerate takes any one of the devices.
+    By default accelerate picks any of the devices.
     """
     hook = AlignDevicesHook(execution_device=device, io_same_device=True, skip_keys=list(model._skip_keys_device_placement))
     add_hook_to_module(model, hook)
