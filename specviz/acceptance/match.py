@@ -1,7 +1,7 @@
 """Greedy verification and sample-and-match: the target draws its own token first, then the tree is searched for it.
 
-Exact for any draft fixed before the draw; equal in distribution and acceptance to rejecting point-mass drafts one by one, and
-with noise keyed by position equal token for token to the autoregressive run. At temperature 0 the choice is the argmax.
+Exact for any draft fixed before the draw. Distribution and acceptance equal those of rejecting point-mass drafts one by one;
+with noise keyed by position, the tokens equal the autoregressive run's. At temperature 0 the choice is the argmax.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from specviz.engine.verdict import TargetTokens, statuses
 
 
 class Match:
-    """Follow the child that carries the target's own choice; where there is none, that choice is the bonus token."""
+    """Rule that follows the child with the target's own choice; without such a child, that choice is the bonus token."""
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
         tree = draft.tree

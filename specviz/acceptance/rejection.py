@@ -1,9 +1,9 @@
 """Speculative rejection sampling: the ratio test on a chain, and without replacement among the siblings of a tree.
 
 Leviathan et al. (arXiv 2211.17192) algorithm 1 and Chen et al. (arXiv 2302.01318) for the chain; for siblings the
-recursive form of SpecInfer and EAGLE. Each child is accepted with min(1, r/q), r being what is left of the target.
-Sound only for children really drawn from q, in draw order. A node without a stored distribution has children chosen
-deterministically; each then counts as a point mass (q = 1).
+recursive form of SpecInfer and EAGLE. Each child is accepted with min(1, r/q), r being the target's residual. Exact only
+for children drawn from q, in draw order. A node without a stored distribution has children chosen deterministically; each
+then counts as a point mass (q = 1).
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ class _Walk:
         known = self.probabilities.table(node) if self.probabilities.remote and offered else None
         left = remaining(self.probabilities.row(node), proposal, offered, known)
         if self.context.record_notes and proposal is not None:
-            with self.context.untimed:  # now, as judging the children changes what is left
+            with self.context.untimed:  # before the children are judged, which changes the residual
                 self.overlaps.append(left.overlap(node))
         return left
 
     def _try_children(self, node: int, left: Residual) -> int | None:
-        """The accepted child of ``node``, if any; ``left`` ends as the distribution of the token that replaces it."""
+        """Return the accepted child of ``node``, if any; else ``left`` ends as the distribution of the replacement token."""
         tokens = self.draft.tree.host_tokens
         for child in self.draft.tree.shape.children[node]:
             self.judged.append(child)
             self.thresholds[child] = left.threshold(tokens[child])
-            # Keyed by round as well: a place may be tried again by a later round, with a fresh uniform draw.
+            # Keyed by round as well: a later round may try a position again, with a fresh uniform draw.
             self.draws[child] = self.context.noise.uniform(ACCEPT, self.context.round, child)
             if self.draws[child] < self.thresholds[child]:
                 self.path.append(child)

@@ -1,14 +1,19 @@
 """Relaxed verification of image codes: a drafted code is judged with the probability of its nearest latent codes (LANTERN).
 
 LANTERN (Jang et al., arXiv 2410.03355) and LANTERN++ (Park et al., arXiv 2502.06352). Of the k codes nearest to a drafted
-code c, the longest nearest-first run A is taken whose mass S stays within the limit: delta, or (lambda - 1) p(c). Then c is
-judged with P = p(c) + S in the place of p(c). Nothing is preserved exactly; what is proven (``tests`` enumerate it), above
-temperature 0: certain candidates with A and c struck out after a rejection change the distribution by at most 1 - (1 - delta)^m
-in total variation, m being their number. Candidates sampled without replacement, with the ordinary residual (p - q)+, change
-it by at most TV(p, q), however many there are; under lambda no code becomes more than lambda times as likely, which is at
-most 1 - 1/lambda in total variation. For the residual is zero wherever q was above what was left: a code takes over mass at
-one sibling's turn only, and what is left of it by then has at most its own p. With delta 0, k 0 or lambda 1 the rule is
-rejection without replacement; at temperature 0 one code may take the place of another altogether.
+code c, A is the longest nearest-first run whose mass S stays within the limit: delta, or (lambda - 1) p(c). Then c is
+judged with P = p(c) + S in the place of p(c). The rule is not exact. Proven bounds above temperature 0 (``tests`` enumerate
+them):
+
+* m certain candidates, with A and c removed after a rejection, change the distribution by at most 1 - (1 - delta)^m in total
+  variation.
+* Candidates sampled without replacement, with the ordinary residual (p - q)+, change it by at most TV(p, q), for any number of
+  them; under lambda no code becomes more than lambda times as likely, which is at most 1 - 1/lambda in total variation. The
+  reason: the residual is zero wherever q exceeded it, so a code gains mass from one sibling only, from a residual of at most
+  its own p.
+
+With delta 0, k 0 or lambda 1 the rule is rejection without replacement; at temperature 0 one code may replace another
+entirely.
 """
 
 from __future__ import annotations
@@ -29,41 +34,40 @@ from specviz.trace.notes.verdicts import RelaxedJudgement, RelaxedNote
 from specviz.trace.schema import RELAXED, Note
 
 FORMS = ("exact", "aggregated", "repository")
-"""What a rejection leaves: the exact rule's residual, that of the distribution with A moved onto c, or the published code's."""
+"""Residual after a rejection: the exact rule's, that of the distribution with A moved onto c, or the published code's."""
 LADDER = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-"""Sizes of a neighbourhood whose mass is noted, so that another limit can be tried on the recorded step."""
+"""Neighbourhood sizes whose mass is recorded, so that another limit can be tried on the recorded step."""
 SHOWN = 10
-"""Nearest latent codes whose own mass is noted, nearest first; the others only by id, as a map needs them."""
+"""Nearest latent codes whose own mass is recorded, nearest first; the others are recorded only by id, for a map."""
 _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class Limit:
-    """``delta`` bounds the mass a code takes over, ``factor`` (lambda) its whole mass in multiples of its own; one of them."""
+    """Limit of a code's mass: ``delta`` bounds the mass it gains, or ``factor`` (lambda) its total as a multiple of its own."""
 
     delta: float | None = None
     factor: float | None = None
 
     def of(self, p: float) -> float:
-        """Most mass that a code of probability ``p`` may take over."""
+        """Return the most mass that a code of probability ``p`` may gain."""
         return self.delta if self.delta is not None else ((self.factor or 1.0) - 1.0) * p
 
 
 def region(distribution: Tensor, code: int, neighbours: Tensor, limit: Limit) -> tuple[Tensor, Tensor]:
-    """The nearest latent codes of ``code`` that it takes over under ``distribution`` [code], nearest first, and the running mass
-    of all
-    ``neighbours`` [rank] of it, float64."""
+    """Return the codes whose mass ``code`` gains under ``distribution`` [code], nearest first, and the cumulative mass of all
+    its ``neighbours`` [rank], float64."""
     sums = distribution[neighbours].double().cumsum(0)
     most = limit.of(float(distribution[code]))
-    if most <= 0:  # at the strict end not even codes without any mass: what the published residual strikes hangs on them
+    if most <= 0:  # exclude even codes of zero mass, since the published residual depends on the region being empty
         return neighbours[:0], sums
     return neighbours[: int((sums <= most + _ROUNDING).sum())], sums
 
 
 @dataclass(frozen=True)
 class Relaxed:
-    """``neighbours`` int64 [code, rank], nearest first, at least ``k`` ranks, on the target's device. At temperature 0 a code is
-    kept when it is the likeliest once its nearest latent codes' mass is moved onto it."""
+    """Relaxed rule. ``neighbours`` int64 [code, rank], nearest first, at least ``k`` ranks, is on the target's device. At
+    temperature 0 a code is kept if it is the likeliest once its nearest latent codes' mass is moved onto it."""
 
     neighbours: Tensor
     limit: Limit
@@ -75,10 +79,10 @@ class Relaxed:
 
 
 def _on_host(draft: Draft, logits: Tensor, neighbours: Tensor) -> tuple[Tensor, Tensor, dict[int, Proposal]]:
-    """What a walk may ask for, in one copy from a device: the target's ``logits`` [node, code], the rows [child, rank] of
-    ``neighbours`` [code, rank] for all nodes but the root, and by node what its children were drawn from.
+    """Copy a walk's inputs from the device at once: the target's ``logits`` [node, code], the rows [child, rank] of
+    ``neighbours`` [code, rank] for all nodes but the root, and each node's proposal.
 
-    Rows are whole ones, a few megabytes a tree: each rejection changes all of a row, and the last one draws from what is left.
+    Whole rows are copied, a few megabytes a tree: each rejection changes all of a row, and the residual is sampled at the end.
     """
     near, proposals = neighbours.index_select(0, draft.tree.tokens[1:]), dict(draft.proposals)
     if logits.device.type == "cpu":
@@ -92,7 +96,7 @@ def _on_host(draft: Draft, logits: Tensor, neighbours: Tensor) -> tuple[Tensor, 
 
 @dataclass
 class _Walk:
-    """One walk from the root of a scored tree downwards, with everything on the host: see :func:`_on_host`."""
+    """One walk down a scored tree, with all inputs on the host: see :func:`_on_host`."""
 
     rule: Relaxed
     draft: Draft
@@ -146,11 +150,11 @@ class _Walk:
         return (RelaxedNote(self.rule.k, self.rule.form, self.judgements, limit.delta, factor).to_note(),)
 
     def _near(self, child: int) -> Tensor:
-        """The nearest latent codes of a child's, int64 [rank]."""
+        """Nearest latent codes of a child's code, int64 [rank]."""
         return self.neighbours[child - 1, : self.rule.k]
 
     def _greedy(self, node: int, distribution: Tensor) -> tuple[int | None, Tensor]:
-        """The first child whose code is the likeliest once it has taken over its nearest latent codes."""
+        """Return the first child whose code is the likeliest once it gains its nearest latent codes' mass."""
         best = int(self.logits[node].argmax())
         for child in self.draft.tree.shape.children[node]:
             code = self.draft.tree.host_tokens[child]
@@ -165,7 +169,7 @@ class _Walk:
         return None, distribution
 
     def _sampled(self, node: int, distribution: Tensor) -> tuple[int | None, Tensor]:
-        """The accepted child, if any, and what is left of the distribution: what replaces the children is drawn from it."""
+        """Return the accepted child, if any, and the residual, from which the replacement is drawn."""
         proposal = self.proposals.get(node)
         q = None if proposal is None else _dense(proposal.probability, proposal.ids, distribution)
         left = distribution
@@ -190,10 +194,10 @@ class _Walk:
         return None, left
 
     def _residual(self, distribution: Tensor, q: Tensor | None, child: int, region_codes: Tensor) -> Tensor:
-        """What a rejection leaves of ``distribution``, not normalised."""
+        """Return the unnormalised residual of ``distribution`` after a rejection."""
         form, code = self.rule.form, self.draft.tree.host_tokens[child]
         struck_codes = self._near(child)
-        if len(region_codes):  # the published code strikes one neighbour more than k, whatever A holds
+        if len(region_codes):  # the published code removes one neighbour more than k, whatever A contains
             struck_codes = self.neighbours[child - 1]
         if q is None:
             zeroed_codes = struck_codes if form == "repository" and len(region_codes) else region_codes
@@ -211,7 +215,7 @@ class _Walk:
             self.relaxed.add(child)
 
     def _record(self, child: int, code: int, distribution: Tensor, region_codes: Tensor, sums: Tensor, share: float) -> None:
-        """What the screen needs of one judged child, and enough to judge it again under another limit."""
+        """Record one judged child for the screen, with enough data to judge it again under another limit."""
         if self.context.record_notes:
             with self.context.untimed:
                 self.judgements.append(self._judgement(child, code, distribution, region_codes, sums, share))
@@ -235,7 +239,7 @@ class _Walk:
 
 
 def _dense(probability: Tensor, ids: Tensor | None, like: Tensor) -> Tensor:
-    """A distribution over all codes, float64."""
+    """Expand a distribution to all codes, in the dtype of ``like``."""
     if ids is None:
         return probability.to(like)
     return torch.zeros_like(like).index_copy(0, ids, probability.to(like))
@@ -246,14 +250,14 @@ def _at(sums: Tensor, sizes: Sequence[int]) -> list[float]:
 
 
 def packed(codes: Sequence[int]) -> str:
-    """Ids below 65 536 as base64 of little-endian 16-bit numbers, so that a hundred of them stay short in a trace."""
+    """Encode ids below 65 536 as base64 of little-endian 16-bit numbers, to keep a trace short."""
     return base64.b64encode(struct.pack(f"<{len(codes)}H", *codes)).decode()
 
 
 def nearest_codes(codebook: Tensor, most: int = 1025) -> Tensor:
-    """int64 [code, rank]: for every code the others by distance of their vectors ``codebook`` [code, dim], nearest first.
+    """Return the ``most`` nearest other codes of every code, int64 [code, rank], by distance in ``codebook`` [code, dim].
 
-    Vectors are as the decoder uses them. Computed in blocks, as all distances at once would be gigabytes for a real model.
+    Vectors are as the decoder uses them. Computed in blocks, since all distances at once would take gigabytes for a real model.
     """
     count = min(most, len(codebook) - 1)
     wide, rows = codebook.double(), []

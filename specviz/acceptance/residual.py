@@ -1,8 +1,8 @@
 """Residual distribution of the target at one node, as its children are tried and rejected one after the other.
 
-A rejected child's distribution is subtracted from the target's and the child is struck from the drafter's, which is
+A rejection subtracts the drafter's distribution from the target's and removes the child from the drafter's, which is
 renormalised: r becomes norm((r - q)+), q becomes q without the child. A child chosen deterministically counts as a
-point mass, q = 1. The target's distribution is kept unnormalised beside its mass, so that a rejection touches the drafter's
+point mass, q = 1. The target's distribution is stored unnormalised with its mass, so a rejection changes it on the drafter's
 support only.
 """
 
@@ -21,40 +21,38 @@ from specviz.engine.to_device import to_device
 from specviz.trace.notes.verdicts import OverlapPosition
 
 SHOWN = 8
-# Up to so many tokens plain numbers on the host are quicker than tensors, and one copy fetches them from a GPU.
+# Up to this many tokens, plain numbers on the host are faster than tensors; a GPU's need a single copy.
 _FEW = 64
-# Below this mass the running difference is mostly rounding, and summing afresh is worth its cost.
+# Below this mass the running difference is mostly rounding error, so the mass is summed afresh.
 _SMALL = 1e-3
 
 
 class Residual(Protocol):
-    """The two distributions at a node."""
+    """Target and drafter distributions at a node."""
 
     def threshold(self, token: int) -> float:
-        """min(1, r(token) / q(token))."""
+        """Return min(1, r(token) / q(token))."""
 
     def reject(self, token: int) -> None:
-        """Take the rejected child out of both distributions."""
+        """Update both distributions after the rejection of a child."""
 
     def distribution(self) -> Tensor:
-        """r over [vocab], not normalised: what the token that replaces the children is drawn from.
+        """Return r over [vocab], unnormalised: the distribution of the token that replaces the children.
 
-        Where rounding has left nothing of it, it is the target's distribution: that branch has probability 0.
+        If rounding has left r empty, returns the target's distribution: that branch has probability 0.
         """
 
     def overlap(self, node: int) -> OverlapPosition:
-        """p and q side by side at the tokens that matter, and sum min(p, q): the probability that one sampled child
-        survives.
-        """
+        """Return p and q at the likeliest tokens, and sum min(p, q): the probability that one sampled child is accepted."""
 
 
 def remaining(
     target: Tensor, proposal: Proposal | None, offered: Sequence[int], known: NodeTable | None = None
 ) -> Residual:  # fmt: skip
-    """At a node with the target's distribution ``target`` [vocab] whose children carry ``offered``, drawn from ``proposal``.
+    """Return the residual at a node with distribution ``target`` [vocab] and children ``offered``, drawn from ``proposal``.
 
-    None stands for children chosen deterministically. ``known`` are both distributions where the host has a copy of
-    them, so that it need not ask again.
+    ``proposal`` None stands for children chosen deterministically. ``known`` is a host copy of both distributions, which saves
+    further copies from the device.
     """
     if proposal is None:
         return SparseResidual(target, torch.tensor(list(dict.fromkeys(offered)), dtype=torch.long), None, known)
@@ -64,20 +62,20 @@ def remaining(
 
 
 def upload(values: Tensor, device: torch.device) -> Tensor:
-    """``values`` on ``device``; from the host to a GPU through pinned memory, which nobody waits for."""
+    """Return ``values`` on ``device``; from the host to a GPU through pinned memory, without blocking."""
     if values.device == device or device.type != "cuda":
         return values.to(device)
     return values.pin_memory().to(device, non_blocking=True)
 
 
 def _ratio(r: float, mass: float, q: float) -> float:
-    if math.isnan(q):  # no comparison holds: the recorder ends a run whose threshold is no number
+    if math.isnan(q):  # the recorder ends a run whose threshold is NaN
         return math.nan
     return min(1.0, r / mass / q) if q > 0 and mass > 0 else float(r > 0)
 
 
 class SparseResidual:
-    """Both distributions as host numbers at ``ids``, the drafter's support; ``q`` None makes each of them a point mass."""
+    """Both distributions as host numbers at ``ids``, the drafter's support; with ``q`` None, each child is a point mass."""
 
     def __init__(self, target: Tensor, ids: Tensor, q: list[float] | None, known: NodeTable | None = None) -> None:
         self._target = target
@@ -85,7 +83,7 @@ class SparseResidual:
         self._ids = host
         self._slots = {token: slot for slot, token in enumerate(host.tolist())}
         self._r: list[float] = []
-        if len(host):  # at a leaf nobody has to ask the device
+        if len(host):  # a leaf needs no copy from the device
             self._r = (target.index_select(0, ids.to(target.device)) if known is None else known.p).tolist()
         self._q = q
         self._mass = 1.0

@@ -1,7 +1,7 @@
-"""Probabilities at the inner nodes of a scored tree, for a rule that walks it on the host: a GPU is asked once for all of them, a
-CPU only for those that the walk comes to.
+"""Probabilities at the inner nodes of a scored tree, for a rule that walks it on the host.
 
-Axis names: ``node``, ``vocab``, ``support`` (the tokens that a node's children are from).
+On a GPU all of them are computed and copied at once; on a CPU only those of nodes that the walk visits. Axis names: ``node``,
+``vocab``, ``support`` (the tokens that a node's children are drawn from).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from specviz.engine.to_device import to_device, to_host
 @dataclass(frozen=True)
 class NodeTable:
     """A node's target probabilities ``p`` at ``ids`` (None: the whole vocabulary) and the drafter's ``q`` there, both
-    [support] and on the host; ``outside`` is the target's mass elsewhere, float64, None where it was not wanted. ``q`` of
-    children chosen deterministically is 1 each."""
+    [support] and on the host. ``outside`` is the target's mass elsewhere, float64, None if not requested. ``q`` of children
+    chosen deterministically is 1 each."""
 
     p: Tensor
     q: Tensor
@@ -30,9 +30,9 @@ class NodeTable:
 
 
 class TreeProbabilities:
-    """Of one scored tree under ``warp``. ``outside`` says whether the mass outside of a node's support is wanted.
+    """Probabilities of one scored tree under ``warp``. ``outside`` requests the mass outside of each node's support.
 
-    Drafters on the device have supports there, which many nodes share; drafters that look up have one for each node, on the host.
+    Drafters on the device have supports there, shared by many nodes; lookup drafters have one for each node, on the host.
     """
 
     def __init__(self, draft: Draft, target: TargetPass, warp: Warp, outside: bool = False) -> None:
@@ -40,10 +40,10 @@ class TreeProbabilities:
         self._rows: dict[int, Tensor] = {}
         self._tables: dict[int, NodeTable] = {}
         self.remote = target.logits.device.type != "cpu"
-        """Whether what the host has is a copy."""
+        """Whether the target is on another device, so that the host needs a copy."""
 
     def row(self, node: int) -> Tensor:
-        """The target's warped distribution after ``node``, [vocab], where the target is."""
+        """Return the target's warped distribution after ``node``, [vocab], on the target's device."""
         if self.remote and not self._rows:
             children = self._draft.tree.shape.children
             self._take([inner for inner in range(len(children)) if children[inner]])
@@ -52,14 +52,14 @@ class TreeProbabilities:
         return self._rows[node]
 
     def table(self, node: int) -> NodeTable:
-        """Both distributions at ``node``, an inner one."""
+        """Return both distributions at the inner ``node``."""
         if node not in self._tables:
             children = self._draft.tree.shape.children
             self._take([inner for inner in range(len(children)) if children[inner]] if self.remote else [node])
         return self._tables[node]
 
     def _take(self, nodes: Sequence[int]) -> None:
-        """The distributions at ``nodes``, those over one support together: one copy for all that is on a device."""
+        """Compute the distributions at ``nodes``, grouped by support, with one copy for all device data."""
         if not nodes:
             return
         rows = self._warp.probabilities(self._logits.index_select(0, to_device(nodes, self._logits.device)))
@@ -89,7 +89,7 @@ class TreeProbabilities:
             self._tables[nodes[place]] = NodeTable(p, proposals[place].probability, ids, outside)
 
     def _near(self, nodes: Sequence[int], rows: Tensor) -> None:
-        """The same where target and host are one."""
+        """As :meth:`_take`, for a target on the CPU."""
         for place, node in enumerate(nodes):
             proposal = self._proposal(node)
             row = rows[place : place + 1]
@@ -101,7 +101,7 @@ class TreeProbabilities:
             self._tables[node] = NodeTable(p[row], q[row], ids if listed else None, outside[row] if self._outside else None)
 
     def _group(self, rows: Tensor, ids: Tensor | None) -> list[Tensor]:
-        """p on a support [node, support], the mass outside of it [node] where that is wanted, and the support itself."""
+        """Return p on a support [node, support], the mass outside of it [node] if requested, and the support itself."""
         nothing = rows.new_zeros(len(rows), dtype=torch.float64) if self._outside else rows.new_empty(0)
         if ids is None:
             return [rows, nothing, rows.new_empty(0)]
@@ -110,7 +110,7 @@ class TreeProbabilities:
         return [rows.index_select(1, ids), nothing, ids]
 
     def _proposal(self, node: int) -> Proposal:
-        """The distribution the children were drawn from; of children chosen deterministically, their tokens alone."""
+        """Return the distribution the children were drawn from; for children chosen deterministically, 1 at each token."""
         proposal = self._draft.proposals.get(node)
         if proposal is not None:
             return proposal

@@ -1,9 +1,9 @@
 """Batch KV cache with rows of unequal length: each row writes at its own offset, holes are masked.
 
-What READER (arXiv 2508.09072) says of its batch layout is little: rows accept different numbers of tokens, and the cache
-is rearranged now and then instead of in every round. Here a kept node stays in the slot it was computed in. Rejected nodes
+READER (arXiv 2508.09072) describes its batch layout only briefly: rows accept different numbers of tokens, and the cache
+is rearranged now and then instead of in every round. Here a kept node stays in the slot where it was computed. Rejected nodes
 between kept ones are holes that every mask hides, and a sweep moves all kept entries to the front. Keys carry the rotation of
-their position, not of their slot, so a sweep moves entries without touching them.
+their position, not of their slot, so a sweep moves entries unchanged.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MOST_ROWS = 8
 
 @lru_cache(maxsize=64)
 def shared(curve: CostCurve, rows: int) -> CostCurve:
-    """What a pass costs one of ``rows`` rows by the nodes of *its* tree: all rows' nodes go through the model together."""
+    """Cost curve of a pass shared by ``rows`` rows, by the nodes of *one* row's tree: all rows' nodes share the pass."""
     return CostCurve(curve.widths, tuple(curve.at(rows * width) for width in curve.widths))
 
 
 class RowLayer(DynamicLayer):
-    """One layer's buffers [row, head, slot, size]. Where a pass writes is set before by :meth:`RowCache.aim`."""
+    """One layer's buffers [row, head, slot, size]. :meth:`RowCache.aim` sets the write slots before each pass."""
 
     def __init__(self, rows: int, capacity: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class RowLayer(DynamicLayer):
         self.is_initialized = True
 
     def _zeros(self, like: Tensor, capacity: int) -> Tensor:
-        """Zeros, since a masked entry still counts as 0 times it, and what was never written may be NaN."""
+        """Zeros, since attention multiplies masked entries by 0, and unwritten memory may be NaN."""
         return torch.zeros(self.rows, like.shape[1], capacity, like.shape[3], dtype=like.dtype, device=like.device)
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -75,11 +75,11 @@ class RowLayer(DynamicLayer):
             setattr(self, name, new)
 
     def get_seq_length(self) -> int:
-        """Slots before those that the next pass writes in the row that is furthest."""
+        """Number of slots before those that the next pass writes in the longest row."""
         return 0 if self.slots is None else self.width - self.slots.shape[1]
 
     def gather(self, start: int, slots: Tensor) -> None:
-        """Let the entries ``slots[row]`` stand in that order from slot ``start`` on."""
+        """Copy the entries ``slots[row]`` in that order to the slots from ``start`` on."""
         row = torch.arange(slots.shape[0], device=slots.device)[:, None]
         for buffer in (self.key_buffer, self.value_buffer):
             buffer[:, :, start : start + slots.shape[1]] = buffer[row, :, slots].transpose(1, 2)
@@ -95,7 +95,7 @@ class RowLayer(DynamicLayer):
 class PassLayout:
     """A pass over trees of several rows, padded to one width: tokens, positions [row, node], mask [row, node, slot].
 
-    ``places`` are the positions of all slots as the pass sees them [row, slot], for windows that slide.
+    ``places`` are the positions of all slots in this pass [row, slot], for sliding windows.
     """
 
     tokens: Tensor
@@ -105,7 +105,7 @@ class PassLayout:
 
 
 class RowCache:
-    """KV of up to eight rows. ``slots_of[row][position]`` is the slot of a committed token."""
+    """KV cache of up to eight rows. ``slots_of[row][position]`` is the slot of a committed token."""
 
     def __init__(self, layers: int, rows: int, capacity: int, device: torch.device) -> None:
         self.layers = [RowLayer(rows, capacity) for _ in range(layers)]
@@ -122,7 +122,7 @@ class RowCache:
         return len(self.slots_of[row])
 
     def aim(self, first: int, trees: Sequence[DraftTree]) -> PassLayout:
-        """Make the next pass write the trees of rows ``first``, ``first`` + 1, … each behind what its row holds."""
+        """Make the next pass write the trees of rows ``first``, ``first`` + 1, … each behind its row's entries."""
         rows = range(first, first + len(trees))
         wide = max(map(len, trees))
         width = max(self.tails[row] for row in rows) + wide
@@ -142,7 +142,10 @@ class RowCache:
     def _mask(
         self, rows: Sequence[int], trees: Sequence[DraftTree], wide: int, width: int, positions: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Who sees which slot, and the position in each. Padding sees its own slot only: an empty row is undefined."""
+        """Return the mask [row, node, slot] and the position in each slot [row, slot].
+
+        Padding sees its own slot only, since attention over an empty row is undefined.
+        """
         mask = torch.zeros(len(trees), wide, width, dtype=torch.bool, device=self.device)
         places = torch.zeros(len(trees), width, dtype=torch.long, device=self.device)
         for number, (row, tree) in enumerate(zip(rows, trees, strict=True)):
@@ -157,17 +160,17 @@ class RowCache:
         return mask, places
 
     def keep(self, row: int, path: Sequence[int]) -> None:
-        """Keep these nodes (ascending, one path) of the row's last tree where they are. What follows them is free."""
+        """Keep these nodes (ascending, one path) of the row's last tree in place. Later slots become free."""
         base = self.tails[row]
         self.slots_of[row] += [base + node for node in path]
         self.tails[row] = base + path[-1] + 1
 
     def holes(self, row: int) -> int:
-        """Slots between kept ones that hold rejected nodes."""
+        """Number of slots between kept ones that hold rejected nodes."""
         return self.tails[row] - self.length(row)
 
     def runs(self, row: int) -> list[int]:
-        """Lengths of kept and rejected stretches in turn, a kept one first: ``[12, 3, 4]`` is 12 kept, 3 holes, 4 kept."""
+        """Lengths of alternating kept and rejected runs, kept first: ``[12, 3, 4]`` is 12 kept, 3 holes, 4 kept."""
         lengths, place = [0], 0
         for slot in self.slots_of[row]:
             if slot > place:
@@ -178,7 +181,7 @@ class RowCache:
 
     @torch.inference_mode()
     def compact(self) -> int:
-        """Move everything kept to the front of its row. How many entries that moved, per layer."""
+        """Move all kept entries to the front of their rows; return the number of entries moved per layer."""
         moved, start = 0, min(self.tails)
         for row_slots in self.slots_of:
             places = [place for place, slot in enumerate(row_slots) if slot != place]
@@ -186,7 +189,7 @@ class RowCache:
             start = min([start, *places[:1]])
         if moved:
             longest = max(map(len, self.slots_of))
-            # Shorter rows are filled up with copies of their first slot, which nobody sees there.
+            # Shorter rows are padded with copies of their first slot, which every mask hides.
             slots = [[*row_slots[start:], *([0] * (longest - max(start, len(row_slots))))] for row_slots in self.slots_of]
             where = to_device(slots, self.device)
             for layer in self.layers:
@@ -207,6 +210,6 @@ class RowCache:
         self.tails = [self.tails[row] for row in rows]
 
     def tensors(self, row: int) -> list[tuple[Tensor, Tensor]]:
-        """Committed keys and values of a row in the order of their positions, [1, head, kv, size] each, for audits."""
+        """Return a row's committed keys and values in position order, [1, head, kv, size] each, for audits."""
         slots = to_device(self.slots_of[row], self.device)
         return [(layer.key_buffer[row : row + 1, :, slots], layer.value_buffer[row : row + 1, :, slots]) for layer in self.layers]

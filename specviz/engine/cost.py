@@ -1,7 +1,7 @@
-"""Costs of a target pass by its rows, and of a drafter's forward: learned from every step that a run makes on this machine.
+"""Costs of a target pass by its rows, and of a drafter's forward: learned from every step of a run on this machine.
 
-Trees are sized by the ratios of these costs. They change with the load and with the number of threads, so no measurement made
-once stays true: a few passes are timed before a model's first run, and the runs teach the rest.
+Trees are sized by the ratios of these costs. They change with the load and with the number of threads, so no single
+measurement stays valid: a few passes are timed before a model's first run, and the estimates are updated during runs.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from specviz.engine.tree import DraftTree
 from specviz.trace.schema import Step
 
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Rows at which a cost is estimated. One row takes another kernel than two, so the step between them is learned as well."""
+"""Rows at which a cost is estimated. One row uses a different kernel than two, so the step between them is learned too."""
 TIMED = (1, 2, 16, 48)
-"""Rows of the passes that are timed before the first run."""
+"""Rows of the passes timed before the first run."""
 ROUNDS = 2
-"""Passes of each size that count; one more comes first, as a warm-up."""
+"""Timed passes of each size, after one warm-up."""
 CONTEXT = 128
 FORWARD = 0.07
-"""A drafter forward in passes of one row, where nobody timed one: one layer of thirty and a small head."""
+"""Default cost of an untimed drafter forward, in passes of one row: one layer of thirty and a small head."""
 FORWARD_SPREAD, FORWARD_NOISE, FORWARD_DRIFT = 1.0, 0.15, 0.01
-"""Standard deviations of its logarithm: from model to model, of one time, and from one time to the next."""
+"""Standard deviations of its logarithm: between models, of one measurement, and of the drift between two measurements."""
 
 NOISE = 0.08
 """Standard deviation of the logarithm of a pass's time on a quiet machine."""
 TOGETHER, APART = 0.3, 0.05
-"""Drift of the logarithms in a second: of all sizes alike, as the load comes and goes, and of one size against the next."""
+"""Drift of the logarithms per second: common to all sizes, as the load changes, and of one size against the next."""
 UNKNOWN = 0.5
-"""How far a size may be from the usual curve, as a standard deviation of the logarithm, before any pass was timed."""
+"""Prior deviation of a size from the usual curve, as a standard deviation of the logarithm, before any pass is timed."""
 REACH = 2.0
-"""Doublings of the rows over which deviations go together."""
+"""Length scale, in doublings of the rows, over which deviations are correlated."""
 LONGEST = 60.0
-"""Seconds of drift between two passes, at most."""
+"""Most seconds of drift between two passes."""
 TRUSTED = 2.0
-"""Standard deviations beyond which a pass counts less."""
+"""Standard deviations beyond which a pass is down-weighted."""
 JUMP = 0.5
-"""Of the square of such a pass's error: what all sizes together may have changed by."""
+"""Fraction of such a pass's squared error that is added to the common variance of all sizes."""
 DISTURBED = 0.15
-"""Share of the time that threads waited for a core at which a time counts half."""
+"""Contention (fraction of time that threads waited for a core) at which a measurement counts half."""
 SURE = 0.2
-"""Uncertainty of a pass of 48 rows against one, as a standard deviation of the logarithm, above which it is timed again."""
+"""Uncertainty of the cost ratio of 48 rows to one, as a standard deviation of the logarithm, above which it is timed again."""
 MOVED = 0.08
-"""Change of a ratio's logarithm that is worth other trees. Below it runs of one seed keep to the same ones."""
+"""Change of a ratio's logarithm that changes the trees. Below it, runs of one seed keep the same trees."""
 MOST_FORWARDS = 32
 MOST_SPREAD = 2.0
 
@@ -62,7 +62,7 @@ _DOUBLINGS = numpy.log2(numpy.array(SIZES, dtype=float))
 _KERNEL = numpy.exp(-0.5 * ((_DOUBLINGS[:, None] - _DOUBLINGS[None]) / REACH) ** 2)
 _DRIFT = TOGETHER**2 + APART**2 * _KERNEL
 _USUAL = numpy.log1p(numpy.array(SIZES) / 32)
-"""A pass reads all weights whatever its rows: the usual curve is flat up to some dozens of rows, then proportional to them."""
+"""Prior curve: every pass reads all weights, so its cost is flat up to a few dozen rows, then proportional to them."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class CostCurve:
     milliseconds: tuple[float, ...]
 
     def at(self, nodes: int) -> float:
-        """Milliseconds of a pass over ``nodes``, interpolated; beyond the last width extended along its last slope."""
+        """Return milliseconds of a pass over ``nodes``, interpolated; beyond the last width, extrapolated at the last slope."""
         widths, cost = self.widths, self.milliseconds
         place = next((place for place, width in enumerate(widths) if nodes <= width), len(widths) - 1)
         if place == 0:
@@ -83,10 +83,10 @@ class CostCurve:
 
 
 def best_size(value: Sequence[float], curve: CostCurve, overhead: float = 0.0) -> int:
-    """How many drafted nodes pay most: ``argmax_n (1 + value[0] + … + value[n-1]) / (cost(n + 1) + overhead)``.
+    """Return the optimal number of drafted nodes: ``argmax_n (1 + value[0] + … + value[n-1]) / (cost(n + 1) + overhead)``.
 
-    ``value`` is each node's probability of acceptance, best node first; the 1 is the bonus token; ``overhead`` is
-    milliseconds a round takes besides its pass.
+    ``value`` is each node's probability of acceptance, best node first; the 1 is the bonus token; ``overhead`` is a round's
+    milliseconds outside its pass.
     """
     best, expected, most = 0, 1.0, 1.0 / (curve.at(1) + overhead)
     for nodes, probability in enumerate(value, start=1):
@@ -99,20 +99,21 @@ def best_size(value: Sequence[float], curve: CostCurve, overhead: float = 0.0) -
 
 @lru_cache(maxsize=512)
 def _shares(rows: int) -> numpy.ndarray:
-    """What each of SIZES counts in the time of a pass over ``rows``, float64 [size], interpolated between two of them."""
+    """Interpolation weight of each of SIZES in the time of a pass over ``rows``, float64 [size]."""
     return numpy.array([numpy.interp(rows, SIZES, unit) for unit in numpy.eye(len(SIZES))])
 
 
 @dataclass
 class _Forward:
-    """A drafter forward in passes of one row, as a logarithm: the estimate, its variance, and what trees are sized by."""
+    """Log cost of a drafter forward, in passes of one row: estimate, variance, and the ``published`` value that sizes trees."""
 
     log: float = math.log(FORWARD)
     variance: float = FORWARD_SPREAD**2
     published: float = math.log(FORWARD)
 
     def learn(self, log: float, contention: float) -> None:
-        """One took so long. A Kalman filter, as for passes: a time that misleads moves little, and the next ones much."""
+        """Update from one measurement with a Kalman filter, as for passes: an outlier moves the estimate little, but lets the
+        next measurements move it more."""
         error, noise = log - self.log, FORWARD_NOISE**2 / _weight(contention)
         known = self.variance + FORWARD_DRIFT**2
         surprise = max(1.0, abs(error) / (TRUSTED * math.sqrt(known + noise)))
@@ -124,14 +125,14 @@ class _Forward:
 
 
 class PassTimes:
-    """Times of a model's passes by their rows, as all passes so far make them likely now. Safe to use from several threads.
+    """Current estimates of a model's pass times by rows, from all passes so far. Thread-safe.
 
-    A Kalman filter over the logarithms at SIZES. Its sizes drift together far more than apart: a pass over any number of rows
-    tells how fast the machine is at the moment, and moves its own size, and the neighbouring ones, against the rest.
+    A Kalman filter over the logarithms at SIZES. The sizes drift together far more than apart: a pass of any size measures the
+    machine's current speed, and moves its own and neighbouring sizes against the rest.
     """
 
     def __init__(self, logs: Sequence[float] | None = None, spread: Sequence[float] | None = None) -> None:
-        """As nobody knows them; or from ``logs`` [size] of milliseconds, whose ratios to one row are uncertain by ``spread``."""
+        """Start from the prior; or from ``logs`` [size] of milliseconds, whose ratios to one row have deviation ``spread``."""
         apart = numpy.full(len(SIZES), UNKNOWN) if spread is None else numpy.clip(spread, APART, MOST_SPREAD)
         self._logs = _USUAL.copy() if logs is None else numpy.array(logs, dtype=float)
         together = 9.0 if logs is None else UNKNOWN**2
@@ -143,17 +144,17 @@ class PassTimes:
 
     @property
     def curve(self) -> CostCurve:
-        """What trees are sized by: the same curve until a ratio has moved."""
+        """Cost curve that sizes trees; unchanged until a ratio has moved by ``MOVED``."""
         return self._curve
 
     @property
     def row(self) -> float:
-        """Milliseconds of a pass of one row at the moment."""
+        """Current milliseconds of a pass of one row."""
         return math.exp(float(self._logs[0]))
 
     def learn(self, rows: int, milliseconds: float, contention: float = 0.0, now: float | None = None) -> None:
-        """A pass over ``rows`` took so long. ``contention`` is the share of the time that threads waited for a core, ``now`` the
-        second of it."""
+        """Update from the time of a pass over ``rows``. ``contention`` is the fraction of time that threads waited for a core;
+        ``now`` is the measurement's time in seconds, by default the monotonic clock's."""
         if not 1 <= rows <= SIZES[-1] or milliseconds <= 0:
             return
         now = time.monotonic() if now is None else now
@@ -168,39 +169,39 @@ class PassTimes:
             gain = spread / (known + noise * surprise)
             self._logs += gain * error
             self._covariance -= numpy.outer(gain, spread)
-            if surprise > 1:  # something came between, or the machine as a whole is another from now on: the next passes tell
+            if surprise > 1:  # an interruption, or a lasting change of the machine's speed: the next passes decide
                 self._covariance += JUMP * error**2
             curve = self._current()
             if numpy.abs(_ratios(curve) - _ratios(self._curve)).max() > MOVED:
                 self._curve = curve
 
     def learn_forward(self, name: str, milliseconds: float, contention: float = 0.0) -> None:
-        """A forward of the drafter called ``name``, the building of the tree included, took so long."""
+        """Update from the time of a forward of the drafter ``name``, tree building included."""
         with self._lock:
             while name not in self._forwards and len(self._forwards) >= MOST_FORWARDS:
                 self._forwards.pop(next(iter(self._forwards)))
             self._forwards.setdefault(name, _Forward()).learn(math.log(milliseconds) - float(self._logs[0]), contention)
 
     def forward(self, name: str, timed: Callable[[], float] | None = None) -> float:
-        """Passes of one row that such a forward costs. What nobody knows yet is timed, by ``timed`` in milliseconds."""
+        """Return a forward's cost in passes of one row. ``timed``, if given, measures an unknown forward (milliseconds) first."""
         if name not in self._forwards and timed is not None:
             self.learn_forward(name, timed(), threads.contention())
         return math.exp(self._forwards.get(name, _Forward()).published)
 
     @property
     def sure(self) -> bool:
-        """Whether the passes that were seen tell what a large one costs, as far as the machine was quiet."""
+        """Whether the cost ratio of a large pass is certain enough; contention adds to the uncertainty."""
         against = _shares(TIMED[-1]) - _shares(1)
         return float(against @ self._covariance @ against) + self._busy**2 < SURE**2
 
     def like(self) -> PassTimes:
-        """A beginning for the same model on another number of threads: these times, of which little is certain."""
+        """Return initial estimates for the same model with another number of threads: these times, with large variance."""
         other = PassTimes(self._logs.tolist(), [UNKNOWN / 2] * len(SIZES))
         other._forwards = {name: _Forward(one.log, UNKNOWN**2, one.published) for name, one in self._forwards.items()}
         return other
 
     def state(self) -> dict[str, Any]:
-        """What a file keeps."""
+        """Return the state to store in a file."""
         with self._lock:
             against = numpy.diag(self._covariance) + self._covariance[0, 0] - 2 * self._covariance[0]
             return {
@@ -213,7 +214,7 @@ class PassTimes:
 
     @staticmethod
     def of(state: Mapping[str, Any], age: float = 0.0) -> PassTimes:
-        """From a file's ``state`` of so many days ago. Raises KeyError, TypeError or ValueError where it is no such state."""
+        """Restore from a file's ``state``, ``age`` days old. Raises KeyError, TypeError or ValueError for an invalid state."""
         spread = [math.hypot(float(one), 0.1 * math.sqrt(age)) for one in state["spread"]]
         times = PassTimes([float(log) for log in state["logs"]], spread)
         logs = times._logs
@@ -226,12 +227,12 @@ class PassTimes:
         return times
 
     def _current(self) -> CostCurve:
-        """The estimate of now; more rows never cost less."""
+        """Return the current estimate, made non-decreasing in rows."""
         return CostCurve(SIZES, tuple(numpy.maximum.accumulate(numpy.exp(self._logs)).tolist()))
 
 
 def _weight(contention: float) -> float:
-    """How much a time counts that was measured while threads waited for a core."""
+    """Weight of a measurement made under contention."""
     return 1 / (1 + contention / DISTURBED)
 
 
@@ -242,8 +243,8 @@ def _ratios(curve: CostCurve) -> numpy.ndarray:
 
 @dataclass
 class RunCosts:
-    """Costs that one run is sized by, and that its steps teach. ``times`` gives those of the present number of threads, timed
-    first when it is called with True; ``name`` tells what it drafts with from what others do."""
+    """Costs that size one run's trees and are updated by its steps. ``times`` returns those of the current number of threads,
+    timed first if called with True; ``name`` identifies the run's drafter."""
 
     times: Callable[[bool], PassTimes]
     name: str = ""
@@ -251,11 +252,11 @@ class RunCosts:
     _sized: bool = False
 
     def curve(self) -> CostCurve:
-        """What a pass costs by its rows. Where that is uncertain it is timed on the first call, which is before the run."""
+        """Return the cost curve of a pass. If uncertain, it is timed on the first call, which is before the run."""
         return self._times().curve
 
     def forward(self, rows: int, timed: Callable[[], float] | None = None, taught: bool = True) -> float:
-        """Milliseconds of a drafter forward over ``rows`` nodes. ``taught``: this run drafts by such forwards alone."""
+        """Return milliseconds of a drafter forward over ``rows`` nodes. ``taught``: the run's draft times update this cost."""
         name = f"{self.name} {rows}"
         if taught:
             self._drafting.add(name)
@@ -267,7 +268,7 @@ class RunCosts:
         return self.times(first)
 
     def learn(self, step: Step) -> None:
-        """Take the times of a finished step. What a step costs may size later ones, never itself."""
+        """Update from the times of a finished step, which may size later steps, never itself."""
         if step.passes != 1:
             return
         times, contention = self.times(False), threads.contention()
@@ -278,7 +279,7 @@ class RunCosts:
 
 
 class Timed(Protocol):
-    """What can be timed: a target, or a model that verifies as one does."""
+    """Model that can be timed: a target, or a model that verifies like one."""
 
     @property
     def context_length(self) -> int: ...
@@ -287,16 +288,17 @@ class Timed(Protocol):
     def device(self) -> torch.device: ...
 
     def open(self, capacity: int) -> Session:
-        """A session with room for so many tokens."""
+        """Open a session with room for ``capacity`` tokens."""
 
 
 def measure(
     target: Timed, learn: Callable[[int, float], None], sizes: Sequence[int] = TIMED, chains: bool = False,
     progress: Callable[[float], None] = lambda share: None,
 ) -> None:  # fmt: skip
-    """Time a few passes behind 128 cached tokens, sizes in turn so that drift hits all alike, and teach them.
+    """Time a few passes behind 128 cached tokens, cycling through the sizes so that drift affects all alike.
 
-    ``chains`` is for models that score chains only. ``progress`` hears which share of the passes was made.
+    ``learn`` receives rows and milliseconds of each. ``chains`` is for models that score chains only. ``progress`` receives the
+    fraction of passes done.
     """
     context = max(1, min(CONTEXT, target.context_length - 2 * max(sizes)))
     sizes = tuple(size for size in sizes if context + size < target.context_length)
@@ -309,7 +311,7 @@ def measure(
             threads.look()
             size = sizes[number % len(sizes)]
             milliseconds = _pass(target, session, size, chains)
-            if number >= len(sizes):  # the first of each is warm-up; on a GPU it captures a graph
+            if number >= len(sizes):  # the first pass of each size is warm-up; on a GPU it captures a graph
                 learn(size, milliseconds)
     finally:
         session.close()

@@ -1,4 +1,4 @@
-"""Contracts between the loop and the rooms around it. The loop knows these and nothing else.
+"""Contracts between the loop and the rooms around it. The loop depends on these alone.
 
 Axis names: ``node`` (of one draft tree, root first), ``vocab``, ``hidden``, ``support`` (tokens with drafter's mass).
 """
@@ -20,9 +20,9 @@ from specviz.trace.schema import Note, Step
 
 @dataclass(frozen=True)
 class TargetPass:
-    """What one target pass gave: raw logits [node, vocab], and hidden states [node, hidden] of the tapped layers.
+    """Output of one target pass: raw logits [node, vocab], and hidden states [node, hidden] of the tapped layers.
 
-    ``notes`` makes the notes of the pass itself, and is called only when notes are recorded.
+    ``notes`` returns the pass's own notes, and is called only when notes are recorded.
     """
 
     logits: Tensor
@@ -31,14 +31,14 @@ class TargetPass:
 
 
 class Session(Protocol):
-    """One run's hold on a target: its cache. Sessions of one target never share state."""
+    """One run's cache in a target. Sessions of one target never share state."""
 
     @property
     def length(self) -> int:
         """Committed tokens in the cache."""
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Put ``ids`` into the cache. Logits are the last position's only, [1, vocab]; hidden is [position, hidden]."""
+        """Append ``ids`` to the cache. Logits are the last position's only, [1, vocab]; hidden is [position, hidden]."""
 
     def score(self, tree: DraftTree) -> TargetPass:
         """Run the target once over the tree. The cache keeps its length until ``keep`` is called."""
@@ -47,13 +47,13 @@ class Session(Protocol):
         """Keep the cache entries of these nodes of the last tree (root first, one path), drop the rest."""
 
     def padded(self, nodes: int) -> int:
-        """Rows a pass over ``nodes`` really has, padding included."""
+        """Return the number of rows of a pass over ``nodes``, padding included."""
 
     def rewind(self, length: int) -> None:
-        """Forget everything after the first ``length`` cached tokens."""
+        """Drop all but the first ``length`` cached tokens."""
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
 
 
 class Target(Protocol):
@@ -64,31 +64,31 @@ class Target(Protocol):
     eos_ids: frozenset[int]
     context_length: int
     boundary: int
-    """Tokens behind which passes compute otherwise, so that no draft reaches across; 0 where there is no such place."""
+    """Number of tokens beyond which passes compute differently (LongRoPE), so no draft crosses it; 0 for none."""
     device: torch.device
     dtype: torch.dtype
     tier: str
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> Session:
-        """A fresh session with room for ``capacity`` committed tokens; the nodes of a tree come on top of them.
+        """Open a fresh session with room for ``capacity`` committed tokens, plus the nodes of a tree.
 
-        ``taps`` are the hidden-state layers wanted.
+        ``taps`` are the hidden-state layers to return.
         """
 
 
 class TokenText(Protocol):
-    """Token ids to text, for people."""
+    """Display text of token ids."""
 
     def of(self, token: int) -> str:
-        """This token's own text; bytes that are no character by themselves are written as \\xNN."""
+        """Return this token's own text; bytes that are not a character by themselves are written as \\xNN."""
 
     def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
-        """What each of ``more`` adds to the text of ``ids``: their concatenation is the decoded text."""
+        """Return the text that each of ``more`` adds after ``ids``; concatenated, the pieces are the decoded text."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a drafter may look at: every committed token, the root last. ``round`` counts steps from 0."""
+    """Context of a round: every committed token, the root last. ``round`` counts steps from 0."""
 
     ids: Sequence[int]
     prompt_length: int
@@ -97,14 +97,14 @@ class Context:
     noise: Noise
     device: torch.device
     max_depth: int
-    """Most tokens that this round may add: those of a path, whose nodes are one fewer, and the token behind it. At the begin of
-    a run, those that the context window has room for."""
+    """Most tokens that this round may add: a path's drafted nodes, one fewer than this, and the bonus token. At the beginning of
+    a run, the room in the context window."""
     record_notes: bool = True
-    """Whether notes that cost time are wanted."""
+    """Whether to make notes that cost time."""
     untimed: AbstractContextManager[None] = field(default_factory=nullcontext)
-    """What is done inside is for notes alone: its time is not the method's."""
+    """Context manager for work on notes alone, whose time does not count as the method's."""
     mark: Callable[[str], None] = lambda phase: None
-    """Ends a phase of the round's clock, for a part that does the work of more than one."""
+    """Ends a phase of the round's clock, for a component that does the work of several phases."""
 
     @property
     def position(self) -> int:
@@ -112,7 +112,7 @@ class Context:
         return len(self.ids) - 1
 
     def notes(self, make: Callable[[], Sequence[Note]]) -> tuple[Note, ...]:
-        """The notes that ``make`` gives, in time that is not the method's; none where none are recorded."""
+        """Return the notes from ``make``, in time that does not count as the method's; empty if notes are not recorded."""
         if not self.record_notes:
             return ()
         with self.untimed:
@@ -121,7 +121,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Proposal:
-    """The distribution of a node's children: ``probability`` is [vocab] when ``ids`` is None, else both are [support]."""
+    """Distribution of a node's children: ``probability`` is [vocab] if ``ids`` is None, else both are [support]."""
 
     probability: Tensor
     ids: Tensor | None = None
@@ -129,8 +129,8 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Pick:
-    """What a tree builder took at ``node``: the distribution, its Gumbel-perturbed log-probabilities (None when nothing was
-    drawn), the order in the support by which children were taken, and how many were.
+    """A tree builder's choice at ``node``: the distribution, its Gumbel-perturbed log-probabilities (None if nothing was
+    drawn), the order in which children were taken from the support, and their number.
     """
 
     node: int
@@ -142,11 +142,11 @@ class Pick:
 
 @dataclass(frozen=True)
 class Draft:
-    """A drafted tree, and what the accept rule and the screen need to know about how it came to be.
+    """A drafted tree, with its distributions for the accept rule and details for the screen.
 
     ``proposals`` maps an inner node to the distribution of its children, *as sampled from*; a node without one has children
     chosen deterministically (each a point mass). ``confidence`` is the drafter's own probability per node for the
-    screen, None where it has none. ``pruned`` are (parent, token, confidence) drafted but not sent to the target.
+    screen, None if unavailable. ``pruned`` are (parent, token, confidence) drafted but not sent to the target.
     """
 
     tree: DraftTree
@@ -159,11 +159,11 @@ class Draft:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judge's finding. ``path`` leaves the root out; ``visited`` are the nodes whose target row was looked at.
+    """Result of an accept rule. ``path`` excludes the root; ``visited`` are the nodes whose target row was read.
 
-    ``bonus`` is None where the step ends with a drafted place. ``replaced`` are nodes of the path that carry another token
-    than the drafted one, and ``passes`` counts the target's runs. ``certain``: a token that the drafter chose, rather than
-    drew, was weighed as one of probability 1.
+    ``bonus`` is None if the step ends with a drafted position. ``replaced`` are nodes of the path whose drafted token was
+    replaced, and ``passes`` counts the target passes. ``certain``: a deterministically chosen token was weighed with
+    probability 1.
     """
 
     rule: str
@@ -182,7 +182,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Round:
-    """A finished round, for parts that learn from it. ``emitted`` are the tokens committed after the root."""
+    """A finished round, for components that learn from it. ``emitted`` are the tokens committed after the root."""
 
     context: Context
     draft: Draft
@@ -192,48 +192,48 @@ class Round:
 
 
 class Drafter(Protocol):
-    """Proposes. What it offers a tree builder (rows, continuations, successors) is between the two of them."""
+    """Source of proposals. Its interface to a tree builder (rows, continuations, successors) is left to the pair."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        """A new run: the prompt is ``context.ids``; ``prefill`` is the target's pass over all but its last token."""
+        """Begin a run: the prompt is ``context.ids``; ``prefill`` is the target's pass over all but its last token."""
 
     def observe(self, finished: Round) -> None:
         """Learn from a finished round: committed tokens, the target's rows on the whole tree."""
 
     def close(self) -> None:
-        """Give memory back."""
+        """Release memory."""
 
 
 Source = TypeVar("Source", contravariant=True)
-"""What a tree builder asks of a drafter."""
+"""Drafter interface that a tree builder requires."""
 
 
 class TreeBuilder(Protocol[Source]):
     """Turns a drafter's proposals into a tree."""
 
     def build(self, drafter: Source, context: Context) -> Draft:
-        """A tree whose root is ``context.ids[-1]``, no path of which has more than ``context.max_depth - 1`` drafted nodes."""
+        """Build a tree rooted at ``context.ids[-1]`` whose paths have at most ``context.max_depth - 1`` drafted nodes."""
 
 
 class Acceptance(Protocol):
-    """Decides what of a scored tree enters the output."""
+    """Rule that selects the tokens of a scored tree for the output."""
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
-        """Walk the tree under this rule. Raises BadInput when the draft is of a kind the rule is not exact for."""
+        """Walk the tree under this rule. Raises BadInput for drafts that the rule is not exact for."""
 
 
 class SessionOpener(Protocol):
-    """Opens a run's session, where a method wants more of its target than every session gives."""
+    """Opens the session of a run whose method requires more of its target than :class:`Session`."""
 
     unshared: str
-    """Why such a session cannot be a row of a batch, in words for the user."""
+    """Reason why such a session cannot be a row of a batch, for the user."""
 
     def open(self, target: Target, capacity: int, taps: Sequence[int]) -> Session:
-        """As :meth:`Target.open`. Raises a SpecvizError for a target that has no such session."""
+        """As :meth:`Target.open`. Raises a SpecvizError for a target without such sessions."""
 
 
 class Controller(Protocol):
-    """Chooses, each round, who drafts and how; most methods always do the same thing."""
+    """Chooses each round's drafter and tree builder; most methods use the same ones in every round."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None: ...
 
@@ -246,9 +246,9 @@ class Controller(Protocol):
 
 @dataclass(frozen=True)
 class Composition:
-    """What a method is made of. ``hidden_state_layers`` are those of the target that its drafter reads, ``opener`` opens the
-    session where :meth:`Target.open` does not do. ``generation`` counts the runs that taught what it drafts from (see
-    :class:`~specviz.engine.sampling.Noise`). ``learn`` takes the times of each finished step, which size later trees."""
+    """Components of a method. ``hidden_state_layers`` are the target layers that its drafter reads; ``opener`` replaces
+    :meth:`Target.open`. ``generation`` counts the runs that its drafter learned from (see
+    :class:`~specviz.engine.sampling.Noise`). ``learn`` receives the times of each finished step, which size later trees."""
 
     controller: Controller
     acceptance: Acceptance

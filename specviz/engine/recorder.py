@@ -1,7 +1,7 @@
-"""Recorder of judged rounds as trace steps: the only maker of ``trace.Step``, the only part that copies for the screen.
+"""Recorder of judged rounds as trace steps: the only code that makes a ``trace.Step`` or copies numbers for the screen.
 
-On CUDA the numbers for the screen are gathered on the device, copied once into pinned memory without waiting, and made
-into a step while the next pass runs; on a CPU the step is made at once.
+On CUDA the numbers for the screen are gathered on the device and copied once, asynchronously, into pinned memory; the step is
+made while the next pass runs. On a CPU the step is made at once.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ TOP = 3
 
 @dataclass
 class Pending:
-    """A round on its way to becoming a step. ``numbers`` are [visited, TOP] log p, their ids, and p per judged node; below level
-    "tree" they are the largest logit of each visited row alone."""
+    """A round whose step is not yet made. ``numbers`` are log p [visited, TOP], their ids, and log p [visited, child]; below
+    level "tree", only the largest logit of each visited row."""
 
     round: Round
     cut: str | None
@@ -48,10 +48,10 @@ class Pending:
 
 @dataclass
 class Recorder:
-    """``level`` "off" keeps only counts and times, "path" the accepted path, "tree" everything.
+    """Maker of a run's steps. ``level`` "off" keeps only counts and times, "path" the accepted path, "tree" everything.
 
     ``grid`` is (rows, columns) of a picture, whose cells are the tokens after the prompt in reading order. ``ends`` are
-    tokens that end a text: a step emits them, and they are no part of what is written.
+    tokens that end a text: steps emit them, but with empty text.
     """
 
     text: TokenText
@@ -67,11 +67,11 @@ class Recorder:
 
     @property
     def record_notes(self) -> bool:
-        """Whether notes that cost time are wanted."""
+        """Whether to make notes that cost time."""
         return self.level == "tree"
 
     def capture(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Pending:
-        """Take what the step needs off the device; does not wait for a GPU."""
+        """Copy the step's numbers off the device, without synchronizing a GPU."""
         numbers = self._numbers(finished)
         pending = Pending(finished, cut, clock, padded, numbers)
         device = finished.context.device
@@ -83,8 +83,8 @@ class Recorder:
         return pending
 
     def _numbers(self, finished: Round) -> tuple[Tensor, ...]:
-        """Top few log p and ids of every visited row, and p at each child of a visited node and last at the bonus token,
-        as [visited, child]."""
+        """Top log p and ids of every visited row, and log p [visited, child] at each child of a visited node, with the bonus
+        token last."""
         visited = finished.verdict.visited
         logits = finished.target.logits.index_select(0, to_device(visited, finished.target.logits.device))
         if self.level != "tree":
@@ -98,7 +98,7 @@ class Recorder:
         return best.values.float(), best.indices, rows.gather(-1, ids).float()
 
     def finish(self, pending: Pending) -> Step:
-        """Make the step. Waits for the copy if it is still under way. Raises ModelUnavailable for rows that are no numbers."""
+        """Make the step, after waiting for a pending copy. Raises ModelUnavailable for infinite or NaN rows."""
         if pending.ready is not None:
             pending.ready.synchronize()
         finished, verdict = pending.round, pending.round.verdict
@@ -129,7 +129,7 @@ class Recorder:
         return step
 
     def _read(self, pending: Pending) -> tuple[tuple[TargetRow, ...], dict[int, float], float | None]:
-        """Host numbers: the target's rows, p per judged node, p of the bonus token."""
+        """Return, from the host copy, the target's rows, p per judged node, and p of the bonus token."""
         if self.level != "tree":
             return (), {}, None
         best, ids = pending.numbers[0].exp().tolist(), pending.numbers[1].tolist()
@@ -165,7 +165,7 @@ class Recorder:
     def _node(self, finished: Round, node: int, parent: int, p_of: Mapping[int, float]) -> Node:
         draft, verdict = finished.draft, finished.verdict
         token = verdict.replaced.get(node, draft.tree.host_tokens[node])
-        drafted = node not in verdict.replaced  # what was asked about is the drafted token, not the one in its place
+        drafted = node not in verdict.replaced  # p is of the drafted token, not of its replacement
         return Node(
             parent=parent,
             token=token,
@@ -179,7 +179,7 @@ class Recorder:
         )
 
     def _cell(self, finished: Round, depth: int) -> tuple[int, int] | None:
-        """Row and column of the picture cell that a node of this depth stands for; None outside a picture."""
+        """Row and column of the picture cell of a node at this depth; None outside a picture."""
         if self.grid is None:
             return None
         cell = finished.context.position + depth - finished.context.prompt_length
@@ -199,7 +199,7 @@ class Recorder:
         return tuple(Note(note.type, self._texts(note.data)) for note in notes)
 
     def _texts(self, data: Any) -> Any:
-        """Put the text beside every token id of a note: drafters know ids only."""
+        """Add the text of every token id in a note, since drafters have ids only."""
         if isinstance(data, Mapping):
             entry = {key: self._texts(value) for key, value in data.items()}
             if "token" in data:
@@ -213,9 +213,9 @@ class Recorder:
 
 
 def _refuse_bad_numbers(pending: Pending) -> None:
-    """Raise ModelUnavailable where rows of the target, or what a drafter says of its candidates, are infinite or no numbers.
+    """Raise ModelUnavailable if rows of the target, thresholds or a drafter's confidences are infinite or NaN.
 
-    The largest number of a row tells: it is infinite, or none, as soon as any in the row is.
+    Checking a row's largest number suffices: an infinite or NaN logit makes it infinite or NaN.
     """
     finished, verdict = pending.round, pending.round.verdict
     largest = pending.numbers[0].reshape(len(verdict.visited), -1)[:, 0]
@@ -232,10 +232,10 @@ def _refuse_bad_numbers(pending: Pending) -> None:
 
 @dataclass
 class DeferredSteps:
-    """Recorded rounds on their way to becoming steps: at once, or ``deferred`` until the next round's pass runs.
+    """Turns recorded rounds into steps: at once, or ``deferred`` until the next round's pass runs.
 
-    A step's tokens join ``output_ids`` only when it is made, so the two always agree. ``spent_ns`` is what recording the last
-    round has cost so far: host time of the round in which it is spent.
+    A step's tokens join ``output_ids`` only when it is made, so the two always agree. ``spent_ns`` is the time spent so far on
+    recording the last round; it counts as host time of the round in which it is spent.
     """
 
     recorder: Recorder
@@ -246,14 +246,14 @@ class DeferredSteps:
     _step: Step | None = None
 
     def push(self, finished: Round, cut: str | None, clock: Stopwatch, padded: int) -> Step | None:
-        """Record a judged round. Its step, unless it is deferred."""
+        """Record a judged round; return its step, or None if deferred."""
         started = time.perf_counter_ns()
         self._waiting = self.recorder.capture(finished, cut, clock, padded)
         self.spent_ns = time.perf_counter_ns() - started
         return None if self.deferred else self.pop()
 
     def make(self) -> None:
-        """Make the step of the round that waits, if one does."""
+        """Make the step of the pending round, if any."""
         waiting, self._waiting = self._waiting, None
         if waiting is None:
             return
@@ -263,14 +263,14 @@ class DeferredSteps:
         self.spent_ns += time.perf_counter_ns() - started
 
     def teach(self, step: Step, learn: Callable[[Step], None] | None) -> None:
-        """Have a step's times learned, which is host time of the next round."""
+        """Pass a step's times to ``learn``, which counts as host time of the next round."""
         if learn is not None:
             started = time.perf_counter_ns()
             learn(step)
             self.spent_ns += time.perf_counter_ns() - started
 
     def pop(self) -> Step | None:
-        """The step that was made and not yet taken, or that of the round that waits, if there is one."""
+        """Return the step made but not yet taken, or else that of the pending round; None without either."""
         if self._step is None:
             self.make()
         step, self._step = self._step, None
@@ -278,6 +278,6 @@ class DeferredSteps:
 
 
 def written(text: TokenText, ids: Sequence[int], more: Sequence[int], ends: frozenset[int]) -> tuple[str, ...]:
-    """What each of ``more`` adds to the text of ``ids``: nothing where it is one of ``ends``."""
+    """Return the text that each of ``more`` adds after ``ids``, empty for ``ends``."""
     pieces = text.pieces(ids, more)
     return tuple("" if token in ends else piece for token, piece in zip(more, pieces, strict=True))

@@ -1,13 +1,13 @@
 """Warping and position-keyed noise: every random number of a run is a pure function of seed, stream, position and token.
 
-Noise is a counter-based hash, not a generator with state. A token drawn at absolute position t by a speculative run is therefore
+Noise is a counter-based hash, not a stateful generator. A token drawn at absolute position t by a speculative run is therefore
 the very token that the autoregressive run with the same seed draws there. (This is a coupling: both take the argmax of p over
 the exponential noise of t.) The noise is also the same on every device and inside a captured graph.
 
-Rejection sampling is exact only while a draft is independent of the numbers that it is judged with. A drafter that outlives
-a run has learned from the numbers of that run, so the next one needs others although its seed is the same: its noise has
-another *generation*. The target's own token at a position is drawn alike in all generations, as sample-and-match is exact
-whatever a draft depends on.
+Rejection sampling is exact only if a draft is independent of the random numbers that judge it. A drafter that outlives a run
+has learned from that run's numbers, so the next run needs different ones even with the same seed: its noise has another
+*generation*. The target's own token at a position uses the same noise in all generations, since sample-and-match is exact
+for any draft.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15, the SplitMix64 increment, 
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 _MASK = (1 << 64) - 1
-# A nucleus is nearly always among so many best tokens, which cost far less to find than a sorted vocabulary.
+# A nucleus nearly always lies within this many top tokens, which cost far less to find than a sorted vocabulary.
 _NUCLEUS = 2048
-# At lower temperatures than this the largest logit is subtracted first.
+# Below this temperature the largest logit is subtracted first.
 _COLD = 1e-6
 
 
@@ -54,9 +54,9 @@ def _mix(value: Tensor) -> Tensor:
 
 
 def _uniform(counters: Tensor) -> Tensor:
-    """float64 in (0, 1) from int64 counters, which are spent.
+    """float64 in (0, 1) from int64 counters, which are overwritten.
 
-    52 bits and a half: one bit more would round the largest up to 1, whose Gumbel noise is infinite."""
+    52 bits plus a half: one bit more would round the largest up to 1, whose Gumbel noise is infinite."""
     return (_mix(counters) >> 12).bitwise_and_((1 << 52) - 1).to(torch.float64).add_(0.5).mul_(2.0**-52)
 
 
@@ -68,7 +68,7 @@ def _weyl(size: int, device: str) -> Tensor:
 
 
 def counters(size: int, device: torch.device | str) -> Tensor:
-    """What tells a place's numbers [size] apart; read only. A captured graph has to hold it for as long as it is used."""
+    """Counters of one place's numbers, int64 [size]; read only. A captured graph must hold a reference while in use."""
     return _weyl(size, str(device))
 
 
@@ -81,8 +81,8 @@ def exponentials_of(keys: Tensor, counts: Tensor) -> Tensor:
 class Noise:
     """Random numbers keyed by place.
 
-    ``seed`` is the run's. ``trajectory`` numbers what is decoded for the run's sake before it, from 1; 0 is the run itself.
-    ``generation`` counts the runs that taught the drafter before. Each has numbers of its own.
+    ``seed`` is the run's. ``trajectory`` numbers the preliminary decodings for a run, from 1; 0 is the run itself.
+    ``generation`` counts the earlier runs that the drafter learned from. Each combination has independent numbers.
     """
 
     seed: int
@@ -91,7 +91,7 @@ class Noise:
 
     @property
     def coupled(self) -> Noise:
-        """The noise of the target's own tokens, which every run with this seed shares, the autoregressive one included."""
+        """Noise of the target's own tokens, shared by all runs with this seed, the autoregressive one included."""
         return replace(self, generation=0) if self.generation else self
 
     def _start(self) -> int:
@@ -109,7 +109,7 @@ class Noise:
         return key
 
     def uniform(self, stream: int, *place: int) -> float:
-        """One number in (0, 1), for instance the draw against an acceptance threshold."""
+        """Return one number in (0, 1), for instance the draw against an acceptance threshold."""
         return ((self._key(stream, *place) >> 12) + 0.5) * 2.0**-52
 
     def uniforms(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
@@ -121,18 +121,18 @@ class Noise:
     def exponential(self, size: int, stream: int, *place: int, device: torch.device | str = "cpu") -> Tensor:
         """float64 [size] of standard exponential noise E, one for each token id.
 
-        The argmax of p / E is a draw from p: it is that of log p + Gumbel noise, as -log E is Gumbel, a logarithm less.
+        The argmax of p / E is a draw from p: it equals that of log p + Gumbel noise (-log E), and saves one logarithm.
         """
         return self.uniforms(size, stream, *place, device=device).log_().neg_()
 
     def exponentials(
         self, size: int, stream: int, places: Sequence[tuple[int, ...]], device: torch.device | str = "cpu"
     ) -> Tensor:
-        """float64 [place, size]: what :meth:`exponential` gives at each of ``places``, all with as many operations as one."""
+        """float64 [place, size]: :meth:`exponential` at each of ``places``, in as many operations as for one."""
         return exponentials_of(self.keys(stream, places, device), counters(size, device))
 
     def keys(self, stream: int, places: Sequence[tuple[int, ...]], device: torch.device | str = "cpu") -> Tensor:
-        """int64 [place]: the number that each place's noise starts from."""
+        """int64 [place]: the key of each place's noise."""
         keys = [self._key(stream, *place) for place in places]
         return to_device([key - (1 << 64) if key >= (1 << 63) else key for key in keys], device)
 
@@ -164,18 +164,18 @@ class Warp:
     def log_probabilities(self, logits: Tensor) -> Tensor:
         """Warped log p, float32 (float64 for float64 logits) [..., vocab], -inf outside the support.
 
-        At temperature 0 there is no warped distribution but a point mass; this then gives the plain log-softmax, for the screen.
+        At temperature 0 the warped distribution is a point mass; this returns the plain log-softmax instead, for the screen.
         """
         return torch.log_softmax(self._warped(logits), -1)
 
     def _warped(self, logits: Tensor) -> Tensor:
-        """Logits over temperature, -inf outside the support; at temperature 0 as they are."""
+        """Logits over temperature, -inf outside the support; at temperature 0 the plain logits."""
         scores = _wide(logits)
         if self.greedy:
             return scores
         if self.temperature < _COLD:
-            # Logits over so little overflow, and infinity less infinity is no number. Only differences count, so the largest
-            # may be 0; and what a float cannot hold (float32's reciprocal of 1e-40, say) is as cold as what it just can.
+            # Logits over so small a number overflow, and inf - inf is NaN. Only differences count, so the largest may be 0. A
+            # temperature whose reciprocal overflows (1e-40 in float32, say) is clamped to the smallest normal float.
             scores = scores - scores.amax(-1, keepdim=True)
         scores = scores / max(self.temperature, torch.finfo(scores.dtype).tiny)
         if 0 < self.top_k < scores.shape[-1]:
@@ -188,11 +188,11 @@ class Warp:
     def _nucleus(self, scores: Tensor) -> Tensor:
         """Keep the smallest set of likeliest tokens whose mass reaches ``top_p`` (Holtzman et al., arXiv 1904.09751).
 
-        Tokens that tie with the last one kept are kept too, so that the distribution does not hang on how a sort orders equals.
+        Ties with the last kept token are kept too, so the distribution does not depend on the sort's order of equals.
         """
         total = torch.logsumexp(scores, -1, keepdim=True)
         vocab = scores.shape[-1]
-        # Asking whether few were enough would wait for a GPU, which sorts fast anyway.
+        # Checking whether few were enough would synchronize a GPU, which sorts fast anyway.
         few = min(_NUCLEUS, vocab) if scores.device.type == "cpu" else vocab
         ordered = scores.topk(few, dim=-1).values if few < vocab else scores.sort(dim=-1, descending=True).values
         mass = (ordered - total).exp().cumsum(-1)
@@ -203,17 +203,17 @@ class Warp:
         return scores.masked_fill(scores < ordered.gather(-1, last_rank), -math.inf)
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Warped p [..., vocab], rows summing to 1. At temperature 0 a one-hot row on the largest logit."""
+        """Warped p [..., vocab], rows summing to 1. At temperature 0, one-hot at the largest logit."""
         if self.greedy:
             wide = _wide(logits)
             return torch.zeros_like(wide).scatter(-1, wide.argmax(-1, keepdim=True), 1.0)
         return torch.softmax(self._warped(logits), -1)
 
     def choose(self, logits: Tensor, positions: Sequence[int], noise: Noise, stream: int = TARGET) -> Tensor:
-        """The target's own token at each row, int64 [row]: row i is drawn with the noise of absolute ``positions[i]``.
+        """Draw the target's own token at each row, int64 [row]: row i uses the noise of absolute ``positions[i]``.
 
-        ``positions`` are those of the token being chosen (one past the node whose row it is). In the stream ``TARGET`` the
-        noise is that of all generations; a drafter that draws so names a stream of its own.
+        ``positions`` are those of the drawn tokens (one past each row's node). The stream ``TARGET`` uses the noise shared by
+        all generations; drafters that draw this way use a different stream.
         """
         if self.greedy:
             return _wide(logits).argmax(-1)
@@ -228,18 +228,18 @@ class Warp:
 
 
 def _wide(logits: Tensor) -> Tensor:
-    """At least float32: exact, and half-precision reductions are several times slower on a CPU."""
+    """Convert to at least float32: exact, and half-precision reductions are several times slower on a CPU."""
     return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def draw(probability: Tensor, noise: Noise, *place: int, stream: int = TARGET) -> int:
-    """One token from a [vocab] distribution (need not sum to 1), with the noise of ``place``."""
+    """Draw one token from a [vocab] distribution (need not sum to 1), with the noise of ``place``."""
     race = noise.exponential(probability.shape[-1], stream, *place, device=probability.device)
     return int((probability.double() / race).argmax())
 
 
 def draws(probabilities: Tensor, noise: Noise, places: Sequence[tuple[int, ...]], stream: int = TARGET) -> Tensor:
-    """int64 [row]: what :func:`draw` takes from each row of ``probabilities`` [row, vocab], with the noise of the row's place.
+    """Apply :func:`draw` to each row of ``probabilities`` [row, vocab] with the noise of the row's place; return int64 [row].
     Nothing is copied to the host."""
     race = noise.exponentials(probabilities.shape[-1], stream, places, device=probabilities.device)
     return (probabilities.double() / race).argmax(-1)

@@ -6,8 +6,8 @@ A)``, unrolling gives all nodes at once:
 
     Y = (where(L, exp(fade[t] - fade[s]), 0) * C B^T) diag(dt) X + diag(exp(fade)) C h0^T + D X
 
-Axis names: ``node`` (root first), ``head``, ``size`` (of a head), ``group``, ``state``, ``channel`` (of the convolution);
-``tap`` (of its kernel, a node's own input first), ``layer`` where many layers are worked on at once.
+Axis names: ``node`` (root first), ``head``, ``size`` (of a head), ``group``, ``state``, ``channel`` (of the convolution),
+``tap`` (of its kernel, a node's own input first), and ``layer`` when several layers are processed at once.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from specviz.engine.tree import GrownShape, TreeShape, chain
 
 @dataclass(frozen=True)
 class Recurrence:
-    """A layer's fixed numbers: ``kernel`` [tap, channel], ``bias`` [channel], ``rate`` (A) and ``skip`` (D) [head].
+    """A layer's constants: ``kernel`` [tap, channel], ``bias`` [channel], ``rate`` (A) and ``skip`` (D) [head].
 
-    Several layers of one shape may stand in one, each tensor with a first axis ``layer``.
+    Several layers of one shape may be stacked in one, each tensor with a first axis ``layer``.
     """
 
     kernel: Tensor
@@ -49,27 +49,27 @@ class Recurrence:
         return self.kernel.shape[-2]
 
     def split(self, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """v [node, channel] to x [node, head, size], B and C [node, group, state]."""
+        """Split v [node, channel] into x [node, head, size], B and C [node, group, state]."""
         side = self.groups * self.state
         x, b, c = v.split([v.shape[-1] - 2 * side, side, side], -1)
         group_shape = (self.groups, self.state)
         return x.unflatten(-1, (self.heads, -1)), b.unflatten(-1, group_shape), c.unflatten(-1, group_shape)
 
     def log_decay(self, activations: Activations) -> Tensor:
-        """[layer, node, head]: the logarithm of each node's own decay."""
+        """Logarithm of each node's own decay, [layer, node, head]."""
         return activations.steps * self.rate.unsqueeze(-2)
 
     def replayed(self, activations: Activations, carried: Carried) -> Carried:
-        """What all layers carry on after the tokens of ``activations``, one path: the closed form, no state in between."""
+        """Return all layers' carried state after the tokens of ``activations`` (one path), as :func:`replayed` does."""
         return replayed(self, activations, carried)
 
     def stacked(self, layers: Sequence[Recurrence]) -> Recurrence:
-        """Layers of this shape as one, for :meth:`replayed`."""
+        """Stack layers of this shape into one, for :meth:`replayed`."""
         return stacked(layers)
 
 
 def stacked(layers: Sequence[Recurrence]) -> Recurrence:
-    """Layers of one shape as one, for :func:`replayed`."""
+    """Stack layers of one shape into one, for :func:`replayed`."""
     first = layers[0]
     return Recurrence(
         torch.stack([layer.kernel for layer in layers]),
@@ -82,7 +82,7 @@ def stacked(layers: Sequence[Recurrence]) -> Recurrence:
 
 
 class Convolution(Protocol):
-    """What the convolution before a recurrence needs of a layer."""
+    """Parameters of the convolution before a recurrence."""
 
     @property
     def kernel(self) -> Tensor: ...
@@ -96,8 +96,8 @@ class Convolution(Protocol):
 
 @dataclass(frozen=True)
 class Carried:
-    """What goes from one round to the next: ``window`` [layer, tap - 1, channel], the convolution's last inputs, oldest
-    first, and ``state`` [layer, head, size, state]."""
+    """State carried between rounds: ``window`` [layer, tap - 1, channel], the convolution's last inputs, oldest first, and
+    ``state`` [layer, head, size, state]."""
 
     window: Tensor
     state: Tensor
@@ -105,19 +105,22 @@ class Carried:
 
 @dataclass(frozen=True)
 class Activations:
-    """What a pass leaves for the replay: the convolution's inputs [layer, node, channel], time steps [layer, node, head], for a
-    delta rule its log decays; and the factors of what each node wrote into the state, where inputs do not give them."""
+    """A pass's activations for the replay.
+
+    ``inputs`` [layer, node, channel] are the convolution's; ``steps`` [layer, node, head] are time steps, or a delta rule's log
+    decays. ``written`` are the factors of each node's write into the state, if ``inputs`` do not determine them.
+    """
 
     inputs: Tensor
     steps: Tensor
     written: tuple[Tensor, ...] = ()
 
     def of(self, nodes: Tensor) -> Activations:
-        """Those of ``nodes`` (int64) alone."""
+        """Select ``nodes`` (int64)."""
         return _activations([part.index_select(-2, nodes) for part in self.parts])
 
     def part(self, start: int, end: int) -> Activations:
-        """Those of consecutive nodes."""
+        """Select the consecutive nodes from ``start`` to ``end``."""
         return _activations([part[..., start:end, :] for part in self.parts])
 
     def __len__(self) -> int:
@@ -125,12 +128,12 @@ class Activations:
 
     @property
     def parts(self) -> tuple[Tensor, ...]:
-        """All of them, nodes on the last axis but one."""
+        """All tensors, each with ``node`` as its second-to-last axis."""
         return (self.inputs, self.steps, *self.written)
 
     @property
     def bytes(self) -> int:
-        """What they take of memory."""
+        """Size in memory, in bytes."""
         return sum(part.numel() * part.element_size() for part in self.parts)
 
 
@@ -139,18 +142,18 @@ def _activations(parts: Sequence[Tensor]) -> Activations:
 
 
 def joined(pieces: Sequence[Activations]) -> Activations:
-    """One path's after another's."""
+    """Concatenate consecutive paths along ``node``."""
     return _activations([torch.cat(parts, -2) for parts in zip(*(piece.parts for piece in pieces), strict=True)])
 
 
 def layered(layers: Sequence[Activations]) -> Activations:
-    """Those of single layers together."""
+    """Stack single layers along a new axis ``layer``."""
     return _activations([torch.stack(parts) for parts in zip(*(layer.parts for layer in layers), strict=True)])
 
 
 @lru_cache(maxsize=256)
 def convolution_sources(parents: tuple[int, ...], taps: int) -> Tensor:
-    """int64 [node, tap]: the row of window and inputs, end to end, that a tap reads: the node, its ancestors, the window."""
+    """Row that each tap reads in window and inputs end to end, int64 [node, tap]: the node, its ancestors, then the window."""
     rows = []
     for node in range(len(parents)):
         row, at, older = [], node, 0
@@ -163,7 +166,7 @@ def convolution_sources(parents: tuple[int, ...], taps: int) -> Tensor:
 
 
 def sources_of(shape: TreeShape, taps: int, device: torch.device) -> Tensor:
-    """:func:`convolution_sources` of a shape on ``device``."""
+    """Return :func:`convolution_sources` of a shape on ``device``."""
 
     def copied() -> Tensor:
         return copy_to_device(convolution_sources(shape.parents, taps), device)
@@ -181,7 +184,7 @@ def sources_of(shape: TreeShape, taps: int, device: torch.device) -> Tensor:
 
 
 def convolved(layer: Convolution, inputs: Tensor, window: Tensor, shape: TreeShape) -> Tensor:
-    """The convolution along each node's own path, behind its activation: [node, channel]."""
+    """Convolve along each node's own path and apply the activation: [node, channel]."""
     sources = sources_of(shape, layer.taps, inputs.device)
     everything = torch.cat((window, inputs), -2)
     windows = everything.index_select(-2, sources.flatten()).unflatten(-2, sources.shape)
@@ -189,16 +192,16 @@ def convolved(layer: Convolution, inputs: Tensor, window: Tensor, shape: TreeSha
 
 
 def decays(fade: Tensor, ancestors: Tensor) -> Tensor:
-    """[head, node, node]: how much of what node s wrote is left at node t; 0 where s is no ancestor of t.
+    """Decay [head, t, s] of node s's write at node t; 0 where s is neither t nor an ancestor of t.
 
-    Masked before the exponential: between two branches the difference may be positive and as large as it likes.
+    Masked before the exponential, since between two branches the difference may be positive and arbitrarily large.
     """
     fade = fade.T
     return (fade[:, :, None] - fade[:, None, :]).masked_fill(~ancestors, -math.inf).exp()
 
 
 def tree_scan(layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, state: Tensor, shape: TreeShape) -> Tensor:
-    """y [node, head, size] of every node of a tree behind one layer's carried window and state, in one pass."""
+    """Return y [node, head, size] of every node of a tree behind one layer's carried window and state, in one pass."""
     x, b, c = layer.split(convolved(layer, inputs, window, shape))
     ancestors = shape.ancestors_on(inputs.device)
     fade = ancestors.to(steps.dtype) @ (steps * layer.rate)  # the logarithm of the decay from the carried state to each node
@@ -212,7 +215,8 @@ def tree_scan(layer: Recurrence, inputs: Tensor, steps: Tensor, window: Tensor, 
 
 
 def replayed(layers: Recurrence, activations: Activations, carried: Carried) -> Carried:
-    """What all layers carry on after the tokens of ``activations``, one path: the closed form, with no state in between."""
+    """Return all layers' carried state after the tokens of ``activations`` (one path), in closed form, without
+    intermediate states."""
     length = len(activations)
     x, b, _ = layers.split(convolved(layers, activations.inputs, carried.window, chain(length - 1)))
     fade = (activations.steps * layers.rate.unsqueeze(-2)).cumsum(-2)

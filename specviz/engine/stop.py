@@ -1,4 +1,4 @@
-"""Stop conditions from outside a run: its user, or the clock; also in the middle of a long prompt."""
+"""Stop conditions from outside a run: its user, or a time limit; also during a long prefill."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Protocol
 from specviz.errors import SpecvizError
 
 Limit = Callable[[], tuple[float, str]]
-"""Most seconds a run may compute, as things stand now, and a sentence on why. It may change while the run goes on."""
+"""Current limit of a run's computing time in seconds, and a sentence with its reason. It may change during the run."""
 
 
 def unlimited() -> tuple[float, str]:
-    """The limit of a run that has none."""
+    """Return an infinite limit."""
     return math.inf, ""
 
 
 class Stop(threading.Event):
     """A cancellation flag with a time limit.
 
-    The computing thread asks ``is_set`` between two steps, so the limit needs no thread of its own. ``why`` is empty after a
-    plain ``set``, and names the limit where that was reached.
+    The computing thread calls ``is_set`` between steps, so the limit needs no separate thread. ``why`` is empty after a plain
+    ``set``, and names the limit if it was reached.
     """
 
     def __init__(self, limit: Limit = unlimited, clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,16 +36,16 @@ class Stop(threading.Event):
         self.why = ""
 
     def prepare(self, limit: Limit) -> None:
-        """Until the run begins, ``limit`` holds for fetching and loading, counted from now on."""
+        """Apply ``limit``, counted from now, to fetching and loading until the run begins."""
         self._preparing = limit, self._clock()
 
     def begin(self) -> None:
-        """The time counts from now on: what comes before, such as fetching a model, serves everybody."""
+        """Start counting the run's time. Earlier work, such as fetching a model, serves all users."""
         if self._began is None:
             self._began = self._clock()
 
     def is_set(self) -> bool:
-        """Whether the run is to end."""
+        """Whether the run must end."""
         if not super().is_set():
             if self._began is None and self._preparing is not None:
                 (seconds, why), spent = self._preparing[0](), self._clock() - self._preparing[1]
@@ -57,11 +57,11 @@ class Stop(threading.Event):
         return super().is_set()
 
     def halfway(self) -> bool:
-        """Whether half of the time is used up, or the run is to end: what only prepares a run has to stop here."""
+        """Whether half of the time is used up, or the run must end. Preparation for a run stops here."""
         return self.is_set() or self._spent() > self._limit()[0] / 2
 
     def has_time_for(self, seconds: float) -> bool:
-        """Whether that much time is left for what comes next; if not, the run ends here instead of past its limit."""
+        """Whether ``seconds`` are left for the next phase; if not, end the run now instead of past its limit."""
         if not self.is_set() and self._spent() + seconds > self._limit()[0]:
             self.why = self._limit()[1]
             self.set()
@@ -72,13 +72,13 @@ class Stop(threading.Event):
 
 
 def stop_reason(cancel: threading.Event) -> str:
-    """The limit that ended a run; empty when a user stopped it."""
+    """Return the limit that ended a run; empty if a user stopped it."""
     return cancel.why if isinstance(cancel, Stop) else ""
 
 
 class Interrupted(BaseException):
-    """The run that a thread works for is to end. No ``Exception``, as KeyboardInterrupt is none: code that turns faults of a
-    library or of a stranger's file into sentences must not take a stop for one of them."""
+    """The current thread's run must end. Not an ``Exception``, like KeyboardInterrupt: code that turns faults of a library or a
+    user's file into messages must not catch a stop."""
 
 
 class Stopped(SpecvizError):
@@ -88,17 +88,17 @@ class Stopped(SpecvizError):
 NOTHING_RUN = "Stopped before the first step; nothing was run."
 
 ProgressHook = Callable[[int, int], None]
-"""Hears how many tokens of how many have been read."""
+"""Receives the number of tokens read, and their total."""
 
 LOOK_SECONDS = 0.1
-"""Between two looks of a thread that waits at whether its run is still wanted."""
+"""Interval at which a waiting thread checks whether its run was stopped."""
 
 PATIENCE_SECONDS = 60.0
-"""How long a run waits for one that was stopped and still computes."""
+"""Longest wait for a stopped run that is still computing."""
 
 
 class _Thread(threading.local):
-    """What a thread works for: the flags that end it, who hears of its progress, the lock that it holds while it computes."""
+    """Per-thread state: the flags that stop it, its progress hook, and the lock that it holds while it computes."""
 
     cancels: tuple[threading.Event, ...] = ()
     look: ProgressHook | None = None
@@ -111,7 +111,7 @@ _THREAD = _Thread()
 
 @contextmanager
 def stoppable(cancel: threading.Event) -> Iterator[None]:
-    """Inside, :func:`heed` raises Interrupted once ``cancel`` or that of an outer block is set, in this thread alone."""
+    """Make :func:`heed` raise Interrupted in this thread once ``cancel``, or that of an outer block, is set."""
     outer = _THREAD.cancels
     _THREAD.cancels = (*outer, cancel)
     try:
@@ -121,16 +121,16 @@ def stoppable(cancel: threading.Event) -> Iterator[None]:
 
 
 def heed() -> None:
-    """Raise Interrupted where this thread's run is to end. Every phase asks between two units of its work."""
+    """Raise Interrupted if this thread's run must end. Every phase calls it between two units of work."""
     if any(cancel.is_set() for cancel in _THREAD.cancels):
         raise Interrupted
 
 
 @contextmanager
 def computing(lock: threading.Lock, progress: Callable[[str, float | None], None]) -> Iterator[None]:
-    """Hold ``lock`` inside, but for what stands under :func:`waiting`: of the threads that share it one computes at a time.
+    """Hold ``lock`` inside, except under :func:`waiting`: of the threads that share it, one computes at a time.
 
-    Raises Interrupted, or a SpecvizError where a run that was stopped does not come to its end.
+    Raises Interrupted, or a SpecvizError if a stopped run does not end.
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while not lock.acquire(timeout=LOOK_SECONDS):
@@ -154,8 +154,10 @@ def _leave() -> None:
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """Inside, this thread waits for a network, a process or a lock, and others may compute. Raises Interrupted at the end where
-    the run is to end, so that what was stopped meanwhile computes no more."""
+    """Let other threads compute while this one waits for a network, a process or a lock.
+
+    Raises Interrupted on exit if the run was stopped meanwhile, so that it computes no more.
+    """
     held = _THREAD.holds
     _leave()
     yield
@@ -176,7 +178,7 @@ class Lock(Protocol):
 
 @contextmanager
 def locked(lock: Lock) -> Iterator[None]:
-    """``lock`` held inside, waited for only as long as this thread's run is wanted, and without keeping others from computing."""
+    """Hold ``lock`` inside. Waiting for it lets other threads compute; raises Interrupted if this thread's run is stopped."""
     held = lock.acquire(blocking=False)
     try:
         if not held:
@@ -191,7 +193,7 @@ def locked(lock: Lock) -> Iterator[None]:
 
 @contextmanager
 def on_prefill_progress(look: ProgressHook) -> Iterator[None]:
-    """Have ``look`` called between the pieces of every long text that this thread reads until the ``with`` block ends."""
+    """Call ``look`` between the chunks of every long prefill in this thread until the ``with`` block ends."""
     outer, _THREAD.look = _THREAD.look, look
     try:
         yield
@@ -200,10 +202,10 @@ def on_prefill_progress(look: ProgressHook) -> Iterator[None]:
 
 
 def chunks(total: int, size: int | Callable[[int], int]) -> Iterator[tuple[int, int]]:
-    """Start and end of the pieces of ``total`` tokens, for reading a text in several passes. ``size`` is the most that a
-    piece may have, or says so for the piece that starts at a token.
+    """Yield start and end of the chunks of ``total`` tokens, for a prefill in several passes.
 
-    Raises Interrupted before a piece that nobody wants any more.
+    ``size`` is the largest chunk, or a function that returns it for the chunk's start. Raises Interrupted before a chunk if the
+    run was stopped.
     """
     start = 0
     while start < total:

@@ -1,8 +1,8 @@
 """Launch tiers of a target pass: eager at its own width, or padded to a fixed width so that it can be a CUDA graph.
 
-One code path: the graph tier makes the same model call over static inputs; on CUDA the call is captured once per width and
-columns and replayed, elsewhere it is simply made, so its arithmetic is tested on any machine. Positions, cache slots and mask are
-computed inside the call from a few numbers, so that a step is two or three copies and one launch.
+Both tiers share one code path: the graph tier makes the same model call over static inputs. On CUDA the call is captured once
+per width and columns and replayed; on other devices it runs directly, so its arithmetic is tested on any machine. Positions,
+cache slots and mask are computed inside the call from a few numbers, so a step is two or three copies and one launch.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ WIDTHS = (1, 8, 16, 32, 64, 96, 128, 256, 640)
 # Slots a cache keeps free behind the committed tokens for the rows of one pass, padding included. A larger tree makes it grow.
 TREE_ROOM = 128
 COLUMNS = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
-"""Columns that attention may be captured for: the smallest that hold the text, as its cost follows them."""
+"""Numbers of columns that attention is captured for. A pass uses the smallest that fits, since its cost grows with them."""
 STRIDE = 256
-"""Memory of a cache comes in so many columns at a time, at least two of them."""
+"""Granularity of a cache's memory in columns; a cache has at least two strides."""
 GRAPHS = 24
-"""Captured passes that one cache keeps; the one used longest ago makes way."""
+"""Captured passes kept per cache; the least recently used is evicted."""
 IDLE = 2
-"""Caches with their graphs that a model keeps between runs."""
+"""Idle caches, with their graphs, kept per model between runs."""
 
 
 def choose_tier(tier: str, device: torch.device, obstacle: str = "") -> tuple[str, str]:
-    """(tier, warning). "auto" is graph on CUDA unless ``obstacle`` says why it cannot be captured, else eager."""
+    """Return (tier, warning). "auto" is graph on CUDA without an ``obstacle`` to capturing, else eager.
+
+    Raises BadInput for an unknown tier, or for "graph" with an obstacle.
+    """
     if tier not in TIERS:
         raise BadInput(f"There is no tier {tier!r}; choose one of {', '.join(TIERS)}.")
     if tier == "auto":
@@ -52,7 +55,7 @@ def choose_tier(tier: str, device: torch.device, obstacle: str = "") -> tuple[st
 
 
 def padded_width(nodes: int) -> int:
-    """The smallest pass width that holds ``nodes``. Raises BadInput above the largest."""
+    """Return the smallest pass width that holds ``nodes``. Raises BadInput above the largest."""
     for width in WIDTHS:
         if nodes <= width:
             return width
@@ -60,7 +63,7 @@ def padded_width(nodes: int) -> int:
 
 
 def bucket(needed: int) -> int:
-    """The smallest number of columns in ``COLUMNS`` that is enough; beyond them as many as are needed, rounded up."""
+    """Return the smallest of ``COLUMNS`` that fits ``needed``; beyond them, ``needed`` rounded up to a multiple of the last."""
     for size in COLUMNS:
         if needed <= size:
             return size
@@ -68,9 +71,9 @@ def bucket(needed: int) -> int:
 
 
 def tree_attention_mask(tree: DraftTree, length: int, width: int, rows: int, device: torch.device) -> Tensor:
-    """Bool [rows, width]: the tree's visibility mask behind ``length`` cached tokens, True where attention may look.
+    """Bool [rows, width]: the tree's attention mask behind ``length`` cached tokens, True where a row attends.
 
-    Rows past the tree's nodes are padding; each sees only its own slot, because an empty row is backend-defined.
+    Rows past the tree's nodes are padding; each attends only to its own slot, because an empty row is backend-defined.
     """
     nodes = len(tree)
     mask = torch.zeros(rows, width, dtype=torch.bool, device=device)
@@ -83,17 +86,17 @@ def tree_attention_mask(tree: DraftTree, length: int, width: int, rows: int, dev
 
 Outputs = tuple[Tensor, Mapping[int, Tensor]]
 Forward = Callable[[Tensor, Tensor, Tensor, Tensor], Outputs]
-"""tokens [batch, row], places in the text [row], bool mask [row, kv] and a session's own numbers [number] to logits [row, vocab]
-and hidden states [row, hidden] by layer."""
+"""Function from tokens [batch, row], places in the text [row], bool mask [row, kv] and a session's own numbers [number] to
+logits [row, vocab] and hidden states [row, hidden] by layer."""
 
 
 def is_captured(device: torch.device) -> bool:
-    """Whether passes of the graph tier are captured there, and not simply made."""
+    """Whether passes of the graph tier are captured on ``device`` rather than run directly."""
     return device.type == "cuda"
 
 
 def new_pool() -> Any:
-    """Memory for the graphs of one cache, of which one is replayed at a time."""
+    """Return a memory pool for the graphs of one cache, of which one is replayed at a time."""
     return torch.cuda.graph_pool_handle()
 
 
@@ -116,7 +119,8 @@ class Inputs:
         )
 
     def fill(self, tree: DraftTree, length: int, numbers: Sequence[int] = ()) -> None:
-        """The rows behind the tree's nodes are padding: each sees the text and its own slot, and nobody sees it."""
+        """Copy the tree into the static inputs. Rows after its nodes are padding: each sees the text and its own slot, and no
+        node sees it."""
         nodes, width = len(tree), self.tokens.shape[1]
         self.tokens[:, :nodes] = tree.tokens
         copy_into(self.places, [length, *tree.shape.depths, *([0] * (width - nodes)), *numbers])
@@ -133,10 +137,10 @@ class Inputs:
 
 @dataclass
 class Lease:
-    """A cache and the passes captured over it, borrowed by one session at a time and kept for the next.
+    """A cache and the passes captured over it, acquired by one session at a time and pooled between sessions.
 
-    ``graphs`` are keyed by (variant, taps, columns, width). A variant tells forwards apart that differ in what a capture would
-    freeze; that of a session with embeddings of its own is of no use to another and goes with it.
+    ``graphs`` are keyed by (variant, taps, columns, width). A variant distinguishes forwards whose frozen values differ. A
+    session with its own embeddings drops its variant when it closes, since no other session can use it.
     """
 
     cache: FixedCache
@@ -149,7 +153,7 @@ class Lease:
     def find(
         self, variant: Hashable, taps: tuple[int, ...], columns: int, width: int
     ) -> tuple[Callable[[], None], Outputs] | None:
-        """A captured pass that gives these taps at least: more of them cost nothing."""
+        """Return a captured pass with at least these taps, or None: additional taps cost nothing."""
         for key in [(variant, taps, columns, width), *self.graphs]:
             if key in self.graphs and (key[0], key[2], key[3]) == (variant, columns, width) and set(taps) <= set(key[1]):
                 self.graphs.move_to_end(key)
@@ -157,7 +161,7 @@ class Lease:
         return None
 
     def keep(self, key: tuple[Hashable, tuple[int, ...], int, int], graph: tuple[Callable[[], None], Outputs]) -> None:
-        """Keep a captured pass; the one used longest ago makes way."""
+        """Keep a captured pass, evicting the least recently used."""
         self.graphs[key] = graph
         if len(self.graphs) > GRAPHS:
             self.graphs.popitem(last=False)
@@ -171,21 +175,22 @@ class Lease:
 
     @torch.inference_mode()
     def grow(self, columns: int) -> None:
-        """Make room. Graphs know addresses, so they go."""
+        """Grow the cache to ``columns``. Graphs hold its old addresses, so they are dropped."""
         if columns > self.cache.capacity:
             self.forget()
             self.cache.reserve(columns)
 
 
 class Leases:
-    """The caches that models keep between runs, each with its graphs: the last ``IDLE`` used. They go with the model."""
+    """Pool of each model's ``IDLE`` most recently used caches, with their graphs, between runs; freed with the model."""
 
     def __init__(self) -> None:
         self._idle: weakref.WeakKeyDictionary[Any, list[Lease]] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def take(self, model: Any, layers: int | Sequence[Hashable], capacity: int) -> Lease:
-        """One for such ``layers`` with room for ``capacity`` columns: the smallest of those that are idle, else a new one."""
+        """Acquire a cache for such ``layers`` with room for ``capacity`` columns: the smallest idle one that fits, else a new
+        one."""
         columns = max(2 * STRIDE, -(-capacity // STRIDE) * STRIDE)
         with self._lock:
             idle = self._idle.setdefault(model, [])
@@ -195,14 +200,14 @@ class Leases:
                 lease = min(fitting, key=lambda lease: lease.cache.capacity)
                 idle.remove(lease)
             else:
-                del idle[: max(0, len(idle) - IDLE + 1)]  # memory is free before more is asked for
+                del idle[: max(0, len(idle) - IDLE + 1)]  # frees memory before the next allocation
         if not fitting:
             return Lease(FixedCache(layers, columns))
         lease.cache.clear()
         return lease
 
     def give(self, model: Any, lease: Lease) -> None:
-        """Keep what a finished run borrowed."""
+        """Release the cache of a finished run into the pool."""
         with self._lock:
             idle = self._idle.setdefault(model, [])
             idle.append(lease)
@@ -214,10 +219,10 @@ LEASES = Leases()
 
 @dataclass
 class GraphRunner:
-    """Padded passes of one session: ``forward`` over the cache of its ``lease``. ``taps`` are the hidden states it gives.
+    """Padded passes of one session: ``forward`` over the cache of its ``lease``. ``taps`` are the hidden states it returns.
 
-    ``others`` are the beginnings of the texts that the further rows of a batch read, which go on as the first one does;
-    ``numbers`` what else differs between sessions and must not be frozen.
+    ``others`` are the beginnings of the texts of the batch's other rows, which continue as the first one does; ``numbers``
+    are further per-session values that a capture must not freeze.
     """
 
     forward: Forward
@@ -229,7 +234,7 @@ class GraphRunner:
     numbers: tuple[int, ...] = ()
 
     def __call__(self, tree: DraftTree, length: int) -> Outputs:
-        """Logits [node, vocab] and hidden states [node, hidden] of the tree's own nodes, padding cut off.
+        """Return logits [node, vocab] and hidden states [node, hidden] of the tree's own nodes, padding cut off.
 
         The next call may overwrite them.
         """
@@ -241,11 +246,11 @@ class GraphRunner:
         return logits[:nodes], {layer: hidden[layer][:nodes] for layer in self.taps}
 
     def rewrite(self, tokens: Tensor, places: Sequence[int], end: int, wanted: Tensor | None = None) -> Tensor:
-        """Logits [place, vocab] of ``tokens`` int64 [place] run again at their ``places``, ascending, in a chain that ends before
-        ``end``.
+        """Run ``tokens`` int64 [place] again at their ``places`` (ascending) in a chain that ends before ``end``; return logits
+        [place, vocab].
 
-        Each sees the chain up to itself and takes its old slot; padding takes slots from ``end`` on, and so do places that are
-        not ``wanted``, bool [place]. The next call may overwrite the logits.
+        Each sees the chain up to itself and takes its old slot. Padding takes slots from ``end`` on, as do places that are not
+        ``wanted``, bool [place]. The next call may overwrite the logits.
         """
         count, width = len(places), padded_width(len(places))
         variant = ("rewrite", self.variant)
@@ -266,7 +271,7 @@ class GraphRunner:
         return inputs
 
     def _tell_others(self, inputs: Inputs, length: int, depths: Sequence[int]) -> None:
-        """Put what the further rows read where their texts are not yet the first one's: at the first root, as a rule."""
+        """Set the other rows' tokens where their texts still differ from the first one's: usually only at the first root."""
         for row, other in enumerate(self.others, start=1):
             if length < len(other):
                 for node, depth in enumerate(depths):
@@ -274,7 +279,7 @@ class GraphRunner:
                         inputs.tokens[row, node] = other[length + depth]
 
     def _launch(self, variant: Hashable, work: Callable[[Inputs, int], Outputs], inputs: Inputs, needed: int) -> Outputs:
-        """``work`` over at least the columns that are ``needed``."""
+        """Run, or capture and replay, ``work`` over at least the ``needed`` columns."""
         lease, width = self.lease, inputs.tokens.shape[1]
         lease.grow(needed)
         columns = min(bucket(needed), lease.cache.capacity)
@@ -282,8 +287,8 @@ class GraphRunner:
             return work(inputs, columns)
         graph = lease.find(variant, self.taps, columns, width)
         if graph is None:
-            with capturing():  # takes longer than many steps and is done once: no part of any run's time
-                if not lease.graphs:  # a pool goes with its last graph, and must not be asked again
+            with capturing():  # takes longer than many steps and happens once, so it counts towards no run's time
+                if not lease.graphs:  # a pool is freed with its last graph and must not be reused
                     lease.pool = new_pool()
                 graph = captured(lambda: work(inputs, columns), self.device, lease.pool)
             lease.keep((variant, self.taps, columns, width), graph)
@@ -293,7 +298,7 @@ class GraphRunner:
 
     @torch.inference_mode()
     def _pass(self, inputs: Inputs, columns: int) -> Outputs:
-        """The whole pass from its static inputs, nothing of which the host has to know."""
+        """Run the whole pass from its static inputs, without reading any of them on the host."""
         width = inputs.tokens.shape[1]
         length, depths = inputs.places[:1], inputs.places[1 : 1 + width]
         slots = length + torch.arange(width, device=self.device)
@@ -302,7 +307,7 @@ class GraphRunner:
 
     @torch.inference_mode()
     def _rewriting_pass(self, inputs: Inputs, columns: int) -> Outputs:
-        """As :meth:`_pass`, in the slots of a chain that is there."""
+        """As :meth:`_pass`, in the slots of an existing chain."""
         places = inputs.places[1 : 1 + inputs.tokens.shape[1]]
         seen = torch.arange(columns, device=self.device)[None] <= places[:, None]
         return self._forward(inputs, places, places, seen, columns)

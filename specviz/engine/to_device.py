@@ -38,7 +38,7 @@ def to_device(values: Sequence[Any], device: torch.device | str, dtype: torch.dt
 
 
 def copy_to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """Return a copy of a CPU tensor on ``device``."""
+    """Return a CPU tensor on ``device``."""
     device = torch.device(device)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 

@@ -1,4 +1,4 @@
-"""Draft trees: shape (parents) known to the host, tokens on the device, and the mask that a target pass needs.
+"""Draft trees: shape (parents) on the host, tokens on the device, and the ancestor mask of a target pass.
 
 Layout after text trees in SpecInfer (arXiv 2305.09781): node 0 is the last committed token, not yet in the target's
 cache; ``parents[i] < i``; a node's absolute position is cache length + depth; a node sees the cache, its ancestors and
@@ -22,7 +22,7 @@ from specviz.errors import BadInput
 
 @dataclass(frozen=True)
 class TreeShape:
-    """Who hangs from whom. ``parents[0]`` is -1 and every other parent comes before its child."""
+    """Parent of each node. ``parents[0]`` is -1 and every other parent comes before its child."""
 
     parents: tuple[int, ...]
 
@@ -84,37 +84,40 @@ class TreeShape:
         return {}
 
     def keeping(self, name: Hashable, make: Callable[[], Tensor]) -> Tensor:
-        """What ``make`` gives, which follows from this shape; made once for a ``name``."""
+        """Return ``make()``, a function of this shape alone, cached under ``name``."""
         if name not in self._kept:
             self._kept[name] = make()
         return self._kept[name]
 
     def ancestors_on(self, device: torch.device) -> Tensor:
-        """:attr:`ancestors` on ``device``, copied there once."""
+        """Return :attr:`ancestors` on ``device``, copied there once."""
         if device.type == "cpu":
             return self.ancestors
         return self.keeping(device, lambda: copy_to_device(self.ancestors, device))
 
 
 class GrownShape(TreeShape):
-    """A shape that grew level by level on a device, where ``parents_there`` int64 [node] (the root's is -1) and
-    ``ancestors_there`` bool [node, node] are. The host knows the depths, and copies the parents when they are asked for."""
+    """A shape grown level by level on a device.
+
+    ``parents_there`` int64 [node] (the root's is -1) and ``ancestors_there`` bool [node, node] are on the device. The depths are
+    on the host; the parents are copied there on first access.
+    """
 
     parents_there: Tensor
     ancestors_there: Tensor
 
     def __init__(self, depths: tuple[int, ...], parents_there: Tensor, ancestors_there: Tensor) -> None:
         known = {"depths": depths, "parents_there": parents_there, "ancestors_there": ancestors_there}
-        vars(self).update(known)  # past what a frozen class refuses
+        vars(self).update(known)  # bypasses the frozen dataclass
 
     @staticmethod
     def root(device: torch.device | str) -> GrownShape:
-        """The root alone."""
+        """Return the shape of a lone root."""
         lone = torch.ones(1, 1, dtype=torch.bool, device=device)
         return GrownShape((0,), torch.full((1,), -1, device=device), lone)
 
     def below(self, parents: Tensor) -> GrownShape:
-        """This shape with one more level, whose nodes hang from these rows (int64 [row]) of the last one."""
+        """Return this shape with one more level, whose parents are rows (int64 [row]) of the last level."""
         deepest, nodes, rows = self.depths[-1], len(self), len(parents)
         above = parents + self.depths.index(deepest)
         own = torch.eye(rows, dtype=torch.bool, device=parents.device)
@@ -133,33 +136,33 @@ class GrownShape(TreeShape):
 
     @cached_property
     def parents(self) -> tuple[int, ...]:  # type: ignore[override]
-        """As of any shape: at most one copy from the device."""
+        """Parent of each node, copied from the device at most once."""
         return tuple(self.parents_there.tolist())
 
     def tell(self, tokens: Tensor) -> tuple[int, ...]:
-        """``tokens`` [node] as Python integers, and with them the parents: one copy from the device for both."""
+        """Return ``tokens`` [node] as Python integers; one copy from the device fetches the parents too."""
         listed, parents = torch.stack((tokens, self.parents_there)).tolist()
         vars(self)["parents"] = tuple(parents)
         return tuple(listed)
 
     def ancestors_on(self, device: torch.device) -> Tensor:
-        """:attr:`ancestors` where it grew."""
+        """Return ``ancestors_there``, ignoring ``device``."""
         return self.ancestors_there
 
 
 @device_cache(64)
 def shape_of(parents: tuple[int, ...]) -> TreeShape:
-    """The shape with these parents. Trees of one run keep few shapes, so what a shape works out is worth keeping."""
+    """Return the shape with these parents. A run's trees have few distinct shapes, so a shape's derived values are cached."""
     return TreeShape(parents)
 
 
 def chain(length: int) -> TreeShape:
-    """The shape of a chain: a root with ``length`` drafted tokens below it, one under the other."""
+    """Return the shape of a chain: a root with ``length`` drafted tokens below it, one under the other."""
     return shape_of(tuple(range(-1, length)))
 
 
 def shape_from_counts(levels: Sequence[Sequence[int]]) -> TreeShape:
-    """A shape from child counts: ``levels[d][i]`` is how many children the i-th node of depth d has (0 if missing)."""
+    """Return a shape from child counts: ``levels[d][i]`` is the i-th node of depth d's number of children (0 if missing)."""
     parents, level = [-1], [0]
     for counts in levels:
         below: list[int] = []
@@ -171,10 +174,10 @@ def shape_from_counts(levels: Sequence[Sequence[int]]) -> TreeShape:
 
 
 def shape_from_paths(paths: Sequence[Sequence[int]]) -> TreeShape:
-    """A shape from rank paths, ``(0, 2)`` being the third child of the root's first; every prefix must be there.
+    """Return a shape from rank paths, ``(0, 2)`` being the third child of the root's first; every prefix must be present.
 
-    Siblings keep rank order, a missing rank leaves no gap, and nodes are laid level by level. Raises BadInput when a
-    path's parent is missing.
+    Siblings keep rank order, a missing rank leaves no gap, and nodes are in level order. Raises BadInput if a path's parent
+    is missing.
     """
     ordered = sorted({tuple(path) for path in paths}, key=lambda path: (len(path), path))
     place: dict[tuple[int, ...], int] = {(): 0}
@@ -188,10 +191,10 @@ def shape_from_paths(paths: Sequence[Sequence[int]]) -> TreeShape:
 
 
 def best_ranks(depth: int, width: int, nodes: int) -> TreeShape:
-    """The ``nodes`` best rank paths of up to ``depth`` levels, the ranks of a path adding up to less than ``width``.
+    """Return the ``nodes`` best rank paths of up to ``depth`` levels, each with a sum of ranks below ``width``.
 
-    A level deeper costs one, a rank lower two more. They are made best first, and no more of them than are kept: all
-    there are would be hundreds of thousands.
+    A deeper level costs 1, a lower rank 2. Paths are generated best first and only as many as are kept, since there may be
+    hundreds of thousands.
     """
     waiting: list[tuple[int, tuple[int, ...]]] = [(1, (0,))]
     paths: list[tuple[int, ...]] = []
@@ -207,8 +210,8 @@ def best_ranks(depth: int, width: int, nodes: int) -> TreeShape:
 
 @dataclass(frozen=True)
 class DraftTree:
-    """A shape with a token at each node. ``tokens`` is int64 [node] on the target's device, ``known`` the same as Python
-    integers where the host has them already, so that they need not be fetched back."""
+    """A shape with a token at each node. ``tokens`` is int64 [node] on the target's device; ``known`` is the same as Python
+    integers if the host already has them, which saves a copy from the device."""
 
     shape: TreeShape
     tokens: Tensor
@@ -216,7 +219,7 @@ class DraftTree:
 
     @staticmethod
     def of(tokens: Sequence[int], parents: Sequence[int], device: torch.device | str = "cpu") -> DraftTree:
-        """From host lists. Raises BadInput when the two differ in length or a parent comes after its child."""
+        """Build a tree from host lists. Raises BadInput if their lengths differ or a parent comes after its child."""
         if len(tokens) != len(parents):
             raise BadInput(f"A draft tree with {len(tokens)} tokens cannot have {len(parents)} parents.")
         known = tuple(map(int, tokens))
@@ -227,7 +230,7 @@ class DraftTree:
 
     @cached_property
     def host_tokens(self) -> tuple[int, ...]:
-        """The tokens as Python integers: at most one copy from the device."""
+        """Tokens as Python integers, copied from the device at most once."""
         if self.known is not None:
             return self.known
         return self.shape.tell(self.tokens) if isinstance(self.shape, GrownShape) else tuple(self.tokens.tolist())

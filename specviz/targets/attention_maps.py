@@ -1,6 +1,6 @@
-"""Attention weights of a decoder layer, recomputed from its input: no other kernel and no second model needed.
+"""Attention weights of a decoder layer, recomputed from its input without another kernel or a second model.
 
-For layers of Llama's kind: normalise, project, rotate, mask, softmax. Axis names: ``head``, ``row``, ``column``, ``layer``.
+For Llama-like layers: normalise, project, rotate, mask, softmax. Axis names: ``head``, ``row``, ``column``, ``layer``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specviz.errors import ModelUnavailable
 
 
 def text_part(model: Any) -> Any:
-    """The decoder inside a vision-language model."""
+    """Return the decoder inside a vision-language model."""
     base = getattr(model, "model", model)
     for name in ("text_model", "language_model"):
         if hasattr(base, name):
@@ -27,7 +27,7 @@ def text_part(model: Any) -> Any:
 def looks_at(text_model: Any, layer: int, hidden: Tensor, positions: Tensor) -> Tensor:
     """Causal attention weights [head, row, column] of layer ``layer``, whose input is ``hidden`` [row, hidden].
 
-    ``hidden`` is the target's hidden state of the same number. Raises ModelUnavailable for layers of another kind.
+    ``hidden`` is the target's hidden state of the same index. Raises ModelUnavailable for layers that are not Llama-like.
     """
     block = text_model.layers[layer]
     attention = block.self_attn
@@ -45,7 +45,7 @@ def looks_at(text_model: Any, layer: int, hidden: Tensor, positions: Tensor) -> 
 
 
 def entropies(text_model: Any, layers: Sequence[int], hidden: Mapping[int, Tensor], positions: Tensor) -> Tensor:
-    """How scattered each layer's look back is, [layer, row] in nats: mean over heads of the weights' entropy."""
+    """Entropy of each layer's attention weights, [layer, row] in nats, averaged over heads."""
     layer_entropies = [
         torch.special.entr(looks_at(text_model, layer, hidden[layer], positions)).sum(-1).mean(0) for layer in layers
     ]
@@ -53,17 +53,17 @@ def entropies(text_model: Any, layers: Sequence[int], hidden: Mapping[int, Tenso
 
 
 def importance(text_model: Any, hidden: Mapping[int, Tensor], positions: Tensor, places: Sequence[int]) -> Tensor:
-    """How much the last layer looks at each of ``places``, [place]: mean over heads and rows."""
+    """Attention weight of the last layer on each of ``places``, [place], averaged over heads and rows."""
     last = len(text_model.layers) - 1
     return looks_at(text_model, last, hidden[last], positions).mean((0, 1))[list(places)]
 
 
 def most_looked_at(weights: Tensor, share: float) -> list[int]:
-    """Indices of the ``share`` of largest weights, at least one, ascending."""
+    """Return indices of the largest weights, a fraction ``share`` of all and at least one, ascending."""
     count = max(1, round(share * len(weights)))
     return sorted(int(index) for index in weights.topk(count).indices)
 
 
 def middle_layers(layers: int) -> tuple[int, ...]:
-    """The layers among which the least scattered one gives the intermediate feature: the first half, but for layer 0."""
+    """Return the candidate layers for the intermediate feature (that of least entropy): the first half, except layer 0."""
     return tuple(range(1, layers // 2 + 1))

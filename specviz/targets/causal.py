@@ -1,4 +1,4 @@
-"""Choice of the target class for a loaded causal language model: attention alone, or recurrent layers too."""
+"""Choice of the target class for a loaded causal language model, by its layers: attention only, or with recurrence."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ CausalTarget = TextTarget | HybridTarget
 
 
 def causal_target(model: Any, name: str, eos_ids: Iterable[int], tier: str = "auto") -> CausalTarget:
-    """The target for this model's class. Raises ModelUnavailable where its layers cannot hold a tree's branches."""
+    """Return the target for this model's class. Raises ModelUnavailable if its layers cannot hold a tree's branches."""
     kind = HybridTarget if can_branch(model) else TextTarget
     return kind(model, name, sorted(eos_ids), tier)

@@ -2,8 +2,8 @@
 
 A recurrence cannot be masked like attention, but the decay of Mamba-2 and of the gated delta rule is a scalar. A whole tree is
 therefore one masked product (``engine.state_space``) or one masked triangular system (``engine.delta_rule``). A pass keeps its
-activations; after the verdict the accepted path is replayed from them in closed form, and the carried state moves on.
-Attention layers get the same ancestor mask and keep their own cache.
+activations; after the verdict the accepted path is replayed from them in closed form, which advances the carried state.
+Attention layers use the same ancestor mask and their own cache.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from specviz.trace.notes.models import DecayHead, DecayMaskNote
 from specviz.trace.schema import Note
 
 CHUNK = 128
-"""A prompt is read so many tokens at a time: the masked product grows with the square of them."""
+"""Tokens per prefill chunk: the masked product grows with their square."""
 REWIND = 64
-"""So many tokens back a session that goes back can go without reading the text again."""
+"""Tokens that a session can rewind without reading the text again, after its first rewind."""
 _SHOWN_HEADS = (("slow", 0.1), ("middle", 0.5), ("fast", 0.9))
-"""Heads worth showing, by how quickly they forget: their place in that order, 0 for the slowest."""
+"""Heads to show, as quantiles of decay speed: 0 is the slowest."""
 _LARGEST_SHOWN = 96
-"""Nodes of a tree beyond which no note is made of its pass."""
+"""Largest tree, in nodes, with a note on its pass."""
 
 
 class HybridTarget:
-    """Wraps a loaded model. Shared between runs; all state of a run lives in its session."""
+    """Wraps a loaded model. Shared between runs; each run's state is in its session."""
 
     def __init__(self, model: Any, name: str, eos_ids: Sequence[int], tier: str = "auto") -> None:
         self.model = model
@@ -71,17 +71,17 @@ class HybridTarget:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Layer by layer, "state" or "attention"."""
+        """Kind of each layer, "state" or "attention"."""
         return tuple("attention" if block.mixer is None else "state" for block in self.body.blocks)
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> HybridSession:
-        """A fresh session with room for ``capacity`` committed tokens. Raises ContextFull beyond the model's own context."""
+        """Open a fresh session with room for ``capacity`` committed tokens. Raises ContextFull beyond the model's own context."""
         if capacity > self.context_length:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length}-token context of {self.name}.")
         return HybridSession(self, capacity, tuple(taps))
 
     def nothing(self) -> Carried:
-        """Window and state before the first token."""
+        """Return window and state before the first token, all zeros."""
         mixer, many = self.mixers[0], len(self.mixers)
         like = {"dtype": self.wide, "device": self.device}
         window = torch.zeros(many, self.together.taps - 1, mixer.channels, **like)
@@ -91,7 +91,7 @@ class HybridTarget:
     def run(
         self, tokens: Tensor, shape: TreeShape, start: int, carried: Carried, cache: _Attended, taps: Sequence[int]
     ) -> tuple[Tensor, Activations, dict[int, Tensor]]:
-        """One pass over a tree behind ``start`` tokens: what the head reads [node, hidden], activations, tapped layers."""
+        """Run one pass over a tree behind ``start`` tokens; return the head's input [node, hidden], activations, and taps."""
         body = self.body
         x = body.embed(tokens)[None]
         x = x.to(self.wide) if body.wide else x
@@ -125,13 +125,13 @@ class HybridTarget:
         return (norm.weight * even.to(norm.weight.dtype)).to(self.dtype)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """hidden [node, hidden] to logits [node, vocab]."""
+        """Map hidden [node, hidden] to logits [node, vocab]."""
         with torch.inference_mode():
             return self.body.head(hidden)
 
 
 class _Attended:
-    """The attention layers' share of a pass: their cache, and the mask of this pass."""
+    """Cache and mask of the attention layers in one pass."""
 
     def __init__(self, cache: GrowingCache | None, mask: Any) -> None:
         self._cache = cache
@@ -139,19 +139,19 @@ class _Attended:
         self._next = 0
 
     def attend(self, layer: Any, inner: Tensor, turns: Any) -> Tensor:
-        """The next attention layer over inner [1, node, hidden]."""
+        """Run the next attention layer over inner [1, node, hidden]."""
         return layer(inner, position_embeddings=turns, attention_mask=self._mask, **{CACHE_ARGUMENT: self})[0]
 
     def update(self, keys: Tensor, values: Tensor, layer: int, **_: Any) -> tuple[Tensor, Tensor]:
-        """Called by the layer, which counts the recurrent layers too; the cache holds only those that attend. Newer
-        versions of transformers hand their caches further keywords, which none of ours reads."""
+        """Write to the cache; called by the layer. Its index counts recurrent layers too, so the cache counts attention layers
+        itself. Newer versions of transformers pass further keywords, which are ignored."""
         assert self._cache is not None
         place, self._next = self._next, self._next + 1
         return self._cache.cache.update(keys, values, place)
 
 
 class HybridSession:
-    """One run's window, state and, where layers attend, keys and values on a :class:`HybridTarget`."""
+    """One run's window, state and, with attention layers, keys and values on a :class:`HybridTarget`."""
 
     def __init__(self, target: HybridTarget, capacity: int, taps: tuple[int, ...]) -> None:
         self.target = target
@@ -162,17 +162,17 @@ class HybridSession:
         self._ids: list[int] = []
         self._tree: DraftTree | None = None
         self._passed: Activations | None = None
-        # For going back: what was carried a while ago, and the activations of every token since. A target that verifies
-        # never goes back and a drafter of trees neither, so nothing is kept for it before the first time.
+        # For rewinding: an earlier carried state, and the activations of every token since. Verifying targets and tree drafters
+        # never rewind, so both stay None until the first rewind.
         self._base: Carried | None = None
         self._since: list[Activations] | None = None
 
     def padded(self, nodes: int) -> int:
-        """A pass has as many rows as nodes."""
+        """Return ``nodes``: passes have no padding."""
         return nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Put ``ids`` behind what is there; logits [1, vocab] of the last one, hidden [position, hidden]."""
+        """Append ``ids``; logits are the last position's, [1, vocab], hidden is [position, hidden]."""
         hidden, tapped = None, [dict[int, Tensor]() for _ in ids[::CHUNK]]
         for place, (start, end) in enumerate(chunks(len(ids), CHUNK)):
             part = list(ids[start:end])
@@ -186,7 +186,7 @@ class HybridSession:
         return TargetPass(self.target.logits(hidden[-1:]), layer_states)
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """One pass over the tree; nothing committed changes until :meth:`keep`."""
+        """Score the tree in one pass; committed state is unchanged until :meth:`keep`."""
         hidden, tapped = self._pass(tree)
         assert self._passed is not None
         pass_notes = _PassNotes(self.target.together, self._passed, tree.shape, self.carried, self.target.kinds)
@@ -206,7 +206,7 @@ class HybridSession:
 
     @torch.inference_mode()
     def keep(self, path: Sequence[int]) -> None:
-        """Replay these nodes (root first) of the last tree into window and state, and keep their keys and values."""
+        """Replay these nodes (root first) of the last tree into window and state; keep their keys and values."""
         assert self._passed is not None and self._tree is not None
         if self._cache is not None:
             self._cache.keep(path)
@@ -219,7 +219,7 @@ class HybridSession:
         self._remember(activations)
 
     def _remember(self, activations: Activations) -> None:
-        """Keep the activations of the last tokens; older ones go into the state that rewinding starts from."""
+        """Keep the last tokens' activations for rewinding; older ones are folded into its base state."""
         if self._since is None or self._base is None:
             return
         self._since.append(activations)
@@ -231,8 +231,8 @@ class HybridSession:
 
     @torch.inference_mode()
     def rewind(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens: replayed from a little before, or read again where that is too far, as
-        it is the first time."""
+        """Drop all but the first ``length`` tokens: replay from a recent state, or read the text again if ``length`` lies too far
+        back or on the first rewind."""
         if self._cache is not None:
             self._cache.rewind(length)
         if length == self.length:
@@ -261,17 +261,17 @@ class HybridSession:
             self.prefill(ids)
 
     def tensors(self) -> list[tuple[Tensor, Tensor]]:
-        """Committed keys and values of every attention layer, for audits; window and state are in ``carried``."""
+        """Return committed keys and values of every attention layer, for audits; window and state are in ``carried``."""
         return [] if self._cache is None else self._cache.tensors()
 
     def close(self) -> None:
-        """Drop everything."""
+        """Release the cache and activations."""
         self._cache, self._passed, self._base, self._since = None, None, None, None
 
 
 @dataclass(frozen=True)
 class _PassNotes:
-    """Notes of a pass over a tree, computed only when notes are recorded. ``carried`` is what the pass started from."""
+    """Notes of a pass over a tree, computed only when notes are recorded. ``carried`` is the state before the pass."""
 
     layers: Rule
     passed: Activations
@@ -280,9 +280,9 @@ class _PassNotes:
     kinds: tuple[str, ...]
 
     def __call__(self) -> tuple[Note, ...]:
-        """A note on the L matrix: logarithms of decay along every path for three heads, and what each way of keeping
-        states would cost. A tree beyond ``_LARGEST_SHOWN`` nodes, or a lone root, has none. What a node of a delta rule wrote is
-        its correction: the state is the sum of those and of what was carried, each after its path's decay, as it is for Mamba-2.
+        """Return a note on the L matrix: log decays along every path for three heads, and the memory cost of each way of keeping
+        states. A tree beyond ``_LARGEST_SHOWN`` nodes, or a lone root, has no note. A delta-rule node's write is its correction:
+        the state is the sum of corrections and carried state, each after its path's decay, as for Mamba-2.
         """
         nodes = len(self.shape)
         if not 1 < nodes <= _LARGEST_SHOWN:
@@ -304,7 +304,7 @@ class _PassNotes:
         )
 
     def _head(self, fade: Tensor, order: list[int], name: str, place: float) -> DecayHead:
-        """One head's logarithms of decay from the carried state to every node."""
+        """Return one head's log decays from the carried state to every node."""
         heads = self.layers.heads
         index = order[min(len(order) - 1, int(place * len(order)))]
         layer, head = divmod(index, heads)

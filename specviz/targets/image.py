@@ -1,10 +1,10 @@
 """Autoregressive image target: a transformer over picture codes (Janus, Anole, LlamaGen), with classifier-free guidance as two
 rows that share one draft tree.
 
-Token ids of a run: picture codes come first, 0 to ``codes`` - 1, then the prompt's tokens. So logits are over codes alone,
-[node, code], and a prompt token can never be drawn. With guidance s every pass has two rows, one that read the prompt and
-one that read an empty one; logits are u + s (c - u), and both rows keep the same path of the tree. Where the empty prompt is
-shorter, padding (-1) stands before it: no token sees it, and positions of that row count from behind it.
+Token ids of a run: picture codes first, 0 to ``codes`` - 1, then the prompt's tokens. So logits are over codes alone,
+[node, code], and a prompt token is never drawn. With guidance s every pass has two rows, one with the prompt (c) and one
+with an empty prompt (u); logits are u + s (c - u), and both rows keep the same path of the tree. A shorter empty prompt is
+padded in front (-1): no other token sees the padding, and that row's positions start after it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from specviz.targets.text import rope_obstacle
 class ImageTarget:
     """Wraps a loaded model for one prompt. ``table`` [id, hidden] embeds codes, then prompt tokens.
 
-    ``unconditional`` is the row that says nothing, as long as the prompt; ``guidance`` 1 needs no second row. ``stack`` are the
-    model's layers, called with embeddings, and ``head`` gives logits [.., code] of what they return; by default those of Janus.
-    ``opening`` [row, place, hidden] stands for the prompt where its embeddings are more than its tokens' own; the first
-    ``unseen`` places of both rows are seen by themselves alone.
+    ``unconditional`` is the empty prompt, padded to the prompt's length; ``guidance`` 1 needs no second row. ``stack`` are the
+    model's layers, called with embeddings, and ``head`` maps their output to logits [.., code]; by default those of Janus.
+    ``opening`` [row, place, hidden] replaces the prompt's token embeddings, if given. The first ``unseen`` places of both rows
+    attend and are visible only to themselves.
     """
 
     def __init__(
@@ -67,25 +67,27 @@ class ImageTarget:
         self.layers = int(self.config.num_hidden_layers)
         self.device, self.dtype = table.device, table.dtype
         self.attention = str(self.config._attn_implementation or "sdpa")
-        # Caches of one and of two rows are of different shapes.
+        # Caches of one and of two rows have different shapes.
         self.alike = (("rows", self.rows),) * self.layers
         self.tier, self.warning = choose_tier(tier, self.device, rope_obstacle(self.config))
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> ImageSession:
-        """A fresh session with room for ``capacity`` committed tokens; the nodes of a tree come on top of them."""
+        """Open a fresh session with room for ``capacity`` committed tokens, plus the nodes of a tree. Raises ContextFull."""
         if capacity > self.context_length:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length} of {self.name}'s picture.")
         return ImageSession(self, capacity, tuple(taps))
 
     @property
     def hides(self) -> bool:
-        """Whether places of the prompt are hidden from those behind."""
+        """Whether places of the prompt are hidden from later ones."""
         return self.padding > 0 or self.unseen > 0
 
     def mask(self, mask: Tensor, places: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """A bool mask [node, kv] of nodes at ``places`` [node] as the attention wants it, [1 or row, 1, node, kv]: the eager
-        kernel adds what it is given. ``hidden`` is the target's own (padding, unseen), int64 [2], where a graph is not to freeze
-        them."""
+        """Convert a bool mask [node, kv] of nodes at ``places`` [node] to the attention's form, [1 or row, 1, node, kv].
+
+        The eager kernel adds its mask, so it gets an additive one. ``hidden`` is the target's own (padding, unseen), int64 [2],
+        for a graph that must not freeze them.
+        """
         padding, unseen = (self.padding, self.unseen) if hidden is None else (hidden[0], hidden[1])
         if self.unseen:
             seen = torch.arange(mask.shape[1], device=mask.device)[None]
@@ -93,7 +95,7 @@ class ImageTarget:
         rows = mask[None, None]
         if self.padding:
             column = torch.arange(mask.shape[1], device=mask.device)
-            # What is padding itself sees itself: a softmax over nothing is no number.
+            # Padding sees itself, since a softmax over an empty row is NaN.
             second = mask & (column >= padding)[None] | (column[None] == places[:, None]) & (places < padding)[:, None]
             rows = torch.stack((mask, second))[:, None]
         if self.attention != "eager":
@@ -102,14 +104,14 @@ class ImageTarget:
         return additive.masked_fill_(rows, 0)
 
     def positions(self, places: Tensor, hidden: Tensor | None = None) -> Tensor:
-        """Positions [1 or row, node] of nodes at ``places`` [node]; ``hidden`` as of :meth:`mask`."""
+        """Return positions [1 or row, node] of nodes at ``places`` [node]; ``hidden`` is as in :meth:`mask`."""
         padding = self.padding if hidden is None else hidden[0]
         return torch.stack((places, (places - padding).clamp_min(0))) if self.padding else places[None]
 
     def embedded(self, ids: Tensor, start: int) -> Tensor:
-        """Embeddings [row, node, hidden] of ``ids`` [node]; the first stands at position ``start``.
+        """Return embeddings [row, node, hidden] of ``ids`` [node], the first at position ``start``.
 
-        The second row reads the empty prompt where the first reads the prompt.
+        The second row has the empty prompt in the place of the prompt.
         """
         if self.opening is not None and start < self.opening.shape[1]:
             opening = self.opening[:, start : start + len(ids)]
@@ -127,7 +129,7 @@ class ImageTarget:
     def run(
         self, embedded: Tensor, positions: Tensor, mask: Tensor | None, cache: Any, taps: Sequence[int], last: int = 0
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """One pass: guided logits [node, code] (only the ``last`` if set), and of each tap the hidden states
+        """Run one pass; return guided logits [node, code] (only the ``last`` if set), and each tap's hidden states
         [node, row * hidden], the rows side by side."""
         early = [tap for tap in taps if tap != self.layers]
         output = self.stack(
@@ -160,7 +162,7 @@ class ImageSession:
             self._cache = GrowingCache(target.alike, capacity + TREE_ROOM)
 
     def _runner(self, lease: Lease) -> GraphRunner:
-        """Padded passes over the borrowed cache: both rows and their guidance in one graph."""
+        """Build the padded passes over the acquired cache: both rows and their guidance in one graph."""
         target, taps = self.target, self.taps
 
         def forward(tokens: Tensor, places: Tensor, mask: Tensor, hidden: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
@@ -172,22 +174,22 @@ class ImageSession:
         return GraphRunner(forward, lease, taps, target.device, variant, others, (target.padding, target.unseen))
 
     def _captured(self, start: int) -> GraphRunner | None:
-        """What replays passes from place ``start`` on, if anything does. A token of a prompt that has embeddings of its own is
-        read eagerly, as a prompt is."""
+        """Return the graph runner for passes from place ``start`` on, if any. Tokens within ``opening`` are run eagerly, as in a
+        prefill."""
         opening = self.target.opening
         return None if opening is not None and start < opening.shape[1] else self._graph
 
     @property
     def length(self) -> int:
-        """Committed tokens in the cache."""
+        """Number of committed tokens in the cache."""
         return self._cache.length
 
     def padded(self, nodes: int) -> int:
-        """Rows a pass over ``nodes`` really has in this tier."""
+        """Return the number of rows of a pass over ``nodes`` in this tier, padding included."""
         return padded_width(nodes) if self._graph else nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Put ``ids`` behind what is cached; logits [1, code] of the last one, hidden [position, row * hidden]."""
+        """Append ``ids`` to the cache; logits are the last position's, [1, code], hidden is [position, row * hidden]."""
         target, start = self.target, self.length
         tokens = to_device(list(ids), target.device)
         places = torch.arange(start, start + len(ids), device=target.device)
@@ -200,7 +202,7 @@ class ImageSession:
         return TargetPass(logits, hidden)
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """One pass over the tree; the committed length stays until :meth:`keep`."""
+        """Score the tree in one pass; the committed length is unchanged until :meth:`keep`."""
         return TargetPass(*self._scored(tree))
 
     def _scored(self, tree: DraftTree) -> tuple[Tensor, Mapping[int, Tensor]]:
@@ -216,15 +218,15 @@ class ImageSession:
         return target.run(embedded, target.positions(places), mask, self._cache.cache, self.taps)
 
     def _reserve(self, columns: int) -> None:
-        """Room for an eager pass. Where graphs know the cache's address they go when it moves."""
+        """Reserve room for an eager pass. Graphs hold the cache's address and are dropped if it moves."""
         if self._graph is not None:
             self._graph.lease.grow(columns)
 
     def rewrite(self, tokens: Tensor, nodes: Sequence[int], wanted: Tensor | None = None) -> TargetPass:
-        """Run nodes of the chain that was scored last again, with the chain's ``tokens`` int64 [node] as they are now.
+        """Run ``nodes`` (ascending) of the last scored chain again, with the chain's current ``tokens`` int64 [node].
 
-        ``nodes`` ascend; each sees the chain up to itself, in its slot the new entry. Logits [asked, code] of these nodes. Where
-        some of them are not ``wanted``, bool [asked], their entries stay and their logits mean nothing; the host need not know.
+        Each node sees the chain up to itself and overwrites its own slot. Returns logits [node, code] of ``nodes``. Nodes that
+        are not ``wanted``, a bool device tensor [node], keep their entries, and their logits are undefined.
         """
         target, start = self.target, self.length
         first, last, end = nodes[0], nodes[-1], start + len(tokens)
@@ -252,19 +254,19 @@ class ImageSession:
         return TargetPass(*outputs)
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep the entries of these nodes (root first) of the last tree."""
+        """Keep the cache entries of these nodes (root first) of the last tree."""
         self._cache.keep(path)
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens."""
+        """Drop all but the first ``length`` tokens."""
         self._cache.rewind(length)
 
     def tensors(self) -> list[tuple[Tensor, Tensor]]:
-        """Committed keys and values of every layer, for audits."""
+        """Return committed keys and values of every layer, for audits."""
         return self._cache.tensors()
 
     def close(self) -> None:
-        """Drop the cache; in the graph tier it goes back to the model, with its graphs."""
+        """Drop the cache; in the graph tier, release it into the model's pool with its graphs."""
         graph, self._graph = self._graph, None
         if graph is not None:
             LEASES.give(self.target.model, graph.lease)

@@ -1,8 +1,7 @@
-"""Encoded prompt of a vision-language run: token ids with positions for the picture, and the picture's features, encoded
-once.
+"""Encoded prompt of a vision-language run: token ids with places for the picture, and the picture's features, encoded once.
 
-An encoded picture depends on the model and the pixels alone. It is kept with the model under the pixels' digest, where the next
-method on the same picture finds it.
+An encoded picture depends on the model and the pixels alone. It is cached with the model under the pixels' digest, for other
+methods on the same picture.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from specviz.engine.cached import cached
 from specviz.errors import BadInput
 
 KEPT = 8
-"""Encoded pictures that are kept with a model; the one looked at longest ago goes first."""
+"""Encoded pictures cached per model; the least recently used is evicted."""
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """A picture as the language model will see it. ``features`` are what transformers calls the encoder's outputs."""
+    """An encoded picture. ``features`` are the encoder's outputs in transformers' form."""
 
     features: Any
     nanoseconds: int
@@ -36,10 +35,10 @@ class Encoding:
 
 @dataclass(frozen=True)
 class ImagePrompt:
-    """A prompt with its picture. ``visual`` says of every prompt token whether the picture stands there.
+    """A prompt with its picture. ``visual`` marks the prompt tokens that are places of the picture.
 
-    ``positions`` [3, 1, token] are given where a position has three axes; a text token's then is its place plus ``shift``.
-    ``encoding_ns`` is what encoding the picture took, whenever that was.
+    ``positions`` [3, 1, token] are set if a position has three axes; a text token's is then its place plus ``shift``.
+    ``encoding_ns`` is the time spent on encoding the picture, even if in an earlier run.
     """
 
     ids: tuple[int, ...]
@@ -52,7 +51,7 @@ class ImagePrompt:
 
     @property
     def text(self) -> tuple[int, ...]:
-        """The places of the prompt that hold text."""
+        """Places of the prompt that hold text."""
         return tuple(place for place, is_visual in enumerate(self.visual) if not is_visual)
 
 
@@ -60,10 +59,10 @@ _LOCK = threading.Lock()
 
 
 def sight(model: Any, ids: Sequence[int], inputs: Mapping[str, Tensor], axes: int = 1) -> ImagePrompt:
-    """A prompt and its picture as this model's processor made them, the picture encoded. ``axes`` as in the model's family.
+    """Build the prompt from the output of this model's processor and encode its picture. ``axes`` is as in the model's family.
 
-    ``inputs`` hold ``pixel_values`` and what else the model's encoder takes; without pixels the prompt is plain text.
-    Raises BadInput when the prompt's places do not match the picture.
+    ``inputs`` hold ``pixel_values`` and the encoder's further inputs; without pixels the prompt is plain text.
+    Raises BadInput if the prompt's places do not match the picture.
     """
     placeholder = int(model.config.image_token_id)
     visual = tuple(token == placeholder for token in ids)
@@ -86,7 +85,7 @@ def sight(model: Any, ids: Sequence[int], inputs: Mapping[str, Tensor], axes: in
 
 
 def encoded(model: Any, inputs: Mapping[str, Tensor]) -> Encoding:
-    """The picture in ``inputs`` as this model sees it, from memory when it was shown before."""
+    """Encode the picture in ``inputs``, or return it from the cache."""
     takes = inspect.signature(model.model.get_image_features).parameters
     tensors = {name: value for name, value in inputs.items() if name in takes}
     key = digest(tensors)
@@ -110,7 +109,7 @@ def encoded(model: Any, inputs: Mapping[str, Tensor]) -> Encoding:
 
 
 def digest(inputs: Mapping[str, Tensor]) -> str:
-    """A name for these pixels: equal for equal tensors alone."""
+    """Return the SHA-256 digest of these tensors' names, shapes, dtypes and values."""
     checksum = hashlib.sha256()
     for name in sorted(inputs):
         value = inputs[name].detach().cpu().contiguous()
@@ -120,7 +119,7 @@ def digest(inputs: Mapping[str, Tensor]) -> str:
 
 
 def rows_of(features: Any) -> int:
-    """How many prompt tokens an encoded picture takes."""
+    """Return the number of prompt tokens of an encoded picture."""
     pooled = features.pooler_output
     parts: Sequence[Tensor] = pooled if isinstance(pooled, list | tuple) else [pooled]
     return sum(part.numel() // part.shape[-1] for part in parts)
@@ -135,5 +134,5 @@ def _must_fit(features: Any, places: int) -> None:
 
 
 def _moved(value: Tensor, model: Any) -> Tensor:
-    """On the model's device; pixels in its number format too."""
+    """Move a tensor to the model's device; floating-point tensors also to its dtype."""
     return value.to(model.device, model.dtype) if value.is_floating_point() else value.to(model.device)

@@ -9,20 +9,20 @@ FULL = "full_attention"
 SLIDING = "sliding_attention"
 CHUNKED = "chunked_attention"
 _REREADS = {"phi3", "phimoe", "phi4_multimodal"}
-"""Kinds of model whose ``generate`` drops its cache and reads the text anew where long factors begin."""
+"""Model types whose ``generate`` drops its cache and reads the text anew where long factors begin."""
 
 
 def layer_values(config: Any, name: str) -> tuple[Any, ...]:
-    """The setting ``name`` of every decoder layer, None where it is not set.
+    """Return the setting ``name`` of every decoder layer, None where unset.
 
-    Gemma 4 and its kin have settings that differ between layers, and raise where one is read for all of them.
+    Configurations like Gemma 4's have settings that differ between layers, and raise if one is read for all of them.
     """
     layers = config.per_layer_config if getattr(config, "is_heterogeneous", False) else [config] * int(config.num_hidden_layers)
     return tuple(getattr(layer, name, None) for layer in layers)
 
 
 def layer_kinds(config: Any) -> tuple[str, ...]:
-    """The kind of every decoder layer, in transformers' words; without a list, what transformers' own caches assume."""
+    """Return the kind of every decoder layer, in transformers' words; without a list, as transformers' caches assume."""
     layer_types = getattr(config, "layer_types", None)
     if layer_types:
         return tuple(layer_types)
@@ -34,12 +34,12 @@ def layer_kinds(config: Any) -> tuple[str, ...]:
 
 
 def sliding_windows(config: Any, kinds: Sequence[str]) -> set[int | None]:
-    """Tokens that the sliding layers see, one number unless they differ; empty where none slides."""
+    """Return the window sizes of the sliding layers, in tokens: one unless they differ, none without sliding layers."""
     return {size for size, kind in zip(layer_values(config, "sliding_window"), kinds, strict=True) if kind == SLIDING}
 
 
 def rope_kinds(config: Any) -> dict[str, Mapping[str, Any]]:
-    """Each kind of rotary positions in use, with its settings; models may have one for each kind of layer."""
+    """Return each kind of rotary positions in use, with its settings; models may have one for each kind of layer."""
     parameters = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None)
     if not isinstance(parameters, Mapping):
         return {}
@@ -48,10 +48,10 @@ def rope_kinds(config: Any) -> dict[str, Mapping[str, Any]]:
 
 
 def boundary_of(config: Any) -> int:
-    """Tokens up to which LongRoPE's short factors hold, 0 for a model whose factors never change.
+    """Return the number of tokens up to which LongRoPE's short factors hold, 0 for a model whose factors never change.
 
-    A pass has the long factors, in all its rows, as soon as its last position lies beyond (Phi-3, Phi-4-mini and their kin).
-    Those of dynamic positions change behind ``max_position_embeddings``, where the context ends.
+    A pass uses the long factors in all its rows as soon as its last position lies beyond (Phi-3, Phi-4-mini and similar).
+    Factors of dynamic positions change beyond ``max_position_embeddings``, where the context ends.
     """
     long = rope_kinds(config).get("longrope", {})
     limit = int(long.get("original_max_position_embeddings") or 0)
@@ -59,11 +59,11 @@ def boundary_of(config: Any) -> int:
 
 
 def changing_factors(config: Any) -> str:
-    """Why a target that does not keep to the boundary refuses this model, or nothing."""
+    """Return the reason why targets without boundary support refuse this model, or an empty string."""
     boundary = boundary_of(config)
     return f"has rotary factors that change behind {boundary} tokens, which only plain text targets follow" if boundary else ""
 
 
 def rereads(config: Any) -> bool:
-    """Whether transformers reads a text anew where long factors begin. Elsewhere what is cached keeps the short ones."""
+    """Whether transformers reads a text anew where long factors begin. In other models cached entries keep the short ones."""
     return str(config.model_type) in _REREADS

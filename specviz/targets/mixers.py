@@ -1,7 +1,7 @@
 """Recurrent mixers of transformers models in a pass over a tree: Mamba-2's, and the gated delta rule of Qwen3-Next and Qwen3.5.
 
 A mixer takes the output of its layer's norm, [node, hidden], and follows every path of the tree from the carried window and
-state. It keeps what a replay of the accepted path needs. Everything recurrent is computed in float32 at least.
+state. It returns the activations for a replay of the accepted path. The recurrence is computed in float32 at least.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Rule = Recurrence | DeltaRule
 
 
 class Mixer(ABC):
-    """One layer's mixer. ``rule`` are its fixed numbers; ``channels`` the convolution's, ``state`` one state's shape."""
+    """One layer's mixer. ``rule`` holds its constants; ``channels`` counts the convolution's, ``state`` is a state's shape."""
 
     rule: Rule
     channels: int
@@ -34,11 +34,11 @@ class Mixer(ABC):
 
     @abstractmethod
     def __call__(self, inner: Tensor, window: Tensor, state: Tensor, shape: TreeShape) -> tuple[Tensor, Activations]:
-        """Its output [node, hidden] over inner [node, hidden], and what the pass leaves, without an axis ``layer``."""
+        """Return the output [node, hidden] over inner [node, hidden], and the activations, without an axis ``layer``."""
 
 
 class Mamba2(Mixer):
-    """Mamba-2 (arXiv 2405.21060), also Bamba's and Granite's."""
+    """Mamba-2 (arXiv 2405.21060), as also used by Bamba and Granite."""
 
     def __init__(self, module: Any, dtype: torch.dtype) -> None:
         super().__init__(module, dtype)
@@ -61,7 +61,7 @@ class Mamba2(Mixer):
 
 
 class GatedDelta(Mixer):
-    """Gated DeltaNet (arXiv 2412.06464) as in Qwen3-Next and Qwen3.5, which deal out their projections differently."""
+    """Gated DeltaNet (arXiv 2412.06464) as in Qwen3-Next and Qwen3.5, which lay out their projections differently."""
 
     def __init__(self, module: Any, dtype: torch.dtype) -> None:
         super().__init__(module, dtype)
@@ -83,11 +83,12 @@ class GatedDelta(Mixer):
         return mixer.out_proj(gated.flatten(-2).to(self.dtype)), Activations(u, log_decay, written)
 
     def _projected(self, inner: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The convolution's input [node, channel], the gate [node, head * size], and what gives rates and decays [node, head]."""
+        """Return the convolution's input [node, channel], the gate [node, head * size], and the raw rates and decays
+        [node, head]."""
         mixer = self.module
         if hasattr(mixer, "in_proj_qkv"):
             return mixer.in_proj_qkv(inner), mixer.in_proj_z(inner), mixer.in_proj_b(inner), mixer.in_proj_a(inner)
-        # Interleaved by key head: its query, its key, the values and gates of its group.
+        # Interleaved by key head: query, key, then the values and gates of the head's group.
         each, keys, width = mixer.num_v_heads // mixer.num_k_heads, mixer.head_k_dim, mixer.head_v_dim
         whole = mixer.in_proj_qkvz(inner).unflatten(-1, (mixer.num_k_heads, -1))
         q, k, v, z = whole.split([keys, keys, each * width, each * width], -1)
@@ -97,12 +98,12 @@ class GatedDelta(Mixer):
 
 
 def mixer_of(module: Any, dtype: torch.dtype) -> Mixer:
-    """The mixer of this module, by the parts it has, in a model of this number format."""
+    """Return the mixer for this module, chosen by its attributes, in a model of this dtype."""
     return GatedDelta(module, dtype) if hasattr(module, "head_k_dim") else Mamba2(module, dtype)
 
 
 def _convolution(module: Any, wide: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Kernel [tap, channel] and bias. The library's kernel has the oldest input first; ours has a node's own."""
+    """Return kernel [tap, channel] and bias [channel]. transformers' kernel has the oldest input first; this one a node's own."""
     kernel = module.conv1d.weight.detach()[:, 0].to(wide).flip(-1).T.contiguous()
     bias = module.conv1d.bias
     return kernel, torch.zeros_like(kernel[0]) if bias is None else bias.detach().to(wide)

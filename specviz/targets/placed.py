@@ -1,4 +1,4 @@
-"""Where the layers of a loaded model lie: all on one device, or dispatched over several by accelerate."""
+"""Device placement of a loaded model's layers: all on one device, or dispatched over several by accelerate."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ OFFLOADED = ("cpu", "disk", "meta")
 
 
 def devices_of(model: Any) -> tuple[str, ...]:
-    """The devices of a dispatched model, first to last; empty for one that lies on a single device."""
+    """Return the devices of a dispatched model, first to last; empty for a model on a single device."""
     placement = getattr(model, "hf_device_map", None) or {}
     names = dict.fromkeys(f"cuda:{place}" if isinstance(place, int) else str(place) for place in placement.values())
     return tuple(names) if len(names) > 1 else ()
 
 
 def refuse_offloaded(model: Any, name: str) -> None:
-    """Raise ModelUnavailable where parts of a model wait elsewhere and would be fetched anew for every pass."""
+    """Raise ModelUnavailable if parts of a model are offloaded and would be fetched anew for every pass."""
     devices = devices_of(model)
     away = [place for place in devices if place in OFFLOADED and (place != "cpu" or any("cpu" not in one for one in devices))]
     if away or (model.device.type != "meta" and any(weight.is_meta for weight in model.parameters())):
@@ -31,7 +31,7 @@ def refuse_offloaded(model: Any, name: str) -> None:
 
 
 def layer_devices(model: Any, layers: int) -> tuple[torch.device, ...]:
-    """The device of each decoder layer of a dispatched model; empty for any other."""
+    """Return the device of each decoder layer of a dispatched model; empty for any other model."""
     if not devices_of(model):
         return ()
     body = getattr(model.get_decoder(), "layers", ())

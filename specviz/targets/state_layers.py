@@ -1,4 +1,4 @@
-"""Layers of a transformers model with recurrent mixers by role: the one place that knows the classes' own names."""
+"""Layers by role of a transformers model with recurrent mixers: the only module with the classes' attribute names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specviz.errors import ModelUnavailable
 
 @dataclass(frozen=True)
 class Block:
-    """One layer: a mixer or attention behind ``norm``, then a feed-forward behind its own norm where there is one."""
+    """One layer: ``norm``, then a mixer or attention; then, if present, a feed-forward after its own norm."""
 
     norm: Any
     mixer: Any = None
@@ -24,8 +24,8 @@ class Block:
 
 @dataclass(frozen=True)
 class Anatomy:
-    """``rotary`` is None where no layer attends, or none by rotary positions. ``wide`` keeps the residual stream in float32 at
-    least. ``residual`` is a factor of what every mixer, attention and feed-forward adds to it."""
+    """Parts of a model. ``rotary`` is None if no layer uses rotary positions. ``wide`` keeps the residual stream in float32 at
+    least. ``residual`` scales the output of every mixer, attention and feed-forward before it is added."""
 
     embed: Any
     blocks: tuple[Block, ...]
@@ -38,27 +38,27 @@ class Anatomy:
 
 @dataclass(frozen=True)
 class Scale:
-    """A root-mean-square norm's weight [hidden], in the numbers it is multiplied in, and its epsilon."""
+    """An RMS norm's weight [hidden], in the dtype of the multiplication, and its epsilon."""
 
     weight: Tensor
     eps: float
 
 
 def scale_of(norm: Any) -> Scale:
-    """The weight of a norm module; where it is stored as the distance from one, in float32 at least, as its class computes."""
+    """Return a norm module's scale; a weight stored as an offset from one is converted in float32 at least, as in its class."""
     if type(norm).__name__ in _CENTRED:
         return Scale(1 + norm.weight.detach().to(torch.promote_types(norm.weight.dtype, torch.float32)), norm.eps)
     return Scale(norm.weight, norm.variance_epsilon)
 
 
 def can_branch(model: Any) -> bool:
-    """Whether this is a class whose recurrent layers are read below."""
+    """Whether this model has recurrent layers and its class is supported here."""
     parts_of = _READERS.get(type(model).__name__)
     return parts_of is not None and any(block.mixer is not None for block in parts_of(model).blocks)
 
 
 def anatomy(model: Any) -> Anatomy:
-    """The parts of ``model``. Raises ModelUnavailable for a class whose recurrence is another one."""
+    """Return the parts of ``model``. Raises ModelUnavailable for an unsupported class."""
     parts_of = _READERS.get(type(model).__name__)
     if parts_of is None:
         raise ModelUnavailable(
@@ -90,7 +90,7 @@ def _mamba2(model: Any) -> Anatomy:
 
 
 def _granite(model: Any) -> Anatomy:
-    """Granite 4.0 H: four multipliers, a shared feed-forward beside experts where it has any, attention without positions."""
+    """Granite 4.0 H: four multipliers, a shared feed-forward beside any experts, attention without positions."""
     body, config = model.model, model.config
     blocks = tuple(
         Block(
@@ -148,7 +148,7 @@ class _Times:
 
 
 _CENTRED = frozenset({"Qwen3NextRMSNorm", "Qwen3_5RMSNorm", "Qwen3_5MoeRMSNorm"})
-"""Norms whose stored weight is the distance from one."""
+"""Norms whose stored weight is an offset from one."""
 _READERS = {
     "BambaForCausalLM": _bamba,
     "Mamba2ForCausalLM": _mamba2,

@@ -29,23 +29,23 @@ from specviz.targets.layers import (
 )
 from specviz.targets.placed import devices_of, layer_devices, refuse_offloaded
 
-# Branches of a tree cannot be separated by masking a recurrence, so such layers are refused rather than run wrong.
+# A mask cannot separate a tree's branches in a recurrence, so such layers are refused rather than run incorrectly.
 BRANCHABLE = {FULL, SLIDING}
-# Kernels that take any mask.
+# Kernels that accept any mask.
 KERNELS = ("sdpa", "eager")
 PIECES = {"cpu": 256}
-"""Most tokens of a prompt that one pass reads, by device: half a second of one core with SmolLM2, so that a stop is seen soon.
-Twelve passes over 1 500 tokens cost a half more than one, six a fifth."""
+"""Most prompt tokens per pass, by device: half a second on one core with SmolLM2, so that a stop takes effect soon. For 1,500
+tokens, twelve passes cost 50 % more than one, six 20 % more."""
 PIECE = 4096
-"""On every other device."""
+"""Most prompt tokens per pass on every other device."""
 BEHIND = 1024
-"""So many tokens behind a piece cost as much as the piece itself: it is half as long there, and a quarter at least."""
-# These RoPE kinds look at the largest position on the host, which a captured graph cannot do.
+"""Cached tokens that cost as much as the chunk itself: behind them a chunk has half its length, and always at least a quarter."""
+# These RoPE kinds read the largest position on the host, which a captured graph cannot do.
 HOST_ROPE = {"dynamic", "longrope"}
 
 
 def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
-    """Why this model cannot verify trees, or nothing."""
+    """Return the reason why this model cannot verify trees, or an empty string."""
     unknown = sorted(set(kinds) - BRANCHABLE)
     if unknown or getattr(model, "_is_stateful", False):
         what = f"layers of kind {', '.join(unknown)}" if unknown else "recurrent layers"
@@ -81,19 +81,19 @@ def unsupported_reason(model: Any, kinds: Sequence[str]) -> str:
 
 
 def rope_obstacle(config: Any) -> str:
-    """Why rotary positions of this kind cannot be captured in a graph, or nothing."""
+    """Return the reason why this model's rotary positions cannot be captured in a graph, or an empty string."""
     kinds = sorted(HOST_ROPE.intersection(rope_kinds(config)))
     return f"its {kinds[0]} rotary positions are computed on the host" if kinds else ""
 
 
 Embedding = Callable[[Tensor], Tensor]
-"""From token ids [1, row] to what the model reads in their places [1, row, hidden]."""
+"""Function from token ids [1, row] to input embeddings [1, row, hidden]."""
 
 
 class TextTarget:
-    """Wraps a loaded model. Shared between runs; all state of a run lives in its session.
+    """Wraps a loaded model. Shared between runs; each run's state is in its session.
 
-    ``variant`` tells passes apart that a captured graph would freeze differently, on one model.
+    ``variant`` distinguishes passes of one model that a captured graph would freeze differently.
     """
 
     variant: Hashable = ()
@@ -118,14 +118,14 @@ class TextTarget:
         refuse_offloaded(model, name)
         self.window = next(iter(sliding_windows(self.config, self.kinds)), None)
         self.spread = devices_of(model)
-        # What layers have in common whose entries one tensor of the cache can hold.
+        # Layers with equal words share one tensor of the cache.
         self.alike = tuple(zip(self.kinds, layer_devices(model, len(self.kinds)) or self.kinds, strict=True))
-        # Models with a list of kinds take one mask for each kind; models that slide throughout take one mask.
+        # Models with a list of kinds take one mask per kind; models whose layers all slide take one mask.
         self._one_mask = not getattr(self.config, "layer_types", None)
         self.tier, self.warning = choose_tier(tier, self.device, self._obstacle())
 
     def _obstacle(self) -> str:
-        """Why this model cannot be captured in a graph, or nothing."""
+        """Return the reason why this model cannot be captured in a graph, or an empty string."""
         if self.spread:
             return f"its layers lie on several devices ({', '.join(self.spread)}), and a graph is captured on one"
         if SLIDING in self.kinds:
@@ -133,11 +133,11 @@ class TextTarget:
         return rope_obstacle(self.config)
 
     def piece_at(self, start: int) -> int:
-        """Most tokens that one pass reads behind ``start``: every piece takes about as long as the others."""
+        """Return the chunk size behind ``start`` tokens, chosen so that all chunks take about equally long."""
         return max(1, self.piece // 4, self.piece * BEHIND // (BEHIND + start))
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> TextSession:
-        """A fresh session with room for ``capacity`` committed tokens; the nodes of a tree come on top of them.
+        """Open a fresh session with room for ``capacity`` committed tokens, plus the nodes of a tree.
 
         Raises ContextFull beyond the model's own context.
         """
@@ -145,26 +145,26 @@ class TextTarget:
         return TextSession(self, capacity, tuple(taps))
 
     def refuse(self, capacity: int) -> None:
-        """Raise ContextFull for more tokens than the model can see."""
+        """Raise ContextFull if ``capacity`` exceeds the model's context."""
         if capacity > self.context_length:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length}-token context of {self.name}.")
 
     def mask(self, mask: Tensor, length: int, depths: Sequence[int]) -> Any:
-        """What the model's attention wants for a bool mask [row, kv]: additive on eager, a dict where windows slide."""
+        """Convert a bool mask [row, kv] to the model's form: additive on eager, a dict if some layers slide."""
         if SLIDING not in self.kinds:
             return self.finished(mask)
         near = self.finished(mask & self._window(mask, length, depths))
         return near if self._one_mask else {FULL: self.finished(mask), SLIDING: near}
 
     def _window(self, mask: Tensor, length: int, depths: Sequence[int]) -> Tensor:
-        """Bool [row, kv]: columns whose position is within the sliding window of the row's position."""
+        """Bool [row, kv]: columns within the sliding window of the row's position."""
         assert self.window is not None
         row = to_device([length + depth for depth in depths], mask.device)
         column = torch.cat([torch.arange(length, device=mask.device), row])
         return row[:, None] - column[None, :] < self.window
 
     def finished(self, mask: Tensor) -> Tensor:
-        """A bool mask [row, kv] as attention wants it, [1, 1, row, kv]: the eager kernel silently *adds* a bool one as 0/1."""
+        """Convert a bool mask [row, kv] to [1, 1, row, kv], additive on the eager kernel, which would *add* a bool one as 0/1."""
         if self.attention == "eager":
             additive = torch.full(mask.shape, torch.finfo(self.dtype).min, dtype=self.dtype, device=mask.device)
             return additive.masked_fill_(mask, 0)[None, None]
@@ -174,9 +174,9 @@ class TextTarget:
         self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0,
         embed: Embedding | None = None, **more: Any,
     ) -> tuple[Tensor, dict[int, Tensor]]:  # fmt: skip
-        """One call of the model over ``tokens`` [1, row]: logits [row, vocab] (only the ``last`` if set) and taps.
+        """Call the model over ``tokens`` [1, row]; return logits [row, vocab] (only the ``last`` if set) and taps.
 
-        ``embed`` stands in for the model's own table of embeddings. ``more`` is what only some models are given.
+        ``embed`` replaces the model's own embedding table. ``more`` are model-specific keywords.
         """
         options = {"output_hidden_states": list(taps)} if taps else {}
         with torch.inference_mode():
@@ -195,7 +195,7 @@ class TextTarget:
 
 
 def joined(passes: Sequence[TargetPass]) -> TargetPass:
-    """Passes over consecutive pieces of a text as one: the last one's logits, the hidden states of all."""
+    """Join passes over consecutive chunks of a text: the last one's logits, the hidden states of all."""
     if len(passes) == 1:
         return passes[0]
     hidden = {layer: torch.cat([part.hidden[layer] for part in passes]) for layer in passes[-1].hidden}
@@ -205,8 +205,8 @@ def joined(passes: Sequence[TargetPass]) -> TargetPass:
 class TextSession:
     """One run's cache on a :class:`TextTarget`.
 
-    Where a target's rotary factors depend on the length of the text, every row has those of the text up to the root of its
-    pass: so ``generate`` would have computed it. No draft that the engine judges reaches across ``boundary``.
+    If a target's rotary factors depend on the text's length, every row uses those of the text up to its pass's root, as in
+    ``generate``. No draft that the engine judges crosses ``boundary``.
     """
 
     def __init__(self, target: TextTarget, capacity: int, taps: tuple[int, ...], embed: Embedding | None = None) -> None:
@@ -215,7 +215,7 @@ class TextSession:
         self._embed = embed
         self._cache: GrowingCache | FixedCache
         self._graph: GraphRunner | None = None
-        # Of a target with a boundary: what is cached, whether it has the long factors, and the tree scored last.
+        # For a target with a boundary: the cached ids, whether they have the long factors, and the last scored tree.
         self._ids: list[int] = []
         self._long = False
         self._tree: DraftTree | None = None
@@ -226,7 +226,7 @@ class TextSession:
             self._cache = GrowingCache(target.alike, capacity + TREE_ROOM)
 
     def _runner(self, lease: Lease) -> GraphRunner:
-        """Padded passes over the borrowed cache."""
+        """Build the padded passes over the acquired cache."""
         target, taps, embed = self.target, self.taps, self._embed
         more: dict[str, Any] = {} if embed is None else {"embed": embed}
 
@@ -238,37 +238,38 @@ class TextSession:
 
     @property
     def length(self) -> int:
-        """Committed tokens in the cache."""
+        """Number of committed tokens in the cache."""
         return self._cache.length
 
     def padded(self, nodes: int) -> int:
-        """Rows a pass over ``nodes`` really has in this tier."""
+        """Return the number of rows of a pass over ``nodes`` in this tier, padding included."""
         return padded_width(nodes) if self._graph else nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Put ``ids`` behind what is cached; logits [1, vocab] of the last one, hidden [position, hidden]."""
+        """Append ``ids`` to the cache; logits are the last position's, [1, vocab], hidden is [position, hidden]."""
         self._reach(self.length + len(ids) + 1)  # a root follows
         return self._append(ids)
 
     def _append(self, ids: Sequence[int]) -> TargetPass:
-        """The same, whatever the factors."""
+        """As :meth:`prefill`, with the current rotary factors."""
         if self.target.boundary:
             self._ids = [*self._ids[: self.length], *ids]
         return joined([self._read(ids[start:end]) for start, end in self._pieces(len(ids))])
 
     def _pieces(self, tokens: int) -> Iterator[tuple[int, int]]:
-        """Start and end of each piece in which the next ``tokens`` of a text are read."""
+        """Yield start and end of each prefill chunk of the next ``tokens``."""
         behind = self.length
         return chunks(tokens, lambda start: self.target.piece_at(behind + start))
 
     def _read(self, ids: Sequence[int]) -> TargetPass:
-        """One pass over the next tokens of a text."""
+        """Run one pass over the next tokens of a text and commit them."""
         scored = TargetPass(*self._chain(ids))
         self._cache.advance(len(ids))
         return scored
 
     def _reach(self, tokens: int) -> None:
-        """Choose the factors of a text of so many ``tokens``. What is cached with others is read anew where transformers does."""
+        """Choose the rotary factors for a text of ``tokens`` tokens. If they change, the cached text is read again in models
+        where transformers does so."""
         boundary = self.target.boundary
         long = 0 < boundary < tokens
         if long != self._long:
@@ -279,11 +280,11 @@ class TextSession:
                 self._append(known)
 
     def _chain(self, ids: Sequence[int], last: int = 1) -> tuple[Tensor, dict[int, Tensor]]:
-        """One pass over ``ids`` behind what is cached: logits of the ``last`` of them, hidden states of all."""
+        """Run one pass over ``ids`` behind the cache; return logits of the ``last`` of them, hidden states of all."""
         target, start, rows = self.target, self.length, len(ids)
         places = list(range(start, start + rows))
         far = self._long and places[-1] < target.boundary
-        if far:  # one more row, which nobody sees: its position gives the others the long factors
+        if far:  # one more row, seen by no other: its position selects the long factors for all rows
             ids, places = [*ids, ids[-1]], [*places, target.boundary]
         mask = self._chain_mask(len(ids), start)
         positions = to_device([places], target.device)
@@ -293,7 +294,7 @@ class TextSession:
         return logits[:last], {layer: states[:rows] for layer, states in hidden.items()}
 
     def _chain_mask(self, tokens: int, start: int) -> Any:
-        """Causal mask [tokens, kv] over cache and chain. An empty cache needs none: the model makes its own."""
+        """Return the causal mask [tokens, kv] over cache and chain; None for an empty cache, as the model makes its own."""
         if start == 0:
             return None
         target = self.target
@@ -302,7 +303,7 @@ class TextSession:
         return target.mask(column[None, :] <= row[:, None], start, range(tokens))
 
     def score(self, tree: DraftTree) -> TargetPass:
-        """One pass over the tree; the committed length stays until :meth:`keep`."""
+        """Score the tree in one pass; the committed length is unchanged until :meth:`keep`."""
         return TargetPass(*self._scored(tree))
 
     def _scored(self, tree: DraftTree) -> tuple[Tensor, Mapping[int, Tensor]]:
@@ -319,24 +320,24 @@ class TextSession:
         return target.run(tree.tokens[None], positions, mask, self._cache.cache, self.taps, embed=self._embed)
 
     def keep(self, path: Sequence[int]) -> None:
-        """Keep the entries of these nodes (root first) of the last tree."""
+        """Keep the cache entries of these nodes (root first) of the last tree."""
         if self._tree is not None:
             self._ids += [self._tree.host_tokens[node] for node in path]
         self._cache.keep(path)
 
     def rewind(self, length: int) -> None:
-        """Forget all but the first ``length`` tokens."""
+        """Drop all but the first ``length`` tokens."""
         self._cache.rewind(length)
 
     def tensors(self) -> list[tuple[Tensor, Tensor]]:
-        """Committed keys and values of every layer, for audits."""
+        """Return committed keys and values of every layer, for audits."""
         return self._cache.tensors()
 
     def close(self) -> None:
-        """Drop the cache; in the graph tier it goes back to the model, with its graphs."""
+        """Drop the cache; in the graph tier, release it into the model's pool with its graphs."""
         graph, self._graph = self._graph, None
         if graph is not None:
-            if self._embed is not None:  # captured too, and of no use to another run
+            if self._embed is not None:  # captured with this run's embeddings, which no other run can use
                 graph.lease.forget(graph.variant)
             LEASES.give(self.target.model, graph.lease)
         self._cache = GrowingCache(self.target.alike, 1)

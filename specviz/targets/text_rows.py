@@ -16,14 +16,14 @@ from specviz.errors import BadInput, ContextFull
 from specviz.targets.layers import FULL, SLIDING
 from specviz.targets.text import TextTarget
 
-# Slots behind the committed tokens for one tree and for holes that wait for a sweep; the buffers grow when it is not enough.
+# Slots behind the committed tokens for one tree and for holes not yet swept; the buffers grow if needed.
 TREE_ROOM = 256
 
 
 class TextRows:
-    """The cache of up to eight rows on ``target``, scored eagerly in whatever tier the target runs alone.
+    """Cache of up to eight rows on ``target``, scored eagerly whatever the target's own tier.
 
-    ``capacities`` are each row's committed tokens at most.
+    ``capacities`` are the maximum numbers of committed tokens per row.
     """
 
     def __init__(self, target: Target, capacities: Sequence[int], taps: Sequence[int] = ()) -> None:
@@ -51,14 +51,14 @@ class TextRows:
         self.cache = RowCache(len(target.kinds), len(capacities), max(capacities) + TREE_ROOM, target.device)
 
     def prefill(self, row: int, ids: Sequence[int]) -> TargetPass:
-        """Put ``ids`` into an empty row. Logits [1, vocab] of the last one, hidden [position, hidden]."""
+        """Prefill an empty row with ``ids``. Logits are the last position's only, [1, vocab]; hidden is [position, hidden]."""
         tree = DraftTree.of(list(ids), chain(len(ids) - 1).parents, self.target.device)
         logits, hidden = self._run(self.cache.aim(row, [tree]), last=1)
         self.cache.keep(row, range(len(ids)))
         return TargetPass(logits[0], {layer: states[0] for layer, states in hidden.items()})
 
     def score(self, trees: Sequence[DraftTree]) -> list[TargetPass]:
-        """One pass over a tree for every row; what it gives each tree's own nodes, padding cut off."""
+        """Score one tree per row in one pass; return each tree's results, padding cut off."""
         logits, hidden = self._run(self.cache.aim(0, trees))
         return [
             TargetPass(logits[row, : len(tree)], {layer: states[row, : len(tree)] for layer, states in hidden.items()})
@@ -66,7 +66,7 @@ class TextRows:
         ]
 
     def _run(self, aim: PassLayout, last: int = 0) -> tuple[Tensor, dict[int, Tensor]]:
-        """One call of the model: logits [row, node, vocab] and taps [row, node, hidden]."""
+        """Call the model once; return logits [row, node, vocab] and taps [row, node, hidden]."""
         options = {"output_hidden_states": list(self.taps)} if self.taps else {}
         with torch.inference_mode():
             output = self.target.model(
@@ -81,7 +81,7 @@ class TextRows:
         return output.logits, {layer: output.hidden_states[layer] for layer in self.taps}
 
     def _mask(self, aim: PassLayout) -> Any:
-        """What the model's attention wants: one mask, or a dict of them where some layers see a sliding window."""
+        """Return the model's attention masks: one mask, or a dict by layer kind if some layers slide."""
         target = self.target
         if SLIDING not in target.kinds:
             return self._finish(aim.mask)
@@ -93,19 +93,19 @@ class TextRows:
         return {FULL: self._finish(aim.mask), SLIDING: near}
 
     def _finish(self, mask: Tensor) -> Tensor:
-        """A bool mask [row, 1, node, slot]; additive on the eager kernel, which would *add* a bool one as 0 and 1."""
+        """Return the mask as [row, 1, node, slot], additive on the eager kernel, which would *add* a bool one as 0 and 1."""
         if self.target.attention != "eager":
             return mask[:, None]
         additive = torch.full(mask.shape, torch.finfo(self.target.dtype).min, dtype=self.target.dtype, device=mask.device)
         return additive.masked_fill_(mask, 0)[:, None]
 
     def view(self, row: int) -> RowView:
-        """The row as the loop of one run sees it."""
+        """Return the row's session."""
         return RowView(self, row)
 
 
 class RowView:
-    """One row of a batch. ``row`` changes when rows before it leave."""
+    """Session of one row of a batch. ``row`` changes when earlier rows leave."""
 
     def __init__(self, rows: TextRows, row: int) -> None:
         self.rows = rows
@@ -113,11 +113,11 @@ class RowView:
 
     @property
     def length(self) -> int:
-        """Committed tokens of this row."""
+        """Number of committed tokens of this row."""
         return self.rows.cache.length(self.row)
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Put the prompt into this row."""
+        """Prefill this row with the prompt."""
         return self.rows.prefill(self.row, ids)
 
     def keep(self, path: Sequence[int]) -> None:

@@ -1,8 +1,8 @@
-"""Vision-language target: the picture enters with the prompt, after that it decodes text like any other.
+"""Vision-language target: the picture enters with the prompt; after that it decodes text like any other target.
 
-The picture is encoded once (see ``sights``) and handed over ready at every prefill. What differs between the families is
-kept in one table: where a token stands (one axis, three, or counted from 1) and whether a prompt looks both ways. The
-positions of a run live in its target, never on the model, which other runs share.
+The picture is encoded once (see :mod:`specviz.targets.image_prompt`) and passed, encoded, to every prefill. One table holds the
+differences between families: positions (one axis, three, or counted from 1), and bidirectional attention within a prompt. A
+run's positions are stored in its target, never on the model, which other runs share.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from specviz.targets.text import Embedding, TextSession, TextTarget, joined, uns
 
 @dataclass(frozen=True)
 class Family:
-    """How one kind of model reads pictures.
+    """Positions and prefill mask of one model type.
 
-    ``axes`` is 3 where a position is (time, row, column), else 1; ``first`` is the number of the first position. ``blocks``
-    says who sees later tokens at prefill: "picture" for the tokens of one picture among themselves, "prompt" for the whole
-    prompt, "" for nobody.
+    ``axes`` is 3 if a position is (time, row, column), else 1; ``first`` is the number of the first position. ``blocks``
+    names the tokens that attend to later ones at prefill: "picture" for one picture's tokens among themselves, "prompt" for the
+    whole prompt, "" for none.
     """
 
     axes: int = 1
@@ -50,7 +50,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def family_of(model: Any, name: str) -> Family:
-    """The model's family. Raises ModelUnavailable with the reason when trees cannot be verified on it."""
+    """Return the model's family. Raises ModelUnavailable with the reason if the model cannot verify trees."""
     config = model.config
     kind = str(getattr(config, "model_type", ""))
     text = config.get_text_config()
@@ -68,7 +68,7 @@ def family_of(model: Any, name: str) -> Family:
 
 
 class VisionLanguageTarget(TextTarget):
-    """Wraps a loaded model for one run: ``sight`` is its prompt with its picture. Runs of one model share nothing else."""
+    """Wraps a loaded model for one run: ``sight`` is its prompt with its picture. Runs share only the model."""
 
     def __init__(self, model: Any, name: str, eos_ids: Sequence[int], sight: ImagePrompt, tier: str = "auto") -> None:
         self.family = family_of(model, name)
@@ -91,7 +91,7 @@ class VisionLanguageTarget(TextTarget):
         self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0,
         embed: Embedding | None = None, **more: Any,
     ) -> tuple[Tensor, dict[int, Tensor]]:  # fmt: skip
-        """As :meth:`TextTarget.run`; ``positions`` [1, row] count cached tokens, [axis, 1, row] are final."""
+        """As :meth:`TextTarget.run`; ``positions`` [1, row] are places in the text, [axis, 1, row] are final."""
         if positions.ndim == 2:
             positions = positions + (self.family.first + self.sight.shift)
             if self.family.axes > 1:
@@ -99,7 +99,7 @@ class VisionLanguageTarget(TextTarget):
         return super().run(tokens, positions, mask, cache, taps, last, embed, **more)
 
     def holds(self, ids: Sequence[int]) -> bool:
-        """Whether ``ids`` start with this run's prompt, or are its beginning up to somewhere behind the picture."""
+        """Whether ``ids`` start with this run's prompt, or with a prefix of it that includes the picture."""
         prompt_ids = self.sight.ids[: len(ids)]
         return (
             tuple(ids[: len(prompt_ids)]) == prompt_ids
@@ -114,9 +114,9 @@ class VisionLanguageSession(TextSession):
     target: VisionLanguageTarget
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """As :meth:`TextSession.prefill`. The prompt brings its picture along; any other text has none.
+        """As :meth:`TextSession.prefill`. This run's prompt includes its picture; any other text has none.
 
-        Raises BadInput when a text holds the picture's placeholders but is not this run's prompt.
+        Raises BadInput if a text holds the picture's placeholders but is not this run's prompt.
         """
         target = self.target
         if self.length or not target.holds(ids):
@@ -124,14 +124,17 @@ class VisionLanguageSession(TextSession):
                 raise BadInput("This text has a place for a picture, and is not the prompt that the picture came with.")
             return super().prefill(ids)
         seen = min(len(ids), len(target.sight.ids))
-        if target.family.blocks != "prompt":  # what stands behind the picture may be read in pieces
+        if target.family.blocks != "prompt":  # text after the picture may be prefilled in chunks
             seen = min(seen, max(target.piece, len(target.sight.visual) - target.sight.visual[::-1].index(True)))
         prompt_pass, following = self._look(seen), list(ids[seen:])
         return joined([prompt_pass, super().prefill(following)] if following else [prompt_pass])
 
     def _look(self, length: int) -> TargetPass:
-        """Prefill the prompt's first ``length`` tokens with the picture. Where a prompt looks both ways all of it goes
-        through the model, because its last tokens change what the first ones see; what was not asked for is taken back."""
+        """Prefill the prompt's first ``length`` tokens with the picture.
+
+        A prompt with bidirectional attention goes through the model as a whole, since its last tokens change its first ones;
+        the entries beyond ``length`` are then dropped.
+        """
         target, sight = self.target, self.target.sight
         block_length = len(sight.ids) if target.family.blocks == "prompt" else length
         tokens = to_device([sight.ids[:block_length]], target.device)
@@ -151,7 +154,8 @@ class VisionLanguageSession(TextSession):
         return TargetPass(logits[:1], {tap: states[:length] for tap, states in hidden.items()})
 
     def _chain_mask(self, tokens: int, start: int) -> Any:
-        """A model whose prompts look both ways would make such a mask for plain text too, so it is flagged."""
+        """As :meth:`TextSession._chain_mask`, but explicit even for an empty cache if prompts are bidirectional, since the model
+        would make a bidirectional mask for plain text too."""
         if self.target.family.blocks == "prompt" and start == 0:
             column = torch.arange(tokens, device=self.target.device)
             return self.target.mask(column[None, :] <= column[:, None], 0, range(tokens))
