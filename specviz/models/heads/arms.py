@@ -1,4 +1,4 @@
-"""Domain draft models: the small one that ships, each with a LoRA delta of its own."""
+"""Domain draft models: the small one that ships, each with its own LoRA delta."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specviz.targets.causal import CausalTarget
 
 
 def load_arms(path: Path, base: Path, embedding: Tensor, target: CausalTarget) -> dict[str, SmallLM]:
-    """A draft model by domain, each the one in ``base`` with its change in ``path``, on the target's ``embedding``.
+    """Load a draft model by domain: each is the one in ``base`` with its change in ``path``, on the target's ``embedding``.
 
     Raises ModelUnavailable when the changes were made for another version of ``base``.
     """
@@ -31,7 +31,7 @@ def load_arms(path: Path, base: Path, embedding: Tensor, target: CausalTarget) -
     for domain in json.loads(card["arms"]):
         arms[domain] = SmallLM.load(base, (embedding,), target.dtype, target.device)
         merge_lora(arms[domain], _of(factors, domain), f"{path.name}, {domain},")
-        arms[domain].eval()  # what was folded from the weights before goes with this
+        arms[domain].eval()  # this drops anything folded from the old weights
     return arms
 
 

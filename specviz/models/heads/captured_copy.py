@@ -1,4 +1,4 @@
-"""Copy of a target in 8 bits for a GPU: the model's own class with other linear layers, so that it is captured as a target is.
+"""Copy of a target in 8 bits for a GPU: the model's own class with other linear layers, captured in graphs like a target.
 
 On a GPU a pass over few rows costs its launches first: a copy with fewer bytes and no captured pass loses against a captured
 target (:mod:`quantised_copy` has the copy for a CPU). Embedding, norms and buffers are the target's own tensors.
@@ -37,9 +37,9 @@ class FewBitLinear(nn.Module):
 def captured_copy(
     target: Target, layouts: tuple[Layout, Layout], layer_numbers: Sequence[int] | None = None, name: str = ""
 ) -> TextTarget:
-    """The target with its layers' matrices, and its head's, in these ``layouts``, and with the layers ``layer_numbers`` (None:
-    all). Raises ModelUnavailable for a target with recurrent layers or over several devices, or of a build whose layers are not
-    found.
+    """Copy the target with its layers' and its head's matrices in these ``layouts``, and with the layers ``layer_numbers``
+    (None: all). Raises ModelUnavailable for a target with recurrent layers, over several devices, or of a build whose layers
+    are not found.
     """
     if not isinstance(target, TextTarget) or target.spread:
         raise ModelUnavailable(
@@ -64,7 +64,7 @@ def captured_copy(
 
 
 def _leave_out(model: Any, body: Any, layer_numbers: Sequence[int]) -> None:
-    """Keep these layers only, numbered anew, since a layer finds its place in the cache by its number."""
+    """Keep these layers only, numbered anew, since a layer's number is its index in the cache."""
     body.layers = nn.ModuleList([body.layers[number] for number in layer_numbers])
     for number, layer in enumerate(body.layers):
         layer.self_attn.layer_idx = number
@@ -76,8 +76,8 @@ def _leave_out(model: Any, body: Any, layer_numbers: Sequence[int]) -> None:
 
 
 class ShorterSession:
-    """A session of a copy that lacks layers, with ``taps`` numbered as in the whole model: what enters the first layer kept from
-    there on."""
+    """A session of a copy that lacks layers, with ``taps`` numbered as in the whole model: each is the input of the first kept
+    layer from there on."""
 
     def __init__(self, copied: Target, capacity: int, taps: Sequence[int], layer_numbers: Sequence[int]) -> None:
         self._places = {tap: sum(number < tap for number in layer_numbers) for tap in taps}
@@ -89,11 +89,11 @@ class ShorterSession:
         return self._session.length
 
     def padded(self, nodes: int) -> int:
-        """Rows a pass over ``nodes`` really has."""
+        """Rows of a pass over ``nodes``, padding included."""
         return self._session.padded(nodes)
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
-        """Put ``ids`` behind what is cached."""
+        """Append ``ids`` to the cache."""
         return self._numbered(self._session.prefill(ids))
 
     def score(self, tree: DraftTree) -> TargetPass:
@@ -112,5 +112,5 @@ class ShorterSession:
         self._session.rewind(length)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         self._session.close()

@@ -1,4 +1,4 @@
-"""Dialects of published heads: which one a folder is written in, by its settings and tensors, and who reads it."""
+"""Dialects of published heads, recognised by a folder's settings and tensors, and their readers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specviz.models.hub.published import Fit, Repository, reading
 
 @dataclass(frozen=True)
 class Dialect:
-    """A layout of published heads. ``kind`` is the method whose drafter it is, ``reader`` None where nobody here reads it."""
+    """A layout of published heads. ``kind`` is the method of this drafter; ``reader`` is None for a layout without a reader."""
 
     title: str
     kind: str = ""
@@ -58,7 +58,7 @@ UNKNOWN = Dialect("no drafter whose layout is known")
 
 
 def dialect_of(stored: Repository) -> Dialect:
-    """The dialect a folder is written in."""
+    """Dialect of a folder."""
     config, names = stored.config, {name.removeprefix("model.") for name in stored.files}
     if published_speculators.is_speculators(config):
         return _SPECULATORS.get(str(config.get("speculators_model_type")), SPECULATORS)
@@ -86,12 +86,12 @@ def dialect_of(stored: Repository) -> Dialect:
 
 
 def drafting(stored: Repository) -> Repository:
-    """The folder without the tensors that are the target's own, where drafting layers lie among them."""
+    """The folder without the target's own tensors, if drafting layers lie among them."""
     return published_mtp.mtp_part(stored) if dialect_of(stored) is MTP else stored
 
 
 def read(kind: str, stored: Repository, target: Fit) -> Any:
-    """The network of heads that serve the method ``kind``. Raises ModelUnavailable saying what they are instead."""
+    """Read the heads' network for the method ``kind``. Raises ModelUnavailable naming their dialect if it is another one."""
     dialect = dialect_of(stored)
     if dialect.reader is not None and dialect.kind == kind:
         with reading(stored.name):

@@ -25,10 +25,10 @@ Progress = Callable[[str, float | None], None]
 
 
 def draft_model(name: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress) -> DraftModel:
-    """The draft model called ``name`` for this target; one that ships when ``name`` is None or "small_draft".
+    """Return the draft model called ``name`` for this target; a shipped one if ``name`` is None or "small_draft".
 
-    Raises TokenizerMismatch naming both tokenizers, and ModelUnavailable when no draft model ships for the target, or the
-    one that does learned from another version of it.
+    Raises TokenizerMismatch naming both models, and ModelUnavailable when no draft model ships for the target, or the
+    shipped one learned from another version of it.
     """
     if name in {None, ""} and loaded.tokenizer_hash == tokenizer_hash_in(WEIGHTS / "hybrid_draft.safetensors"):
         name = STATE
@@ -48,8 +48,8 @@ def draft_model(name: str | None, loaded: LoadedText, target: CausalTarget, prog
 
 
 def several_models(names: str, loaded: LoadedText, target: CausalTarget, progress: Progress) -> dict[str, DraftModel]:
-    """The draft models in ``names``, with commas between them, by what their names end in. Raises ModelUnavailable as
-    :func:`draft_model` does, and where two end alike."""
+    """Return the draft models in ``names``, separated by commas, by the last part of each name. Raises ModelUnavailable as
+    :func:`draft_model` does, and if two last parts are equal."""
     given = [name.strip() for name in names.split(",") if name.strip()]
     short = {name.rstrip("/").rsplit("/", 1)[-1]: name for name in given}
     if len(short) < len(given):
@@ -58,7 +58,7 @@ def several_models(names: str, loaded: LoadedText, target: CausalTarget, progres
 
 
 def _imitates(draft: Path, target: Path) -> None:
-    """Raises ModelUnavailable when the drafter in ``draft`` did not learn from the model in ``target``."""
+    """Raise ModelUnavailable if the drafter in ``draft`` did not learn from the model in ``target``."""
     if card_in(draft).get(IMITATES) != named(target):
         raise ModelUnavailable(
             f"{draft.name} learned from another version of {target.name}: make it again with "
@@ -67,7 +67,8 @@ def _imitates(draft: Path, target: Path) -> None:
 
 
 def named_draft(name: str, loaded: LoadedText, target: CausalTarget, progress: Progress) -> tuple[CausalTarget, tuple[str, ...]]:
-    """The model called ``name``, which has to share the target's tokenizer, and what the user should know of it."""
+    """Load the model called ``name`` and return it with its warnings. Raises TokenizerMismatch unless it shares the target's
+    tokenizer."""
     draft = load_causal_lm(name, str(target.dtype).removeprefix("torch."), str(target.device), progress)
     same_tokenizer(loaded, draft)
     model = causal_target(draft.model, draft.name, draft.eos_ids, target.tier)

@@ -1,4 +1,4 @@
-"""Parts of published heads that every dialect shares: sizes, embedding, head, draft vocabulary, tensors by name and shape."""
+"""Parts of published heads common to all dialects: sizes, embedding, head, draft vocabulary, tensors by name and shape."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from specviz.models.hub.published import Fit, Repository, refuse_strangers, shap
 
 _BESIDE = frozenset({"lm_head.weight", "d2t", "t2d", "embed_tokens.weight"})
 _ROUTER = ("mlp.gate.weight", "mlp.gate.e_score_correction_bias")
-"""What chooses experts keeps float32: differences that halves cannot hold decide."""
+"""Tensors of the expert router, which keep float32: differences beyond half precision decide."""
 _OF_THE_TARGET = frozenset({"verifier_lm_head.weight", "verifier_norm.weight"})
-"""What some trainers store of the target beside the head; nothing of drafting reads it."""
+"""Tensors of the target that some trainers store beside the head; drafting does not read them."""
 
 
 def head_sizes(
     stored: Repository, target: Fit, names: Mapping[str, str], settings: Mapping[str, Any], kind: str, narrower: bool
 ) -> dict[str, Any]:
-    """The sizes of :class:`HeadConfig` that settings and the first layer's queries give. ``narrower`` heads than the target
-    are allowed where they bring what they need. Raises ModelUnavailable where they do not fit each other or the target."""
+    """Sizes of :class:`HeadConfig`, from the settings and the first layer's queries. ``narrower`` allows heads narrower than the
+    target if they have their own embedding and head. Raises ModelUnavailable where sizes do not fit each other or the target."""
     name = stored.name
     hidden = whole_number(name, settings, "hidden_size")
     heads = whole_number(name, settings, "num_attention_heads")
@@ -40,7 +40,7 @@ def head_sizes(
     if queries is None:
         raise ModelUnavailable(f"{name} lacks the first layer's self_attn.q_proj.weight: these are no {kind} heads.")
     kv_heads = whole_number(name, settings, "num_key_value_heads", heads)
-    # Often not hidden / heads, and then not always in the config either.
+    # Often not hidden / heads, and then not always in the config.
     rows = len(stored.tensor(queries))
     size = whole_number(name, settings, "head_dim", max(1, rows // heads))
     if heads % kv_heads or size % 2 or size * heads > rows:
@@ -51,7 +51,7 @@ def head_sizes(
 
 
 def fitting_taps(name: str, taps: tuple[int, ...], layers: int) -> tuple[int, ...]:
-    """The hidden states it reads. Raises ModelUnavailable where the target has none such."""
+    """Return the ``taps`` of a head. Raises ModelUnavailable where the target lacks such hidden states."""
     if not taps or not all(0 <= tap <= layers for tap in taps):
         raise ModelUnavailable(f"{name} reads hidden states {list(taps)} of a target with {layers} layers. {OURS}")
     return taps
@@ -61,13 +61,13 @@ def assembled(
     stored: Repository, target: Fit, names: Mapping[str, str], config: HeadConfig, kind: str, notes: tuple[str, ...] = (),
     shorter: bool = False,
 ) -> FeatureHead:  # fmt: skip
-    """The head with its tensors checked one by one, in the target's number format. ``shorter`` lets its embedding end before
-    the target's does, which then has the rest.
+    """Build the head in the target's number format, checking its tensors one by one. ``shorter`` allows an embedding with fewer
+    rows than the target's, which supplies the rest.
 
     Raises ModelUnavailable naming the tensor that is missing, of another shape, or without a place in this dialect.
     """
     shapes = config.shapes()
-    for name, shape in shapes.items():  # before anything is converted: a config that is wrong must not make us reserve room
+    for name, shape in shapes.items():  # before any conversion: a wrong config must not allocate memory
         shaped(stored, names, name, shape)
     refuse_strangers(stored, {name: own for name, own in names.items() if name not in _OF_THE_TARGET}, {*shapes, *_BESIDE}, kind)
     embedding = _embedding(stored, target, names, config.hidden, shorter)
@@ -80,7 +80,7 @@ def assembled(
     for name, value in tensors.items():
         if not bool(torch.isfinite(value).all()):
             raise ModelUnavailable(f"{names[name]} of {stored.name} holds values that are no numbers. Get the heads anew.")
-    if target.layers in config.taps and not config.paired:  # MTP layers are given that state by every engine
+    if target.layers in config.taps and not config.paired:  # every engine gives MTP layers that state
         last = f"reads hidden state {target.layers}, the last: here it is the state after the final norm"
         notes = (*notes, f"It {last}, in engines often the one before it.")
     unused = tuple(
@@ -90,12 +90,12 @@ def assembled(
 
 
 def conventions(name: str, taps: tuple[int, ...], settings: Mapping[str, Any], **more: Any) -> HeadConventions:
-    """Conventions with the norms' epsilon read, 1e-6 unless set."""
+    """Conventions with the norms' epsilon from the settings, 1e-6 by default."""
     return HeadConventions(taps=taps, eps=positive(name, settings, "rms_norm_eps", 1e-6), **more)
 
 
 def _embedding(stored: Repository, target: Fit, names: Mapping[str, str], hidden: int, shorter: bool) -> Tensor:
-    """The heads' own embedding where they bring one, which may have been trained; the target's where it is the same."""
+    """The heads' own embedding, which may have been trained; the target's if they have none or the same."""
     if "embed_tokens.weight" not in names:
         return target.embedding
     rows = target.embedding.shape[0]
@@ -107,7 +107,7 @@ def _embedding(stored: Repository, target: Fit, names: Mapping[str, str], hidden
 
 
 def _head_and_ids(stored: Repository, target: Fit, names: Mapping[str, str], hidden: int) -> tuple[Tensor, Tensor | None]:
-    """The head's rows, and which token each stands for (None: every token, in order)."""
+    """The head's rows and the token of each (None: every token, in order)."""
     vocab = target.embedding.shape[0]
     ids = _draft_ids(stored, names, vocab) if "d2t" in names else None
     if "lm_head.weight" not in names:
@@ -117,7 +117,10 @@ def _head_and_ids(stored: Repository, target: Fit, names: Mapping[str, str], hid
 
 
 def _draft_ids(stored: Repository, names: Mapping[str, str], vocab: int) -> Tensor:
-    """``d2t`` holds, for each row of the head, how far its token lies from the row's own number."""
+    """Token of each row of the head, from ``d2t``: the offset of each token from its row's number.
+
+    Raises ModelUnavailable unless the tokens are the target's and agree with ``t2d``.
+    """
     offsets = stored.tensor(names["d2t"]).long()
     ids = offsets + torch.arange(len(offsets))
     known = stored.tensor(names["t2d"]).bool() if "t2d" in names else None

@@ -1,8 +1,8 @@
-"""Settings of published heads: those that are read, those that change nothing of a forward pass, and all others refused.
+"""Settings of published heads: those that are read, those without effect on a forward pass, and all others, which are refused.
 
-A setting that nobody here knows may change what is computed without adding a tensor, and a head read past it drafts badly
-without a word; so it is refused by its name. What the settings mean is taken from SafeAILab/EAGLE, sgl-project/SpecForge,
-Tencent/AngelSlim, vllm-project/speculators, vLLM and NVIDIA's Model-Optimizer.
+An unknown setting may change the computation without adding a tensor, and a head read without it silently drafts badly; so it
+is refused by its name. Meanings of settings are from SafeAILab/EAGLE, sgl-project/SpecForge, Tencent/AngelSlim,
+vllm-project/speculators, vLLM and NVIDIA's Model-Optimizer.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ STRANGE = {
     "residual_multiplier": "scales what each layer adds, which we do not compute",
     "embedding_multiplier": "scales the embedding, which we do not compute",
 }
-"""Settings whose meaning is known and not computed here, and what they do."""
+"""Settings whose known meaning is not computed here, with their effects."""
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu",),
     "logit_scale": (1,),
     "position_embedding_type": ("rope",),
     "is_causal": (True,),
 }
-"""Settings that say what is computed anyway, with the values that do, unset aside."""
+"""Settings with the values that describe the computation here; unset is allowed too."""
 SIZES = frozenset(
     """hidden_size target_hidden_size num_attention_heads num_key_value_heads head_dim intermediate_size num_hidden_layers
     rms_norm_eps rope_theta rope_scaling rope_parameters partial_rotary_factor max_position_embeddings attention_bias mlp_bias
@@ -45,7 +45,7 @@ HARMLESS = frozenset(
     output_router_logits pretraining_tp problem_type repetition_penalty return_dict router_aux_loss_coef
     speculators_version target_model_type temperature top_k top_p torch_dtype transformers_version typical_p use_cache""".split()
 )
-"""Settings that change nothing of a forward pass: names, ids, training, how a text would be generated, how products are cut."""
+"""Settings without effect on a forward pass: names, ids, training, generation, splitting of products."""
 
 
 def refuse_unknown(
@@ -55,7 +55,7 @@ def refuse_unknown(
     neutral: Mapping[str, tuple[Any, ...]],
     strange: Mapping[str, str],
 ) -> None:
-    """Raise ModelUnavailable for the first setting of ``settings`` that is not in ``read`` and changes what is computed."""
+    """Raise ModelUnavailable for the first of ``settings`` that is not in ``read`` and may change the computation."""
     neutral, strange = {**NEUTRAL, **neutral}, {**STRANGE, **strange}
     for field, value in settings.items():
         names_a_token = field.endswith("_token_id") and field != "mask_token_id"  # which a drafter of blocks reads
@@ -74,7 +74,7 @@ def refuse_unknown(
 
 
 def words(name: str, settings: Mapping[str, Any], field: str) -> tuple[str, ...]:
-    """A setting that lists words, () unless set. Raises ModelUnavailable for anything else."""
+    """A setting that lists words, () by default. Raises ModelUnavailable for anything else."""
     value = settings.get(field)
     if value is not None and not (isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)):
         raise _no_value(name, field, value, "a list of words")
@@ -82,7 +82,7 @@ def words(name: str, settings: Mapping[str, Any], field: str) -> tuple[str, ...]
 
 
 def whole_numbers(name: str, settings: Mapping[str, Any], field: str) -> tuple[int, ...]:
-    """A setting that lists whole numbers from 0 on, () unless set. Raises ModelUnavailable for anything else."""
+    """A setting that lists whole numbers from 0 on, () by default. Raises ModelUnavailable for anything else."""
     value = settings.get(field)
     if value is not None and not (
         isinstance(value, list | tuple) and all(type(number) is int and number >= 0 for number in value)
@@ -92,7 +92,7 @@ def whole_numbers(name: str, settings: Mapping[str, Any], field: str) -> tuple[i
 
 
 def positive(name: str, settings: Mapping[str, Any], field: str, otherwise: float) -> float:
-    """A setting that is a number above 0, ``otherwise`` unless set. Raises ModelUnavailable for anything else."""
+    """A setting that is a number above 0, ``otherwise`` by default. Raises ModelUnavailable for anything else."""
     value = settings.get(field)
     value = otherwise if value is None else value
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
@@ -101,7 +101,7 @@ def positive(name: str, settings: Mapping[str, Any], field: str, otherwise: floa
 
 
 def section(name: str, settings: Mapping[str, Any], field: str) -> dict[str, Any]:
-    """A setting that holds settings, {} unless set. Raises ModelUnavailable for anything else."""
+    """A setting that holds settings, {} by default. Raises ModelUnavailable for anything else."""
     value = settings.get(field)
     if not isinstance(value, Mapping | None):
         raise _no_value(name, field, value, "a group of settings")
@@ -109,8 +109,8 @@ def section(name: str, settings: Mapping[str, Any], field: str) -> dict[str, Any
 
 
 def layer_count(stored: Repository, settings: Mapping[str, Any]) -> int:
-    """Its number of layers, 1 unless set. Raises ModelUnavailable for more than its files hold tensors: a head so deep would be
-    built before anybody misses its weights."""
+    """Number of a head's layers, 1 by default. Raises ModelUnavailable for more layers than its files hold tensors: such a head
+    would be built before its weights are found missing."""
     layers = whole_number(stored.name, settings, "num_hidden_layers", 1)
     if layers > len(stored.files):
         raise ModelUnavailable(
@@ -125,7 +125,7 @@ def _no_value(name: str, field: str, value: Any, meant: str) -> ModelUnavailable
 
 
 def whole_number(name: str, settings: Mapping[str, Any], field: str, otherwise: int | None = None) -> int:
-    """A setting that counts something. Raises ModelUnavailable where it is missing, or no such number."""
+    """A whole number from 1 on, ``otherwise`` by default. Raises ModelUnavailable if it is missing or of another kind."""
     value = settings.get(field)
     value = otherwise if value is None else value
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -134,7 +134,7 @@ def whole_number(name: str, settings: Mapping[str, Any], field: str, otherwise: 
 
 
 def switch(name: str, settings: Mapping[str, Any], field: str) -> bool:
-    """A setting that is true or false, false unless set. Raises ModelUnavailable for anything else."""
+    """A setting that is true or false, false by default. Raises ModelUnavailable for anything else."""
     value = settings.get(field)
     if not isinstance(value, bool | None):
         raise ModelUnavailable(f"{name} has {field} {shown(value)}, which is neither true nor false. {OURS}")
@@ -142,7 +142,7 @@ def switch(name: str, settings: Mapping[str, Any], field: str) -> bool:
 
 
 def windows(name: str, settings: Mapping[str, Any], layers: int) -> tuple[int, ...]:
-    """Positions each layer sees, 0 for the whole text; () where all see it. Raises ModelUnavailable where it is not said."""
+    """Sliding window of each layer, 0 for the whole text; () if no layer has one. Raises ModelUnavailable if it is ambiguous."""
     kinds, width = words(name, settings, "layer_types"), settings.get("sliding_window")
     if not kinds:
         if width and settings.get("use_sliding_window") is not False:
@@ -165,7 +165,7 @@ def windows(name: str, settings: Mapping[str, Any], layers: int) -> tuple[int, .
 def rotary(stored: Repository, settings: Mapping[str, Any], size: int, woven: bool = False) -> dict[str, Any]:
     """The conventions of rotary positions: ``theta``, ``rates``, ``rotary_scale`` and, for pictures, ``sections``.
 
-    ``woven`` says how a head of this trainer deals its rates out to time, height and width unless the setting says so itself.
+    ``woven`` is this trainer's default of ``mrope_interleaved``: whether rates alternate between time, height and width.
     """
     name = stored.name
     rope = section(name, settings, "rope_parameters") or section(name, settings, "rope_scaling")
@@ -202,7 +202,7 @@ def rotary(stored: Repository, settings: Mapping[str, Any], size: int, woven: bo
             head_dim=rotated, rope_theta=theta, rope_scaling=rope, max_position_embeddings=longest
         )
         rates, scale = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))
-    except Exception as problem:  # each kind has numbers of its own, which transformers takes as they come
+    except Exception as problem:  # each kind has its own numbers, which transformers takes unchecked
         raise ModelUnavailable(
             f"The {kind} rotary positions of {name} cannot be computed ({type(problem).__name__}: {problem}). {OURS}"
         ) from problem

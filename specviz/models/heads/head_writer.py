@@ -1,7 +1,7 @@
 """Writer of feature heads in the layouts that engines serve: the speculators library's, and the flat one of EAGLE's authors.
 
-An EAGLE-3 head of this project, written so, is read by vLLM and by the library itself. The embedding stays the target's and is
-left out where it is: engines share it. Raises ModelUnavailable where a layout has no place for what a head computes.
+vLLM and the library itself read an EAGLE-3 head of this project in its layout. By default the embedding, which engines share
+with the target, is left out. Raises ModelUnavailable where a layout has no place for a feature of the head.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _GREEDY = {"proposal_type": "greedy", "speculative_tokens": 5, "verifier_accept_
 
 
 def write_head(head: FeatureHead, folder: Path, layout: str, verifier: str, own_embedding: bool = False) -> Path:
-    """``model.safetensors`` (float32) and ``config.json`` in ``folder``. ``verifier`` is the hub id of the target;
-    ``own_embedding`` writes the embedding too."""
+    """Write ``model.safetensors`` (float32) and ``config.json`` into ``folder`` and return it. ``verifier`` is the hub id of the
+    target; ``own_embedding`` writes the embedding too."""
     _refuse(head, layout)
     tensors = {name: value.detach().cpu().float().contiguous().clone() for name, value in head.tensors.items()}
     tensors["lm_head.weight"] = head.head.detach().cpu().float().contiguous().clone()
@@ -67,7 +67,7 @@ def _vocabulary(head: FeatureHead) -> dict[str, Tensor]:
 
 
 def _decoder(head: FeatureHead) -> dict[str, Any]:
-    """What both layouts say of the decoder's layers."""
+    """Settings of the decoder's layers, common to both layouts."""
     config, how = head.config, head.config.how
     settings: dict[str, Any] = {
         "model_type": "qwen3" if config.head_norms else "llama",
@@ -129,4 +129,4 @@ def _flat(head: FeatureHead, verifier: str) -> dict[str, Any]:
 
 
 LAYOUTS: dict[str, Callable[[FeatureHead, str], dict[str, Any]]] = {SPECULATORS: _speculators, FLAT: _flat}
-"""The layouts that can be written, and what their config.json says."""
+"""Layouts that can be written, with the functions that make their config.json."""

@@ -1,4 +1,4 @@
-"""Loader of drafter networks trained for one target: the shipped ones, checked against the target and kept with it."""
+"""Loader of drafter networks trained for one target: shipped or published, checked against the target and cached with it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from specviz.paths import WEIGHTS
 from specviz.targets.causal import CausalTarget
 
 CHANGED = {"gto": "eagle3", "deer": "masked_lm"}
-"""Kinds that ship as a small change to another kind."""
+"""Kinds that ship as a small change to another kind, by that kind."""
 
 _NETWORKS: dict[str, tuple[type[Network], tuple[int, ...]]] = {
     "eagle": (FeatureNet, (0, 1)),
@@ -41,11 +41,11 @@ _NETWORKS: dict[str, tuple[type[Network], tuple[int, ...]]] = {
     "masked_lm": (MaskedLM, (0,)),
     "owl": (RecurrentNet, (0, 1)),
 }
-"""By kind the network that ships, and which of the target's embedding and head it shares."""
+"""Shipped network by kind, with the parts of the target that it shares: 0 the embedding, 1 the head."""
 
 
 class Loaded(Protocol):
-    """A loaded target, whatever it works on."""
+    """A loaded target of any modality."""
 
     @property
     def name(self) -> str: ...
@@ -55,12 +55,10 @@ class Loaded(Protocol):
 
 
 def load_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = no_progress) -> Any:
-    """The drafting network of this ``kind`` for the target: one that ships, or "arms" for a draft
-    model by domain.
+    """Return the drafting network of this ``kind`` for the target; for "arms", a draft model by domain.
 
-    ``draft`` None, "" or the name of a kind means the one that ships; a folder or hub id stands for heads that others
-    published, of a kind whose layout is known. Raises ModelUnavailable when there is none, or when it was trained for
-    another target.
+    ``draft`` None, "" or the name of a kind selects the shipped network; a folder or hub id selects published heads of a known
+    layout. Raises ModelUnavailable if the network is missing or was trained for another target.
     """
     if draft and not ours(draft):
         return cached(target.model, ("published", kind, draft), lambda: published(kind, draft, loaded, target, progress))
@@ -69,7 +67,7 @@ def load_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarge
 
 
 def drafting_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalTarget, progress: Progress = no_progress) -> Any:
-    """The same network made ready to draft: laid out for this machine where that pays, shared by all runs."""
+    """Return the network of :func:`load_heads` ready to draft: laid out for this machine where that pays, shared by all runs."""
     network = load_heads(kind, draft, loaded, target, progress)
     if not isinstance(network, Network | FeatureHead):
         return network
@@ -77,12 +75,12 @@ def drafting_heads(kind: str, draft: str | None, loaded: Loaded, target: CausalT
 
 
 def ours(draft: str | None) -> bool:
-    """Whether a run with this ``draft`` drafts with the networks that ship, and not with heads that others published."""
+    """Whether a run with this ``draft`` uses the shipped networks, and not published heads."""
     return not draft or draft in {*_NETWORKS, *CHANGED, "arms", "ngrams"}
 
 
 def shipped(kind: str, loaded: Loaded) -> Path:
-    """The file of ``kind`` that ships, made for this target's tokenizer."""
+    """The shipped file of ``kind``. Raises ModelUnavailable if it is missing or was made for another tokenizer."""
     path = WEIGHTS / f"{kind}.safetensors"
     if not path.is_file():
         raise ModelUnavailable(
@@ -99,7 +97,7 @@ def shipped(kind: str, loaded: Loaded) -> Path:
 
 
 def published(kind: str, name: str, loaded: Loaded, target: CausalTarget, progress: Progress = no_progress) -> Any:
-    """The heads that others published as ``name``, on this target."""
+    """Read the published heads called ``name`` for this target. Raises ModelUnavailable if they do not serve ``kind``."""
     if kind not in dialects.KINDS:
         known = " and ".join((", ".join(dialects.KINDS[:-1]), dialects.KINDS[-1]))
         raise ModelUnavailable(
@@ -111,7 +109,7 @@ def published(kind: str, name: str, loaded: Loaded, target: CausalTarget, progre
 
 
 def fit_of(name: str, target: CausalTarget) -> Fit:
-    """What heads for this target have to fit."""
+    """Embedding, head and number of layers that heads for this target must fit."""
     model = target.model
     layers = int(model.config.get_text_config().num_hidden_layers)
     shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
@@ -119,13 +117,13 @@ def fit_of(name: str, target: CausalTarget) -> Fit:
 
 
 def layout_for(network: Network | FeatureHead) -> Layout:
-    """oneDNN's own layout where the target's layers have it too: a few rows then cost little more than one."""
+    """oneDNN's layout where it pays for the network's matrices, as for a target's: a few rows then cost little more than one."""
     weights = network.tensors.values() if isinstance(network, FeatureHead) else network.parameters()
     return packed if packs(next(iter(weights))) else plain
 
 
 def packed(weight: Tensor) -> Product:
-    """A matrix [out, in] laid out for the processor's kernels."""
+    """Product with a matrix [out, in] in the layout of the processor's kernels; the plain one if the two disagree."""
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=False)
     module = PackedLinear(linear, keep_weight=False)
@@ -157,6 +155,6 @@ def _read(kind: str, path: Path, loaded: Loaded, target: CausalTarget) -> Any:
 
 
 def version(path: Path) -> tuple[int, int]:
-    """Changes when the file is written anew."""
+    """Version of a file: its modification time in ns and its size."""
     facts = path.stat()
     return facts.st_mtime_ns, facts.st_size

@@ -31,9 +31,9 @@ TITLES = {
     "small_draft": "the small draft model",
 }
 CAPTURED = {"int8": TITLES["int8"], "fewer_layers": "the target in 8 bits without two of its layers"}
-"""Copies that a GPU makes, where a model's own class is captured; it has no product in 4 bits here."""
+"""Copies on a GPU, where a model's own class is captured; products in 4 bits are missing there."""
 TIMED = (1, 4, 16, 32)
-"""Rows of the passes that are timed before such a model first runs."""
+"""Rows of the passes that are timed before an intermediate model first runs."""
 LEFT_OUT = 2
 """Layers that ``fewer_layers`` lacks."""
 
@@ -41,7 +41,7 @@ LEFT_OUT = 2
 def intermediate_model(
     kind: str, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress
 ) -> IntermediateModel:
-    """The intermediate model of this ``kind``: a key of TITLES, or "draft" for the model named ``draft``.
+    """Return the intermediate model of this ``kind``: a key of TITLES, or "draft" for the model named ``draft``.
 
     Raises ModelUnavailable where the machine or the target's build does not allow it.
     """
@@ -62,11 +62,11 @@ def intermediate_model(
 def layer_parallel(
     kind: str, group: int, draft: str | None, loaded: LoadedText, target: CausalTarget, progress: Progress
 ) -> tuple[str, SmallLM | LeanDecoder, tuple[str, ...]]:
-    """The draft model of this ``kind`` ("small_draft", "copy" in 8 bits, or "draft" for the model named ``draft``), up to
-    ``group`` of whose layers may attend side by side: its name, itself, and warnings. Over several GPUs a named model's layers
-    are dealt out in turn.
+    """Return the name, network and warnings of a draft model, up to ``group`` of whose layers may attend side by side.
 
-    Raises ModelUnavailable where there is none, or where it is of a build whose layers cannot be taken apart.
+    ``kind`` is "small_draft", "copy" for the target in 8 bits, or "draft" for the model named ``draft``. Over several GPUs a
+    named model's layers are dealt out in turn. Raises ModelUnavailable if the model is missing or its layers cannot be taken
+    apart.
     """
     if kind == "copy":
         check_copy(target)
@@ -94,7 +94,7 @@ def _copy(kind: str, target: CausalTarget, progress: Progress) -> LeanDecoder:
 
 
 def _chosen(kind: str, target: CausalTarget) -> list[int] | None:
-    """The numbers of the layers that a copy of this kind has, None for all."""
+    """Numbers of the layers in a copy of this kind, None for all."""
     if kind != "fewer_layers":
         return None
     layers = int(target.config.num_hidden_layers)
@@ -124,7 +124,7 @@ def _intermediate(
     kind: str, target: CausalTarget, start: Callable[..., Any], progress: Progress, facts: Mapping[str, str] | None = None,
     title: str = "", **more: Any,
 ) -> IntermediateModel:  # fmt: skip
-    """``facts`` are further ones that tell its cost from those of other models."""
+    """Build the model with its learned costs; ``facts`` are further ones that distinguish its costs from other models'."""
     title = title or TITLES[kind]
 
     def cost() -> CostCurve:

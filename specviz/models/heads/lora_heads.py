@@ -1,4 +1,4 @@
-"""Drafters that ship as LoRA deltas to another drafter: a copy of that one, without the target's part, with the delta merged."""
+"""Drafters that ship as LoRA deltas to another drafter: a copy of its own weights, with the delta merged."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Net = TypeVar("Net", bound=nn.Module)
 SHARED = ("embedding", "head")
 """Buffers that are the target's own."""
 CHANGES = "changes"
-"""The card's line that says which file the change is for: its name and :func:`digest`."""
+"""Line of the card that names the changed file and its :func:`digest`."""
 
 
 IMITATES = "imitates"
-"""The card's line that says which file a drafter learned from: the same."""
+"""Line of the card that names the file a drafter learned from, and its :func:`digest`."""
 
 
 def named(file: Path) -> str:
-    """A file as a card names it: what it is called and its :func:`digest`."""
+    """A file as a card names it: its name and :func:`digest`."""
     return f"{file.name} {digest(file)}"
 
 
@@ -36,7 +36,7 @@ def digest(file: Path) -> str:
 
 
 def independent_copy(net: Net) -> Net:
-    """A copy with weights of its own; the target's embedding and head stay shared."""
+    """A copy with its own weights; the target's embedding and head stay shared."""
     shared = [value for name, value in net.named_buffers(recurse=False) if name in SHARED]
     return copy.deepcopy(net, {id(tensor): tensor for tensor in shared})
 
@@ -45,11 +45,11 @@ def with_lora(net: Net, factors: Mapping[str, Tensor], name: str) -> Net:
     """A copy of ``net`` with the change called ``name``. Raises ModelUnavailable when it does not fit."""
     net_copy = independent_copy(net)
     merge_lora(net_copy, factors, name)
-    return net_copy.eval()  # whatever was folded from the weights before goes with this
+    return net_copy.eval()  # this drops anything folded from the old weights
 
 
 def load_changed(path: Path, base: Net, base_path: Path) -> Net:
-    """``base``, which was read from ``base_path``, with the change in ``path``.
+    """Apply the change in ``path`` to a copy of ``base``, which was read from ``base_path``.
 
     Raises ModelUnavailable when the change was made for another version of that file.
     """

@@ -1,7 +1,7 @@
 """Device placement of a draft model's layers: one device, or several in accelerate's device-map notation.
 
 Layers that attend side by side should lie on different devices, so a map made here deals them out in turn. A model that
-accelerate has dispatched (``device_map`` of transformers' ``from_pretrained``) keeps the places it was given.
+accelerate has dispatched (``device_map`` of transformers' ``from_pretrained``) keeps its placement.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def dealt(layers: int, devices: Sequence[str | int | torch.device]) -> dict[str,
 
 
 def places(model: Any, layers: int, device_map: DeviceMap | None = None) -> list[torch.device]:
-    """The device of every layer. Raises BadInput when the map leaves a part of the model out."""
+    """The device of every layer. Raises BadInput if the map leaves out a part of the model."""
     placement = device_map or getattr(model, "hf_device_map", None)
     if not placement:
         return [model.device] * layers
@@ -37,7 +37,7 @@ def places(model: Any, layers: int, device_map: DeviceMap | None = None) -> list
 
 
 def _place(device_map: DeviceMap, name: str) -> torch.device:
-    """What the longest entry that ``name`` lies in says; accelerate writes a GPU as its number."""
+    """Device of the longest entry that contains ``name``; accelerate writes a GPU as its number."""
     while name and name not in device_map:
         name = name.rpartition(".")[0]
     place = device_map[name]

@@ -1,8 +1,8 @@
-"""Reader of the DREAM drafters that its authors published: Hu et al. 2025 (arXiv 2505.19201), SAI-Lab-NYU/DREAM.
+"""Reader of published DREAM drafters: Hu et al. 2025 (arXiv 2505.19201), SAI-Lab-NYU/DREAM.
 
 The layout: ``layers.0.*`` without a norm on its input, ``layers.1.*`` the gated cross-attention, ``layers.2.*`` a decoder layer,
-``norm``; embedding and head are the target's. Their release lets siblings of a tree read each other's thoughts, which its
-training never does: a mask keeps them apart here.
+``norm``; embedding and head are the target's. The authors' release lets siblings of a tree read each other's thoughts, unlike
+their training: a mask separates them here.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _GATES = ("layers.1.cross_attn_attn_gate", "layers.1.cross_attn_mlp_gate")
 
 
 def is_dream(names: set[str]) -> bool:
-    """Whether tensors of these names are such a drafter."""
+    """Whether tensors of these names are a DREAM drafter."""
     return set(_GATES) <= names
 
 
 def cross_net(stored: Repository, target: Fit) -> CrossNet:
-    """The network on the target's embedding and head, in its number format.
+    """Read the network on the target's embedding and head, in its number format.
 
     Raises ModelUnavailable naming the tensor or setting that does not fit.
     """
@@ -76,7 +76,7 @@ def cross_net(stored: Repository, target: Fit) -> CrossNet:
 
 
 def _plain(name: str) -> str:
-    """A published name as our network calls the tensor; gates keep theirs."""
+    """Our network's name of a published tensor; gates keep theirs."""
     if name in _GATES:
         return name
     for theirs, ours in _PARTS.items():

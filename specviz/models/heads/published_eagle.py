@@ -2,7 +2,7 @@
 
 The layout: ``fc`` from [embedding; last hidden state], ``layers.0.*`` without a norm on its input, the target's own head.
 vLLM wraps the settings once more, under ``model``. Two kinds of heads for pictures share the layout. In MSD's (arXiv 2505.14260)
-the picture enters the layer as it is. ViSpec's (arXiv 2509.15235) compress it with learned queries (``imadpt.*``) and mix the
+the picture enters the layer unchanged. ViSpec's (arXiv 2509.15235) compress it with learned queries (``imadpt.*``) and mix the
 last query's answer into every state (``img_fc``).
 """
 
@@ -24,24 +24,27 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "model_type": ("llama", "mistral", "mixtral", "qwen2", "eagle"),
 }
 SEEING = ("llava", "llava_next", "qwen2_vl", "qwen2_5_vl")
-"""``model_type`` of the targets that heads for pictures are trained for: their configurations are the targets' own, cut."""
+"""``model_type`` of the targets of heads for pictures, whose configurations are the targets' own, shortened."""
 _OF_THE_EYE = ("mm_", "tune_mm_", "freeze_mm_", "use_mm_", "unfreeze_mm_", "vision_config", "image_aspect_ratio")
-"""Beginnings of settings that tell how the target sees."""
+"""Prefixes of settings of the target's vision part."""
 _READ = SIZES - set(_NEUTRAL) | {"bias", "qkv_bias", "eagle_fc_bias", "model", "method", "truncated_vocab_size"}
 
 
 def feature_head(stored: Repository, target: Fit) -> FeatureHead:
-    """The heads on the target's head, in its number format. Raises ModelUnavailable naming what does not fit."""
+    """Read the heads on the target's head, in its number format. Raises ModelUnavailable naming the misfit."""
     return _read(stored, target, _unwrapped(stored))
 
 
 def is_msd(config: Mapping[str, Any]) -> bool:
-    """Whether narrow heads with this config.json are MSD's: EAGLE's own have that of a text model."""
+    """Whether narrow heads with this config.json are MSD's: EAGLE's own have a text model's."""
     return config.get("model_type") in SEEING
 
 
 def seeing_head(stored: Repository, target: Fit) -> FeatureHead:
-    """The same of MSD's heads and of ViSpec's, whose rows have one position each whatever the target's tokens have."""
+    """Read MSD's or ViSpec's heads, whose rows have one position each even if the target's tokens have three.
+
+    Raises ModelUnavailable naming the misfit.
+    """
     settings = {name: value for name, value in stored.config.items() if not name.startswith(_OF_THE_EYE)}
     if settings.pop("model_type", "llava") not in SEEING:
         raise ModelUnavailable(

@@ -1,7 +1,7 @@
 """Reader of EAGLE-3 heads with a flat config.json: SafeAILab/EAGLE, SpecForge, AngelSlim, NVIDIA's Model-Optimizer.
 
 The layout: ``midlayer.*`` or ``layers.0.*`` (one decoder layer twice as wide on its input), ``fc``, ``norm``; ``lm_head`` over a
-draft vocabulary, ``d2t`` (the offset from each of its rows to the token it stands for), ``t2d`` (the tokens it has).
+draft vocabulary, ``d2t`` (the offset of each row's token from the row's number), ``t2d`` (a mask of its tokens).
 Li et al. 2025 (arXiv 2503.01840); EAGLE-3.1 adds ``fc_norm`` and ``norm_output``, gpt-oss's heads ``norm_before_fc``.
 """
 
@@ -47,7 +47,7 @@ _ANGELSLIM = "Eagle3LlamaForCausalLM"
 
 
 def feature_head(stored: Repository, target: Fit) -> FeatureHead:
-    """The heads, in the target's number format, on their own embedding or else the target's.
+    """Read the heads, in the target's number format, on their own embedding or else the target's.
 
     Raises ModelUnavailable naming the tensor or setting that does not fit.
     """
@@ -87,7 +87,7 @@ def feature_head(stored: Repository, target: Fit) -> FeatureHead:
 
 
 def _plain(name: str) -> str:
-    """A published name without what stands before it."""
+    """A published name without its prefix, ``midlayer`` as ``layers.0``."""
     name = name.removeprefix("model.")
     return "layers.0." + name.removeprefix("midlayer.") if name.startswith("midlayer.") else name
 
@@ -100,15 +100,15 @@ def _entry_norm(name: str, settings: Mapping[str, Any]) -> str:
 
 
 def _taps(settings: Mapping[str, Any], inner: Mapping[str, Any], name: str, layers: int) -> tuple[int, ...]:
-    """The target's hidden states it reads, counted as transformers does; published configs count in two ways."""
+    """Taps of the head, in transformers' numbering of hidden states; published configs number them in two ways."""
     field = "eagle_aux_hidden_state_layer_ids"
-    # Under eagle_config a number names a layer, and its output is the next hidden state.
+    # Under eagle_config a number is a layer's, and its output is the next hidden state.
     taps = whole_numbers(name, settings, field) or tuple(layer + 1 for layer in whole_numbers(name, inner, field))
     return fitting_taps(name, taps or (2, layers // 2, layers - 3), layers)
 
 
 def _notes(settings: Mapping[str, Any], inner: Mapping[str, Any], kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Where trainers and engines do not agree about what a config.json says."""
+    """Notes on settings that trainers and engines read differently."""
     notes = []
     if inner.get("eagle_aux_hidden_state_layer_ids") and not settings.get("eagle_aux_hidden_state_layer_ids"):
         notes.append(

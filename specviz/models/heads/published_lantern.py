@@ -3,9 +3,9 @@
 jadohu/anole_drafter: ``fc`` from [embedding; last hidden state] with a bias, ``layers.0.*`` a whole Chameleon layer (a norm on
 its input, queries and keys centred and scaled by head), the target's own head.
 
-jadohu/llamagen_drafter and llamagen2_drafter: EAGLE-1's layer, with LlamaGen's positions in two dimensions a place earlier than
-the target has them, so that a row stands where the code it reads does; before the picture it reads code 0 beside the target's
-states, those of padding too.
+jadohu/llamagen_drafter and llamagen2_drafter: EAGLE-1's layer, with LlamaGen's two-dimensional positions one place earlier than
+the target's, so that a row has the position of the code that it reads. Before the picture it reads code 0 beside the target's
+states, those of padding included.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 _READ = SIZES - set(_NEUTRAL) | {"vq_config", "vocabulary_map", "bias"}
 LLAMAGEN = "LANTERN's LlamaGen"
 _GRIDS = {"c2i": 24, "t2i": 16, "t2i2": 32}
-"""By input_type: cells a row of the pictures that LANTERN's code takes such a drafter to draw."""
+"""By input_type: cells a row of the pictures that LANTERN's code assumes for such a drafter."""
 _LLAMAGEN_NEUTRAL: dict[str, tuple[Any, ...]] = {
     "model_type": ("llama",),
     "num_hidden_layers": (1,),
@@ -52,9 +52,9 @@ _LLAMAGEN_READ = SIZES - set(_LLAMAGEN_NEUTRAL) | {"input_type", "block_size", "
 
 
 def anole_head(kind: str, name: str, loaded: LoadedAnole, progress: Progress = no_progress) -> FeatureHead:
-    """The drafter called ``name`` on this target, in its number format, over ids that have the codes first.
+    """Read the drafter called ``name`` for this target, in its number format, over ids with the codes first.
 
-    Raises ModelUnavailable naming what does not fit.
+    Raises ModelUnavailable naming the misfit.
     """
     if kind != "eagle":
         raise ModelUnavailable(f"{name} cannot be used as {kind}: published heads for Anole are read for eagle. {OURS}")
@@ -79,9 +79,9 @@ def anole_head(kind: str, name: str, loaded: LoadedAnole, progress: Progress = n
 
 
 def llamagen_head(kind: str, name: str, loaded: LoadedLlamaGen, progress: Progress = no_progress) -> FeatureHead:
-    """The drafter called ``name`` on this target, in its number format, over ids that have the codes first.
+    """Read the drafter called ``name`` for this target, in its number format, over ids with the codes first.
 
-    Raises ModelUnavailable naming what does not fit.
+    Raises ModelUnavailable naming the misfit.
     """
     if kind != "eagle":
         raise ModelUnavailable(f"{name} cannot be used as {kind}: published heads for LlamaGen are read for eagle. {OURS}")
@@ -102,7 +102,7 @@ def llamagen_head(kind: str, name: str, loaded: LoadedLlamaGen, progress: Progre
 
 
 def _same_picture(name: str, settings: Mapping[str, Any], loaded: LoadedLlamaGen) -> None:
-    """Raise ModelUnavailable where the drafter was made for other prompts, or for pictures of another size."""
+    """Raise ModelUnavailable if the drafter was made for other prompts, or for pictures of another size."""
     kind = settings["input_type"]
     cells = settings.get("block_size") or _GRIDS[kind] ** 2
     if (kind == "c2i") != (loaded.first == 1) or cells != loaded.cells:

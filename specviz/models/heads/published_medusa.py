@@ -16,7 +16,7 @@ from specviz.errors import ModelUnavailable
 from specviz.models.hub.published import Fit, Repository, refuse_strangers, shaped
 
 _HEAD = re.compile(r"(?:medusa_heads?\.)?(\d+)\.(\d+)\.(?:linear\.)?(weight|bias)")
-# Nobody published more heads than five; a file that says otherwise should not make us reserve room for them.
+# Published models have five heads at most; a file with more must not make us allocate memory for them.
 _MOST = 16
 
 
@@ -26,7 +26,7 @@ def is_medusa(names: Iterable[str]) -> bool:
 
 
 def parallel_net(stored: Repository, target: Fit) -> ParallelNet:
-    """The network of published Medusa heads, in the target's number format. Weights beside the heads are left alone.
+    """Read the network of published Medusa heads, in the target's number format. Weights beside the heads are ignored.
 
     Raises ModelUnavailable naming the tensor or setting that does not fit.
     """
@@ -56,8 +56,8 @@ def parallel_net(stored: Repository, target: Fit) -> ParallelNet:
 
 
 def _complete(stored: Repository, field: str, count: int) -> None:
-    """Fewer than the configuration promises means that some are missing. More is taken as it is: the
-    configuration of medusa-vicuna-7b-v1.3 says two, and its authors' loader sets five by hand."""
+    """Raise ModelUnavailable if there are fewer than the configuration declares. More are accepted: the configuration of
+    medusa-vicuna-7b-v1.3 declares two, and its authors' loader overrides it with five."""
     promised = stored.config.get(field)
     if isinstance(promised, int) and count < promised:
         raise ModelUnavailable(

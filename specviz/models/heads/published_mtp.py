@@ -1,10 +1,10 @@
-"""Reader of MTP layers, which a model was trained with and which lie in its own checkpoint: DeepSeek-AI 2024 (2412.19437, 2.2).
+"""Reader of MTP layers, trained with a model and stored in its checkpoint: DeepSeek-AI 2024 (arXiv 2412.19437, 2.2).
 
 Two layouts: ``mtp.*`` (Qwen3-Next, Qwen3.5: ``pre_fc_norm_embedding``, ``pre_fc_norm_hidden``, ``fc``, ``layers.0``,
-``norm``) and a decoder layer more than the model has (DeepSeek-V3, GLM-4.5: ``enorm``, ``hnorm``, ``eh_proj``,
+``norm``) and a decoder layer behind the model's own (DeepSeek-V3, GLM-4.5: ``enorm``, ``hnorm``, ``eh_proj``,
 ``shared_head``). Both compute ``layer(fc [norm(embedding); norm(state)])``, a norm, and the model's own head. One layer drafts a
-chain by feeding itself, as engines do; the state it starts from is the model's behind its final norm. Facts are those of vLLM's
-``qwen3_next_mtp``, ``qwen3_5_mtp``, ``deepseek_mtp`` and ``glm4_moe_mtp``, and of transformers' ``MtpModel``.
+chain by feeding itself, as in engines; its first state is the model's behind the final norm. Sources are vLLM's
+``qwen3_next_mtp``, ``qwen3_5_mtp``, ``deepseek_mtp`` and ``glm4_moe_mtp``, and transformers' ``MtpModel``.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from specviz.models.hub.published import Fit, Repository
 
 KIND = "MTP"
 PROMISES = ("mtp_num_hidden_layers", "num_mtp_layers", "num_nextn_predict_layers")
-"""Settings by which a model says how many MTP layers it has."""
+"""Settings with a model's number of MTP layers."""
 _MOST_LAYERS = 1000
-"""Of a model whose settings are built, as no published one has; its MTP layers may lie apart from its own tensors."""
+"""Most layers of a model whose settings are built, beyond any published one; its MTP layers may be stored apart from it."""
 _OUTER = re.compile(r"(?:model\.)?mtp\.(.+)")
 _INNER = re.compile(r"(?:model\.)?(?:language_model\.)?layers\.(\d+)\.(.+)")
 _NAMES = {
@@ -43,8 +43,8 @@ _EXPERT = re.compile(r"(layers\.\d+\.mlp\.experts)\.(\d+)\.(gate|up|down)_proj\.
 
 @dataclass(frozen=True)
 class Family:
-    """How the MTP layer of one class of models computes, where its tensors do not say. ``experts`` reads its sparse
-    feed-forward from the settings, None for a dense one; ``output_bias`` says whether attention_bias means o_proj too."""
+    """Conventions of one model class's MTP layer that its tensors do not show. ``experts`` reads its sparse feed-forward from
+    the settings, None for a dense one; ``output_bias``: attention_bias covers o_proj too."""
 
     centred: bool = False
     gated: bool = False
@@ -79,7 +79,7 @@ FAMILIES: dict[str, Family] = {
         note="It feeds itself what it normalised, as SGLang and transformers do; vLLM's glm4_moe_mtp feeds the state before.",
     ),
 }
-"""By the model_type of the text model in transformers."""
+"""Families by the text model's model_type in transformers."""
 _REASONS = {
     "deepseek_v3": "attend through a low-rank latent (MLA)",
     "deepseek_v32": "attend through a low-rank latent (MLA) and an index",
@@ -93,11 +93,11 @@ _REASONS = {
     "mimo_v2_flash": "attend with sinks",
     "step3p7": "are several, one a depth",
 }
-"""What MTP layers of other classes do that our network does not."""
+"""Features of other classes' MTP layers that our network lacks, as predicates for a sentence."""
 
 
 def mtp_names(stored: Repository) -> dict[str, str]:
-    """The MTP layers' tensors, by the names of :class:`HeadConfig`; empty where there are none."""
+    """Published names of the MTP layers' tensors, by the names of :class:`HeadConfig`; empty without such layers."""
     names: dict[str, str] = {}
     extra = {
         found[1] for name in stored.files if (found := _INNER.fullmatch(name)) and found[2] in {"eh_proj.weight", "enorm.weight"}
@@ -109,28 +109,28 @@ def mtp_names(stored: Repository) -> dict[str, str]:
         elif (found := _INNER.fullmatch(name)) and found[1] in extra:
             part, layer = found[2], int(found[1]) - first
             known = _NAMES.get(part, part)
-            # A second layer's own norms have no place in a head of one, and are named.
+            # A second layer's own norms have no place in a head of one layer, and keep their names.
             names[known if known in _BESIDE and layer == 0 else f"layers.{layer}.{part}"] = name
     return {name.replace("mlp.shared_experts.", "mlp.shared_expert."): original for name, original in names.items()}
 
 
 def promises(config: Mapping[str, Any]) -> bool:
-    """Whether a config.json says that the checkpoint has MTP layers."""
+    """Whether a config.json declares MTP layers."""
     inner = config.get("text_config")
     settings = [config, *([inner] if isinstance(inner, Mapping) else [])]
     return any(one.get(name) not in (None, 0) for one in settings for name in PROMISES)
 
 
 def mtp_part(stored: Repository) -> Repository:
-    """The same folder with the MTP layers' tensors alone."""
+    """The folder with the MTP layers' tensors alone."""
     kept = set(mtp_names(stored).values())
     return replace(stored, files={name: file for name, file in stored.files.items() if name in kept})
 
 
 def feature_head(stored: Repository, target: Fit) -> FeatureHead:
-    """The MTP layer on the target's embedding and head, in its number format.
+    """Read the MTP layer on the target's embedding and head, in its number format.
 
-    Raises ModelUnavailable naming the tensor or setting that does not fit, or what such a layer does that we do not compute.
+    Raises ModelUnavailable naming the tensor or setting that does not fit, or a feature of the layer that is not computed here.
     """
     name = stored.name
     config = _settings(stored)
@@ -194,10 +194,10 @@ def _settings(stored: Repository) -> Any:
 
 @dataclass(frozen=True)
 class _Stacked(Repository):
-    """A folder in which experts stored one by one can be had as one tensor, by a name of its own."""
+    """A folder that stacks experts stored one by one into one tensor, under its own name."""
 
     parts: Mapping[str, tuple[tuple[str, ...], ...]]
-    """By name: for each expert the tensors that lie one below the other in it."""
+    """By name of a stacked tensor: for each expert, the tensors whose rows it joins."""
 
     def tensor(self, name: str) -> Tensor:
         if name not in self.parts:
@@ -207,7 +207,7 @@ class _Stacked(Repository):
 
 
 def _stacked(stored: Repository, names: dict[str, str]) -> tuple[Repository, dict[str, str]]:
-    """The folder and its names with experts in one tensor each kind, as some checkpoints have them anyway."""
+    """The folder and its names with experts in one tensor of each kind, as some checkpoints store them."""
     single: dict[tuple[str, int, str], str] = {}
     for part, original in names.items():
         if found := _EXPERT.fullmatch(part):

@@ -1,8 +1,8 @@
 """Reader of EAGLE-3 heads in the layout of vllm-project/speculators (RedHatAI's ``*-speculator.eagle3``).
 
-The decoder's settings lie under ``transformer_layer_config`` and leave out what is the default of their ``model_type``; the
-flags beside them say what else is computed: ``norm_before_residual``, ``norm_before_fc``, ``fc_norm``, ``norm_output``.
-Layers are Llama's or Qwen3's, one or several, of which the first reads [embedding; state]; the embedding is the head's own.
+The decoder's settings lie under ``transformer_layer_config`` and omit the defaults of their ``model_type``. The flags beside
+them describe the rest: ``norm_before_residual``, ``norm_before_fc``, ``fc_norm``, ``norm_output``. Layers are Llama's or
+Qwen3's, one or several, of which the first reads [embedding; state]; the embedding is the head's own.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def is_speculators(config: Mapping[str, Any]) -> bool:
 
 
 def feature_head(stored: Repository, target: Fit) -> FeatureHead:
-    """The head, in the target's number format, on its own embedding or else the target's.
+    """Read the head, in the target's number format, on its own embedding or else the target's.
 
     Raises ModelUnavailable naming the tensor or setting that does not fit.
     """
@@ -100,7 +100,7 @@ def _taps(name: str, outer: Mapping[str, Any], layers: int) -> tuple[int, ...]:
 
 
 def _decoder_settings(stored: Repository) -> dict[str, Any]:
-    """The decoder's settings with what they leave out, which is transformers' default for their kind of model."""
+    """The decoder's settings, completed with transformers' defaults for their kind of model."""
     name = stored.name
     inner = section(name, stored.config, "transformer_layer_config")
     if not inner:

@@ -1,6 +1,6 @@
-"""Low-bit matrices: storage of a frozen matrix of which a pass over a few rows reads a half or a quarter.
+"""Low-bit matrices: storage of a frozen matrix that halves or quarters the bytes which a pass over a few rows reads.
 
-A pass over one to eight tokens costs what reading the weights costs. Every row is treated by itself, with its own scale in the
+A pass over one to eight tokens costs as much as reading the weights. Every row is treated by itself, with its own scale in the
 eight-bit product and none in the four-bit one. A row's result does not depend on the rows beside it: the distribution after a
 text is the same however many drafted tokens are scored with it.
 """
@@ -21,18 +21,18 @@ GROUP = 32
 """Weights that share a scale and an offset in four bits."""
 _SIDE = 8
 _ROWS = 32
-"""What a product of whole numbers on a GPU wants its sides to be a multiple of, and the rows it wants at least."""
+"""Sides of an integer product on a GPU must be multiples of ``_SIDE``, and it needs at least ``_ROWS`` rows."""
 _MIDDLE = 128
-"""Where zero lies in the unsigned bytes that the kernel takes."""
+"""Zero point of the unsigned bytes that the kernel takes."""
 
 
 def as_stored(weight: Tensor) -> Product:
-    """The matrix in the numbers it has; inputs and outputs keep theirs."""
+    """Product with the matrix in its own number format; inputs and outputs keep theirs."""
     return lambda x: F.linear(x.to(weight.dtype), weight).to(x.dtype)
 
 
 def eight_bits(weight: Tensor) -> Product:
-    """A byte a weight, a scale a row of the matrix and a scale a row of the input; sums are exact whole numbers."""
+    """Product with one byte a weight, and a scale for each row of the matrix and of the input; integer sums are exact."""
     return _bytes(weight, _steps())
 
 
@@ -64,9 +64,9 @@ def _bytes(weight: Tensor, steps: int) -> Product:
 
 
 def integer_product(weight: Tensor) -> Product:
-    """As :func:`eight_bits`, by torch's own product of whole numbers, which GPUs have too and which nothing is read back for.
+    """As :func:`eight_bits`, by torch's own integer product, which runs on GPUs too and needs no read-back to the host.
 
-    It takes more than 16 rows and sides of multiples of 8, so zeros fill up what is less: reading the weights is what costs.
+    It takes more than 16 rows and sides of multiples of 8, so inputs are padded with zeros: reading the weights dominates.
     """
     rows, columns = weight.shape
     wide = weight.detach().float()
@@ -85,7 +85,7 @@ def integer_product(weight: Tensor) -> Product:
 
 
 def four_bits(weight: Tensor) -> Product:
-    """Half a byte a weight, scale and offset for every 32 of them, inputs in bfloat16."""
+    """Product with half a byte a weight, a scale and an offset for every 32 weights, and inputs in bfloat16."""
     rows, columns = weight.shape
     wide = weight.detach().float().view(rows, columns // GROUP, GROUP)
     low, high = wide.amin(-1, keepdim=True), wide.amax(-1, keepdim=True)
@@ -105,13 +105,13 @@ def four_bits(weight: Tensor) -> Product:
 
 Layout = Callable[[Tensor], Product]
 LAYOUTS: dict[str, tuple[Layout, Layout]] = {"int8": (eight_bits, eight_bits), "int4": (four_bits, eight_bits)}
-"""For a model's layers and for its head, which four bits would blur most."""
+"""Layouts of a model's layers and of its head, which four bits would blur most."""
 ON_CUDA: dict[str, tuple[Layout, Layout]] = {"int8": (integer_product, integer_product)}
 
 
 @lru_cache(maxsize=8)
 def _works(kind: str, device: torch.device) -> bool:
-    """Whether this kind of product is right here: torch's operators for it are not public ones, and machines differ."""
+    """Whether this kind of product is right here: torch's operators for it are private, and machines differ."""
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(64, 96, generator=generator).to(device)
     rows = torch.randn(5, 96, generator=generator).to(device)
@@ -127,7 +127,7 @@ def _works(kind: str, device: torch.device) -> bool:
 
 
 def layouts_of(kind: str, device: torch.device) -> tuple[Layout, Layout]:
-    """How layers and head are stored in this kind of few bits. Raises ModelUnavailable where the machine has no kernel for it."""
+    """Layouts of layers and head in this low-bit ``kind``. Raises ModelUnavailable where the machine has no kernel for it."""
     if kind not in _layouts(device) or not _works(kind, device):
         raise ModelUnavailable(
             f"This torch has no {kind} product for {device}: choose another intermediate model, such as small_draft, or run on "

@@ -21,7 +21,7 @@ from specviz.targets.causal import CausalTarget
 from specviz.targets.layers import FULL
 
 _APART = {torch.float64: 1e-3, torch.float32: 1e-2}
-"""How far the plain copy's logits may lie from the model's, of their length; halves round a hundred times coarser."""
+"""Most distance of the plain copy's logits from the model's, relative to their norm; halves round a hundred times coarser."""
 
 
 def lean_copy(
@@ -32,10 +32,10 @@ def lean_copy(
     device_map: DeviceMap | None = None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> LeanDecoder:
-    """A copy of the target's model whose layers and head have these ``layouts``, with the layers ``layer_numbers`` (None: all).
+    """Copy the target's model with its layers and head in these ``layouts``, and with the layers ``layer_numbers`` (None: all).
 
-    ``group`` layers may run their attention side by side, on the devices of accelerate's ``device_map``. ``progress`` hears
-    which share of the matrices is laid out. Raises ModelUnavailable for a model of another build.
+    ``group`` layers may run their attention side by side, on the devices of accelerate's ``device_map``. ``progress`` receives
+    the share of matrices laid out so far. Raises ModelUnavailable for a model of another build.
     """
     shape, layers, ends = read(target, device_map)
     dtype = computed_in(target.dtype, target.device)
@@ -54,21 +54,21 @@ def lean_copy(
 
 
 def computed_in(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """The numbers between a copy's matrices: the model's own, but single precision for halves on a CPU, whose product of bytes
-    reads and writes that."""
+    """Number format between a copy's matrices: the model's own, but float32 for halves on a CPU, whose int8 product reads and
+    writes float32."""
     half = dtype in (torch.bfloat16, torch.float16)
     return torch.float32 if half and device.type == "cpu" else dtype
 
 
 def check_copy(target: CausalTarget) -> None:
-    """Raise ModelUnavailable unless the plain copy of this model gives what the model gives."""
+    """Raise ModelUnavailable unless the plain copy of this model gives the model's logits."""
     decoder = lean_copy(target)
     words = [target.vocab_size * share // 9 for share in (4, 2, 7, 5, 3, 6)]
     tree = DraftTree.of(words, (-1, 0, 1, 1, 2, 0), target.device)
     session, target_session = LeanSession(decoder, 16), target.open(16)
     copy_logits, target_logits = session.score(tree).logits.float(), target_session.score(tree).logits.float()
     target_session.close()
-    # The middle one: in halves a row may lie at a place where rounding decides much.
+    # The median: in half precision a single row may depend strongly on rounding.
     difference = float(((copy_logits - target_logits).norm(dim=-1) / target_logits.norm(dim=-1)).median())
     if not difference < _APART.get(target.dtype, 0.15):
         raise _other_build(target, f"a plain copy's logits are {100 * difference:.0f} % off")
@@ -128,7 +128,7 @@ def _layer(number: int, layer: Any, shape: DecoderShape, device: torch.device) -
 
 
 def matrix(linear: Any) -> Tensor:
-    """A linear layer's matrix [out, in], also where it was laid out for the processor and its plain form is gone."""
+    """A linear layer's matrix [out, in], unpacked if only its packed form is left."""
     packed = getattr(linear, "packed", None)
     return linear.weight if packed is None or linear.weight is not None else packed.to_dense()
 

@@ -1,7 +1,7 @@
 """Anole: transformers' Chameleon whose head learned to draw (Chern et al. 2024, arXiv 2407.06135): leloy/Anole-7b-v0.1-hf.
 
-Codes are tokens of the one vocabulary, and a picture follows the token that opens it. ``model.forward`` bars codes from being
-written, so layers and head are called directly. transformers has no pixel decoder for it: a picture shows colours of its codes.
+Codes are tokens of the one vocabulary, and a picture follows the token that opens it. ``model.forward`` masks the codes'
+logits, so layers and head are called directly. transformers has no pixel decoder for it: a picture shows colours of its codes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from specviz.models.image.prompts import AnolePrompts
 from specviz.models.loading_lock import exclusive_loading
 
 GUIDANCE = 3.0
-"""What LANTERN draws with."""
+"""LANTERN's guidance scale."""
 COLOURS = (
     "No pixel decoder comes with this model: the picture shows each code as a colour, which its three main directions in the "
     "codebook give."
@@ -64,7 +64,7 @@ class LoadedAnole(LoadedImage):
 
 
 def load_anole(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedAnole:
-    """The model in ``folder``. Raises ModelUnavailable when it is none, or its weights are not whole."""
+    """Load the model in ``folder``. Raises ModelUnavailable if it is no Chameleon, or weights are missing."""
     with opening(name, folder, "a Chameleon model"), exclusive_loading():
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
         opened: Any = ChameleonForConditionalGeneration.from_pretrained(

@@ -1,4 +1,4 @@
-"""Codebook for the eye: each code's place in two dimensions, the patch of a picture it stands for, and that patch's colour."""
+"""Codebook for display: each code's place in two dimensions, its patch of a picture, and that patch's colour."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _principal_components(codebook: Tensor, count: int) -> Tensor:
     """The first ``count`` principal components [code, component] of ``codebook`` [code, dim]."""
     centred = codebook.double() - codebook.double().mean(0)
     _, _, axes = torch.linalg.svd(centred, full_matrices=False)
-    signs = axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()  # or the map would mirror from machine to machine
+    signs = axes.gather(1, axes.abs().argmax(1, keepdim=True)).sign()  # fixes the signs, which differ between machines
     return centred @ (axes * signs)[:count].T
 
 
@@ -36,7 +36,7 @@ def direction_colours(codebook: Tensor) -> Tensor:
 
 
 def coloured_by_direction(loaded: LoadedImage) -> bool:
-    """Whether the map's colours are not those of decoded codes: a CPU would decode a large codebook for minutes."""
+    """Whether the map's colours come from directions and not from decoded codes: a CPU decodes a large codebook for minutes."""
     return loaded.codes > _FEW and loaded.device.type == "cpu"
 
 
@@ -44,9 +44,9 @@ def coloured_by_direction(loaded: LoadedImage) -> bool:
 def tiles(loaded: LoadedImage) -> Tensor:
     """Cell of each code among cells of the same code, float [code, row, column, rgb] from -1 to 1.
 
-    Pictures are tiled with squares of one code each, three cells wide and read in the middle; of a large codebook with
-    single cells, which is less pure, and affordable. The decoder looks at neighbours, so that in a picture a code may look
-    quite different: ``image_parts.code_patches`` has what it looks like there on average.
+    Pictures are tiled with squares of one code each, three cells wide and read in the middle; for a large codebook with
+    single cells, which are less pure but affordable. The decoder reads neighbours, so a code may look quite different in a
+    picture: ``image_parts.code_patches`` has its average look there.
     """
     width = 3 if loaded.codes <= _FEW and loaded.grid >= 3 else 1
     squares = loaded.grid // width
@@ -68,7 +68,7 @@ def _bytes(colour: Tensor) -> bytes:
 
 
 def codebook_map(loaded: LoadedImage, patches: Tensor | None = None) -> Codebook:
-    """Places, colours and, where they are known, ``patches`` [code, row, column, rgb] of all codes, as the trace carries them."""
+    """Places, colours and, if known, ``patches`` [code, row, column, rgb] of all codes, in the trace's form."""
     if patches is None and coloured_by_direction(loaded):
         colours = direction_colours(loaded.codebook)
     else:

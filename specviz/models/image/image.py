@@ -1,14 +1,14 @@
 """Loader of autoregressive image models: transformers' Janus, ours from ``assets/weights`` or another's.
 
-What a caller may rely on:
+The contract with callers:
 
 - A run's token ids are the prompt tokenizer's own ids for prompt tokens, and ``first_code + c`` for picture code ``c``.
-  So one list of ids tells a whole run. ``codes`` is how many codes there are, ``grid`` how many a row and how many rows.
+  So one list of ids describes a whole run. ``codes`` is the number of codes, ``grid`` the number of cells a row and of rows.
 - Embeddings: ``loaded.embed(ids)``. A pass: ``model.model.language_model(inputs_embeds=…)``, then
-  ``model.model.generation_head(last_hidden_state)`` for logits [.., code]. ``model.forward`` is for text and of no use here.
+  ``model.model.generation_head(last_hidden_state)`` for logits [.., code]. ``model.forward`` writes text only.
 - Guidance: two rows, ``loaded.prompts.rows(prompt)``; logits = u + guidance (c - u). Both rows are equally long, every
   token is attended to (no padding mask), positions count from 0.
-- ``codebook`` [code, dim] has rows of length one: what the decoder uses, so distances between codes are distances there.
+- ``codebook`` [code, dim] has rows of length one, as in the decoder, so distances between codes are the decoder's.
 - ``picture(codes)`` decodes.
 """
 
@@ -42,7 +42,7 @@ from specviz.paths import WEIGHTS
 SHIPPED = {"emoji-64": "image_ar", "emoji-32": "image_ar_small"}
 """Catalogue names of the image models that ship, and their recipes' names."""
 UNTRAINED = ("model.vision_model.", "model.aligner.", "lm_head.")
-"""Parts of the standard class that no picture needs: they see pictures, or write text."""
+"""Parts of the standard class that drawing does not need: they see pictures, or write text."""
 MISSING = 238
 """The grey level of cells that are not drawn yet."""
 
@@ -51,8 +51,8 @@ MISSING = 238
 class LoadedImage:
     """An image model ready to run: frozen, in eval mode, shared between runs.
 
-    ``digest`` and ``codebook_digest`` identify the weights for what was trained on them: by their contents where they ship, else
-    by the model's name.
+    ``digest`` and ``codebook_digest`` identify the weights for networks trained on them: by content for shipped models, else by
+    the model's name.
     """
 
     name: str
@@ -120,9 +120,9 @@ class LoadedImage:
 
     @torch.inference_mode()
     def picture(self, codes: Sequence[int]) -> np.ndarray:
-        """Codes in reading order, without ``first_code``, to uint8 [row, column, 3]; cells not drawn yet are grey.
+        """Decode codes in reading order, without ``first_code``, to uint8 [row, column, 3]; cells not drawn yet are grey.
 
-        Raises BadInput on a code that does not exist or more codes than cells.
+        Raises BadInput on an unknown code or more codes than cells.
         """
         drawn_codes = list(codes)
         if len(drawn_codes) > self.cells or any(not 0 <= code < self.codes for code in drawn_codes):
@@ -138,7 +138,7 @@ class LoadedImage:
 
 
 def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progress: Progress = no_progress) -> LoadedImage:
-    """The image model called ``name``: "emoji-64" or "emoji-32". What fits stays loaded.
+    """Load the image model called ``name``: "emoji-64" or "emoji-32". Models stay loaded while they fit.
 
     ``dtype`` and ``device`` are "auto" or the user's choice. Raises ModelUnavailable or BadInput.
     """
@@ -155,7 +155,7 @@ def load_image_model(name: str, dtype: str = "auto", device: str = "auto", progr
 
 
 def weights_of(recipe: str) -> Path:
-    """The shipped file of a recipe. Raises ModelUnavailable, saying how to make it, where it is missing."""
+    """The shipped file of a recipe. Raises ModelUnavailable, with the command that makes it, if it is missing."""
     return shipped_file(WEIGHTS / f"{recipe}.safetensors")
 
 
@@ -174,9 +174,9 @@ def _shipped(name: str, path: Path, vq: Path, dtype: torch.dtype, device: torch.
 
 
 def build(config: dict[str, Any], tensors: dict[str, Tensor]) -> JanusForConditionalGeneration:
-    """The standard class of this configuration with these weights, float32, frozen; codes brought to length one.
+    """Build the standard class of this configuration with these weights, float32, frozen; codes are normalised to length one.
 
-    Raises ModelUnavailable when weights are missing that a picture needs, or do not fit.
+    Raises ModelUnavailable when weights that a picture needs are missing, or weights do not fit.
     """
     with exclusive_loading():
         model = JanusForConditionalGeneration(JanusConfig(**config))

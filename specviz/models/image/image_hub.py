@@ -23,11 +23,11 @@ from specviz.models.image.prompts import ChatPrompts
 from specviz.models.loading_lock import exclusive_loading
 
 GUIDANCE = 5.0
-"""Default of transformers for these models."""
+"""Default guidance of transformers for Janus models."""
 
 
 def load_hub_image(name: str, dtype: torch.dtype, device: torch.device, progress: Progress = no_progress) -> LoadedImage:
-    """The Janus, Anole or LlamaGen model called ``name``. Raises ModelUnavailable when it is none or cannot be had."""
+    """Load the Janus, Anole or LlamaGen model called ``name``. Raises ModelUnavailable if it is none of them or unavailable."""
     return MODELS.get(
         (name, str(dtype), str(device)),
         lambda: _load(name, prepare(name, progress), dtype, device),

@@ -1,9 +1,8 @@
-"""Loader of the networks trained for a shipped image model: its drafter, its up- and down-samplers, and what its
-codes look like.
+"""Loader of the networks trained for a shipped image model: its drafter, its up- and down-samplers, and its codes' mean patches.
 
 The drafter (:class:`FeatureNet`, narrow) reads the target's last hidden state after the final norm and the next token's
 embedding. Its embedding has a row for every id of a run (prompt tokens, then codes), its head one for every code;
-``draft_ids`` is ``first_code + code``: with a run's ids as :mod:`specviz.models.image.image` says, it drafts like any other
+``draft_ids`` is ``first_code + code``: with a run's ids as in :mod:`specviz.models.image.image`, it drafts like any other
 feature drafter. For guidance run it on both rows, each with the features of its own row, and mix logits as the target does.
 """
 
@@ -22,7 +21,7 @@ from specviz.models.image.image import SHIPPED, LoadedImage, embedding_table, we
 
 
 def image_drafter(loaded: LoadedImage) -> FeatureNet:
-    """The drafter that ships for this model. Raises ModelUnavailable for a model it was not trained on."""
+    """Load the drafter that ships for this model. Raises ModelUnavailable for a model it was not trained on."""
     path = weights_of("image_drafter")
     tensors, card = read_weights(path)
     _same(card.get("target", ""), loaded, "drafter")
@@ -44,7 +43,7 @@ def feature_net(loaded: LoadedImage, config: FeatureConfig, head: torch.Tensor, 
 
 
 def image_samplers(loaded: LoadedImage) -> LatentSamplers:
-    """The samplers that ship, over this model's codes, in float32: ``up`` and ``down`` between its grid and its partner's."""
+    """Load the shipped samplers over this model's codes, in float32: ``up`` and ``down`` between its grid and its partner's."""
     path = weights_of("image_samplers")
     _, card = read_weights(path)
     _same(card.get("codebook", ""), loaded, "samplers")
@@ -54,8 +53,8 @@ def image_samplers(loaded: LoadedImage) -> LatentSamplers:
 def code_patches(loaded: LoadedImage) -> Tensor | None:
     """Mean of all cells that hold a code in decoded emoji, float [code, row, column, rgb] from -1 to 1.
 
-    None for a model whose codebook is not the one that ships: nobody has counted there, and its runs show each code's colour.
-    Raises ModelUnavailable where the file is missing.
+    None for a model with another codebook than the shipped one, whose runs show each code's colour. Raises ModelUnavailable if
+    the file is missing.
     """
     if loaded.name not in SHIPPED:
         return None

@@ -1,7 +1,6 @@
-"""Image-text score: two small encoders trained to find each other's pictures and prompts.
+"""Image-text score: two small encoders trained to match pictures with their prompts.
 
-A proxy: it knows emoji and their names and nothing else. Its own accuracy stands in its card. Axis names: ``picture``,
-``prompt``, ``word``.
+A proxy, trained on emoji and their names alone. Its card has its accuracy. Axis names: ``picture``, ``prompt``, ``word``.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Pictures(nn.Module):
 
 
 class Words(nn.Module):
-    """Word pieces [prompt, word] to unit vectors [prompt, shared]; padding counts for nothing."""
+    """Word pieces [prompt, word] to unit vectors [prompt, shared]; padding is masked."""
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
@@ -67,13 +66,13 @@ class ScoreNet(nn.Module):
         self.sharpness = nn.Parameter(torch.tensor([2.5]))
 
     def logits(self, pixels: Tensor, words: Tensor) -> Tensor:
-        """[picture, prompt]."""
+        """Logits [picture, prompt]."""
         return self.pictures(pixels) @ self.words(words).T * self.sharpness.exp()
 
 
 @dataclass(frozen=True)
 class ImageScore:
-    """``accuracy`` is what its card says about itself."""
+    """A loaded score. ``accuracy`` is the text of its card's metrics."""
 
     net: ScoreNet
     prompts: WordPrompts
@@ -87,20 +86,20 @@ class ImageScore:
         return (self.net.pictures(pixels) @ self.net.words(words).T).numpy()
 
     def retrieval_rate(self, pictures: Sequence[np.ndarray], prompts: Sequence[str], among: int = 1) -> float:
-        """The share of pictures whose own prompt is among the ``among`` nearest ones of the list."""
+        """The share of pictures whose own prompt is among the ``among`` nearest prompts of the list."""
         scores = self.of(pictures, prompts)
         nearer = (scores > scores.diagonal()[:, None]).sum(1)
         return float((nearer < among).mean())
 
 
 def pixels_of(picture: np.ndarray) -> Tensor:
-    """A uint8 picture [row, column, 3] as the score sees it, [1, rgb, 32, 32]."""
+    """A uint8 picture [row, column, 3] as the score's input, [1, rgb, 32, 32]."""
     pixels = torch.from_numpy(np.array(picture, dtype=np.float32)).permute(2, 0, 1)[None] / 127.5 - 1
     return F.interpolate(pixels, size=(SIDE, SIDE), mode="area")
 
 
 def load(path: Path) -> ImageScore:
-    """The score in ``path``, float32 on the processor. Raises ModelUnavailable when the file is none of ours."""
+    """Load the score in ``path``, float32 on the CPU. Raises ModelUnavailable if the file holds no score."""
     tensors, card = read_weights(path)
     if "prompts" not in card:
         raise ModelUnavailable(f"{path.name} holds no picture score: choose a file written by this app's training.")

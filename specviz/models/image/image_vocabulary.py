@@ -1,6 +1,6 @@
 """Vocabulary of the shipped image models: prompt words and combinations beyond it are reported, not silently dropped.
 
-Their prompt tokenizer spells any word in pieces, so it cannot tell: "owl" was learned and is three pieces, "blorp" is too.
+Their prompt tokenizer spells any word in pieces, so it does not show this: "owl" was learned and is three pieces, as is "blorp".
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from functools import cache
 from specviz.paths import ASSETS
 
 WORDS = ASSETS / "words" / "emoji.txt"
-"""Every picture the models learned from, a line of name and keywords each; then styles ("noto style") and grounds ("on blue").
-Written by the recipe ``image_ar``."""
+"""A line of name and keywords for every training picture; then styles ("noto style") and grounds ("on blue"). Written by the
+recipe ``image_ar``."""
 _WORD = re.compile(r"[^\W\d_]+|[\u2600-\u27bf\U0001f000-\U0001faff]")
-"""Letters that hang together, or one pictograph."""
+"""A run of letters, or one pictograph."""
 _FILLERS = frozenset("a an and in is of on that the with".split())
 _MOST, _LETTERS = 8, 30
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text as the tokenizer reads them, in small letters; each once, in order."""
+    """The words of a text as the tokenizer reads them, in lower case; each once, in order."""
     return list(dict.fromkeys(_WORD.findall(unicodedata.normalize("NFKC", text).lower())))
 
 
@@ -32,7 +32,7 @@ def _lines() -> tuple[str, ...]:
 
 @cache
 def known_words() -> frozenset[str]:
-    """Every word that some learned picture was asked for by."""
+    """All words of the learned pictures' prompts."""
     return frozenset(words_of(" ".join(_lines())))
 
 
@@ -47,7 +47,7 @@ def _is_look(line: str) -> bool:
 
 
 def learned_together(prompt: str) -> bool:
-    """Whether one learned picture was asked for by all words of a prompt, its style and ground aside."""
+    """Whether one learned picture's prompt has all words of this prompt, style and ground aside."""
     subject = " ".join(words_of(prompt))
     for look in filter(_is_look, _lines()):
         subject = re.sub(rf"\b{look}\b", "", subject)
@@ -56,12 +56,12 @@ def learned_together(prompt: str) -> bool:
 
 
 def unknown_words(prompt: str) -> list[str]:
-    """The words of a prompt that no learned picture was asked for by."""
+    """The words of a prompt that no learned picture's prompt has."""
     return [word for word in words_of(prompt) if word not in known_words()]
 
 
 def warning(model: str, prompt: str) -> str:
-    """What to tell of a prompt with such words, or whose words belong to no one picture; empty where there is nothing to tell."""
+    """Warning about unknown words in a prompt, or words that no single picture combines; empty if neither applies."""
     unknown, every = unknown_words(prompt), words_of(prompt)
     if not unknown:
         apart = f"{model} learned the words of this prompt, but no picture by all of them: what it draws is a guess."

@@ -1,15 +1,15 @@
-"""LlamaGen (Sun et al. 2024, arXiv 2406.06525): a Llama decoder over VQ codes, asked by a class or by a caption.
+"""LlamaGen (Sun et al. 2024, arXiv 2406.06525): a Llama decoder over VQ codes, prompted by a class or a caption.
 
-transformers has no such class. The decoder is its Llama with rotary positions in two dimensions (``grid_rotary``); a picture
-follows one embedding of its class, or 120 places of a caption that a T5 read, padded on the left with places which nothing
-behind sees. The empty prompt is a class of its own, or 120 learned features. A folder holds
+transformers has no such class. The decoder is its Llama with rotary positions in two dimensions (``grid_rotary``). A picture
+follows one embedding of its class, or 120 places of T5 features of a caption, padded on the left with places that are masked.
+The empty prompt is a separate class, or 120 learned features. A folder holds
 
     config.json          {"model_type": "llamagen", "block_size": codes in a picture}, or that of LANTERN's conversion;
     *.safetensors        the decoder, named as its authors store it, or as LANTERN does;
     vq/*.safetensors     the VQ tokenizer;
     t5/                  flan-t5-xl, for captions alone.
 
-Published files are torch zips: ``python -m specviz convert`` makes such folders of them, on one's own machine.
+Published files are torch zips: ``python -m specviz convert`` turns them into such folders, on the user's machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from specviz.models.image.prompts import CaptionPrompts, ClassPrompts, load_capt
 from specviz.models.loading_lock import exclusive_loading
 
 HEADS = {768: 12, 1024: 16, 1280: 20, 1536: 24, 2048: 32, 2560: 40, 3200: 32, 4096: 32}
-"""By width: the heads of its authors' models, whose checkpoints do not say."""
+"""Number of heads by width of the authors' models, whose checkpoints omit it."""
 CLASS_GUIDANCE, CAPTION_GUIDANCE = 4.0, 7.5
 """Defaults of its authors' samplers."""
 _LABELS, _EMPTY = "cls_embedding.embedding_table.weight", "cls_embedding.uncond_embedding"
@@ -48,15 +48,15 @@ _LANTERN = {
     "input_layernorm": "attention_norm",
     "post_attention_layernorm": "ffn_norm",
 }
-"""LANTERN's and transformers' names in a layer, and its authors'."""
+"""Authors' names of a layer's tensors, by LANTERN's and transformers'."""
 _GROUPS, _EPS = 32, 1e-6
 _CODEBOOK = "quantize.embedding.weight"
 _PARTS = ("decoder.", "post_quant_conv.", _CODEBOOK)
-"""What drawing needs of the file; the rest is for encoding and training."""
+"""Parts of the file that drawing needs; the rest is for encoding and training."""
 
 
 class GridRotary(nn.Module):
-    """Cosines and sines [row, place, size] of places, as transformers' Llama asks for them; kept in float32 at least."""
+    """Cosines and sines [row, place, size] of places, in the interface of transformers' Llama; kept in float32 at least."""
 
     table: Tensor
 
@@ -74,8 +74,8 @@ class VQDecoder:
     """Pixel decoder of LlamaGen's VQ tokenizers (``vq_ds16_c2i``, ``vq_ds16_t2i``, ``vq_ds8_c2i``), from its tensors by name.
 
     The layout is VQGAN's (Esser et al. 2021, arXiv 2012.09841): a middle, then levels of residual blocks with attention in the
-    deepest, each level but the last doubled in size. ``codebook`` [code, dim] has rows of length one; ``scale`` is how many
-    pixels a side a code covers.
+    deepest, each level but the last doubled in size. ``codebook`` [code, dim] has rows of length one; a code covers ``scale``
+    pixels a side.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -130,8 +130,8 @@ class VQDecoder:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedLlamaGen(LoadedImage):
-    """A LlamaGen. ``labels`` [class, hidden] embed what may be asked for, the last one nothing; empty where captions are read.
-    ``first`` is how many places precede the picture."""
+    """A LlamaGen. ``labels`` [class, hidden] embed the classes, the last the empty prompt; they are empty for captions.
+    ``first`` is the number of places before the picture."""
 
     decoder: VQDecoder
     labels: Tensor
@@ -159,7 +159,7 @@ class LoadedLlamaGen(LoadedImage):
 
 
 def load_llamagen(name: str, folder: Path, dtype: torch.dtype, device: torch.device) -> LoadedLlamaGen:
-    """The model in ``folder``. Raises ModelUnavailable where a part of it is missing, or does not fit the others."""
+    """Load the model in ``folder``. Raises ModelUnavailable if a part of it is missing, or does not fit the others."""
     stored = open_repository(str(folder))
     tensors = _authors_names(stored)
     config, grid, first = _config(stored, name, tensors)
@@ -189,7 +189,7 @@ def load_llamagen(name: str, folder: Path, dtype: torch.dtype, device: torch.dev
 
 
 def _authors_names(stored: Repository) -> dict[str, Tensor]:
-    """Every tensor by the name that LlamaGen's authors give it, queries, keys and values in one."""
+    """All tensors by the names of LlamaGen's authors, queries, keys and values in one."""
     if "tok_embeddings.weight" in stored.files:
         return {name: stored.tensor(name) for name in stored.files if not name.endswith(_DROPPED)}
     if "model.cls_embedding.cap_proj.fc1.weight" not in stored.files and f"model.{_LABELS}" not in stored.files:
@@ -208,7 +208,7 @@ def _authors_names(stored: Repository) -> dict[str, Tensor]:
 
 
 def _config(stored: Repository, name: str, tensors: Mapping[str, Tensor]) -> tuple[Any, int, int]:
-    """The decoder's configuration, cells a row, and places before the picture."""
+    """The decoder's configuration, its cells a row, and its places before the picture."""
     said = stored.config
     missing = [
         part
@@ -244,7 +244,7 @@ def _config(stored: Repository, name: str, tensors: Mapping[str, Tensor]) -> tup
 
 
 def _model(name: str, config: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """transformers' Llama with these weights. Neighbouring channels turn together here, and halves of a head there."""
+    """transformers' Llama with these weights. LlamaGen rotates neighbouring channels together, Llama the halves of a head."""
     heads, kv_heads, size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
     state = {
         "model.embed_tokens.weight": tensors["tok_embeddings.weight"],
@@ -282,11 +282,11 @@ def _by_halves(weight: Tensor, size: int) -> Tensor:
 
 
 def _vq_decoder(file: Path, codes: int, device: torch.device) -> VQDecoder:
-    """The decoder in ``file``, in float32. Raises ModelUnavailable where it is none, or not one for this many ``codes``."""
+    """Load the decoder in ``file``, in float32. Raises ModelUnavailable if it is no decoder, or not for this many ``codes``."""
     try:
         stored = load_file(file)
         decoder = VQDecoder({name: value.to(device).float() for name, value in stored.items() if name.startswith(_PARTS)})
-        decoder(torch.zeros(4, dtype=torch.long, device=device), 2)  # every tensor is there, and fits the one before it
+        decoder(torch.zeros(4, dtype=torch.long, device=device), 2)  # checks that every tensor is present and fits
     except (OSError, SafetensorError, KeyError, RuntimeError) as problem:
         raise ModelUnavailable(
             f"{file} is no VQ tokenizer of LlamaGen's, or not a whole one ({str(problem)[:160]}): convert vq_ds16_c2i.pt or "

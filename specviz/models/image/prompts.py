@@ -29,15 +29,17 @@ LONGEST_PROMPT = 2000
 _JANUS_OPENING = "<begin_of_image>"
 _ANOLE_OPENING, _ANOLE_SEPARATOR = "<racm3:break>", "<reserved08706>"
 _CLASS_NAMES = ASSETS / "words" / "imagenet.txt"
-"""A class a line, in ImageNet's order: its names in WordNet, with commas between them."""
+"""One class a line, in ImageNet's order: its names in WordNet, separated by commas."""
 _IMAGENET = 1000
 
 
 @dataclass(frozen=True)
 class PromptRows:
-    """Equally long token rows of one prompt; -1 in the unconditional one is padding that no token sees. ``unread`` is what of
-    the prompt did not fit, for the screen; empty mostly. ``embedded`` [row, place, hidden] are the rows as the model reads
-    them, where that is more than a token's own embedding; nothing behind the first ``unseen`` places sees them."""
+    """Equally long token rows of one prompt; -1 in the unconditional one is padding that no token sees.
+
+    ``unread`` is the rest of a prompt that did not fit, usually empty. ``embedded`` [row, place, hidden] are the rows'
+    embeddings where tokens do not determine them. The first ``unseen`` places are masked for all later ones.
+    """
 
     conditional: tuple[int, ...]
     unconditional: tuple[int, ...]
@@ -54,7 +56,7 @@ class PromptReader(Protocol):
         """Identifies the tokenizer."""
 
     def rows(self, prompt: str) -> PromptRows:
-        """Both rows. Raises BadInput on a prompt that is empty or far too long."""
+        """Both rows of a prompt. Raises BadInput on a prompt that is empty or far too long."""
 
     def of(self, token: int) -> str:
         """A prompt token's own text."""
@@ -74,12 +76,12 @@ class WordPrompts:
 
     @property
     def size(self) -> int:
-        """How many prompt tokens there are."""
+        """Number of prompt tokens in the vocabulary."""
         return self._tokenizer.get_vocab_size()
 
     @property
     def digest(self) -> str:
-        """Tells two tokenizers apart."""
+        """Identifies the tokenizer."""
         return hashlib.sha256(self.description.encode("utf-8")).hexdigest()[:16]
 
     def rows(self, prompt: str) -> PromptRows:
@@ -95,7 +97,7 @@ class WordPrompts:
 
 
 def valid_prompt(prompt: str) -> str:
-    """The prompt without surrounding blanks. Raises BadInput when nothing is left or it is far too long."""
+    """The prompt without surrounding blanks. Raises BadInput if it is empty or far too long."""
     text = prompt.strip()
     if not text:
         raise BadInput('Say what to draw, for example "red heart, noto style".')
@@ -157,7 +159,7 @@ def _class_names() -> tuple[tuple[str, ...], ...]:
 
 
 class ClassPrompts:
-    """Prompts of ``classes`` classes; one more stands for no class."""
+    """Prompts of ``classes`` classes; an additional class is the empty prompt."""
 
     def __init__(self, classes: int) -> None:
         self._classes = classes
@@ -173,7 +175,7 @@ class ClassPrompts:
         return self._names[token][0] if self._names else f"class {token}"
 
     def _number(self, prompt: str) -> int:
-        """The class that a prompt names. Raises BadInput where it names none, or several."""
+        """The class that a prompt names. Raises BadInput unless it names exactly one."""
         wanted = " ".join(prompt.lower().split())
         if wanted.isascii() and wanted.isdigit():
             if int(wanted) >= self._classes:
@@ -199,11 +201,10 @@ class CaptionPrompts:
     """Captions as features from transformers' T5 encoder, as LlamaGen reads them.
 
     A caption takes as many places as the empty prompt has features; a shorter one is padded on its left with zeros, which no
-    later place sees. Both rows hide the same places. Captions are lower-cased and their blanks made single; the release
-    also strips addresses and file names of captions from the web, which people do not type.
+    later place sees. Both rows hide the same places. Captions are lower-cased and runs of blanks become one; the release also
+    strips addresses and file names of captions from the web, which users do not type.
 
-    ``empty`` [place, feature] is the empty prompt;
-    ``projection`` are the two matrices [hidden, ..] which embed features.
+    ``empty`` [place, feature] is the empty prompt; ``projection`` holds the two matrices [hidden, ..] that embed features.
     """
 
     def __init__(self, tokenizer: Any, encoder: Any, empty: Tensor, projection: Sequence[Tensor]) -> None:
@@ -231,7 +232,7 @@ class CaptionPrompts:
 
     @property
     def size(self) -> int:
-        """How many ids its tokenizer gives."""
+        """Size of the tokenizer's vocabulary."""
         return len(self._tokenizer)
 
     @property
@@ -240,7 +241,7 @@ class CaptionPrompts:
 
 
 def load_captions(name: str, folder: Path, empty: Tensor, projection: Sequence[Tensor]) -> CaptionPrompts:
-    """The T5 in ``folder`` in front of a decoder. Raises ModelUnavailable where there is none, or one of another width."""
+    """Load the T5 in ``folder`` for a decoder. Raises ModelUnavailable if it is missing or of another width."""
     if not (folder / "config.json").is_file():
         raise ModelUnavailable(
             f"{name} draws captions, which a T5 reads first: put google/flan-t5-xl into {folder} (`hf download google/flan-t5-xl "

@@ -1,4 +1,4 @@
-"""Tokenizer for people: prompts, single tokens, and text that grows token by token."""
+"""Texts of a tokenizer: prompts, single tokens, and text that grows token by token."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from specviz.errors import BadInput, ContextFull, ModelUnavailable
 from specviz.models.hub.opening import first_line
 
-# No tokenizer we know averages more characters a token; beyond that a prompt is refused before it is cut into tokens.
+# No known tokenizer averages more characters a token; a prompt beyond that is refused before tokenization.
 _CHARACTERS_PER_TOKEN = 64
 _BYTES = {character: byte for byte, character in bytes_to_unicode().items()}
-"""By the character that stands for each byte in a byte-level vocabulary."""
+"""Bytes by the characters that stand for them in a byte-level vocabulary."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _LONGEST_UNFINISHED = 3
 
@@ -25,7 +25,7 @@ _LONGEST_UNFINISHED = 3
 class TokenizerText:
     """One tokenizer's texts (``engine.interfaces.TokenText``). Shared between runs and their threads.
 
-    ``rows`` counts the model's embeddings, None where they are unknown.
+    ``rows`` counts the model's embeddings, None if unknown.
     """
 
     def __init__(self, tokenizer: Any, name: str, context_length: int, rows: int | None = None) -> None:
@@ -37,7 +37,7 @@ class TokenizerText:
         self.special_ids = frozenset({token for token, content in added if content.special}) | set(tokenizer.all_special_ids)
         self._spelling: Spelling | None = spelling_of(tokenizer)
         self._texts: dict[int, str] = {}
-        # A Rust tokenizer refuses to be borrowed twice at once.
+        # A Rust tokenizer cannot be borrowed twice at once.
         self._lock = threading.Lock()
 
     @property
@@ -46,7 +46,7 @@ class TokenizerText:
         return bool(self.tokenizer.chat_template)
 
     def of(self, token: int) -> str:
-        """This token's own text; bytes that are no character by themselves are written as \\xNN."""
+        """Text of one token; bytes that are no character by themselves are written as \\xNN."""
         text = self._texts.get(token)
         if text is None:
             text = self._texts[token] = self._show(token)
@@ -61,7 +61,7 @@ class TokenizerText:
         return self._spelling.bytes_of(token).decode("utf-8", "backslashreplace")
 
     def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
-        """What each of ``more`` adds to the text of ``ids``: their concatenation is the decoded text.
+        """Text that each of ``more`` adds to the text of ``ids``; the pieces join to the decoded text.
 
         A token that ends inside a character adds nothing until the token that completes or breaks the character.
         """
@@ -75,7 +75,7 @@ class TokenizerText:
         return tuple(pieces)
 
     def _differences(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
-        """The same for a tokenizer whose spelling we do not know: decode everything, look at what is new."""
+        """Pieces for a tokenizer of unknown spelling: decode every prefix and take the new text."""
         pieces, text = [], self.decode(ids)
         for count in range(1, len(more) + 1):
             longer = self.decode([*ids, *more[:count]])
@@ -93,10 +93,10 @@ class TokenizerText:
         return self.has_template and not raw
 
     def encode(self, prompt: str, raw: bool = False) -> list[int]:
-        """Token ids of ``prompt``: as a user's turn with the answer opened, or with ``raw`` as text to go on from.
+        """Token ids of ``prompt``: as a user's turn with the answer opened, or with ``raw`` as text to continue.
 
-        Raises BadInput for a prompt without text or with a token that the model has no embedding of, and ContextFull for one
-        longer than the context.
+        Raises BadInput for a prompt without text or with a token that the model has no embedding of, ContextFull for one longer
+        than the context, and ModelUnavailable where the chat template fails.
         """
         self._refuse(prompt)
         with self._lock:
@@ -109,7 +109,7 @@ class TokenizerText:
         return ids
 
     def refuse_unembedded(self, ids: Iterable[int]) -> None:
-        """Raise BadInput for a token that the tokenizer knows and the model has no embedding of, such as one added later."""
+        """Raise BadInput for a token of the tokenizer that the model has no embedding of, such as one added later."""
         beyond = next((token for token in ids if self.rows is not None and token >= self.rows), None)
         if beyond is not None:
             raise BadInput(
@@ -132,7 +132,7 @@ class TokenizerText:
             wrapped = self.tokenizer.apply_chat_template(
                 [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=True, return_dict=False
             )
-        except Exception as problem:  # a stranger's template, run by Jinja, may raise whatever Python does
+        except Exception as problem:  # an untrusted template, run by Jinja, may raise any error of Python
             raise ModelUnavailable(
                 f"{self.name}'s chat template fails ({first_line(problem)}). Use raw continuation."
             ) from problem
@@ -148,12 +148,12 @@ class TokenizerText:
 
 
 def embedded(model: Any) -> int:
-    """How many tokens a loaded model has an embedding of."""
+    """Number of tokens that a loaded model has embeddings of."""
     return int(model.get_input_embeddings().weight.shape[0])
 
 
 def _drop_first_blank(pieces: list[str]) -> None:
-    """Take the blank that sentencepiece puts in front of every text off the first piece that has text."""
+    """Remove the blank that sentencepiece puts before every text from the first piece with text."""
     for place, piece in enumerate(pieces):
         if piece:
             pieces[place] = piece.removeprefix(" ")
@@ -161,9 +161,9 @@ def _drop_first_blank(pieces: list[str]) -> None:
 
 
 class Spelling:
-    """Bytes of every token of one tokenizer, looked up once each.
+    """Bytes of every token of one tokenizer, each looked up once.
 
-    ``drops_first_blank`` says that the tokenizer takes one leading blank off a decoded text.
+    ``drops_first_blank``: the tokenizer removes one leading blank from a decoded text.
     """
 
     def __init__(self, tokenizer: Any, spell: Callable[[str], bytes], drops_first_blank: bool) -> None:
@@ -173,7 +173,7 @@ class Spelling:
         self._known: dict[int, bytes] = {}
 
     def bytes_of(self, token: int) -> bytes:
-        """What ``token`` adds to a text; nothing where a model has more ids than its tokenizer."""
+        """Bytes that ``token`` adds to a text; none for a model's ids beyond its tokenizer."""
         token_bytes = self._known.get(token)
         if token_bytes is None:
             name = self._tokenizer.convert_ids_to_tokens(token)
@@ -195,11 +195,11 @@ class Spelling:
 
 
 def spelling_of(tokenizer: Any) -> Spelling | None:
-    """How ``tokenizer`` spells, read from its own decoder; None when it is neither byte-level nor sentencepiece."""
+    """Spelling of ``tokenizer``, read from its decoder; None if it is neither byte-level nor sentencepiece."""
     steps = _decoder_steps(tokenizer)
     kinds = [step["type"] for step in steps]
     if "ByteLevel" in kinds:
-        # An added token is text as it stands, also where each of its letters stands for some byte: "café", "čau".
+        # An added token is plain text, even if each of its letters stands for some byte: "café", "čau".
         spelled = {added.content: added.content.encode() for added in tokenizer.added_tokens_decoder.values()}
         return Spelling(
             tokenizer, lambda name: spelled.get(name) or bytes(_BYTES[character] for character in name), drops_first_blank=False

@@ -1,7 +1,7 @@
-"""Picture processor: transformers' own, or the picture's half of it where the whole one wants packages for videos too.
+"""Picture processor: transformers' own, or its picture part where the whole one requires packages for videos too.
 
-The processors of Qwen-VL and SmolVLM2 cannot be made without torchvision and num2words, which only videos need. A picture
-needs the image processor, the tokenizer, the chat template, and the text that the placeholder grows into.
+The processors of Qwen-VL and SmolVLM2 require torchvision and num2words, which only videos need. A picture needs the image
+processor, the tokenizer, the chat template, and the expansion of the placeholder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from specviz.errors import ModelUnavailable
 from specviz.models.hub.opening import LOCAL
 
 Expansion = Callable[[Mapping[str, Any], Mapping[str, Any], str], str]
-"""What the placeholder (last) grows into, by what the image processor gave and the settings of processor and tokenizer."""
+"""Expands the placeholder (last argument), given the image processor's output and the settings of processor and tokenizer."""
 
 
 def _by_patches(given: Mapping[str, Any], settings: Mapping[str, Any], mark: str) -> str:
@@ -42,12 +42,12 @@ EXPANSIONS: Mapping[str, Expansion] = {
     "qwen3_vl": _by_patches,
     "smolvlm": _by_tiles,
 }
-"""By transformers' model type: models whose whole processor is for videos as well."""
+"""Expansions by transformers' model type, for models whose whole processor covers videos too."""
 _MODEL_INPUTS = ("pixel_values", "pixel_attention_mask", "image_grid_thw", "rows", "cols")
 
 
 class PictureProcessor:
-    """For one picture and one question, called as transformers' processors are."""
+    """Processor for one picture and one question, with the interface of transformers' processors."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class PictureProcessor:
         self._settings, self._mark, self._expand = settings, mark, expand
 
     def apply_chat_template(self, conversation: Sequence[Any], add_generation_prompt: bool, tokenize: bool) -> str:
-        """The conversation as the model's template writes it, the picture one placeholder."""
+        """The conversation in the model's template, with one placeholder for the picture."""
         return self.tokenizer.apply_chat_template(
             conversation, chat_template=self._template, add_generation_prompt=add_generation_prompt, tokenize=tokenize
         )
 
     def __call__(self, images: Sequence[Sequence[Any]], text: Sequence[str], return_tensors: str) -> dict[str, Any]:
-        """The model's inputs. Raises ValueError where the text has not one place for the picture."""
+        """The model's inputs. Raises ValueError unless the text has exactly one placeholder for the picture."""
         tiled = {"return_row_col_info": True} if self._expand is _by_tiles else {}
         given = self.image_processor(images=images if tiled else images[0], return_tensors=return_tensors, **tiled)
         if text[0].count(self._mark) != 1:
@@ -82,7 +82,7 @@ class PictureProcessor:
 
 
 def picture_processor(folder: Path, config: Any, name: str) -> Any:
-    """The processor of the model in ``folder``. Raises ModelUnavailable where it has none for pictures and text."""
+    """Load the processor of the model in ``folder``. Raises ModelUnavailable if its tokenizer lacks the picture's token."""
     if config.model_type not in EXPANSIONS:
         return AutoProcessor.from_pretrained(folder, **LOCAL)
     tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL)
@@ -97,7 +97,7 @@ def picture_processor(folder: Path, config: Any, name: str) -> Any:
 
 
 def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:
-    """The processor's chat template, None where the tokenizer's is all there is."""
+    """The processor's chat template; None if only the tokenizer has one."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text(encoding="utf-8")

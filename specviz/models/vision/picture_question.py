@@ -1,6 +1,6 @@
 """Prompt of a vision-language model: token ids, pixels, and the positions of the picture's tokens.
 
-Two readers: our own small model's (a square of fixed size), and one for any model with a processor of its own.
+Two readers: our own small model's (a square of fixed size), and one for any model with its own processor.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class PictureQuestion:
-    """What a model's prefill takes. Axis names: ``token`` (of the prompt), ``visual`` (tokens that stand for the picture).
+    """Inputs of a model's prefill. Axis names: ``token`` (of the prompt), ``visual`` (tokens that stand for the picture).
 
     ``inputs`` are the model's own keywords beside ``input_ids``: pixels, grids, token types; on the device, floats in the
-    model's dtype. ``token_keywords`` names those of them that have one entry a prompt token.
+    model's dtype. ``token_keywords`` names those of them with one entry a prompt token.
     """
 
     ids: tuple[int, ...]
@@ -35,13 +35,13 @@ class PictureQuestion:
     visual: tuple[int, ...]
     """Places in ``ids`` whose embedding is a piece of the picture."""
     hidden: tuple[int, ...]
-    """Places that a drafter without a picture leaves out: ``visual``, and the markers around them that mean nothing alone."""
+    """Places that a drafter without a picture leaves out: ``visual``, and the markers around them, meaningless alone."""
     boxes: tuple[Box, ...]
-    """[visual] the part of ``picture`` each visual token stands for."""
+    """Boxes [visual]: the part of ``picture`` that each visual token stands for."""
     grid: tuple[int, int]
     """Rows and columns of the visual tokens; (0, 0) where they are several tiles, not one grid."""
     picture: Image.Image
-    """RGB, as the model saw it (padded to its shape); for the screen."""
+    """The picture in RGB, padded to the model's shape; for display."""
     token_keywords: tuple[str, ...] = ()
 
     @property
@@ -52,10 +52,10 @@ class PictureQuestion:
 
 
 class PictureReader(Protocol):
-    """Makes a picture and a question ready for one model. Shared between runs and their threads."""
+    """Prepares a picture and a question for one model. Shared between runs and their threads."""
 
     def __call__(self, picture: Image.Image, question: str) -> PictureQuestion:
-        """``picture`` is any PIL image, bounded and upright already. Raises BadInput or ContextFull."""
+        """Return the prompt. ``picture`` is any PIL image, already bounded and upright. Raises BadInput or ContextFull."""
 
 
 def boxes_of_grid(rows: int, columns: int, area: Box = (0.0, 0.0, 1.0, 1.0)) -> tuple[Box, ...]:
@@ -70,7 +70,7 @@ def boxes_of_grid(rows: int, columns: int, area: Box = (0.0, 0.0, 1.0, 1.0)) -> 
 
 
 def pad_to_square(picture: Image.Image, side: int) -> Image.Image:
-    """RGB [side, side]: the picture as large as fits, on white."""
+    """The picture in RGB [side, side], as large as fits, on white."""
     image = on_white(picture)
     share = side / max(image.size)
     size = (max(1, round(image.width * share)), max(1, round(image.height * share)))
@@ -88,7 +88,7 @@ def pixels(picture: Image.Image) -> Tensor:
 
 
 def valid_question(question: str) -> str:
-    """The question, or BadInput where there is none or where it cannot be cut into tokens."""
+    """Return the question without surrounding blanks. Raises BadInput if it is empty or cannot be tokenized."""
     if not question.strip():
         raise BadInput("There is no question. Type one, such as: Describe the picture.")
     try:
@@ -99,7 +99,7 @@ def valid_question(question: str) -> str:
 
 
 def refuse_too_long(ids: tuple[int, ...], context_length: int, name: str) -> tuple[int, ...]:
-    """The ids, or ContextFull where the model cannot read them all."""
+    """Return the ids. Raises ContextFull if the model cannot read them all."""
     if len(ids) >= context_length:
         raise ContextFull(
             f"Picture and question are {len(ids)} tokens; {name} reads at most {context_length}, its own answer included. "
@@ -109,7 +109,7 @@ def refuse_too_long(ids: tuple[int, ...], context_length: int, name: str) -> tup
 
 
 class SquareReader:
-    """For a SmolVLM that sees one square of ``side`` pixels, ``grid`` visual tokens each way, asked by a chat template."""
+    """Reader for a SmolVLM with a chat template and one square of ``side`` pixels, ``grid`` visual tokens each way."""
 
     def __init__(self, tokenizer: Any, name: str, model: Any) -> None:
         config = model.config
@@ -135,14 +135,14 @@ class SquareReader:
 
 
 def plain_words(tokenizer: Any, question: str) -> str:
-    """The question with any special token it spells out taken apart: typed text must not pass for a picture."""
+    """The question with blanks inside any special token that it spells out: typed text must not pass for a picture."""
     for token in tokenizer.all_special_tokens:
         question = question.replace(token, " ".join(token))
     return question
 
 
 class ProcessorReader:
-    """For any model whose repository has a processor: its own template, its own pixels."""
+    """Reader for any model whose repository has a processor, by its own template and pixels."""
 
     def __init__(self, processor: Any, name: str, model: Any) -> None:
         self.processor, self.name, self.config = processor, name, model.config
@@ -157,7 +157,7 @@ class ProcessorReader:
                        if token == self.config.image_token_id)  # fmt: skip
         if not visual:
             raise ModelUnavailable(f"The processor of {self.name} made no picture tokens. Choose another model.")
-        # Rows and columns of tiles: a number in however many lists, or a tensor; no list where there are no tiles.
+        # Rows and columns of tiles: a number in nested lists, or a tensor; missing without tiles.
         rows, columns = (int(torch.as_tensor(inputs.pop(name, 0)).flatten()[:1].sum()) for name in ("rows", "cols"))
         inputs.pop("attention_mask", None)
         grid, boxes = self._grid_and_boxes(len(visual), inputs, rows, columns, image)
@@ -178,7 +178,7 @@ class ProcessorReader:
                 [{"role": "user", "content": content}], add_generation_prompt=True, tokenize=False
             )
         except (TemplateError, TypeError, ValueError, AttributeError):
-            # A base model such as PaliGemma has no template: its processor puts the picture in front by itself.
+            # A base model such as PaliGemma has no template: its processor puts the picture first.
             written = question
         try:
             # The picture is a list in a list: one prompt with one picture.
@@ -205,7 +205,7 @@ class ProcessorReader:
         return (0, 0), (*parts, *boxes_of_grid(side, side))
 
     def _cropped(self, picture: Image.Image) -> Box:
-        """The middle square where the processor cuts one out, else all of the picture."""
+        """The middle square if the processor crops to it, else the whole picture."""
         if not getattr(getattr(self.processor, "image_processor", None), "do_center_crop", False):
             return (0.0, 0.0, 1.0, 1.0)
         wide, high = picture.size

@@ -1,8 +1,8 @@
-"""Decoder of uploaded pictures: bounded before a pixel is decoded, turned upright, made plain RGB.
+"""Decoder of uploaded pictures: bounded before a pixel is decoded, turned upright, converted to plain RGB.
 
-A file's header says how large its picture is; only then is it decoded, large ones one after another. Formats are few and
-named, so that no seldom used decoder ever sees a stranger's bytes. Whatever cannot be shown as it is comes with a warning, or
-is refused in a sentence.
+The size in a file's header is checked before decoding, and large pictures are decoded one after another. The few allowed
+formats keep rarely used decoders away from untrusted bytes. A picture that must be altered comes with a warning; an unusable
+one is refused.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from specviz.errors import BadInput, shown
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-"""What is decoded. With JPEG comes MPO, which is how some phones write one."""
+"""Formats that are decoded. JPEG includes MPO, which some phones write."""
 MOST_BYTES = 20 << 20
 MOST_PIXELS = 16_000_000
-"""Of a picture that has to be decoded whole; that takes up to two seconds and a quarter of a gigabyte."""
+"""Most pixels of a picture that must be decoded at full size, which takes up to two seconds and a quarter of a gigabyte."""
 MOST_JPEG_PIXELS = 50_000_000
-"""Of a JPEG, which is decoded at a fraction of its size; progressive ones are not."""
+"""Most pixels of a JPEG, which is decoded at a fraction of its size unless it is progressive."""
 MOST_SIDE = 20_000
-"""Pixels of a side: a decoder takes its time for every row, however short."""
+"""Most pixels of a side: a decoder spends time on every row, however short."""
 MOST_SCANS = 100
-"""Passes over the picture that a progressive JPEG may ask for; encoders write about ten."""
+"""Most passes over the picture in a progressive JPEG; encoders write about ten."""
 LONGEST_SIDE = 1536
-"""Larger pictures are made smaller: no model here looks at more."""
+"""Most pixels of a decoded picture's side; larger ones are scaled down, since no model here reads more."""
 QUICK_PIXELS = 1_000_000
-"""Pictures up to this size are decoded at once, larger ones in turn."""
+"""Pictures up to this many pixels are decoded at once, larger ones in turn."""
 MOST_IN_LINE = 8
 """Large pictures that may wait for the one being decoded."""
 
@@ -43,28 +43,28 @@ _DECODER = threading.Lock()
 
 _NAMES = "PNG, JPEG, WebP, GIF or BMP"
 _SHRINKABLE = {"L", "LA", "RGB", "RGBA", "CMYK"}
-"""Kinds of pixels that can be averaged as they are; a palette's numbers cannot."""
+"""Pixel modes that can be averaged directly; a palette's numbers cannot."""
 _DEEP = {"I;16", "I;16B", "I;16L", "I;16N", "I", "F"}
 
 SHOWN_BYTES = 60_000
 """Most bytes of a picture that travels with a trace."""
 PIECE = 4000
-"""Characters of one text in a trace's free JSON, of which 4096 are allowed."""
+"""Characters of one piece; a text in a trace's free JSON may have 4096."""
 
 Source = bytes | str | Path
-"""A picture's bytes, or where it lies."""
+"""A picture's bytes, or its path."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """``image`` is RGB, upright and bounded. ``warnings`` say in sentences what was done to get there."""
+    """A decoded picture: ``image`` is RGB, upright and bounded; ``warnings`` are sentences about the changes made."""
 
     image: Image.Image
     warnings: tuple[str, ...] = ()
 
 
 def one_picture(sources: Source | Sequence[Source] | None) -> Picture:
-    """The one picture that is asked about. Raises BadInput for none, for several, and for one that cannot be opened."""
+    """Open the one picture of a question. Raises BadInput for none, for several, and for one that cannot be opened."""
     if sources is None:
         raise BadInput("There is no picture. Choose one, or take one of the example scenes.")
     if isinstance(sources, bytes | str | Path):
@@ -77,7 +77,7 @@ def one_picture(sources: Source | Sequence[Source] | None) -> Picture:
 
 
 def open_picture(source: Source) -> Picture:
-    """The picture in ``source``. Raises BadInput with what to do when it cannot be shown to a model."""
+    """Open the picture in ``source``. Raises BadInput, with a remedy, if no model can read it."""
     data = _read(source)
     try:
         opened = Image.open(io.BytesIO(data), formats=FORMATS)  # reads the header alone
@@ -85,7 +85,7 @@ def open_picture(source: Source) -> Picture:
         raise _too_large("several hundred") from None
     except UnidentifiedImageError:
         raise BadInput(f"This file is no picture that can be read here. Save it as {_NAMES}.") from None
-    except Exception as problem:  # decoders fail in many ways on a damaged header, each with an error of its own
+    except Exception as problem:  # decoders raise many kinds of errors on a damaged header
         raise _damaged(problem) from problem
     _bound(opened, data)
     with _decoding_slot(opened.width * opened.height):
@@ -94,7 +94,7 @@ def open_picture(source: Source) -> Picture:
 
 @contextmanager
 def _decoding_slot(pixels: int) -> Iterator[None]:
-    """Leave to decode: large pictures take memory, so one is decoded at a time."""
+    """Hold a slot to decode: large pictures take memory, so only one is decoded at a time. Raises BadInput if too many wait."""
     if pixels <= QUICK_PIXELS:
         yield
         return
@@ -114,7 +114,7 @@ def _read(source: Source) -> bytes:
         try:
             path = Path(source).expanduser()
             exists = path.is_file()
-        except (OSError, RuntimeError):  # a name too long, or the home of a user there is not
+        except (OSError, RuntimeError):  # a name too long, or the home of an unknown user
             exists = False
         if not exists:
             raise BadInput(f"There is no picture {shown(str(source))}. Check the path.")
@@ -145,7 +145,7 @@ def _damaged(problem: Exception) -> BadInput:
 
 
 def _bound(opened: Image.Image, data: bytes) -> None:
-    """What the header says, before anything is decoded."""
+    """Raise BadInput if the header exceeds a limit, before anything is decoded."""
     wide, high = opened.size
     if wide < 1 or high < 1:
         raise BadInput("The picture has no pixels. Choose another.")
@@ -165,7 +165,7 @@ def _make_picture(opened: Image.Image) -> Picture:
         if opened.format in ("JPEG", "MPO"):
             opened.draft(opened.mode, _fitting(opened.size))
         opened.load()
-        # As early as it can be: every step after this one makes a copy.
+        # As early as possible: every later step makes a copy.
         if opened.mode in _SHRINKABLE and "transparency" not in opened.info:
             opened.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
         image, turned = _upright(opened)
@@ -180,13 +180,13 @@ def _make_picture(opened: Image.Image) -> Picture:
 
 
 def _fitting(size: tuple[int, int]) -> tuple[int, int]:
-    """The size made so small that the longest side is what models look at; never larger than it is."""
+    """The size scaled down so that its longest side is at most LONGEST_SIDE."""
     share = min(1.0, LONGEST_SIDE / max(size))
     return max(1, round(size[0] * share)), max(1, round(size[1] * share))
 
 
 def _moving(opened: Image.Image) -> str:
-    """A word about the frames that are not shown. A phone's second view of the same scene is none."""
+    """Warning about frames that are not shown, else empty. A phone's second view of the same scene does not count."""
     if opened.format == "MPO" or not getattr(opened, "is_animated", False):
         return ""
     opened.seek(0)
@@ -194,15 +194,15 @@ def _moving(opened: Image.Image) -> str:
 
 
 def _upright(image: Image.Image) -> tuple[Image.Image, str]:
-    """As the camera was held. A damaged note on that leaves the picture as it is."""
+    """The picture turned upright by its EXIF orientation, with a warning if that is damaged and the picture unchanged."""
     try:
         return ImageOps.exif_transpose(image), ""
-    except Exception:  # the note is a small file format of its own, and as easily damaged
+    except Exception:  # EXIF is a file format too, and as easily damaged
         return image, "The picture's note on how it was turned is damaged; it is shown as it was stored."
 
 
 def _to_rgb(image: Image.Image) -> tuple[Image.Image, str]:
-    """RGB of any kind of pixels, and a word about what that changed."""
+    """The picture in RGB from any pixel mode, with a warning about visible changes, else an empty text."""
     if image.mode in _DEEP:
         return _to_8_bits(image), "The picture has more than 8 bits a colour; the model sees 8."
     if image.has_transparency_data:
@@ -214,13 +214,13 @@ def _to_rgb(image: Image.Image) -> tuple[Image.Image, str]:
 
 
 def on_white(image: Image.Image) -> Image.Image:
-    """RGB, with white where the picture is transparent."""
+    """The picture in RGB, with white where it is transparent."""
     flat = image.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", flat.size, "white"), flat).convert("RGB")
 
 
 def _to_8_bits(image: Image.Image) -> Image.Image:
-    """Deep grey to 8 bits: 16-bit values by their upper half, anything else by its own range."""
+    """Reduce deep grey to 8 bits: 16-bit values by their upper half, others by their own range."""
     values = numpy.asarray(image).astype(numpy.float32)
     numpy.nan_to_num(values, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
     low, high = float(values.min()), float(values.max())
@@ -232,7 +232,7 @@ def _to_8_bits(image: Image.Image) -> Image.Image:
 
 
 def png_pieces(image: Image.Image) -> list[str]:
-    """The picture as a PNG in base64, cut into pieces that a trace takes; made smaller until it is light enough."""
+    """The picture as a PNG in base64, cut into pieces of PIECE characters; scaled down until it has at most SHOWN_BYTES."""
     scaled = image
     while True:
         out = io.BytesIO()

@@ -14,7 +14,7 @@ from specviz.models.loading_lock import exclusive_loading
 NAME = "scenes-vlm"
 IMAGE, USER, ASSISTANT, END = "<image>", "<|user|>", "<|assistant|>", "<|end|>"
 SPECIAL = (END, USER, ASSISTANT, IMAGE)
-"""By id, from 0."""
+"""Special tokens by id, from 0."""
 TEMPLATE = (
     "{% for message in messages %}{% if message['role'] == 'user' %}<|user|>"
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}"
@@ -37,7 +37,7 @@ def tokenizer_from(written: str) -> PreTrainedTokenizerFast:
 
 
 def load(path: Path, attention: str = "sdpa") -> tuple[Any, PreTrainedTokenizerFast]:
-    """Model (float32, on the processor) and tokenizer. Raises ModelUnavailable where the file is missing or another one."""
+    """Load the model (float32, on the CPU) and its tokenizer. Raises ModelUnavailable if the file is missing or another one."""
     with exclusive_loading():
         packed = read_model(shipped_file(path), AutoModelForImageTextToText, attn_implementation=attention)
     return packed.model.eval().requires_grad_(False), tokenizer_from(packed.tokenizer.to_str())

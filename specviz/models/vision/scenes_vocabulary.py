@@ -1,4 +1,4 @@
-"""What the included vision-language model knows: a question or a picture beyond it is reported, since it answers all the same."""
+"""Limits of the included vision-language model: a question or picture beyond its training is reported, since it still answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST, _LETTERS = 8, 30
 
 
 def unknown_words(tokenizer: Any, question: str) -> list[str]:
-    """The words of a question that training hardly saw: those are no token of their own. Each once, in order."""
+    """The words of a question that were rare in training, since they are no single token. Each once, in order."""
 
     def is_token(text: str) -> bool:
         return len(tokenizer.encode(text, add_special_tokens=False)) == 1
@@ -36,7 +36,7 @@ def _digest(picture: Image.Image) -> str:
 
 
 def warnings(model: str, tokenizer: Any, question: str, picture: Image.Image) -> tuple[str, ...]:
-    """What to tell of a picture that is none of the example scenes, and of a question with words that were not learned."""
+    """Warnings about a picture that is not among the example scenes, and about unknown words in a question."""
     warnings = []
     if _digest(picture) not in _examples():
         warnings.append(f"{model} knows emoji and plain shapes only: whatever else a picture shows, its answer is invented.")

@@ -1,4 +1,4 @@
-"""Loader of drafter networks for vision-language models, checked against the target and kept with its model."""
+"""Loader of drafter networks for vision-language models, checked against the target and cached with its model."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from specviz.targets.causal import causal_target
 from specviz.targets.vision_language import VisionLanguageTarget
 
 FILES = {"eagle": "vlm_eagle", "hivis": "vlm_hivis", "dream": "vlm_dream"}
-"""A kind of network, and the file that ships."""
+"""Shipped files by kind of network."""
 TEXT = "vlm_text_only"
 SCENES = "scenes_vlm.safetensors"
 TARGET = "target"
-"""The card's line that says which target a drafter learned from: :func:`target_version`."""
+"""Line of the card with the target that a drafter learned from: its :func:`target_version`."""
 
 
 def target_version(target: Path) -> str:
-    """Name of a target's file and the beginning of its SHA-256: another training of it is another target."""
+    """Name of a target's file and the beginning of its SHA-256: a retrained file is another target."""
     return f"{target.name} {digest(target)}"
 
 
 def text_only_model(
     name: str | None, loaded: LoadedVisionLanguage, target: VisionLanguageTarget, progress: Progress = no_progress
 ) -> DraftModel:
-    """The language model that drafts from words alone: the one called ``name``, any whose tokens the target has too, such as
-    SmolLM2 for SmolVLM2; None for the small one that ships for the scenes model."""
+    """Return the language model that drafts from words alone. ``name`` is any model whose tokens the target has too, such as
+    SmolLM2 for SmolVLM2; None selects the small one that ships for the scenes model. Raises TokenizerMismatch or
+    ModelUnavailable."""
     if name and name != TEXT:
         return _named(name, loaded, target, progress)
     path = _shipped(TEXT, "language-only draft model", loaded)
@@ -65,7 +66,7 @@ def _named(name: str, loaded: LoadedVisionLanguage, target: VisionLanguageTarget
 
 
 def vision_heads(kind: str, loaded: LoadedVisionLanguage, target: VisionLanguageTarget) -> Any:
-    """The drafting network of this kind for the target, ready to draft. Raises ModelUnavailable when there is none."""
+    """Return the drafting network of this kind for the target, ready to draft. Raises ModelUnavailable if none ships."""
     if kind not in FILES:
         raise ModelUnavailable(
             f"No {kind} network ships for {loaded.name}: name heads that were published for it as the draft, or choose a method "
@@ -87,7 +88,7 @@ def _read(kind: str, path: Path, target: VisionLanguageTarget) -> Any:
 
 
 def _shipped(name: str, what: str, loaded: LoadedVisionLanguage) -> Path:
-    """The file of this ``name``. Raises ModelUnavailable where it is missing, or was trained on another target."""
+    """The shipped file of this ``name``. Raises ModelUnavailable if it is missing, or was trained on another target."""
     path = shipped_file(WEIGHTS / f"{name}.safetensors")
     card = card_in(path)
     if card.get("tokenizer_hash", "") != loaded.tokenizer_hash:

@@ -42,10 +42,10 @@ class LoadedVisionLanguage(LoadedText):
 def load_vision_language(
     name: str, dtype: str = "auto", device: str = "auto", progress: Progress = no_progress, attention: str = "sdpa"
 ) -> LoadedVisionLanguage:
-    """The model called ``name``: a catalogue name, hub id or folder. What fits stays loaded.
+    """Load the model called ``name``: a catalogue name, hub id or folder. Models stay loaded while they fit.
 
-    ``dtype`` and ``device`` are "auto" or the user's choice; ``attention`` is "sdpa", or "eager" where attention maps are
-    wanted. Raises ModelUnavailable, BadInput or OutOfMemory.
+    ``dtype`` and ``device`` are "auto" or the user's choice; ``attention`` is "sdpa", or "eager" for attention maps. Raises
+    ModelUnavailable, BadInput or OutOfMemory.
     """
     where = choose_device(device)
     how = choose_dtype(dtype, where)
@@ -63,13 +63,13 @@ def load_vision_language(
 
 
 def load_scenes(path: Path, dtype: torch.dtype, device: torch.device, attention: str = "sdpa") -> LoadedVisionLanguage:
-    """Our own small model from its one file."""
+    """Load our own small model from its one file."""
     model, tokenizer = scenes.load(path, attention)
     return from_parts(scenes.NAME, model.to(device, dtype), tokenizer)  # type: ignore[arg-type]
 
 
 def from_parts(name: str, model: Any, tokenizer: Any) -> LoadedVisionLanguage:
-    """A SmolVLM that sees one square, with its tokenizer: what the shipped file holds, and what training works on."""
+    """A SmolVLM that reads one square, with its tokenizer: the form of the shipped file and of training."""
     return LoadedVisionLanguage.of(name, model, tokenizer, read=SquareReader(tokenizer, name, model))
 
 
