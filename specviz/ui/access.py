@@ -1,4 +1,4 @@
-"""Access to the app: who asks, by what name, whether a proxy stands between, and how much one address may ask at once."""
+"""Access to the app: the visitor's address, the host name used, proxies in between, and concurrent requests per address."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ FOREIGN_HOST = (
 
 
 def visitor(headers: Iterable[tuple[str, str]], peer: str) -> str:
-    """The address that a visitor comes from behind proxies: the last public one, since what stands before it the visitor may
-    have written and what stands behind it are proxies. ``peer`` where there is none."""
+    """Return the visitor's address behind proxies: the last public one in X-Forwarded-For, ``peer`` without that header.
+
+    The visitor may have written the entries before it; those after it are proxies.
+    """
     forwarded = ",".join(value for name, value in headers if name.lower() == "x-forwarded-for")
     entries = [entry for part in forwarded.split(",") if (entry := part.strip())]
     for entry in reversed(entries):
@@ -34,7 +36,7 @@ def visitor(headers: Iterable[tuple[str, str]], peer: str) -> str:
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
-            return entry[:64]  # what a proxy wrote, though no address: before it stands nothing that can be trusted
+            return entry[:64]  # a proxy wrote it, though it is no address: no entry before it can be trusted
         address = getattr(address, "ipv4_mapped", None) or address
         if address.is_global:
             return str(address)
@@ -42,14 +44,14 @@ def visitor(headers: Iterable[tuple[str, str]], peer: str) -> str:
 
 
 def own_name(host: str) -> bool:
-    """Whether a Host header names this machine to itself; a program may leave it out."""
+    """Whether a Host header names the loopback interface; a program may omit the header."""
     name = host[1:].split("]")[0] if host.startswith("[") else host.rsplit(":", 1)[0] if host.count(":") == 1 else host
     return not host or is_loopback(name.rstrip("."))
 
 
 class Gate:
-    """The middleware of a private app: it refuses other names than its own, by which a foreign page could reach it, and calls
-    ``expose`` once a request shows that a proxy brings visitors."""
+    """Middleware of a private app: refuses foreign host names, by which another site's page could reach the app, and calls
+    ``expose`` when a request comes through a proxy."""
 
     def __init__(self, app: ASGIApp, settings: Callable[[], Settings], expose: Callable[[], None]) -> None:
         self.app = app
@@ -72,26 +74,26 @@ class Gate:
 
 @dataclass(frozen=True)
 class Kind:
-    """Requests that wait for one another: how many of one address go on ``at_once``, and the seconds after which one that has
-    no answer yet lets the next one in."""
+    """Requests that share a limit per address: ``at_once`` of them run concurrently. After ``seconds`` without an answer, a
+    request lets the next one in."""
 
     at_once: int
     seconds: float
 
 
 PAGE = Kind(2, 5.0)
-"""The page and what it consists of, which a thread writes in a twentieth of a second."""
+"""The page and its configuration, which a thread renders in a twentieth of a second."""
 EVENT = Kind(4, 1.0)
-"""Whatever is sent to Gradio. A burst would take the event loop for seconds; what waits for a job lets others in after one."""
+"""POST requests. A burst would block the event loop for seconds; one that waits for a job lets others in after a second."""
 WAITING = 256
 """Requests of one kind and address that may wait: several classes behind one router."""
 LEAST_BODY = 8_000_000
-"""Bytes that any request may send: a page sends back what it kept of its runs."""
+"""Bytes that any request may send: a page sends back the runs that it kept."""
 CROWDED = f"{WAITING} requests from your address wait already. Try again in a minute."
 
 
 def kind(scope: Scope) -> Kind | None:
-    """The kind of a request that costs the server much for its size; None for uploads, files and streams, which do not."""
+    """Return the kind of a request that is costly for its size; None for uploads, files and streams."""
     if scope["type"] != "http":
         return None
     path = scope["path"].rstrip("/")
@@ -103,15 +105,15 @@ def kind(scope: Scope) -> Kind | None:
 
 @dataclass
 class Line:
-    """The requests of one kind and address: those that go on and, counted in ``present``, those that wait."""
+    """Requests of one kind and address; ``present`` counts those running and those waiting."""
 
     turns: asyncio.Semaphore
     present: int = 0
 
 
 class Turns:
-    """The middleware that leaves everybody their share of the event loop: a few requests of an address go on at once, others
-    wait, and beyond a bound they are refused. A body is read before its request's turn, up to the size of an upload."""
+    """Middleware that shares the event loop fairly: a few requests of an address run at once, others wait, and beyond a
+    bound they are refused. A body is read before its request's turn, up to the size of an upload."""
 
     def __init__(self, app: ASGIApp, address: Callable[[Scope], str], most_bytes: int) -> None:
         self.app = app
@@ -154,7 +156,7 @@ class Turns:
             del self._lines[key]
 
     async def _body(self, receive: Receive) -> deque[Message] | None:
-        """The messages of a whole body; None for one that is too long."""
+        """Read the messages of a whole body; return None for one that is too long."""
         messages: deque[Message] = deque()
         size = 0
         while not messages or messages[-1].get("more_body"):

@@ -1,4 +1,4 @@
-"""The interface for programs: ``/run`` streams a trace file, ``/methods`` lists what there is. The rest is private."""
+"""The API: ``/run`` streams a trace file, ``/methods`` lists the methods. All other endpoints are private."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
 
 SWITCHES = ("raw", "baseline")
-"""Arguments that are true or false, and no text that could be read as either."""
+"""Boolean arguments, for which text is refused."""
 
 
 def register(shared: AppState) -> None:
@@ -62,7 +62,7 @@ def register(shared: AppState) -> None:
 def _form_state(
     shared: AppState, names: tuple[str, str, str, str], basics: dict[str, Any], common: dict[str, Any], own: str
 ) -> FormState:
-    """What the page's controls would say."""
+    """Build the form state that the page's controls would send. Raises BadInput."""
     method, target, draft, prompt = names
     if draft and not get(method).needs_draft:
         raise BadInput(f"{get(method).title} takes no draft model; leave draft empty.")
@@ -76,7 +76,7 @@ def _form_state(
 
 
 def streamed(shared: AppState, caller: Caller, form_state: FormState) -> Iterator[str]:
-    """The trace file as it grows. Raises gr.Error with the sentence a user can act on."""
+    """Stream the trace file as it grows. Raises gr.Error with a sentence on which a user can act."""
     sent_lines = 0
     try:
         request = request_form.request(form_state, shared.settings)
@@ -97,7 +97,7 @@ def methods() -> list[dict[str, Any]]:
 
 
 def _form(of: str, values: dict[str, Any]) -> str:
-    """What the page's form of that name would say."""
+    """JSON text that the page's form of that name would send."""
     return json.dumps({"of": of, "values": values})
 
 

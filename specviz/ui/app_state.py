@@ -1,4 +1,4 @@
-"""State shared by every tab of one running app, and the sentence on what runs compute on."""
+"""State shared by every tab of one running app, and the sentence on its hardware."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from specviz.ui.stream.upload_pool import UploadPool
 from specviz.ui.widgets.gallery import Gallery
 
 LOOK_SECONDS = 120
-"""A process that has not loaded torch by then never will."""
+"""Seconds after which a process that has not loaded torch never will."""
 TIERS = {"graph": "captured graphs", "eager": "eager passes"}
 FAILED = "PyTorch does not start here, so nothing can run live; recorded runs play. The app's log says why."
 
@@ -36,7 +36,7 @@ Look = Callable[[str], Mapping[str, Any]]
 
 
 def looked(device: str) -> Mapping[str, Any]:
-    """What :func:`specviz.models.hardware.found` finds, in a process of its own. Raises OSError or ValueError."""
+    """Run :func:`specviz.models.hardware.found` in a subprocess and return its result. Raises OSError or ValueError."""
     command = [sys.executable, "-m", "specviz.models.hardware", device]
     asked = subprocess.run(command, cwd=IMPORTED_FROM, capture_output=True, text=True, timeout=LOOK_SECONDS, check=False)
     if asked.returncode:
@@ -46,7 +46,7 @@ def looked(device: str) -> Mapping[str, Any]:
 
 
 def sentence(facts: Mapping[str, Any]) -> str:
-    """One sentence of the facts, and one more where a GPU lies idle."""
+    """Describe the hardware in one sentence, and an unused GPU in another."""
     tier = TIERS[facts["tier"]]
     if facts["kind"] == "cuda":
         more = f", one of {facts['count']} GPUs" if facts["count"] > 1 else ""
@@ -57,7 +57,7 @@ def sentence(facts: Mapping[str, Any]) -> str:
 
 
 class Hardware:
-    """What was found, looked for once, when the first page asks. A ZeroGPU Space has none before a run borrows it."""
+    """Description of the hardware, detected once, for the first page. A ZeroGPU Space has no GPU until a run borrows one."""
 
     def __init__(self, settings: Settings, look: Look = looked) -> None:
         self._device, self._look, self._lock = settings.device, look, threading.Lock()
@@ -66,7 +66,7 @@ class Hardware:
             self._said = f"Each run borrows a GPU for at most {GPU_SECONDS} s."
 
     def sentence(self) -> str:
-        """What to tell, as soon as it is known."""
+        """Return the description; the first call detects the hardware."""
         with self._lock:
             if not self._said:
                 try:
@@ -79,7 +79,7 @@ class Hardware:
 
 @dataclass
 class AppState:
-    """Made once per app. What belongs to one visitor is inside ``pages`` and under keys of ``archive.store``."""
+    """State made once per app. A visitor's own state is in ``pages`` and under keys of ``archive.store``."""
 
     settings: Settings
     archive: Archive
@@ -90,14 +90,14 @@ class AppState:
     hardware: Hardware
 
     def expose(self) -> None:
-        """Go on with the settings for strangers: a proxy brings visitors to an app that took itself for private."""
+        """Switch to the settings for strangers, because a proxy brings visitors to an app assumed to be private."""
         if self.settings.exposed is not None:
             self.settings = self.settings.exposed
             self.live.seconds = most_seconds(self.settings)
 
 
 def make(settings: Settings, stream: Stream | None = None, look: Look = looked) -> AppState:
-    """Everything the tabs need. ``stream`` replaces the engine, which tests without a model do, ``look`` the look at hardware."""
+    """Build the app's state. ``stream`` replaces the engine, in tests without a model, and ``look`` the hardware detection."""
     store = TraceStore()
     engine = with_servers(stream or choose(settings.zero_gpu), settings.servers)
     live = Live(engine, RunQueue(settings.max_waiting), Tails(store), most_seconds(settings), settings.max_preparing)

@@ -1,7 +1,7 @@
-"""What a page keeps in its browser over a reload or a restart of the server: its forms, and the visitor's own run.
+"""State that a page keeps in its browser over a reload or a restart of the server: its forms, and the visitor's own run.
 
-The browser keeps it for one tab (``sessionStorage``) and hands it back when the page opens. It is no more trusted than an
-uploaded file: a run is checked line by line, and of a form only values count that the form has a place for.
+The browser stores it for one tab (``sessionStorage``) and returns it when the page opens. It is no more trusted than an
+uploaded file: a run is checked line by line, and of a form only values with a field are used.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from specviz.ui.stream.engine import stopped
 from specviz.ui.widgets import controls
 
 MOST_LETTERS = 3_000_000
-"""Of all that comes back: page.js keeps half of it of runs at most, and a picture is a fifth of it at most."""
+"""Most characters that come back: page.js keeps at most half of them for runs, and a picture takes at most a fifth."""
 
 NAMES = ("method", "target", "prompt", "basics", "advanced", "own")
-"""The controls that every tab of a run has, in the order in which the page keeps them; a tab may have more behind them."""
+"""Controls of every run's tab, in the order in which the page keeps them; a tab may append more."""
 
 BROKEN_OFF = "The page was loaded anew, or its server restarted, while it went on."
 
@@ -31,27 +31,27 @@ TAKE = """(_, ...rest) => {
   const again = opened && (opened.type !== "navigate" || opened.name === kept.href);
   return [again && kept.parts ? JSON.stringify(kept.parts) : "", ...rest];
 }"""
-"""Hands over what the last page in this tab kept, if this one takes its place: not to a visitor who follows a link."""
+"""Returns the state of the last page in this tab if this one replaces it, but not to a visitor who follows a link."""
 
 
 def remember(place: str) -> str:
-    """JavaScript that notes how the controls of a tab stand."""
+    """JavaScript that stores the values of a tab's controls."""
     return f"(...values) => {{ if (window.specvizPage) window.specvizPage.remember({json.dumps(place)}, values); }}"
 
 
 @dataclass(frozen=True)
 class Kept:
-    """What was kept of one tab: the values of its controls, and the lines of its run."""
+    """Stored state of one tab: the values of its controls, and the lines of its run."""
 
     values: tuple[str, ...] = ()
     lines: str = ""
 
     def form(self, names: Sequence[str]) -> dict[str, str]:
-        """The values by name; none where there are others than these."""
+        """Return the values by name; empty if their number differs."""
         return dict(zip(names, self.values, strict=True)) if len(names) == len(self.values) else {}
 
     def run(self) -> bytes:
-        """The run's file, with an end where it has none. Raises BadTrace where it is none."""
+        """Return the run's file, with an end record if it lacks one. Raises BadTrace if it is no trace."""
         content = self.lines.encode()
         trace = traces.read(content)
         if trace.end is None:
@@ -62,7 +62,7 @@ class Kept:
 
 
 def parts(text: str) -> dict[str, Kept]:
-    """By tab what the browser handed back; nothing of what is damaged."""
+    """Parse the state from the browser, by tab; empty if it is damaged."""
     try:
         whole = json.loads(text) if isinstance(text, str) and 0 < len(text) <= MOST_LETTERS else {}
         return {str(place): _part(part) for place, part in dict(whole).items()}
@@ -77,7 +77,7 @@ def _part(part: Mapping[str, Any]) -> Kept:
 
 
 def overlaid(offered: str, kept: str) -> str:
-    """The form ``offered`` with the values of a kept one that it has a place for. Raises BadInput where that is no form."""
+    """Return the form ``offered`` with the values of a kept one that it has fields for. Raises BadInput if that is no form."""
     form = json.loads(offered)
     known = {name: value for name, value in controls.values(kept, form["of"]).items() if name in form["values"]}
     return json.dumps(form | {"values": form["values"] | known})

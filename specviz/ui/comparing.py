@@ -1,4 +1,4 @@
-"""Comparison of two runs: which is faster and by how much, whether they wrote the same, and both made anew on one prompt."""
+"""Comparison of two runs: which is faster and by how much, whether their texts agree, and a fresh run of both on one prompt."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from specviz.ui.widgets import controls
 from specviz.ui.widgets.gallery import Gallery
 
 METHOD = "method:"
-"""Before the name of a method that has no recorded run: it can be chosen, and shows something once it has been run."""
+"""Prefix of the name of a method without a recorded run: it can be chosen, and shows something after its first run."""
 
 WAITS = "Waits until the left run is over"
-"""What the right stage says meanwhile."""
+"""Message on the right stage during the left run."""
 
 ROUNDS = 2
-"""How often both are run, in turn: A, B, A, B, each beside an autoregressive run of its own, so that a machine that gets slower
-slows both, and what is left of chance can be seen."""
+"""Number of times that both are run, in turn: A, B, A, B, each beside its own autoregressive run. A machine that slows down then
+slows both, and the range shows the remaining chance."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is to change; None leaves it. ``left`` and ``right`` are the stages' feeds, ``names`` what they show,
-    ``session_run`` one that joins this session's list; ``rounds`` are the names of all pairs that were measured."""
+    """Update of the tab; None leaves a part unchanged. ``left`` and ``right`` are the stages' feeds, ``names`` the runs shown.
+    ``session_run`` joins this session's list; ``rounds`` are the names of all measured pairs."""
 
     left: str | None = None
     right: str | None = None
@@ -50,11 +50,11 @@ class Change:
 
 
 TITLE_LETTERS = 34
-"""Of a session's run in a drop-down, which shows about so many."""
+"""Longest title of a session's run in a drop-down, which shows about this many characters."""
 
 
 def shortened(runs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The session's runs under titles that a drop-down shows whole; those that read alike then are numbered."""
+    """Shorten the titles of the session's runs to fit a drop-down; equal ones are numbered."""
     short: list[tuple[str, str]] = []
     seen: Counter[str] = Counter()
     for title, name in runs:
@@ -65,14 +65,14 @@ def shortened(runs: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def listed(archive: Archive, runs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """What either side may show: this session's runs, the recorded ones, and the methods of text that have none."""
+    """Return the choices for either side: this session's runs, the recorded ones, and text methods without a recorded run."""
     recorded = {recording.run.method for recording in archive.gallery.recordings.values()}
     others = [one for one in all_methods().values() if "text" in one.modality and one.name not in recorded]
     return [*choices(archive, shortened(runs)), *((f"{one.title} (live only)", METHOD + one.name) for one in others)]
 
 
 def both(shared: AppState, left: str, right: str) -> Change:
-    """Two runs that are there already; a method without one leaves its side empty."""
+    """Show two existing runs; a method without a run leaves its side empty."""
     try:
         feeds = ["" if name.startswith(METHOD) else shared.archive.feed(name) for name in (left, right)]
         return Change(feeds[0], feeds[1], (left, right), banner="")
@@ -83,10 +83,10 @@ def both(shared: AppState, left: str, right: str) -> Change:
 def live(
     shared: AppState, caller: Caller, form_state: FormState, pair: tuple[str, str], before: tuple[str, str]
 ) -> Generator[Change, None, None]:
-    """Run what both sides show in turn, :data:`ROUNDS` times, on the form's prompt and temperature, each from an empty memory.
+    """Run both sides in turn, :data:`ROUNDS` times, on the form's prompt and temperature, each from an empty memory.
 
-    Length and seed are those of the left run, so that a recording is made again as it was. ``before`` is what the stages show:
-    it comes back when a run cannot begin.
+    Length and seed are those of the left run, so that a recording is reproduced. ``before`` names the runs on the stages,
+    which are shown again when a run cannot begin.
     """
     try:
         form_state = _as_recorded(shared, form_state, pair[0])
@@ -99,7 +99,7 @@ def live(
 
 
 def _as_recorded(shared: AppState, form_state: FormState, name: str) -> FormState:
-    """The form with the length and the seed of a run; a method without a run leaves it."""
+    """Return the form with a run's length and seed; unchanged for a method without a run."""
     if not name or name.startswith(METHOD):
         return form_state
     run = shared.archive.trace(name).run
@@ -109,7 +109,7 @@ def _as_recorded(shared: AppState, form_state: FormState, name: str) -> FormStat
 
 
 def _asked(archive: Archive, form_state: FormState, name: str) -> FormState:
-    """The form with the method of a run, and that run's parameters; a method without a run has its defaults."""
+    """Return the form with a run's method and parameters; a method without a run has its defaults."""
     if not name:
         raise BadInput("Choose what to run on both sides.")
     run = None if name.startswith(METHOD) else archive.run(name)
@@ -121,7 +121,7 @@ def _asked(archive: Archive, form_state: FormState, name: str) -> FormState:
 
 
 def _in_turn(shared: AppState, caller: Caller, requests: list[Request], before: tuple[str, str]) -> Generator[Change, None, None]:
-    """A, B, A, B: each beside its autoregressive run. A stop leaves the last round that is whole, or the left run alone."""
+    """Run A, B, A, B, each beside its autoregressive run. A stop leaves the last complete round, or the left run alone."""
     page, rounds = shared.pages.enter(caller.session, caller.address), list[tuple[str, str]]()
     for _ in range(ROUNDS):
         names = list(rounds[-1] if rounds else before)
@@ -151,7 +151,7 @@ def _in_turn(shared: AppState, caller: Caller, requests: list[Request], before: 
 
 
 def first_pair(gallery: Gallery) -> tuple[str, str]:
-    """Two recordings to begin with: the index's, else of one prompt, target and temperature, else the first two."""
+    """Names of the two recordings shown first: the index's pair, else two that can be compared, else the first two."""
     if len(gallery.pair) == 2:
         return gallery.pair[0], gallery.pair[1]
     recordings = list(gallery.recordings.values())
@@ -163,7 +163,7 @@ def first_pair(gallery: Gallery) -> tuple[str, str]:
 
 
 def unlike(left: Run, right: Run) -> str:
-    """What two runs would have to share to be compared, and do not; nothing when they can be."""
+    """Name the properties whose difference prevents a comparison of two runs; empty when they can be compared."""
     of = {
         "modalities": lambda run: run.modality,
         "prompts": lambda run: run.prompt,
@@ -177,13 +177,13 @@ def unlike(left: Run, right: Run) -> str:
 
 
 def first_divergence(left: Trace, right: Trace) -> int | None:
-    """The first output position where two runs write different tokens; None when one goes on as the other."""
+    """Return the first output position at which two runs' tokens differ; None when one is a prefix of the other."""
     left_tokens, right_tokens = (tuple(token for step in trace.steps for token in step.emitted) for trace in (left, right))
     return next((position for position, (a, b) in enumerate(zip(left_tokens, right_tokens, strict=False)) if a != b), None)
 
 
 def table(left: Trace, right: Trace) -> str:
-    """The numbers of both."""
+    """HTML table of both runs' metrics."""
     rows = [
         ("tokens", *(sum(len(step.emitted) for step in trace.steps) for trace in (left, right))),
         ("target passes", len(left.steps), len(right.steps)),
@@ -213,16 +213,16 @@ class Speeds:
         return f"{self.middle:.2f}×{spread}"
 
     def overlaps(self, other: Speeds) -> bool:
-        """Whether chance alone may order the two: their ranges meet, or their medians lie closer than two of a kind do."""
+        """Whether chance alone may order the two: their ranges overlap, or their medians' ratio is below ``metrics.LEVEL``."""
         low, high = max(min(self.each), min(other.each)), min(max(self.each), max(other.each))
         return low <= high or max(self.middle, other.middle) < metrics.LEVEL * min(self.middle, other.middle)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What two runs come to: who is faster, what that means for the text, what to know beside it.
+    """Result of a comparison: ``headline`` names the faster run, ``text`` compares the texts, ``beside`` adds remarks.
 
-    ``speeds`` are the speed-ups of both sides, None where they are not to be compared.
+    ``speeds`` are the speed-ups of both sides, None when they cannot be compared.
     """
 
     headline: str
@@ -232,7 +232,7 @@ class Verdict:
 
 
 def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: tuple[int, int] = (0, 0)) -> Verdict:
-    """The comparison in words, of one pair or of several rounds. ``rehearsals`` says how often each was run before its record."""
+    """Compare one pair or several rounds, in words. ``rehearsals`` counts each side's runs before the recorded one."""
     left, right = rounds[-1]
     if different := unlike(left.run, right.run):
         return Verdict(
@@ -254,7 +254,7 @@ def verdict(rounds: Sequence[tuple[Trace, Trace]], rehearsals: tuple[int, int] =
 
 
 def _turns(left: Trace, right: Trace, rounds: Sequence[tuple[Trace, Trace]]) -> str:
-    """How it was measured, and how far apart the autoregressive runs were."""
+    """Describe the measurement and the range of the autoregressive runs, in milliseconds a token."""
     alone = [1e3 / one.end.metrics["baseline_tokens_per_second"] for pair in rounds for one in pair if one.end]
     return (
         f"Measured in turn, {len(rounds)} times each, from an empty memory; every run against the autoregressive run beside it, "
@@ -263,7 +263,7 @@ def _turns(left: Trace, right: Trace, rounds: Sequence[tuple[Trace, Trace]]) -> 
 
 
 def _texts(left: Trace, right: Trace) -> str:
-    """What the two texts have in common, by what was drawn and by what the methods promise."""
+    """Compare the two texts by their tokens, their temperature and the methods' promises."""
     position = first_divergence(left, right)
     if position is None:
         return "same text"
@@ -284,14 +284,14 @@ def _times(count: int) -> str:
 
 
 def _baselines(left: Trace, right: Trace) -> str:
-    """The autoregressive runs that the speed-ups are measured by, in milliseconds a token."""
+    """Describe the autoregressive runs behind the speed-ups, in milliseconds a token."""
     rates = [trace.end.metrics["baseline_tokens_per_second"] if trace.end else 0 for trace in (left, right)]
     times = " and ".join(f"{1000 / rate:.1f}" for rate in rates if rate)
     return f"One run each, so how far they vary is not known. Each against the autoregressive run beside it: {times} ms a token."
 
 
 def race(left: Trace, right: Trace, judged: Verdict) -> str:
-    """Bars of the speed-up on one scale, longer is faster: one token at a time, and both sides with their range."""
+    """HTML bars of the speed-ups on one scale, longer is faster: the baseline, and both sides with their range."""
     if judged.speeds is None:
         return ""
     sides = [(trace.run.title, speeds, "run") for trace, speeds in zip((left, right), judged.speeds, strict=True)]
@@ -314,13 +314,13 @@ def _spread(speeds: Speeds, most: float) -> str:
 
 
 def running() -> str:
-    """What stands in the verdict's place meanwhile."""
+    """HTML in place of the verdict while both run."""
     words = f"In turn, {ROUNDS} times each, on this prompt and from an empty memory. The verdict follows."
     return _block("Running both", "", words)
 
 
 def banner(rounds: Sequence[tuple[Trace, Trace]], rehearsals: tuple[int, int] = (0, 0)) -> str:
-    """The verdict as it stands above the two stages."""
+    """HTML of the verdict above the two stages."""
     judged = verdict(rounds, rehearsals)
     return _block(judged.headline, judged.text, judged.beside, race(*rounds[-1], judged))
 
@@ -332,7 +332,7 @@ def _block(headline: str, text: str, beside: str, bars: str = "") -> str:
 
 
 def unrecorded() -> str:
-    """What stands there where a side has a method without a run."""
+    """HTML in place of the verdict when a side has a method without a run."""
     return _block(
         "Nothing to compare yet", "", "A method without a recorded run shows something once it has been run: press Run both."
     )

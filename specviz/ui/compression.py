@@ -1,7 +1,7 @@
-"""Delivery of the page: compressed, with the viewer's script in a file of its own that a browser keeps between visits.
+"""Delivery of the page: compressed, with the viewer's script in a separate file that a browser caches between visits.
 
-Gradio compresses files by name, but neither the page nor the answers to its events. Whatever a component puts into the page's
-head it writes once for each such component.
+Gradio compresses files by name, but neither the page nor the answers to its events. It writes a component's contribution to the
+page's head once for each such component.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from specviz.viewer import bundle
 
 FOLDER = "specviz/viewer"
 LEAST_BYTES = 1000
-"""Of an answer that is worth compressing."""
+"""Smallest response that is worth compressing."""
 LEVEL = 5
 """Half the time of level 9 for two per cent more bytes."""
 KEPT = "public, max-age=31536000, immutable"
@@ -33,7 +33,7 @@ KEPT = "public, max-age=31536000, immutable"
 
 @cache
 def script_address() -> str:
-    """Where the viewer's script is, below the app's own address; another script has another address."""
+    """Path of the viewer's script below the app's address; it changes with the script."""
     return f"{FOLDER}/{hashlib.sha256(bundle.script().encode()).hexdigest()[:16]}.js"
 
 
@@ -42,17 +42,17 @@ const query = new URLSearchParams(location.search), tabs = {tabs};
 window.specvizTab = query.get("tab") || tabs[query.get("trace")] || "";
 if (window.specvizTab) document.documentElement.classList.add("sp-arriving");
 }})()</script>"""
-"""Says which tab an address asks for before anything is drawn; page.js opens it, and until then no other tab is seen."""
+"""Finds the tab that an address names before anything is drawn; page.js opens it, and until then no other tab is visible."""
 
 
 def head(tabs: Mapping[str, str]) -> str:
-    """What the page's head says of the script, and of recorded runs that stand in other tabs than the first: name to tab."""
+    """Content of the page's head: the script, and the tabs of recorded runs outside the first one, by the run's name."""
     embedded_tabs = embedded(json.dumps(tabs))
     return f'<script data-specviz src="{script_address()}"></script>{ARRIVING.format(tabs=embedded_tabs)}'
 
 
 def script_route() -> Route:
-    """The address of the script."""
+    """Route that serves the script."""
 
     def script(request: Request) -> Response:
         return Response(bundle.script(), media_type="text/javascript", headers={"Cache-Control": KEPT})
@@ -61,7 +61,7 @@ def script_route() -> Route:
 
 
 class Preload:
-    """The middleware that has the browser fetch the script while it is still reading the page."""
+    """Middleware that makes the browser fetch the script while it is still reading the page."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -79,5 +79,5 @@ class Preload:
 
 
 def middleware() -> list[Any]:
-    """What every answer of the app goes through. Streams of events are passed on unbuffered."""
+    """Middleware of every response. Event streams pass unbuffered."""
     return [Middleware(GZipMiddleware, minimum_size=LEAST_BYTES, compresslevel=LEVEL), Middleware(Preload)]

@@ -1,4 +1,4 @@
-"""Way to a run from outside its tab: a link that names it, or the Traces tab that sends it. Its modality says which tab."""
+"""Opening of a run from outside its tab: from a link, or from the Traces tab. The run's modality selects the tab."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RunTabs:
 
     @property
     def outputs(self) -> list[Any]:
-        """Everything that showing a run may touch."""
+        """Components that showing a run may update."""
         return [self.tabs, *(component for tab in self.by_id.values() for component in tab.outputs)]
 
     def show(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
@@ -40,7 +40,7 @@ class RunTabs:
         change = text_run.recording(self.shared, request.session_hash, name)
         place = self._place(change.trace.run.modality if change.trace else "")
         session_runs = list(runs[list(self.by_id).index(place)])
-        # A file that was opened belongs to no tab yet.
+        # An opened file belongs to no tab yet.
         change = replace(change, joins_session=name.startswith(MINE))
         return self.by_id[place].updates(change, session_runs) | {self.tabs: gr.Tabs(selected=place)}
 
@@ -49,12 +49,12 @@ class RunTabs:
         return next((place for place, tab in self.by_id.items() if tab.modality == modality), first)
 
     async def play(self, name: str, request: gr.Request, *runs: Runs) -> Updates:
-        """As :meth:`show`, waited for without a thread."""
+        """Await :meth:`show` without holding a thread."""
         shared = self.shared
         return await shared.archive.of([name], lambda: self.show(name, request, *runs), shared.presence.address_of(request))
 
     async def arrive(self, kept_text: str, request: gr.Request, *runs: Runs) -> Updates:
-        """What the page opens with: the run that its address names, and over it what the page whose place it takes had kept."""
+        """Return the updates of an opening page: the run in its address, then the state kept by the page that it replaces."""
         updates = await self._addressed(request, *runs)
         parts = await asyncio.to_thread(browser_state.parts, kept_text)
         for tab, session_runs in zip(self.by_id.values(), runs, strict=True):
@@ -63,7 +63,7 @@ class RunTabs:
         return updates
 
     async def _kept_run(self, tab: RunTab, part: Kept, session_runs: Runs, request: gr.Request) -> Updates:
-        """The visitor's own run, back on its stage; what was damaged on the way is left out and said in the banner."""
+        """Restore the visitor's own run on its stage; a damaged one is dropped and reported in the banner."""
         if not part.lines:
             return {}
         try:
@@ -79,7 +79,7 @@ class RunTabs:
             return {tab.banner: banner_html(f"The run that this page had kept could not be read again. {error}")}
 
     async def _addressed(self, request: gr.Request, *runs: Runs) -> Updates:
-        """The run that the address names. A tab that it names too is opened by the page itself."""
+        """Show the run that the address names. If it names a tab too, the page itself opens that."""
         first, default = next(iter(self.by_id.values())), self.shared.archive.gallery.default
         default_name = default.name if default else ""
         name = request.query_params.get("trace") or default_name

@@ -1,4 +1,4 @@
-"""A lesson as a sheet of paper: its texts, the drafts to judge, the questions with boxes to tick, the answers on a page apart."""
+"""Printable sheet of a lesson: its texts, the drafts to judge, the questions with tick boxes, the answers on a separate page."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from specviz.ui import lessons, theme
 from specviz.ui.lessons import Lesson, Page
 
 MOST_NODES = 40
-"""Of a draft on paper; the rest is counted."""
+"""Most nodes of a draft on paper; the rest is counted."""
 
 
 def html(lesson: Lesson, trace: Trace, beside: Trace | None = None) -> str:
-    """The whole sheet, a document of its own. After the first question, pages that ask nothing stand with the answers."""
+    """Return the sheet as an HTML document. After the first question, pages that ask nothing are printed with the answers."""
     sections: list[str] = []
     answers: list[str] = []
     drawn: set[int | None] = set()

@@ -1,16 +1,16 @@
 """Lessons: JSON files that walk a class through a recorded run, a prediction before every reveal.
 
 A file of ``assets/lessons`` holds {"title", "about", "group", "trace", "method", "beside", "pages": [...]}: ``trace`` names the
-recording, or, where there is none of that name, ``method`` takes the first recording of a method; ``beside`` names another
-recording whose numbers the texts quote. A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
+recording; if it is missing, ``method`` selects that method's first recording. ``beside`` names another recording whose
+numbers the texts quote. A page is {"text", "at", "veiled", "ask", "reveal", "panel"}.
 
-``at`` names the step so that a lesson survives a new recording: one of :data:`PLACES` or {"step": 4}, counted from 0. A place
-that an earlier page has names the same step again. Any other is looked for among the steps that no page has shown yet: the
-stage holds the run up to its page's step, so it never shows what is asked later. ``veiled`` asks before the verdict of that
-step is seen: it stays hidden on this page and on every earlier one. ``ask`` is {"about": "kept"} or {"about": "bonus"},
+``at`` selects the step so that a lesson survives a new recording: one of :data:`PLACES` or {"step": 4}, counted from 0. A place
+that an earlier page has selects the same step again. Any other is sought among the steps that no page has shown yet. The
+stage holds the run up to its page's step, so it never shows the answer to a later question. ``veiled`` hides the verdict of
+that step until this page's answer, and on every earlier page. ``ask`` is {"about": "kept"} or {"about": "bonus"},
 whose choices and answer come from the step itself, or {"question", "choices", "answer"} with the answer counted from 0.
-``panel`` opens the method's own panel beside the tree: true, the note type of one of several ("rows"), or "reveal", which keeps
-it back until the answer is given.
+``panel`` opens the method's own panel beside the tree: true, the note type of one of several ("rows"), or "reveal", which
+delays it until the answer is given.
 
 In every text **x** is bold, *x* is stressed, `x` is code, and {tau} and the other names of :func:`facts` stand for the run's own
 numbers:
@@ -37,12 +37,12 @@ REVEAL = "reveal"
 VERDICTS = frozenset(
     {"traversal", "typical", "reward", "arms", "relaxed", "islands", "canvas", "rows", "overlap", "belts", "residuals"}
 )
-"""Notes that tell how a step was judged, or what the target thought of it, which a veiled step must not."""
+"""Note types that reveal a step's verdict or the target's output; a veiled step omits them."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What the class is asked before it sees: the answer is the place of the right choice."""
+    """Question before a reveal; ``answer`` is the index of the right choice."""
 
     question: str
     choices: tuple[str, ...]
@@ -51,7 +51,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Page:
-    """One page, with every number filled in. ``step`` is the step on the stage, None where it stays as it was."""
+    """One page, with every number filled in. ``step`` is the step on the stage, None to keep the current one."""
 
     text: tuple[str, ...]
     step: int | None
@@ -62,7 +62,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Lesson:
-    """A lesson as its file has it. ``pages`` are raw until a trace fills them, see :func:`page`."""
+    """Lesson as stored in its file. ``pages`` are templates, which :func:`page` fills from a trace."""
 
     name: str
     title: str
@@ -75,7 +75,7 @@ class Lesson:
 
 
 def load(folder: Path) -> dict[str, Lesson]:
-    """Every lesson of a folder by name, in the order of the file names. Raises BadInput naming a file that is none."""
+    """Load a folder's lessons by name, in the order of the file names. Raises BadInput naming a file that is no lesson."""
     return {path.stem: _lesson(path) for path in sorted(folder.glob("*.json"))}
 
 
@@ -111,7 +111,7 @@ def _check(page: Mapping[str, Any], number: int) -> None:
 
 
 def page(lesson: Lesson, number: int, trace: Trace, beside: Trace | None = None) -> Page:
-    """Page ``number``, its step found and its texts filled in."""
+    """Return page ``number`` with its step found and its texts filled in."""
     raw = lesson.pages[number]
     steps = places(lesson, trace)
     known = facts(trace, steps[number])
@@ -129,7 +129,7 @@ def page(lesson: Lesson, number: int, trace: Trace, beside: Trace | None = None)
 
 
 def places(lesson: Lesson, trace: Trace) -> tuple[int | None, ...]:
-    """The step of every page: the one that an earlier page of the same place has, or one that none has reached yet."""
+    """Return each page's step, None without ``at``. A repeated ``at`` has the same step, a new one a later step if possible."""
     steps: list[int | None] = []
     by_place: dict[str, int] = {}
     for raw in lesson.pages:
@@ -145,7 +145,7 @@ def places(lesson: Lesson, trace: Trace) -> tuple[int | None, ...]:
 
 
 def shown(lesson: Lesson, number: int, trace: Trace, revealed: bool = False) -> tuple[Trace, int]:
-    """What the stage may show on a page, and the step it stands at: nothing that this page or a later one asks about."""
+    """Return the trace that the stage may show on a page, without answers to come, and the step shown."""
     steps = places(lesson, trace)
     at = next((step for step in reversed(steps[: number + 1]) if step is not None), 0)
     ahead = [
@@ -165,9 +165,9 @@ def shown(lesson: Lesson, number: int, trace: Trace, revealed: bool = False) -> 
 
 
 def find(trace: Trace, at: Any, after: int = -1) -> int:
-    """The index of the step that ``at`` means, behind step ``after`` if there is such a one there.
+    """Return the index of the step that ``at`` selects, after step ``after`` if one matches there.
 
-    Where no step is like it, the first that drafted something.
+    Without a match, returns the first step that drafted something. Raises BadInput for a trace without steps.
     """
     steps = trace.steps
     if not steps:
@@ -188,28 +188,28 @@ def find(trace: Trace, at: Any, after: int = -1) -> int:
 
 
 def mean_depth(step: Step) -> float:
-    """How deep the tokens that the target looked at stand on average: small for a wide tree, large for a long one."""
+    """Mean depth of the drafted tokens sent to the target: small for a wide tree, large for a long one."""
     return _mean(_sent_depths(step)) or 0.0
 
 
 def _sent_depths(step: Step) -> list[int]:
-    """The depth of every drafted token that the target looked at."""
+    """Depth of every drafted token sent to the target."""
     return [depth for node, depth in zip(step.nodes, step.depths, strict=True) if node.status not in (ROOT, PRUNED)]
 
 
 def _relaxed(step: Step) -> int:
-    """How many tokens were kept that the strict rule would have rejected."""
+    """Number of accepted tokens that the strict rule would have rejected."""
     return sum(step.nodes[node].status == RELAXED for node in step.path)
 
 
 def _stopped(step: Step) -> bool:
-    """Something was kept, and the target then overruled the draft."""
+    """Whether at least one token was accepted before the target rejected one."""
     last = step.path[-1] if step.path else 0
     return bool(step.path) and any(node.parent == last and node.status == "rejected" for node in step.nodes)
 
 
 def facts(trace: Trace, at: int | None) -> dict[str, str]:
-    """What texts may name: of the run, and of the step ``at``."""
+    """Values that the texts may name, of the run and of step ``at``."""
     end = trace.end.metrics if trace.end else {}
     known = {
         "method": trace.run.title,
@@ -235,7 +235,7 @@ def facts(trace: Trace, at: int | None) -> dict[str, str]:
 
 
 def step_facts(step: Step) -> dict[str, str]:
-    """What texts may name of one step."""
+    """Values that the texts may name, of one step."""
     bonus = step.bonus.text if step.bonus else ""
     sent = [node for node in step.nodes if node.status != PRUNED]
     ends = set(range(1, len(step.nodes))) - {node.parent for node in sent}
@@ -256,7 +256,7 @@ def step_facts(step: Step) -> dict[str, str]:
 
 
 def pass_cost(trace: Trace) -> float | None:
-    """What the target's pass over a tree took on average, in its own passes over one token. None without a baseline."""
+    """Mean time of the target's pass over a tree, in passes over one token. None without a baseline."""
     baseline = trace.end.baseline if trace.end else None
     verify = _mean([step.time.verify for step in trace.steps if step.cut is None])
     per_token = _mean(baseline.token_ns) if baseline else None
@@ -264,7 +264,7 @@ def pass_cost(trace: Trace) -> float | None:
 
 
 def _same(trace: Trace) -> str:
-    """How far the run's text is that of plain decoding, in a sentence for a class."""
+    """Compare the run's text with that of plain decoding, in a sentence for a class."""
     baseline = trace.end.baseline if trace.end else None
     if baseline is None:
         return "Plain decoding was not recorded beside this run."
@@ -291,7 +291,7 @@ def _number(value: float | None) -> str:
 
 
 def filled(text: str, known: Mapping[str, str]) -> str:
-    """``text`` as safe HTML, its names replaced by what is known."""
+    """Return ``text`` as safe HTML, known names replaced by their values."""
     bold = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", markup(text))
     stressed = re.sub(r"\*(\w.*?)\*", r"<em>\1</em>", bold)
     code = re.sub(r"`(.+?)`", r"<code>\1</code>", stressed)
@@ -310,7 +310,7 @@ def _question(ask: Mapping[str, Any] | None, trace: Trace, at: int | None, known
 
 
 def _kept_question(step: Step, known: Mapping[str, str], piece: str) -> Question:
-    """How many drafted pieces go into the output: from none to as deep as the draft is, in ranges where it is deep."""
+    """Ask how many drafted pieces go into the output: from none to the draft's depth, in ranges if it is deep."""
     deepest = max(_sent_depths(step), default=0)
     size = -(-(deepest + 1) // MOST_CHOICES)
     counts = [(low, min(low + size - 1, deepest)) for low in range(0, deepest + 1, size)]
@@ -320,7 +320,7 @@ def _kept_question(step: Step, known: Mapping[str, str], piece: str) -> Question
 
 
 def _bonus_question(step: Step, known: Mapping[str, str], piece: str) -> Question | None:
-    """Which piece the target says where the walk ends, among those it ranked high there and those that were drafted."""
+    """Ask for the target's piece at the end of the walk, among those that it ranked high there and those drafted."""
     if step.bonus is None:
         return None
     place = step.bonus.parent
@@ -334,7 +334,7 @@ def _bonus_question(step: Step, known: Mapping[str, str], piece: str) -> Questio
 
 
 def veiled(trace: Trace, at: int) -> Trace:
-    """The run up to step ``at``, of which only the draft is known: no verdict, no target's numbers, no output, no end."""
+    """Return the run up to step ``at`` with only that step's draft: no verdict, target probabilities, output or end."""
     step = trace.steps[at]
     nodes = tuple(
         node if node.status in (ROOT, PRUNED) else node.replace(p=None, status=SKIPPED, threshold=None, draw=None)

@@ -1,4 +1,4 @@
-"""The whole page: header, tabs, and what happens when it opens and closes."""
+"""The app's page: header, tabs, and the handlers of its opening and closing."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from specviz.ui.tabs import about_tab, compare_tab, image_tab, learn_tab, text_t
 from specviz.ui.widgets import panels
 
 SESSIONS = 256
-"""Sessions whose state is kept; open pages are not among those forgotten first."""
+"""Sessions whose state is kept; closed pages are dropped before open ones."""
 
 OTHER_THREADS = 40
 """Threads for everything but runs: each run holds one, while it waits too."""
 
 QUEUE = 64
-"""Events of all kinds that may wait at once; the line in front of the engine is bounded apart from it."""
+"""Events of all kinds that may wait at once; the engine's own queue is bounded separately."""
 
 OF_API = ("api_info", "api_info_as_input", "api_info_as_output", "example_inputs")
-"""What a component says of itself to programs."""
+"""Methods that describe a component to API clients."""
 
 VISION, IMAGE = "Vision-language", "Image"
-"""What two tabs are called; an address calls them so in small letters."""
+"""Titles of two tabs; a link names them in lower case."""
 
 MASTHEAD = """
 <a class="sp-skip" href="#stage">Skip to the stage</a>
@@ -48,7 +48,7 @@ aria-hidden="true"><path d="M6.5 9.5l3-3M7 4.5l1.6-1.6a2.9 2.9 0 0 1 4.1 4.1L11 
 
 
 def build(shared: AppState) -> gr.Blocks:
-    """The page, ready to launch."""
+    """Build the page, ready to launch."""
     default = shared.archive.gallery.default
     with gr.Blocks(title="specviz: speculative decoding, live", fill_width=True, analytics_enabled=False) as page:
         run_name = gr.State(default.name if default else "")
@@ -99,16 +99,16 @@ def build(shared: AppState) -> gr.Blocks:
 
 
 def _other_tabs(shared: AppState) -> dict[str, str]:
-    """The tab of every recorded run that the first tab does not show, by the run's name."""
+    """Tab of every recorded run outside the first tab, by the run's name."""
     words = {vision_tab.MODALITY: VISION, image_tab.ImageTab.modality: IMAGE}
     recordings = shared.archive.gallery.recordings.values()
     return {one.name: words[one.run.modality].lower() for one in recordings if one.run.modality in words}
 
 
 def _unhurried(page: gr.Blocks) -> None:
-    """Look for new events as seldom as Gradio does on Windows.
+    """Poll for new events as rarely as Gradio does on Windows.
 
-    Elsewhere it looks a thousand times a second, which takes a tenth of a core that the engine computes on.
+    Elsewhere Gradio polls a thousand times a second, which takes a tenth of a core from the engine.
     """
     for name, seconds in (("sleep_when_free", 0.05), ("progress_update_sleep_when_free", 0.1)):
         if hasattr(page._queue, name):
@@ -116,9 +116,9 @@ def _unhurried(page: gr.Blocks) -> None:
 
 
 def _settled(page: gr.Blocks) -> None:
-    """Have every component work out its configuration now, and never again.
+    """Compute every component's configuration once, now.
 
-    Gradio asks all of them for each session it makes, on the event loop and for any name of a session: 60 ms a request.
+    Gradio recomputes all of them for each new session, on the event loop and for any session name: 60 ms a request.
     """
     for block in page.blocks.values():
         for name in ("get_config", *(() if block.skip_api else OF_API)):
@@ -127,9 +127,9 @@ def _settled(page: gr.Blocks) -> None:
 
 
 def launch_options(shared: AppState) -> dict[str, Any]:
-    """How to launch it: nothing shared, nothing measured, no file served, uploads bounded.
+    """Options of ``launch``: no sharing, no monitoring, no files served, bounded uploads.
 
-    Only a ``gr.Error`` reaches the page in its own words: any other exception's may name a path of the server.
+    Only the message of a ``gr.Error`` reaches the page: any other exception's may name a path of the server.
     """
     settings = shared.settings
     most_bytes = settings.max_upload_mb * 1_000_000

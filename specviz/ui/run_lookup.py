@@ -14,24 +14,24 @@ from specviz.ui.stream.pool import Pool, Result
 from specviz.ui.widgets.gallery import Gallery, Recording
 
 MINE = "mine:"
-"""Before the key of a run in the store. Such a name means nothing to anybody else, so no link carries it."""
+"""Prefix of the key of a run in the store. Such a name is private to one page, so no link carries it."""
 
 
 SESSION = "This session"
-"""The heading of its runs."""
+"""Heading of this session's runs."""
 
 
 @dataclass(frozen=True)
 class Archive:
-    """Recorded runs and kept runs under one kind of name."""
+    """Recorded runs and kept runs under one naming scheme."""
 
     gallery: Gallery
     store: TraceStore
     pool: Pool = field(default_factory=Pool)
-    """Where kept runs are read, and nowhere else."""
+    """The only place where kept runs are read."""
 
     def text(self, name: str) -> str:
-        """The trace file. Raises BadInput when there is none of that name any more."""
+        """Return the trace file's text. Raises BadInput when no run has that name any more."""
         if name.startswith(MINE):
             return self.store.text(name.removeprefix(MINE))
         return self._recorded(name).text
@@ -42,41 +42,41 @@ class Archive:
         return self.gallery.get(name)
 
     def trace(self, name: str) -> Trace:
-        """The run as data."""
+        """Return the run as data."""
         if not name.startswith(MINE):
             return self._recorded(name).trace
         return self.pool.result(lambda: self.store.trace(name.removeprefix(MINE)), ("trace", name))
 
     async def of(self, names: Iterable[str], job: Callable[[], Result], owner: str = "") -> Result:
-        """The result of a ``job`` that reads these runs, waited for without a thread: in the pool where one of them is kept."""
+        """Await a ``job`` that reads these runs: in the pool if one of them is a kept run, else in a thread."""
         if any(name.startswith(MINE) for name in names):
             return await self.pool.do(job, owner=owner)
         return await asyncio.to_thread(job)
 
     def run(self, name: str) -> Run:
-        """What was asked for, without the steps."""
+        """Return the run record, without the steps."""
         if not name.startswith(MINE):
             return self._recorded(name).run
         return outline(self.store.lines(name.removeprefix(MINE), 0, 1)).run
 
     def outline(self, name: str) -> Outline:
-        """What it was and how it ended, in numbers."""
+        """Return the run's outline: its run and end records and its counts."""
         if name.startswith(MINE):
             return self.pool.result(lambda: outline(self.store.lines(name.removeprefix(MINE))))
         return outlined(self._recorded(name).trace)
 
     def note(self, name: str) -> str:
-        """What to watch in a recorded run; nothing for any other."""
+        """Note on what to watch in a recorded run; empty for any other."""
         recording = self.gallery.recordings.get(name)
         return recording.watch if recording else ""
 
     def rehearsals(self, name: str) -> int:
-        """How often a recorded run was made before it was kept; 0 for any other."""
+        """Number of runs made before a recorded one was kept; 0 for any other."""
         recording = self.gallery.recordings.get(name)
         return recording.rehearsals if recording else 0
 
     def feed(self, name: str) -> str:
-        """What a stage is given to play it. Nothing for no name, so that a page without recordings still opens."""
+        """Return the run's feed for a stage. Empty without a name, so that a page without recordings still opens."""
         return feed.recorded(name, self.text(name), self.note(name)) if name else ""
 
 
@@ -94,6 +94,6 @@ def choices(archive: Archive, runs: list[tuple[str, str]], *modalities: str) -> 
 
 
 def grouped(archive: Archive, runs: list[tuple[str, str]], *modalities: str) -> dict[str, list[tuple[str, str]]]:
-    """The same under headings: this session's, then the families of methods."""
+    """The entries of :func:`choices` under headings: this session's, then the method families."""
     mine = {SESSION: list(reversed(runs))} if runs else {}
     return mine | archive.gallery.by_family(*modalities)

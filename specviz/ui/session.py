@@ -1,4 +1,4 @@
-"""State of one page's session: what may be stopped and what earlier runs left. Forgotten on leaving."""
+"""State of one page's session: its current run and the memory of earlier ones. Dropped when the page closes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from specviz.errors import BadInput, SpecvizError
 from specviz.pipeline.request import Memory
 
 MOST_PAGES = 256
-"""Pages whose earlier runs the server remembers; beyond it the one idle for longest is forgotten."""
+"""Pages whose memory of earlier runs the server keeps; beyond it, the page idle for longest is dropped."""
 
 MOST_EACH = 40
-"""Of these, pages of one address; the app gives two thirds of its line, which a class behind one router fits into."""
+"""Of these, pages of one address; the app sets two thirds of its queue, enough for a class behind one router."""
 
 PATIENCE = 3.0
-"""Seconds that a page waits for a run it leaves; a run still loading its model may take longer to notice."""
+"""Seconds that a page waits for a run that it stops; one that is loading its model may take longer to end."""
 
 
 @dataclass
 class PageSession:
-    """What belongs to one open page. ``cancel`` ends the run that is going on, ``over`` is set when it has been shown."""
+    """State of one open page. ``cancel`` stops its current run; ``over`` is set once that run's frames have ended."""
 
     address: str = ""
     memory: Memory = field(default_factory=Memory)
@@ -35,24 +35,24 @@ class PageSession:
         return self.cancel is not None and not self.over.is_set()
 
     def begin(self, limit: Limit = unlimited) -> Stop:
-        """A new run of this page: whatever it was running before is ended."""
+        """Stop the page's previous run and return the ``Stop`` of a new one."""
         self.stop()
         self.cancel, self.over = Stop(limit), threading.Event()
         return self.cancel
 
     def current(self, cancel: threading.Event) -> bool:
-        """Whether the run that ``cancel`` ends is the one this page wants to see, stopped or not."""
+        """Whether ``cancel`` belongs to the run that this page shows, stopped or not."""
         return cancel is self.cancel
 
     def turn_away(self) -> None:
-        """End the run that is going on: the page is about to show something else, which its last frames must not follow."""
+        """Stop the current run and wait for it, so that its last frames do not follow what the page shows next."""
         running = self.stop()
         self.cancel = None
         if running:
             self.over.wait(PATIENCE)
 
     def stop(self) -> bool:
-        """End the run that is going on. False when there was none."""
+        """Stop the current run. Returns False without one."""
         running = self.cancel is not None and not self.cancel.is_set()
         if self.cancel is not None:
             self.cancel.set()
@@ -60,7 +60,7 @@ class PageSession:
 
 
 class PageSessions:
-    """The pages that have run something, by their session's name, which only the server and that page know."""
+    """Pages that have run something, by session name, which is known only to the server and that page."""
 
     def __init__(self, most: int = MOST_PAGES, each: int = MOST_EACH) -> None:
         self.most = most
@@ -69,10 +69,10 @@ class PageSessions:
         self._lock = threading.Lock()
 
     def enter(self, session: str | None, address: str = "") -> PageSession:
-        """The session of a page that is about to run something, begun now if it is new.
+        """Return the session of a page that is about to run something, created if it is new.
 
-        Only idle pages make room for it, those of the same address first. Raises BadInput without a session, and a
-        SpecvizError where nothing is idle.
+        Only idle pages make room for it, those of the same address first. Raises BadInput without a session name, and
+        SpecvizError when no page is idle.
         """
         if not session:
             raise BadInput("This page has no session; reload it.")
@@ -100,12 +100,12 @@ class PageSessions:
         del self._open[idle]
 
     def find(self, session: str | None) -> PageSession | None:
-        """The session of a page that has run something; None for any other."""
+        """Return the session of a page that has run something; None for any other."""
         with self._lock:
             return self._open.get(session or "")
 
     def leave(self, session: str | None) -> None:
-        """The page was closed: end its run and forget it."""
+        """Stop the run of a closed page and drop its session."""
         with self._lock:
             page = self._open.pop(session or "", None)
         if page is not None:

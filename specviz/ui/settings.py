@@ -1,4 +1,4 @@
-"""Every environment variable the app reads, in one place, as one frozen value.
+"""The environment variables that the app reads, in one place, as one frozen value.
 
 ==========================  ========================================================================================
 SPECVIZ_TARGET              target chosen when the page opens (default smollm2-135m-instruct).
@@ -30,9 +30,9 @@ GRADIO_SERVER_NAME          address to listen on (default 127.0.0.1).
 SPACES_ZERO_GPU, SPACE_ID   set by Hugging Face Spaces.
 ==========================  ========================================================================================
 
-An app that listens to this machine alone answers to no other name than localhost and its addresses. A tunnel or proxy to
-127.0.0.1 makes it public all the same: from the first request with a forwarding header on, the defaults are those of a public
-app. What a variable sets explicitly stays. A tunnel that adds no such header needs GRADIO_SERVER_NAME=0.0.0.0.
+An app that listens to this machine alone answers only to localhost and its addresses. A tunnel or proxy to 127.0.0.1 makes it
+public nevertheless: from the first request with a forwarding header on, the defaults are those of a public app. Variables that
+are set explicitly keep their values. A tunnel that adds no such header needs GRADIO_SERVER_NAME=0.0.0.0.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ SMALL = (
     catalog.DEFAULT_TEXT_TARGET,
     *(entry.name for entry in catalog.entries() if isinstance(entry.source, catalog.ShippedFile)),
 )
-"""Models that any machine can run: what strangers may choose by default."""
+"""Models that any machine can run, and the only ones that strangers may choose by default."""
 DEVICES = ("auto", "cpu", "cuda")
 MOST_NUMBER = 1_000_000
 GPU_SECONDS = 60
-"""Most seconds that one run may hold a GPU which a ZeroGPU Space lends; at its end the Space takes the GPU away."""
+"""Most seconds that one run may hold a GPU of a ZeroGPU Space, which then takes the GPU away."""
 LOADING_SECONDS = 20
-"""Of these, what starting a process and loading a model there may take: a run has the rest, and ends by itself."""
+"""Seconds of these reserved for starting a process and loading a model; a run has the rest, and ends by itself."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How this copy of the app is set up.
+    """Configuration of this copy of the app.
 
-    ``models`` are those the page offers, all of the catalogue where none is named. ``private`` says that only this machine
-    reaches it; ``exposed`` are then the settings for when a proxy turns out to stand before it.
+    ``models`` are those that the page offers, empty for the whole catalogue. ``private``: only this machine reaches the app;
+    ``exposed`` then holds the settings that apply once a proxy brings visitors.
     """
 
     target: str = "smollm2-135m-instruct"
@@ -94,7 +94,7 @@ class Settings:
 
 
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Settings from environment variables. Raises BadInput naming the variable that makes no sense."""
+    """Read the settings from environment variables. Raises BadInput naming an invalid variable."""
     private = is_loopback(_host(environment)) and not environment.get("SPACE_ID")
     settings = _read(environment, private)
     return replace(settings, exposed=_read(environment, private=False)) if private else settings
@@ -129,7 +129,7 @@ def _host(environment: Mapping[str, str]) -> str:
 
 
 def most_seconds(settings: Settings) -> int | None:
-    """Most seconds that a run may compute; None has no limit."""
+    """Most seconds that a run may compute; None for no limit."""
     if not settings.zero_gpu:
         return settings.max_seconds
     return min(settings.max_seconds or GPU_SECONDS, GPU_SECONDS - LOADING_SECONDS)

@@ -1,4 +1,4 @@
-"""Start of the app: what keeps it from starting is one sentence on the error stream and exit code 2."""
+"""Start of the app: a problem that prevents it is one sentence on the error stream and exit code 2."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from specviz.ui.settings import Settings
 from specviz.ui.stubs import without_proxies
 
 MENDABLE = 2
-"""The exit code of what the user can mend, as the command line has it."""
+"""Exit code of problems that the user can fix, as on the command line."""
 SWITCH_SECONDS = 0.0005
-"""Most that a thread computes in Python before another one may. Files are read and made in threads beside the event loop, which
-has to come in hundreds of times for one answer and would wait Python's 5 ms each time."""
+"""Switch interval of the interpreter. Files are read and made in threads beside the event loop, which needs the interpreter
+hundreds of times for one answer and would wait Python's default of 5 ms each time."""
 COLLECTIONS = 1000
-"""Collections of the middle generation before one of all objects, which stops every thread for a second while a visitor's large
-trace is read. A trace holds no cycles: its memory is free without one."""
+"""Collections of the middle generation before a full one, which stops every thread for a second while a visitor's large trace
+is read. A trace holds no cycles, so its memory is freed without one."""
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """End the process with the sentence of a SpecvizError."""
+    """End the process with a SpecvizError's message and exit code 2."""
     try:
         yield
     except SpecvizError as problem:
@@ -41,10 +41,10 @@ def explained() -> Iterator[None]:
 
 
 def check(settings: Settings) -> Settings:
-    """The ``settings``, if the app can start with them.
+    """Return ``settings`` if the app can start with them.
 
-    Raises a SpecvizError naming the variable to change where a port, a folder or a model is none that can be used. A cache that
-    cannot be written is a warning: what is there runs.
+    Raises BadInput naming the variable to change when a port, a folder or a model cannot be used. A cache that cannot be written
+    is only a warning, since models already there run.
     """
     named = [("SPECVIZ_TARGET", settings.target), *(("SPECVIZ_MODELS", name) for name in settings.models)]
     for variable, model in named:
@@ -89,7 +89,7 @@ def _check_address(name: str, port: int | None) -> None:
 
 
 def _unwritable(folder: Path) -> OSError | None:
-    """Why no file can be made in this folder, which is made where it is missing."""
+    """Return the error that prevents writing to this folder, None if it can be written. Creates a missing folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -99,11 +99,11 @@ def _unwritable(folder: Path) -> OSError | None:
 
 
 def launch(page: Any, options: dict[str, Any]) -> None:
-    """Serve ``page`` until the process ends. Raises BadInput where no port is free."""
+    """Serve ``page`` until the process ends. Raises BadInput when no port is free."""
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(700, 10, COLLECTIONS)
     try:
-        with without_proxies():  # Gradio asks the app's own address
+        with without_proxies():  # Gradio requests the app's own address
             page.launch(**options, prevent_thread_lock=True)
     except OSError as problem:
         raise BadInput(f"The app cannot listen ({problem}) Set PORT or GRADIO_SERVER_NAME to what is free here.") from problem

@@ -1,6 +1,7 @@
-"""Import and launch of Gradio without two things it would do: write editor stubs, and go through the environment's proxies.
+"""Import and launch of Gradio without editor stubs and without the environment's proxies.
 
-It writes a stub per component class on every start, half of its import time. Its own address, which it asks, no proxy leads to.
+Gradio writes a stub per component class at every start, half of its import time. It also requests its own address, which no
+proxy reaches.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 @contextmanager
 def without_gradio_stubs() -> Iterator[None]:
-    """Inside, component classes are made as if they had no source file, which Gradio takes for a reason to write none."""
+    """Hide the source files of component classes in this context, so that Gradio writes no stubs."""
     original_getfile = inspect.getfile
 
     def getfile(of: Any) -> str:
@@ -31,7 +32,7 @@ def without_gradio_stubs() -> Iterator[None]:
 
 @contextmanager
 def without_proxies() -> Iterator[None]:
-    """Inside, HTTP clients that are made take no proxy from the environment, a SOCKS one that they cannot use included."""
+    """Make HTTP clients created in this context ignore the environment's proxies, including SOCKS ones they cannot use."""
     before = {variable: os.environ.get(variable) for variable in ("no_proxy", "NO_PROXY")}
     os.environ.update(dict.fromkeys(before, "*"))
     try:

@@ -21,27 +21,29 @@ VARIABLE = "GRADIO_TEMP_DIR"
 PREFIX = "specviz-uploads-"
 LOCK = ".lock"
 EVERY, AGE = 300.0, 900.0
-"""Seconds: how often files are swept, and how old they may get. Nothing else removes them: people may share one."""
+"""Seconds between two sweeps, and the greatest age of a file. Nothing else removes files, since visitors may share one."""
 STARTING = 60.0
-"""Seconds in which a process takes the lock of a folder that it has made."""
+"""Seconds within which a process locks the folder that it made."""
 
 
 def claim() -> None:
-    """Make a fresh folder below the one that the environment names, or the system's, and name it in the environment from now
-    on; has to come before Gradio is imported. What dead processes left is removed."""
+    """Make a fresh folder below the one that the environment names, or the system's, and set the environment variable to it.
+
+    Must run before Gradio is imported. Removes the folders of dead processes.
+    """
     base = Path(os.environ.get(VARIABLE) or tempfile.gettempdir())
     try:
         base.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))  # of mode 700
     except OSError:
-        return  # the check at the start finds the same and says what to do
+        return  # the check at the start reports the same problem and its solution
     _remove_leftovers(base)
     lock, owner = FileLock(str(folder / LOCK)), os.getpid()
     lock.acquire()
     os.environ[VARIABLE] = str(folder)
 
     def remove() -> None:
-        if os.getpid() == owner:  # a fork has none of its own
+        if os.getpid() == owner:  # a forked process does not own the folder
             lock.release()
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -51,7 +53,7 @@ def claim() -> None:
 
 
 def _before_sigterm(remove: Any) -> None:
-    """Call ``remove`` when the process is asked to end, which ends it as before."""
+    """Call ``remove`` on SIGTERM, which then ends the process as before."""
     earlier = signal.getsignal(signal.SIGTERM)
 
     def end(number: int, frame: Any) -> None:
@@ -74,7 +76,7 @@ def _remove_leftovers(base: Path) -> None:
 
 
 def sweep(folder: Path, spared: Collection[str] = (), age: float = AGE) -> None:
-    """Remove files older than ``age`` seconds, those of broken-off uploads too, and folders that are empty then."""
+    """Remove files older than ``age`` seconds, partial uploads included, and the folders left empty."""
     for place, _, names in os.walk(folder, topdown=False):
         for file in (Path(place) / name for name in names if name != LOCK):
             with suppress(OSError):  # another process was faster
@@ -88,7 +90,7 @@ def sweep(folder: Path, spared: Collection[str] = (), age: float = AGE) -> None:
 
 @asynccontextmanager
 async def swept(app: Any) -> AsyncIterator[None]:
-    """The app's lifespan, in which its uploads are swept. What its components show from the start stays."""
+    """Lifespan of the app, during which its uploads are swept. Files that its components show from the start stay."""
 
     async def go_on() -> None:
         while True:

@@ -27,7 +27,7 @@ def _colours(shared: Theme, hover: str) -> dict[str, str]:
 LIGHT = _colours(palette.LIGHT, "#005f95")
 DARK = _colours(palette.DARK, "#6cbcec")
 
-# Which of our colours each of Gradio's variables takes; one table serves light and dark.
+# Gradio's variables by the colour each takes, for light and dark alike.
 COLOURS = {
     "ground": ("body_background_fill", "background_fill_primary", "background_fill_secondary"),
     "card": (
@@ -91,7 +91,7 @@ def css() -> str:
 
 
 def html(value: str = "", **more: Any) -> gr.HTML:
-    """A piece of HTML dressed by our style sheet alone."""
+    """HTML component styled by our style sheet alone."""
     return gr.HTML(value, apply_default_css=False, js_on_load=None, **more)
 
 
@@ -106,5 +106,5 @@ def _variables(selector: str, colours: dict[str, str]) -> str:
 
 @cache
 def source(name: str) -> str:
-    """A script or a style sheet of this folder."""
+    """Read a script or a style sheet of this folder."""
     return (HERE / name).read_text(encoding="utf-8")
