@@ -23,16 +23,16 @@ Progress = Callable[[str, "float | None"], None]
 Stream = Callable[[Request, Memory, threading.Event, Progress], Generator[Event, None, None]]
 
 PUT_TOGETHER = "Its picture has the rows that were finished; codes behind them are squares of their mean colour."
-"""What a stopped picture is, where the GPU has gone with the model that decodes codes."""
+"""Message with a stopped picture, when the model that decodes codes has gone with the GPU."""
 
 
 COMPUTING = threading.Lock()
-"""Held by the one thread of this process that computes: models, and the caches and graphs that belong to them, are of the
-process, and a run that was stopped may use them longer than it has its place in line."""
+"""Held by the one thread of this process that computes. Models, their caches and their graphs belong to the process, and a
+stopped run may use them longer than it holds its place in the queue."""
 
 
 def local(request: Request, memory: Memory, cancel: threading.Event, progress: Progress) -> Generator[Event, None, None]:
-    """A run in this process."""
+    """Run in this process."""
     progress("Starting the engine", None)
     with computing(COMPUTING, progress):
         from specviz.pipeline.runner import stream
@@ -42,18 +42,17 @@ def local(request: Request, memory: Memory, cancel: threading.Event, progress: P
 
 @dataclass(frozen=True)
 class Refusal:
-    """A sentence for the visitor that crosses from the process with the GPU; an exception would lose its words there."""
+    """A sentence for the visitor from the process with the GPU, in which an exception would lose its message."""
 
     message: str
 
 
 def borrowed() -> Stream:
-    """A run on a GPU that a ZeroGPU Space lends for its length.
+    """Return the stream of runs on a ZeroGPU Space, each of which borrows a GPU.
 
-    It happens in another process, so only plain data crosses: a stop is noticed here, between two events, and what
-    earlier runs of a visitor left (n-gram stores, successor matrices) does not reach it. What has to be fetched is fetched
-    before, by yet another process, so that progress is seen and no GPU waits for it. A run ends by itself before the Space
-    breaks it off.
+    A run is in another process, so only plain data crosses. A stop takes effect here, between two events, and a visitor's
+    memory of earlier runs (n-gram stores, successor matrices) does not reach it. A third process fetches the models first,
+    so that progress is visible and no GPU waits. A run ends by itself before the Space's limit.
     """
     limit = (float(GPU_SECONDS - LOADING_SECONDS), f"A GPU is lent for {GPU_SECONDS} s, and loading the model took its part.")
     lend = importlib.import_module("spaces").GPU(duration=GPU_SECONDS)
@@ -73,14 +72,14 @@ def borrowed() -> Stream:
         try:
             yield from _until_stopped(on_gpu(request), cancel)
         except gr.Error as error:
-            # How a Space says that the visitor's quota is used up, or that no GPU is free.
+            # The Space's report that the visitor's quota is used up, or that no GPU is free.
             raise SpecvizError(str(error.message)) from None
 
     return run
 
 
 def fetch(request: Request, progress: Progress) -> None:
-    """Bring the target here, and a draft model of the catalogue; what ships with the project is here. Raises ModelUnavailable."""
+    """Fetch the target, and a draft model of the catalogue, unless they ship with the project. Raises ModelUnavailable."""
     from specviz.models.hub.catalog import ShippedFile, resolve
     from specviz.models.hub.in_subprocess import load_in_subprocess
 
@@ -94,7 +93,7 @@ def fetch(request: Request, progress: Progress) -> None:
 
 
 def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:
-    """The events, and an end of our own making when the run is stopped, because a closed run writes none."""
+    """Yield the events and, when the run is stopped, an end record, because a closed run writes none."""
     collector = Collector()
     for event in events:
         if isinstance(event, Refusal):
@@ -111,10 +110,9 @@ def _until_stopped(events: Any, cancel: threading.Event) -> Iterator[Event]:
 
 
 def stopped(trace: Trace, limit: str) -> End:
-    """The end of a run after these steps, by its time limit or a visitor's wish.
+    """Return the end of a run after these steps, by its time ``limit`` or, if that is empty, by the visitor.
 
-    How long its prefill took stayed behind with the GPU, and so did the model that could decode the codes: a picture is put
-    together from the rows that came.
+    Its prefill time and the model that decodes codes are lost with the GPU, so a picture consists of the rows that came.
     """
     picture = unfinished(trace)
     message = " ".join(part for part in (limit, PUT_TOGETHER if picture else "") if part)
@@ -122,5 +120,5 @@ def stopped(trace: Trace, limit: str) -> End:
 
 
 def choose(zero_gpu: bool) -> Stream:
-    """The way this copy of the app runs."""
+    """Select the stream of runs for this copy of the app."""
     return borrowed() if zero_gpu else local

@@ -24,38 +24,37 @@ from specviz.ui.stream.sse import Tails
 from specviz.ui.stream.stream_worker import Batch, StreamSink, pump
 
 CONNECT_SECONDS = 0.05
-"""Between two looks of a run whose turn it is at whether its reader has connected."""
+"""Seconds between two checks, at a run's turn, whether its reader has connected."""
 
 WAIT_SECONDS = 0.5
-"""Between two looks of a waiting run at whether it is still wanted."""
+"""Seconds between two checks whether a waiting run is still wanted."""
 
 TELL_SECONDS = 3.0
-"""Least time between two updates of a page that waits: an answer through the queue costs as much as decoding a token."""
+"""Least seconds between two updates of a page that waits: an answer through the queue costs as much as decoding a token."""
 
 CROWD = 4
-"""Runs waiting for the engine from which on every run is kept short, so that thirty people each see one in three minutes."""
+"""Waiting runs from which on every run is kept short, so that each of thirty visitors sees one within three minutes."""
 
 CROWD_TOKENS = 32
 CROWD_SECONDS = 5.0
 
 ASIDE = (300.0, "An inspection has 300 s here.")
-"""Most seconds of work that is no run, and what is said then."""
+"""Time limit in seconds of work that is no run, and its message."""
 
 UNFINISHED = "Stopped before it was over; there is nothing to show."
 
 UNREAD = "Nobody listened to this run any more, so its place went to the next one."
 
 TAIL_FRAME_SECONDS = 2.0
-"""Between two frames of a run whose lines reach its page by the tail already."""
+"""Seconds between two frames of a run whose lines already reach its page as server-sent events."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One update of the page. ``cancel`` is what ends this run.
+    """One update of the page. ``cancel`` stops this run.
 
-    ``trace`` comes with the first lines and with every end line; ``failure`` when the run broke off or, with no ``lines``,
-    never began. ``timing`` says that this run is over and its autoregressive run is still to come.
-    ``said`` is a word for who waits.
+    ``trace`` comes with the first lines and with every end line; ``failure`` when the run broke off or, without ``lines``,
+    never began. ``timing``: this run is over, and its autoregressive run is still to come. ``said`` is a progress message.
     """
 
     cancel: Event
@@ -69,7 +68,7 @@ class Frame:
 
 
 class Live:
-    """The engine as all visitors share it: one run at a time."""
+    """The engine shared by all visitors: one run at a time."""
 
     def __init__(
         self, stream: Stream, queue: RunQueue, tails: Tails, seconds: int | None = None, preparing: float = math.inf
@@ -84,10 +83,9 @@ class Live:
     def run(
         self, page: PageSession, request: Request, reader: Reader | None = None, memory: Memory | None = None
     ) -> Generator[Frame, None, None]:
-        """Frames of one run: many a second, or few while a page reads its tail. Raises LineFull before the page changes.
+        """Yield frames of one run: many a second, few while its page reads the SSE. Raises LineFull before the page changes.
 
-        Without a ``reader`` who is connected it never starts, and with one who has gone it ends. ``memory`` stands in for the
-        page's own.
+        A run starts once its ``reader`` is connected, and ends when the reader has gone. ``memory`` replaces the page's own.
         """
         ticket, reader = self.queue.join(), reader or Reader(lambda: True)
         cancel, feed = page.begin(self.limit), Feed(self.store.new())
@@ -110,9 +108,9 @@ class Live:
                 self.store.drop(feed.run)
 
     def aside(self, page: PageSession, work: Callable[[Progress], None], reader: Reader) -> Generator[Frame, None, None]:
-        """Frames of other work, which takes its turn among the runs and ends as they do.
+        """Yield frames of other work, which takes its turn among the runs and ends as they do.
 
-        ``work`` is given a function to say what it is at, which raises Interrupted once the work has to end.
+        ``work`` receives a progress function, which raises Interrupted once the work must end.
         """
         ticket, has_turn = self.queue.join("aside"), False
         cancel = page.begin(lambda: min(self.limit(), ASIDE))
@@ -142,7 +140,7 @@ class Live:
                 ticket.leave()
 
     def limit(self) -> tuple[float, str]:
-        """Most seconds that the run which is going on may compute, and why."""
+        """Most seconds that the current run may compute, and the reason."""
         limits = [(math.inf, "")]
         if self.seconds:
             limits.append((float(self.seconds), f"A run has {self.seconds} s here."))
@@ -151,7 +149,7 @@ class Live:
         return min(limits)
 
     def preparing_limit(self) -> tuple[float, str]:
-        """Most seconds that fetching and loading may take as things stand, and why: others wait behind it."""
+        """Most seconds that fetching and loading may take now, and the reason: limited only while other runs wait."""
         if not self.queue.behind:
             return math.inf, ""
         return self.preparing, (
@@ -165,7 +163,7 @@ class Live:
         return self.queue.behind >= CROWD
 
     def _turn(self, ticket: Ticket, cancel: Event, feed: Feed, reader: Reader) -> Generator[Frame, None, str]:
-        """What the page shows until it is this run's turn; returns why that never comes, nothing when it has come."""
+        """Yield frames until this run's turn. Returns an empty text then, or the reason why the turn never comes."""
         last_message, last_time = "", 0.0
         while True:
             turn = ticket.wait(WAIT_SECONDS)
@@ -175,7 +173,7 @@ class Live:
                 return ""
             if reader.gone:
                 return UNREAD
-            if turn:  # the reader is about to connect; nobody moves meanwhile
+            if turn:  # the reader is about to connect; the queue stands still
                 cancel.wait(CONNECT_SECONDS)
                 continue
             if (message := self._ahead(ticket)) != last_message and time.monotonic() - last_time >= TELL_SECONDS:
@@ -194,7 +192,7 @@ class Live:
     def _engine(
         self, memory: Memory, cancel: Event, request: Request, feed: Feed, ticket: Ticket, reader: Reader
     ) -> Generator[Frame, None, None]:
-        """``ticket`` is given back when the engine's own thread is over, or soon after the run was stopped."""
+        """Yield frames of the run. ``ticket`` is released when the engine's thread ends, or soon after the run was stopped."""
         requested_tokens = request.max_new_tokens
         if self.crowded:
             request = replace(request, max_new_tokens=min(requested_tokens, CROWD_TOKENS))
@@ -203,14 +201,14 @@ class Live:
             writer, opening = TraceWriter(), list[str]()
             with closing(self.stream(request, memory, cancel, outlet.status)) as events:
                 for event in events:
-                    if outlet.abandoned.is_set():  # the run has been given an end, behind which nothing is written
+                    if outlet.abandoned.is_set():  # the run already has an end, after which no line may come
                         raise Interrupted
                     if isinstance(event, Run) and event.max_new_tokens == request.max_new_tokens < requested_tokens:
                         shortened = _shortened(requested_tokens, request.max_new_tokens)
                         event = event.replace(warnings=(*event.warnings, shortened))
                     line = writer.add(event)
                     self.store.append(feed.run, line)
-                    if isinstance(event, Run):  # whatever is on the stage stays there until this run has something to show
+                    if isinstance(event, Run):  # the stage keeps the earlier run until this one has something to show
                         opening.append(line)
                         continue
                     if opening and isinstance(event, End) and event.reason == "cancelled":
@@ -230,7 +228,7 @@ class Live:
             yield Frame(cancel, feed.text, feed.run, lines=feed.count)
 
     def _needed_frames(self, frames: Iterator[Frame]) -> Iterator[Frame]:
-        """The frames that a page has to get, which are all of them unless it reads the run's lines by the tail."""
+        """Yield the frames that a page requires: all of them, unless it reads the run's lines as server-sent events."""
         last_time, pending = 0.0, None
         for pending in frames:
             is_news = pending.trace is not None or pending.failure or not pending.lines
@@ -259,7 +257,7 @@ class Live:
         return Frame(cancel, feed.text, feed.run, trace, failure, feed.count, timing)
 
     def _end(self, feed: Feed, batch: Batch, limit: str) -> None:
-        """Add the end that a run's own thread did not write after it was stopped; where it has no step, say that nothing ran."""
+        """Add the end that a stopped run's thread did not write; without any line, set a failure instead."""
         if not feed.count and not batch.lines:
             batch.failure = limit or NOTHING_RUN
             return
@@ -271,7 +269,7 @@ class Live:
             batch.ended = True
 
     def _trace(self, key: str) -> tuple[Trace | None, str]:
-        """The run so far, None before the page has a line of it; or what is wrong with the file it has written."""
+        """Return the run so far, None before its first line; and the fault of a file that breaks the format."""
         text = self.store.text(key)
         try:
             return (traces.read(text.encode()) if text else None), ""
@@ -280,7 +278,7 @@ class Live:
 
 
 def _still_to_time(trace: Trace) -> bool:
-    """Whether the engine goes on with the autoregressive run, which it does after a run that ended by itself."""
+    """Whether the engine continues with the autoregressive run, as it does after a run that ended by itself."""
     return trace.end is not None and trace.end.baseline is None and trace.end.reason in ("eos", "budget", "context")
 
 
@@ -295,7 +293,7 @@ def _shortened(requested: int, allowed: int) -> str:
 
 
 def _about(seconds: float) -> str:
-    """A time to wait, no finer than it is known."""
+    """Format a waiting time, no more precisely than it is known."""
     if seconds < 60:
         return f"about {max(5, 5 * round(seconds / 5))} s"
     return f"about {round(seconds / 60)} min"

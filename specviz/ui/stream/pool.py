@@ -1,6 +1,6 @@
-"""Pool for all that turns a kept or uploaded run into data and back: bounded in number, size and memory.
+"""Pool of jobs that turn a kept or uploaded run into data and back: bounded in number, size and memory.
 
-Gradio has forty threads for all that visitors do. What a visitor wants of a run is waited for here without holding one of them.
+Gradio has forty threads for all visitors. A request for a run waits here without holding one of them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from starlette.routing import Route
 from specviz.errors import BadInput
 
 WORKERS = 2
-"""Jobs done at once. A run as data takes ten times the memory of its text; more would not be faster on one interpreter."""
+"""Concurrent jobs. A run as data takes ten times the memory of its text; more jobs would not be faster on one interpreter."""
 WAITING = 64
 """Jobs that may wait: two classes at once. One address may have half of them."""
 KEPT_BYTES = 64 << 20
-"""Of files that were made and wait, packed, for the next request."""
+"""Most bytes of finished files cached, compressed, for later requests."""
 SWITCH_SECONDS = 0.0002
-"""While jobs go on, how soon the interpreter passes from them to threads that answer: each answer asks for it dozens of times,
-and by default (5 ms) a hundred requests at once would wait a minute."""
+"""Switch interval of the interpreter while jobs run: each answer needs the interpreter dozens of times, and by default (5 ms)
+a hundred requests at once would wait a minute."""
 LEVEL = 5
 PATH = "specviz/made"
 
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Made:
-    """A file made of a run: its text, packed, and the name and type that it is saved under."""
+    """A file made of a run: its text, compressed, and the name and type under which it is saved."""
 
     name: str
     media_type: str
@@ -49,13 +49,13 @@ class Made:
 
     @staticmethod
     def of(name: str, media_type: str, text: str) -> Made:
-        """Pack a text. Its token cannot be guessed."""
+        """Compress a text. Its token cannot be guessed."""
         data = text.encode("utf-8", "surrogatepass")
         return Made(name, media_type, gzip.compress(data, LEVEL, mtime=0), len(data), secrets.token_urlsafe(18))
 
 
 class Pool:
-    """Jobs in the order they came, those of one key done once; and the files made last. Used from the event loop and threads."""
+    """Jobs in order of arrival, one per key, and a cache of the latest files. Used from the event loop and from threads."""
 
     def __init__(self, workers: int = WORKERS, waiting: int = WAITING, kept_bytes: int = KEPT_BYTES) -> None:
         self.most = workers + waiting
@@ -72,8 +72,8 @@ class Pool:
         self._inside.yes = True
 
     def submit(self, job: Callable[[], Result], key: Hashable = None, owner: str = "") -> Future[Result]:
-        """The result to come of ``job``, shared with others who asked for the same ``key`` meanwhile. ``owner`` is the address
-        that asks. Raises BadInput where there is no room."""
+        """Submit ``job`` and return its future, shared by all pending requests for the same ``key``. ``owner`` is the address
+        of the request. Raises BadInput when the pool is full."""
         key = object() if key is None else key
         with self._lock:
             if key in self.jobs:
@@ -99,15 +99,15 @@ class Pool:
                     del self._owners[owner]
 
     async def do(self, job: Callable[[], Result], key: Hashable = None, owner: str = "") -> Result:
-        """The result of ``job``. Raises what it raises, and BadInput where there is no room."""
+        """Await the result of ``job``. Raises its exceptions, and BadInput when the pool is full."""
         return await asyncio.shield(asyncio.wrap_future(self.submit(job, key, owner)))  # others may wait for the same one
 
     def result(self, job: Callable[[], Result], key: Hashable = None) -> Result:
-        """The same for a thread that may wait; a job of this pool does it itself."""
+        """Return the result of ``job``, blocking the calling thread; a job of this pool runs it directly."""
         return job() if getattr(self._inside, "yes", False) else self.submit(job, key).result()
 
     async def file(self, key: Hashable, make: Callable[[], Made], owner: str = "") -> Made:
-        """The file of this ``key``, made now if it is not kept."""
+        """Return the file of this ``key`` from the cache, or make it."""
 
         def known() -> Made | None:
             with self._lock:
@@ -127,13 +127,13 @@ class Pool:
         return await self.do(kept, ("file", key), owner)
 
     def find(self, token: str) -> Made | None:
-        """The kept file of a token."""
+        """Return the cached file of a token; None for an unknown one."""
         with self._lock:
             return next((made for made in self._files.values() if secrets.compare_digest(made.token, token)), None)
 
 
 def route(pool: Pool) -> Route:
-    """The address of files that were made: sent as they are kept, so that a large one costs the server next to nothing."""
+    """Route of finished files, sent compressed as cached, so that a large one costs the server almost nothing."""
 
     def made(request: Request) -> Response:
         file = pool.find(request.path_params["token"])

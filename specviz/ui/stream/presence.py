@@ -1,8 +1,8 @@
-"""Presence of connected pages and event readers, seen where their requests come in.
+"""Presence of connected pages and event readers, observed in their requests.
 
-Gradio runs an event whether or not anybody reads what it says, and forgets the oldest session when many new ones come. So the
-streams that a page holds open are counted here: a run whose reader never came or went gives its place back, and a page that
-is open keeps its state however many requests come in under other names.
+Gradio runs an event whether or not a client reads its answers, and drops the oldest session when many new ones come. So the
+streams that a page holds open are counted here. A run whose reader never connected or left releases its place, and an open
+page keeps its state however many requests come from other sessions.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from specviz.ui.access import visitor
 
 COMING_SECONDS = 10.0
-"""How long a run waits for its reader's first connection; a page connects within a moment of asking."""
+"""Seconds that a run waits for its reader's first connection; a page connects within a moment of its request."""
 
 LEAVING_SECONDS = 1.0
-"""How long one may be without a reader that has been there."""
+"""Seconds that a run may be without a reader that was connected before."""
 
 MOST_CLOSED = 8
-"""Pages whose state is kept although they were closed."""
+"""Closed pages whose state is kept."""
 
 MOST_KEPT = 64
-"""Open sessions of one address that are kept from being forgotten: more than a class behind one router has."""
+"""Open sessions of one address that are protected from eviction: more than a class behind one router has."""
 
 
 class Reader:
-    """Whether a page reads the events of one run."""
+    """Connection of the page that reads the events of one run."""
 
     def __init__(self, hears: Callable[[], bool], clock: Callable[[], float] = time.monotonic) -> None:
         self._hears = hears
@@ -46,7 +46,7 @@ class Reader:
 
     @property
     def connected(self) -> bool:
-        """Whether they are connected now."""
+        """Whether the reader is connected now."""
         if self._hears():
             self._came, self._last = True, self._clock()
             return True
@@ -54,38 +54,38 @@ class Reader:
 
     @property
     def gone(self) -> bool:
-        """Whether they left, or did not come in time."""
+        """Whether the reader left, or did not connect in time."""
         return not self.connected and self._clock() - self._last > (LEAVING_SECONDS if self._came else COMING_SECONDS)
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks for a run: the page's session, the address it comes from, and how to see whether it still listens."""
+    """Sender of a request for a run: the page's session, its address, and a check whether it still reads the events."""
 
     session: str | None
     address: str = ""
     hears: Callable[[], bool] = lambda: True
 
     def reader(self) -> Reader:
-        """A reader for a run that begins now."""
+        """Reader of a run that begins now."""
         return Reader(self.hears)
 
 
 class Presence:
-    """Streams that are open, by the session or event whose news they carry. Used from the event loop and from threads."""
+    """Open streams, by the session or event that they serve. Used from the event loop and from threads."""
 
     def __init__(self, proxied: bool = False) -> None:
         self.proxied = proxied
         """Whether requests come through a proxy that names the visitor's address, as on a Space."""
         self.watching = False
-        """Whether requests pass through here at all; where they do not, everybody counts as connected."""
+        """Whether requests pass through :class:`Watch`; otherwise every reader counts as connected."""
         self._readers: Counter[str] = Counter()
         self._open: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
     @contextmanager
     def connected(self, name: str, address: str, reading: bool) -> Iterator[None]:
-        """A stream of that name is open; ``reading`` says that it carries events and not only a sign of life."""
+        """Count a stream of that name as open in this context; ``reading``: it carries events, not only a heartbeat."""
         self._count(name, address, reading, 1)
         try:
             yield
@@ -113,7 +113,7 @@ class Presence:
             return any(opened == name for _, opened in self._open)
 
     def sessions_to_keep(self) -> list[str]:
-        """Names of open sessions, for each address the first ones only."""
+        """Names of open sessions, at most :data:`MOST_KEPT` of each address."""
         counts: Counter[str] = Counter()
         with self._lock:
             opened = list(self._open)
@@ -125,26 +125,26 @@ class Presence:
         return names
 
     def caller(self, request: gr.Request) -> Caller:
-        """Who sent this event. A program may listen under the event's own name instead of its session's."""
+        """Return the sender of this event. A program may read under the event's id instead of its session's name."""
         session, event = request.session_hash, LocalContext.event_id.get(None)
         return Caller(session, self.address_of(request), (lambda: self.hears(session, event)) if self.watching else lambda: True)
 
     def address_of(self, request: gr.Request) -> str:
-        """Where an event or a component's question comes from."""
+        """Address from which an event or a component's server call comes."""
         return self.address(request.headers.items(), request.client.host if request.client else "")
 
     def address_in(self, scope: Scope) -> str:
-        """Where a request comes from that no event has been made of yet."""
+        """Address from which a request comes, before Gradio has made an event of it."""
         headers = [(key.decode("latin-1"), value.decode("latin-1")) for key, value in scope["headers"]]
         return self.address(headers, (scope.get("client") or ("",))[0])
 
     def address(self, headers: Iterable[tuple[str, str]], peer: str) -> str:
-        """Where a request comes from."""
+        """Address from which a request with these headers comes."""
         return visitor(headers, peer) if self.proxied else peer
 
 
 class Watch:
-    """The middleware that tells :class:`Presence` of open streams."""
+    """Middleware that reports open streams to :class:`Presence`."""
 
     def __init__(self, app: ASGIApp, presence: Presence) -> None:
         self.app = app
@@ -176,7 +176,7 @@ def stream(scope: Scope) -> tuple[str, bool]:
 
 
 def refresh(app: Any, names: list[str]) -> None:
-    """Make these the sessions that were used last, so that Gradio forgets others first: their state and unread events."""
+    """Mark these sessions as the last used, so that Gradio drops the state and unread events of others first."""
     state, unread = app.state_holder, app.get_blocks()._queue.pending_messages_per_session
     for name in names:
         if name in state:
@@ -186,8 +186,8 @@ def refresh(app: Any, names: list[str]) -> None:
 
 
 class Departures:
-    """The state of pages that were closed, most of which is forgotten: Gradio would keep several megabytes of each until many
-    more sessions have come. The last few stay, for a page whose connection only broke off for a moment."""
+    """Eviction of closed pages' state, of which Gradio would keep several megabytes each until many more sessions have come.
+    The last few stay, for a page whose connection only broke off for a moment."""
 
     def __init__(self, presence: Presence) -> None:
         self.presence = presence
@@ -195,7 +195,7 @@ class Departures:
         self._lock = threading.Lock()
 
     def leave(self, holder: Any, session: str | None) -> None:
-        """The page of this session is closed. ``holder`` is Gradio's, by session."""
+        """Record that this session's page was closed. ``holder`` is Gradio's state by session."""
         with self._lock:
             if session:
                 self._closed[session] = None

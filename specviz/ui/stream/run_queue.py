@@ -12,15 +12,15 @@ from collections.abc import Callable
 from specviz.errors import SpecvizError
 
 RECENT = 9
-"""Runs whose durations say how long the next ones take."""
+"""Latest runs, whose durations predict those of the next ones."""
 
 
 class LineFull(SpecvizError):
-    """Nobody else may wait."""
+    """The queue is full."""
 
 
 class Ticket:
-    """One place in the line, held from asking until the run is over. ``leave`` may be called more than once."""
+    """One place in the queue, held from the request until the run is over. ``leave`` may be called more than once."""
 
     def __init__(self, line: RunQueue, kind: str) -> None:
         self._line = line
@@ -34,20 +34,19 @@ class Ticket:
 
     @property
     def seconds(self) -> float | None:
-        """About how long it takes until it is this one's turn, by how long recent ones of the kinds ahead took; None where
-        nobody can know."""
+        """Estimated seconds until this one's turn, from recent durations of the kinds ahead; None if unknown."""
         return self._line.expected(self)
 
     def wait(self, seconds: float) -> bool:
-        """Wait up to ``seconds`` for this ticket's turn. True when it has come."""
+        """Wait up to ``seconds`` for this ticket's turn. Returns whether it has come."""
         return self._line.wait(self, seconds)
 
     def start(self) -> None:
-        """The run begins now, which is what its duration counts from."""
+        """Mark the start of the run, from which its duration counts."""
         self.started = self._line.clock()
 
     def leave(self) -> None:
-        """Give the place to the next one."""
+        """Release the place to the next one."""
         self._line.drop(self)
 
 
@@ -62,7 +61,7 @@ class RunQueue:
         self._moved = threading.Condition()
 
     def join(self, kind: str = "run") -> Ticket:
-        """Take a place; work of one ``kind`` takes about as long. Raises LineFull, saying how many wait and what to do."""
+        """Take a place; work of one ``kind`` takes similarly long. Raises LineFull with the number waiting and a remedy."""
         with self._moved:
             if len(self._tickets) > self.waiting:
                 raise LineFull(
@@ -89,8 +88,8 @@ class RunQueue:
             return None if math.isnan(seconds) else seconds
 
     def _left(self, ticket: Ticket) -> float:
-        """Seconds that this one still takes, by recent ones of its kind, or where it takes longer than usual by those that did;
-        not a number where there are none."""
+        """Estimated seconds left, from recent runs of its kind; for one longer than their median, from those longer still.
+        NaN without such runs."""
         spent = 0.0 if ticket.started is None else self.clock() - ticket.started
         recent = list(self._recent[ticket.kind])
         if recent and spent > statistics.median(recent):

@@ -1,4 +1,4 @@
-"""Runs of servers on the stage: a target of this name is asked where it is, and no model is loaded here."""
+"""Runs of inference servers on the stage: a :data:`SERVED` target decodes on its server, and no model is loaded here."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from specviz.ui.stream.engine import Event, Progress, Stream
 
 NOT_SENT = "The server drafts as it was started: the form's method, its parameters, draft, top-k, top-p and device were not sent."
 SERVED = "server:"
-"""What the name of such a target begins with; its address follows."""
+"""Prefix of the name of such a target; its address follows."""
 
 
 def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
-    """``stream``, and the servers of the list, if there are any."""
+    """Extend ``stream`` by the allowed servers, if any."""
     if not allowed:
         return stream
 
@@ -35,7 +35,7 @@ def with_servers(stream: Stream, allowed: tuple[str, ...]) -> Stream:
 
 
 def _asked(url: str, request: Request, cancel: threading.Event, progress: Progress) -> Generator[Event, None, None]:
-    """A server's answer as it comes, and at its end what the server's counters say of the meantime."""
+    """Yield the events of a server's answer; the end adds the change of the server's counters."""
     progress(f"Asking {url}", None)
     server = look(url, cancel=cancel)
     before = counters(server.url, server.key, cancel)

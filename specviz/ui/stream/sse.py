@@ -1,8 +1,7 @@
-"""Server-sent events: the lines of a live run, straight to the pages that watch it.
+"""Server-sent events: the lines of a live run, straight to the pages that show it.
 
-An answer that goes through Gradio's queue costs the server several milliseconds, and the engine waits for them on the same
-cores. A line that goes this way costs a small part of that. Nothing depends on it: a page whose way here is blocked gets
-the same lines from the queue.
+An answer through Gradio's queue costs the server several milliseconds, for which the engine waits on the same cores. A line
+sent this way costs a small part of that. It is optional: a page that cannot connect here gets the same lines from the queue.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from specviz.errors import BadInput
 from specviz.trace.store import TraceStore
 
 PATH = "specviz/tail"
-"""Where the page asks, below the app's own address; the run's key follows."""
+"""Path of the events below the app's address; the run's key follows."""
 
 EVERY_SECONDS = 0.08
-"""Between two looks at the store: twelve a second read as motion."""
+"""Seconds between two reads of the store: twelve a second look like motion."""
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class Tails:
-    """Which runs are being written, and how many pages read the end of each. Used from several threads."""
+    """Live runs, and how many pages read the new lines of each. Used from several threads."""
 
     def __init__(self, store: TraceStore, every: float = EVERY_SECONDS) -> None:
         self.store = store
@@ -37,31 +36,31 @@ class Tails:
         self._lock = threading.Lock()
 
     def begin(self, key: str) -> None:
-        """Lines of this run may come from now on."""
+        """Mark this run as live."""
         with self._lock:
             self._readers[key] = 0
 
     def end(self, key: str) -> None:
-        """The run is over; who reads it gets what is left and is then sent away."""
+        """Mark this run as over; its readers get the remaining lines, then their streams end."""
         with self._lock:
             self._readers.pop(key, None)
 
     def going(self, key: str) -> bool:
-        """Whether more may come."""
+        """Whether more lines may come."""
         with self._lock:
             return key in self._readers
 
     def watched(self, key: str) -> bool:
-        """Whether a page reads this run's end."""
+        """Whether a page reads this run's new lines."""
         with self._lock:
             return self._readers.get(key, 0) > 0
 
     async def read(self, key: str, start: int) -> AsyncIterator[str]:
-        """Server-sent events of the lines from ``start`` on: one event for all that came since the last, then ``over``."""
+        """Yield server-sent events of the lines from ``start`` on: one for all lines since the last event, finally ``over``."""
         self._count(key, 1)
         try:
             while True:
-                going = self.going(key)  # asked before reading, so that no last line is missed
+                going = self.going(key)  # checked before reading, so that no last line is missed
                 lines = self.store.lines(key, start)
                 if lines:
                     start += len(lines)
@@ -70,7 +69,7 @@ class Tails:
                     break
                 await asyncio.sleep(self.every)
         except BadInput:
-            return  # the store has let go of the run; the queue tells the page
+            return  # the store has dropped the run; the queue informs the page
         finally:
             self._count(key, -1)
         yield "event: over\ndata:\n\n"
@@ -82,7 +81,7 @@ class Tails:
 
 
 def route(tails: Tails) -> Route:
-    """The address for the app. A run's key is known to the page that began it and to nobody else."""
+    """Route of the events. A run's key is known only to the page that began it."""
 
     async def tail(request: Request) -> Response:
         key, start = request.path_params["key"], request.query_params.get("from", "0")

@@ -1,6 +1,6 @@
 """Bridge from the engine's thread to the page: a bounded queue of lines that come out in batches a browser can follow.
 
-The place of a run that was stopped goes on without its thread, whatever that waits for.
+The place of a stopped run is released without its thread, which may be blocked.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from specviz.engine.stop import NOTHING_RUN, Interrupted, stop_reason, stoppable
 from specviz.errors import SpecvizError
 
 BATCH_SECONDS = 0.08
-"""Least time between two updates of the screen: twelve a second read as motion, more only costs."""
+"""Least seconds between two updates of the screen: twelve a second look like motion, more only cost."""
 
 TELL_SECONDS = 0.4
-"""The same while nothing but words on loading comes: a number that counts up is read no faster."""
+"""The same while only loading messages come: a number that counts up is read no faster."""
 
 LOOK_SECONDS = 1.0
-"""Between two looks at whether a silent run is still wanted."""
+"""Seconds between two checks whether a silent run is still wanted."""
 
 BOUND = 2048
 """Lines that may wait for the screen. An engine that is further ahead than this waits for the screen."""
 
 GLANCE_SECONDS = 0.2
-"""Between two looks at whether a run was stopped or its time is up."""
+"""Seconds between two checks whether a run was stopped or its time is up."""
 
 GRACE_SECONDS = 4.0
-"""How long a run that was stopped keeps its place: a step takes less, but for the largest models."""
+"""Seconds that a stopped run keeps its place: a step takes less, except with the largest models."""
 
 STOPPING = "Stopping"
 
 
 @dataclass
 class Batch:
-    """What happened since the last one. ``status`` is the newest word on loading with the share that is done, None where nobody
-    can know; ``failure`` comes last, if at all.
+    """Events since the last batch. ``status`` is the latest loading message with the share done, None if unknown;
+    ``failure`` comes last, if at all.
 
-    ``ended`` says that an end line is among ``lines``, ``abandoned`` that the run was stopped and its thread says no more.
+    ``ended``: an end line is among ``lines``. ``abandoned``: the run was stopped and its thread sends no more.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ class StreamSink:
         self.items: queue.Queue[Callable[[Batch], None] | None] = queue.Queue(bound)
 
     def line(self, text: str, *, ended: bool = False) -> None:
-        """A line of the trace, the end line marked."""
+        """Send a line of the trace; ``ended`` marks the end line."""
 
         def hand_over(batch: Batch) -> None:
             batch.lines.append(text)
@@ -71,17 +71,17 @@ class StreamSink:
         self.put(hand_over)
 
     def status(self, message: str, share: float | None = None) -> None:
-        """How loading goes. Raises Interrupted when nobody wants the run any more, which ends a long download too."""
+        """Report loading progress. Raises Interrupted once the run is stopped, which ends a long download too."""
         if self.cancel.is_set():
             raise Interrupted
         self.put(lambda batch: setattr(batch, "status", (message, share)))
 
     def failure(self, message: str) -> None:
-        """Why there is no more to come."""
+        """Report why no more lines come."""
         self.put(lambda batch: setattr(batch, "failure", message))
 
     def put(self, item: Callable[[Batch], None] | None) -> None:
-        """Hand over, waiting for room as long as a page is listening."""
+        """Put an item in the queue, waiting for room as long as a page reads."""
         while not self.gone.is_set():
             try:
                 return self.items.put(item, timeout=0.2)
@@ -98,11 +98,11 @@ def pump(
     every: float = BATCH_SECONDS,
     bound: int = BOUND,
 ) -> Generator[Batch, None, None]:
-    """Run ``work`` in a thread of its own and yield what it hands over, at most once every ``every`` seconds.
+    """Run ``work`` in its own thread and yield its items in batches, at most one every ``every`` seconds.
 
-    ``done`` is called when the work is over, whatever happened, or ``GRACE_SECONDS`` after ``cancel`` was set; it may be called
-    twice. In that thread ``heed`` sees ``cancel``. Closing this generator sets it and returns at once. The same happens once
-    ``is_wanted`` says no, which is asked between two batches and every ``LOOK_SECONDS`` while none comes.
+    ``done`` is called when the work is over for any reason, or ``GRACE_SECONDS`` after ``cancel`` was set; it may be called
+    twice. In that thread ``heed`` checks ``cancel``. Closing this generator sets ``cancel`` and returns at once. The same
+    happens once ``is_wanted`` is False; it is checked between two batches and every ``LOOK_SECONDS`` while none comes.
     """
     outlet, ended = StreamSink(cancel, bound), threading.Event()
     context = contextvars.copy_context()
@@ -113,7 +113,7 @@ def pump(
         while not over and is_wanted():
             batch, over = _collect(outlet.items, last, every, is_wanted)
             last = time.monotonic()
-            if batch != Batch():  # the engine's thread may say that it is over long after its last line
+            if batch != Batch():  # the engine's thread may end long after its last line
                 yield batch
     finally:
         outlet.gone.set()
@@ -121,7 +121,7 @@ def pump(
 
 
 def _watch(outlet: StreamSink, done: Callable[[], None], ended: threading.Event) -> None:
-    """Say at once that a run was stopped, and give its place to the next one when its thread has not ended soon after."""
+    """Report a stop at once, and release the run's place if its thread does not end soon after."""
     while not outlet.cancel.is_set():
         if ended.wait(GLANCE_SECONDS):
             return
@@ -142,7 +142,7 @@ def _work(work: Callable[[StreamSink], None], outlet: StreamSink, done: Callable
     except SpecvizError as error:
         outlet.failure(str(error))
     except Exception as fault:
-        # The visitor learns that it was our fault, the log learns what it was.
+        # The visitor sees that the fault is ours, the log holds the fault itself.
         logging.getLogger(__name__).exception("a run failed")
         outlet.failure(f"The run stopped because of a fault in specviz: {type(fault).__name__}. What it wrote is kept.")
     finally:
@@ -156,8 +156,8 @@ def _work(work: Callable[[StreamSink], None], outlet: StreamSink, done: Callable
 def _collect(
     items: queue.Queue[Callable[[Batch], None] | None], last: float, every: float, is_wanted: Callable[[], bool]
 ) -> tuple[Batch, bool]:
-    """The next item, whenever it comes, and all that arrive with it or within ``every`` seconds of the ``last`` batch. True with
-    the last one of all."""
+    """Wait for the next item; return it with all that arrive within ``every`` seconds of the ``last`` batch, and whether
+    no more follow."""
     batch, item = Batch(), None
     while True:
         try:

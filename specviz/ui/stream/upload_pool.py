@@ -20,16 +20,16 @@ from specviz.ui.run_lookup import MINE, title
 from specviz.ui.stream.pool import Pool
 
 SECONDS = 30.0
-"""Processor time for one file, several times what the largest good one takes."""
+"""Most processor seconds for one file, several times those of the largest valid one."""
 REMEMBERED = 256
-"""Contents known by their digest."""
+"""Contents remembered by their digest."""
 
 LOST = "The file did not arrive whole. Choose it again."
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A file that was read and kept: the run's name, its title, and what was in it."""
+    """A file that was read and kept: the run's name, its title, and its outline."""
 
     name: str
     title: str
@@ -37,7 +37,7 @@ class Opened:
 
 
 class UploadPool:
-    """Reads uploads into ``store``. Files of one content are read once, however many people bring them.
+    """Reads uploads into ``store``. Files of one content are read once, however many visitors upload them.
 
     Gradio stores uploads of one content and name as one file, so none is removed here: the sweep of the folder does that.
     """
@@ -50,11 +50,11 @@ class UploadPool:
         self._lock = threading.Lock()
 
     async def open(self, path: str | Path, owner: str = "") -> Opened:
-        """The run in an uploaded file. Raises BadTrace with the line and field that is wrong, BadInput when there is no room."""
+        """Read the run in an uploaded file. Raises BadTrace naming the wrong line and field, BadInput when the pool is full."""
         return await self._opened(await asyncio.to_thread(_digest, Path(path)), lambda: _content(Path(path)), owner)
 
     async def take(self, content: Callable[[], bytes], key: str, owner: str = "") -> Opened:
-        """The run in what a page kept; ``content`` makes a whole file of it, in the pool. Raises as :meth:`open`."""
+        """Read the run that a page kept; ``content`` makes a whole file of it, in the pool. Raises as :meth:`open`."""
         digest = hashlib.sha256(f"kept {key}".encode("utf-8", "surrogatepass")).hexdigest()
         return await self._opened(digest, content, owner)
 
@@ -77,7 +77,7 @@ class UploadPool:
         return opened
 
     def _within_budget(self, lines: Iterator[str]) -> Iterator[str]:
-        """The same lines. Raises BadInput once reading them has taken this thread too long."""
+        """Yield the same lines. Raises BadInput once reading them has taken this thread too long."""
         started = time.thread_time()
         for line in lines:
             yield line

@@ -1,4 +1,4 @@
-"""The About tab: what this is, a card for every method, what every number means, and the interface for programs."""
+"""The About tab: an introduction, a card for every method, the formula of every metric, and the API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ for text in job: print(text.splitlines()[-1])   # grows by a line a step</code><
 
 
 def build(shared: AppState, tab_page: gr.Tab) -> None:
-    """Lay the tab out; its text travels when ``tab_page``, the tab itself, is opened for the first time."""
+    """Lay the tab out; its text is sent when ``tab_page``, the tab itself, is opened for the first time."""
     with gr.Column(elem_classes="sp-page"):
         text, filled = theme.html("", elem_id="sp-about"), gr.State(False)
 
@@ -48,7 +48,7 @@ def build(shared: AppState, tab_page: gr.Tab) -> None:
 
 
 def content(shared: AppState) -> str:
-    """What the tab says."""
+    """HTML of the tab."""
     methods = f"<h2>Methods</h2>{panels.cards(measured=_measured(shared))}"
     return (
         INTRODUCTION
@@ -61,12 +61,12 @@ def content(shared: AppState) -> str:
 
 
 def _measured(shared: AppState) -> dict[str, str]:
-    """What the recorded runs show, by method; the first run of each."""
+    """Results of each method's first recorded run, by method."""
     recordings = {recording.run.method: recording for recording in reversed(shared.archive.gallery.recordings.values())}
     return {method: panels.measured(recording.run, recording.end, recording.name) for method, recording in recordings.items()}
 
 
 def _numbers() -> str:
-    """Formulas of every metric, as tools disagree about their names."""
+    """HTML list of the metrics' formulas, since tools disagree about their names."""
     rows = "".join(f"<dt>{markup(name.replace('_', ' '))}</dt><dd>{markup(formula)}</dd>" for name, formula in FORMULAS.items())
     return f'<dl class="sp-facts">{rows}</dl>'

@@ -50,7 +50,7 @@ class CompareTab:
 
     @property
     def outputs(self) -> list[Any]:
-        """Everything a change may touch."""
+        """Components that a change may update."""
         return [
             self.left,
             self.right,
@@ -68,7 +68,7 @@ class CompareTab:
         ]
 
     def updates(self, change: Change, runs: Runs) -> dict[Any, Any]:
-        """The change as Gradio wants it: only the components that differ."""
+        """Return a change as Gradio updates of the components that differ."""
         updates: dict[Any, Any] = {}
         if change.left is not None:
             updates[self.left] = change.left
@@ -92,7 +92,7 @@ class CompareTab:
         return updates
 
     def versus(self, rounds: Sequence[tuple[str, str]]) -> dict[Any, Any]:
-        """The verdict above the two and the table below, of pairs by name; while one is missing, what to do about it."""
+        """Return the verdict above the stages and the table below, of named pairs; for a missing run, the way to get it."""
         archive = self.shared.archive
         if any(name.startswith(comparing.METHOD) for pair in rounds for name in pair):
             return {self.verdict: comparing.unrecorded(), self.table: ""}
@@ -160,7 +160,7 @@ def wire(tab: CompareTab, tab_page: gr.Tab, text_controls: list[Any]) -> None:
     async def opened(
         left: str | None, right: str | None, runs: Runs, prompt: str, temperature: float, offered: Offered, request: gr.Request
     ) -> dict[Any, Any]:
-        """The pair that the address names, where a link leads here; else the one that was chosen."""
+        """Show the pair that the address of a link names; else the chosen one."""
         recordings = shared.archive.gallery.recordings
         named = (request.query_params.get("left"), request.query_params.get("right"))
         left, right = (name if name in recordings else chosen for name, chosen in zip(named, (left, right), strict=True))

@@ -1,4 +1,4 @@
-"""Form of the Image tab: from its controls to a request and back, its examples, and what it refuses."""
+"""Form of the Image tab: from its controls to a request and back, its examples, and its limits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EXAMPLES: Sequence[tuple[str, tuple[str, ...]]] = (
 
 @dataclass(frozen=True)
 class Basics:
-    """What every picture is asked."""
+    """Settings of every picture."""
 
     temperature: float = number(
         1.0, 0.0, 2.0, "0 always takes the likeliest code; pictures want to be drawn at about 1.", step=0.1
@@ -64,7 +64,7 @@ class Basics:
 
 @dataclass(frozen=True)
 class Advanced:
-    """What most people leave alone."""
+    """Settings that most users leave alone."""
 
     top_k: int = number(0, 0, 16384, "Draw only from this many of the likeliest codes; 0 keeps all.", "codes")
     baseline: bool = switch(True, "Afterwards, draw the same picture one code at a time, to compare the time.")
@@ -72,7 +72,7 @@ class Advanced:
 
 @dataclass(frozen=True)
 class ImageFormState:
-    """The controls as they stand, unchecked. The forms are JSON text, see ``controls``."""
+    """Current values of the controls, unchecked. The forms are JSON text, see ``controls``."""
 
     method: str
     target: str
@@ -83,7 +83,7 @@ class ImageFormState:
 
 
 def request(form_state: ImageFormState, settings: Settings) -> Request:
-    """The request, or a BadInput that names the control and what it takes."""
+    """Build the request. Raises BadInput naming the control and its permitted values."""
     method = registry.get(form_state.method or "")
     basics = build(Basics, controls.values(form_state.basics, "image-basics"), "this run")
     advanced = build(Advanced, controls.values(form_state.advanced, "image-advanced"), "this run")
@@ -116,7 +116,7 @@ def targets(settings: Settings) -> list[tuple[str, str]]:
 
 
 def basics(run: Run | None = None) -> str:
-    """The basic form, as a recorded run was asked, or with the defaults."""
+    """Basic form with the settings of a recorded run, or with the defaults."""
     values: dict[str, Any] = {}
     if run is not None:
         values = {"temperature": run.sampling.temperature, "seed": run.sampling.seed, "guidance": run.guidance or 0.0}
@@ -124,6 +124,6 @@ def basics(run: Run | None = None) -> str:
 
 
 def advanced(run: Run | None = None) -> str:
-    """The advanced form likewise."""
+    """Advanced form likewise."""
     values = {} if run is None else {"top_k": run.sampling.top_k}
     return controls.answer("image-advanced", controls.fields(Advanced), Advanced, values)

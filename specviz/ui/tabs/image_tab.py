@@ -1,4 +1,4 @@
-"""The Image tab: what to draw and how; the picture grows beside its tree and its codes."""
+"""The Image tab: a prompt, a target and a method; the picture grows beside its tree and its codes."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class ImageTab(RunTab):
     examples: gr.HTML
 
     def request(self, *control_values: Any) -> Request:
-        """What the controls ask for."""
+        """Build the request from the controls. Raises BadInput."""
         return image_form.request(ImageFormState(*control_values), self.shared.settings)
 
     def forms(self, run: Run | None = None) -> tuple[str, str]:
-        """The basic and the advanced form, as a run was asked, or with the defaults."""
+        """Basic and advanced form with a run's settings, or with the defaults."""
         return image_form.basics(run), image_form.advanced(run)
 
 
@@ -66,5 +66,5 @@ def _controls(shared: AppState, first: Run | None, note: str) -> dict[str, Any]:
 
 
 def chosen(event: gr.EventData) -> Any:
-    """The prompt that was clicked."""
+    """Return the clicked prompt."""
     return examples.clicked(event, PROMPTS) or gr.skip()

@@ -1,4 +1,4 @@
-"""Inspection of a drafter on the page: what it is, whether it is read right, and what another reading would bring."""
+"""Inspection of a drafter on the page: its facts, whether it is read right, and the gain of other readings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from specviz.inspection.report import Report
 
 TOKENS, DEPTH = 64, 5
-"""What an inspection costs at most; the command's own defaults."""
+"""Tokens of each answer and depth of each chain at most, the defaults of the command."""
 PLOTS = 3
 _HEAD = """<h2>Inspect a drafter</h2><p>A drafter loaded with other conventions than it was trained with runs without an
 error and drafts badly. Here the target answers four prompts, and the drafter is teacher-forced along them, as it was loaded
@@ -35,7 +35,7 @@ _LOOK = "(...values) => [...values.slice(0, -1), document.body.classList.contain
 
 
 def inspected(drafter: str, target: str, progress: Progress) -> Report:
-    """The report; torch is loaded with the first."""
+    """Inspect a drafter and return the report; the first call loads torch."""
     progress("Starting the engine", None)
     with computing(COMPUTING, progress):
         from specviz.inspection.report import inspect
@@ -44,7 +44,7 @@ def inspected(drafter: str, target: str, progress: Progress) -> Report:
 
 
 def drafter_name(name: str | None, settings: Settings) -> str:
-    """A drafter's name, refused when this copy of the app keeps visitors to those that ship."""
+    """Return a drafter's name. Raises BadInput for one that this copy of the app does not offer."""
     name = name.strip() if isinstance(name, str) else ""
     if not name or len(name) > 300 or (name not in OWN and not settings.any_model):
         raise BadInput(
@@ -54,8 +54,10 @@ def drafter_name(name: str | None, settings: Settings) -> str:
 
 
 def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: str | None) -> Generator[str, None, Report | None]:
-    """Sentences on how far it is; returns the report, or None where this page began something else. Takes its turn among the
-    runs. Raises a SpecvizError with one sentence where there is none."""
+    """Yield progress sentences; return the report, or None if this page began something else. Takes its turn among the runs.
+
+    Raises SpecvizError with one sentence when there is no report.
+    """
     name, on = drafter_name(drafter, shared.settings), request_form.model(target, shared.settings)
     request_form.check_room(on, name)
     page, reports = shared.pages.enter(caller.session, caller.address), list[Any]()
@@ -74,7 +76,7 @@ def inspecting(shared: AppState, caller: Caller, drafter: str | None, target: st
 
 
 def report_html(report: Report) -> str:
-    """The report as HTML: the advice, acceptance by depth of every reading, what the drafter is."""
+    """The report as HTML: the advice, acceptance by depth of every reading, the drafter's facts."""
     loaded = report.verdict.loaded
     depths = "".join(f"<th scope=col>depth {depth + 1}</th>" for depth in range(loaded.depth))
     rows = [_row("as loaded", loaded, f"{loaded.accepted:.2f}")]
@@ -103,7 +105,7 @@ def _row(name: str, foresight: Any, last: str) -> str:
 
 
 def build(shared: AppState) -> None:
-    """Lay the section out and connect it. Not on a ZeroGPU Space, where models run in another process."""
+    """Lay the section out and connect it; omitted on a ZeroGPU Space, where models run in another process."""
     settings = shared.settings
     if settings.zero_gpu:
         return

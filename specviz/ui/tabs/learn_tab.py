@@ -1,6 +1,6 @@
 """The Learn tab: a lesson's page at the left, its recorded run at the right, a prediction before each reveal.
 
-What a visitor has finished and predicted stays in the browser; the server learns nothing of it.
+A visitor's progress and predictions stay in the browser; the server stores none of them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ SEEK = """(at) => {
 }"""
 
 COVERED = "covered until the questions about this run are answered"
-"""What the stage says where the autoregressive run would stand."""
+"""Message on the stage in place of the autoregressive run."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What one page puts on the screen. ``at`` says where the stage stops, the panel, and how the prediction went."""
+    """Content of one page. ``at`` holds the stage's step, the panel, and the result of the prediction, as JSON text."""
 
     text: str
     feed: str
@@ -55,7 +55,7 @@ def playable(shared: AppState, lesson_by_name: dict[str, Lesson]) -> dict[str, L
 
 
 def _recording(shared: AppState, lesson: Lesson) -> str | None:
-    """The run of a lesson, None where it or the one that its texts quote is missing."""
+    """Name of a lesson's run; None when it or the run that its texts quote is missing."""
     gallery = shared.archive.gallery
     if lesson.beside and lesson.beside not in gallery.recordings:
         return None
@@ -79,7 +79,7 @@ def view(
     revealed: bool = False,
     following: Lesson | None = None,
 ) -> View:
-    """Page ``number`` before its reveal, or after it with the class's ``guess`` beside the answer.
+    """Return page ``number`` before its reveal, or after it with the class's ``guess`` beside the answer.
 
     ``following`` is the lesson after this one, which the last page announces.
     """
@@ -126,14 +126,14 @@ def _verdict(page: Page, guess: str | None) -> str:
 
 
 def _announced(following: Lesson | None) -> str:
-    """What comes after the last page."""
+    """HTML after the last page, which announces the next lesson."""
     if following is None:
         return '<p class="sp-onward">This was the last lesson.</p>'
     return f'<p class="sp-onward">Next: <b>{markup(following.title)}</b>. {markup(following.about)}</p>'
 
 
 def groups(lesson_by_name: dict[str, Lesson]) -> dict[str, list[tuple[int, Lesson]]]:
-    """The lessons under the titles of their groups, numbered through as they stand."""
+    """The lessons under the titles of their groups, numbered consecutively in their order."""
     by_group: dict[str, list[tuple[int, Lesson]]] = {}
     for number, lesson in enumerate(lesson_by_name.values(), 1):
         by_group.setdefault(lesson.group or "Lessons", []).append((number, lesson))
@@ -141,13 +141,13 @@ def groups(lesson_by_name: dict[str, Lesson]) -> dict[str, list[tuple[int, Lesso
 
 
 def picker(lesson_by_name: dict[str, Lesson], value: str, make_sheet: Callable[[str], str], **more: Any) -> gr.HTML:
-    """The widget; its value is the chosen lesson's name, and ``input`` says that the visitor chose it.
+    """Picker of lessons; its value is the chosen lesson's name, and ``input`` fires when the visitor chooses one.
 
     ``make_sheet`` makes a lesson's sheet as HTML when a visitor prints it.
     """
 
     def sheet(name: str) -> str:
-        """A lesson's sheet; nothing for one that is not here."""
+        """Return a lesson's sheet; empty for an unknown one."""
         try:
             return make_sheet(name) if name in lesson_by_name else ""
         except SpecvizError:
@@ -219,7 +219,7 @@ def build(shared: AppState, lesson_by_name: dict[str, Lesson], tab_page: gr.Tab)
 
 
 def updates(view: View, parts: dict[str, Any], more: bool) -> list[Any]:
-    """The view as Gradio wants it, in the order of ``parts``. ``more`` says that a lesson follows."""
+    """Return the view as Gradio updates, in the order of ``parts``. ``more``: another lesson follows."""
     word = "Next" if not view.last else "Next lesson" if more else "First lesson"
     components = {
         "text": view.text,
@@ -235,7 +235,7 @@ def updates(view: View, parts: dict[str, Any], more: bool) -> list[Any]:
 
 
 def turned(lesson_by_name: dict[str, Lesson], name: str, number: int, by: int) -> tuple[str, int]:
-    """The lesson and the page ``by`` pages further. Behind a lesson comes the next one, behind the last one the first."""
+    """Return the lesson and page ``by`` pages further. After a lesson comes the next one, after the last one the first."""
     to = max(number + by, 0)
     if to < len(lesson_by_name[name].pages):
         return name, to
@@ -269,7 +269,7 @@ def _wire(
         return page_of(name, now, guess, revealed=True)
 
     def opened(first: str, filled_before: bool, request: gr.Request) -> Any:
-        """The page of a lesson that the address names, or the first lesson where it names none; a lesson that is open stays."""
+        """Open the lesson and page that the address names, else the first lesson; an open lesson stays."""
         if filled_before:
             return [gr.skip()] * (len(outputs) + 1)
         name, asked = request.query_params.get("lesson", ""), request.query_params.get("at", "")

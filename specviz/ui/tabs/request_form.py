@@ -17,7 +17,7 @@ from specviz.ui.stream.served import SERVED
 from specviz.ui.widgets import controls
 
 PROMPT_LETTERS = 24_000
-"""No model here sees a longer prompt; a paste of a whole book is refused before anything is loaded."""
+"""Most characters of a prompt: no model here reads more, and a pasted book is refused before anything is loaded."""
 
 OWN_DRAFT = ""
 """The draft model that belongs to the target."""
@@ -25,7 +25,7 @@ OWN_DRAFT = ""
 
 @dataclass(frozen=True)
 class FormState:
-    """The controls as they stand, unchecked. The three forms are JSON text, see ``controls``."""
+    """Current values of the controls, unchecked. The three forms are JSON text, see ``controls``."""
 
     method: str
     target: str
@@ -39,7 +39,7 @@ class FormState:
 
 
 def request(form_state: FormState, settings: Settings) -> Request:
-    """The request, or a BadInput that names the control and what it takes."""
+    """Build the request. Raises BadInput naming the control and its permitted values."""
     method = registry.get(form_state.method or "")
     basics = _checked(controls.Basics, form_state.basics, "basics")
     advanced = _checked(controls.Advanced, form_state.advanced, "advanced")
@@ -69,12 +69,12 @@ def request(form_state: FormState, settings: Settings) -> Request:
 
 
 def check_room(target: str, draft: str | None = None, dtype: str = "auto") -> None:
-    """Raise a SpecvizError where these models cannot fit on this machine, as far as that is known without asking the hub."""
+    """Raise SpecvizError when these models cannot fit on this machine, as far as that is known without the hub."""
     room.check([name for name in (target, *room.second_models(draft)) if catalog.is_model(name)], dtype, ask=False)
 
 
 def _checked(parameters: type, payload: str, of: str) -> Any:
-    """The form's values as its dataclass; a message speaks of a control by the name it has on the page."""
+    """Return the form's values as its dataclass. Raises BadInput naming a control by its title on the page."""
     try:
         return build(parameters, controls.values(payload, of), "this run")
     except BadInput as error:
@@ -84,7 +84,7 @@ def _checked(parameters: type, payload: str, of: str) -> Any:
 
 
 def prompt(text: str | None, empty: str, most: int) -> str:
-    """The prompt as it was written. Raises BadInput, saying ``empty``, where there is none, or where it is too long."""
+    """Return the prompt as written. Raises BadInput when it is too long or, with the message ``empty``, when it is empty."""
     if not isinstance(text, str) or not text.strip():
         raise BadInput(empty)
     if len(text) > most:
@@ -93,7 +93,7 @@ def prompt(text: str | None, empty: str, most: int) -> str:
 
 
 def model(name: str | None, settings: Settings, modality: str = "text") -> str:
-    """A model's name, refused when this copy of the app keeps visitors to the list."""
+    """Return a model's name. Raises BadInput for one that this copy of the app does not offer."""
     model_name = name.strip() if isinstance(name, str) else ""
     known = list(offered(settings, modality))
     if model_name.startswith(SERVED):
@@ -106,7 +106,7 @@ def model(name: str | None, settings: Settings, modality: str = "text") -> str:
 
 
 def _allowed(name: str, settings: Settings) -> str:
-    """A server of the list: a visitor must not point the page at other hosts."""
+    """Return the name of a listed server. Raises BadInput for other hosts, to which a visitor must not point the app."""
     if name.removeprefix(SERVED) not in settings.servers:
         listed = ", ".join(settings.servers) or "none"
         raise BadInput(f"This app sends prompts only to the servers that SPECVIZ_SERVERS names: {listed}.")
@@ -114,12 +114,12 @@ def _allowed(name: str, settings: Settings) -> str:
 
 
 def servers(settings: Settings) -> list[tuple[str, str]]:
-    """Title and name of the servers that may be asked, as targets."""
+    """Title and name of the permitted servers, as targets."""
     return [(f"Server at {url.split('://', 1)[1]}", SERVED + url) for url in settings.servers]
 
 
 def offered(settings: Settings, modality: str = "text", role: str | None = None) -> dict[str, str]:
-    """Titles by name of the models that the page offers; what SPECVIZ_MODELS names beside the catalogue is for text."""
+    """Titles by name of the models that the page offers; models of SPECVIZ_MODELS outside the catalogue are for text."""
     entries = catalog.entries(modality, role)
     listed = {entry.name: entry.title for entry in entries if not settings.models or entry.name in settings.models}
     catalogued = {entry.name for entry in catalog.entries()}
@@ -127,9 +127,9 @@ def offered(settings: Settings, modality: str = "text", role: str | None = None)
 
 
 def models(role: str, settings: Settings, modality: str = "text", own: str = "") -> list[tuple[str, str]]:
-    """Title and name of every model offered for a role, and of ``own``, the one this copy of the app is set up with.
+    """Title and name of every model offered for a role, and of ``own``, the configured target.
 
-    The title of a model that cannot fit on this machine says why; that of one which is not here says what is to be fetched.
+    A title states why a model cannot fit on this machine, or the download that a model not yet here requires.
     """
     listed = offered(settings, modality, role)
     if own and own not in listed:
@@ -138,12 +138,12 @@ def models(role: str, settings: Settings, modality: str = "text", own: str = "")
 
 
 def forms(settings: Settings, run: Run | None = None) -> tuple[str, str]:
-    """The basic and the advanced form, as a recorded run was asked, or with the defaults."""
+    """Basic and advanced form with the settings of a recorded run, or with the defaults."""
     return basics(settings, run), advanced(settings, run)
 
 
 def basics(settings: Settings, run: Run | None = None) -> str:
-    """The basic form, as a recorded run was asked, or with the defaults."""
+    """Basic form with the settings of a recorded run, or with the defaults."""
     values = {} if run is None else {"temperature": run.sampling.temperature, "max_new_tokens": run.max_new_tokens}
     listed = controls.fields(controls.Basics, {"max_new_tokens": settings.max_new_tokens})
     values = values | {"max_new_tokens": min(values["max_new_tokens"], settings.max_new_tokens)} if values else values
@@ -151,7 +151,7 @@ def basics(settings: Settings, run: Run | None = None) -> str:
 
 
 def advanced(settings: Settings, run: Run | None = None) -> str:
-    """The advanced form likewise. Device, number format and tier stay what this machine is set up for."""
+    """Advanced form likewise. Device, number format and tier keep this machine's defaults."""
     values: dict[str, Any] = {"device": settings.device}
     if run is not None:
         sampling = run.sampling

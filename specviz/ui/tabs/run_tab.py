@@ -1,4 +1,4 @@
-"""Common layout of a run's tab: controls at the left, the stage at the right. Each modality adds controls of its own."""
+"""Common layout of a run's tab: controls at the left, the stage at the right. Each modality adds its own controls."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class RunTab:
 
     modality: ClassVar[str]
     prefix: ClassVar[str]
-    """What the tab's element ids begin with."""
+    """Prefix of the tab's element ids."""
     verb: ClassVar[tuple[str, str]] = ("Run live", "Running")
     idea: ClassVar[str] = IDEA
-    """What a visitor sees on the stage, in one sentence above it."""
+    """Sentence above the stage that explains it."""
     kept: ClassVar[tuple[str, ...]] = browser_state.NAMES
     """Names of the controls that outlive a reload of the page."""
 
@@ -68,7 +68,7 @@ class RunTab:
     basics: gr.HTML
     advanced: gr.HTML
     given: gr.State
-    """What the tab itself put into the prompt and the forms, a :class:`FormValues`."""
+    """Values that the tab itself put into the prompt and the forms, a :class:`FormValues`."""
     figures: Figures
     """The whole account of the speed-up, in a fold under the stage."""
     stage_filled: gr.State
@@ -76,7 +76,7 @@ class RunTab:
 
     @property
     def outputs(self) -> list[Any]:
-        """Everything a change may touch."""
+        """Components that a change may update."""
         return [
             self.stage, self.run_name, self.runs, self.recording, self.banner, self.run, self.stop, self.why, self.method,
             self.summary, self.own, self.prompt, self.basics, self.advanced, self.given, self.stage_filled, self.target,
@@ -89,21 +89,21 @@ class RunTab:
 
     @staticmethod
     def ask(*control_values: Any) -> FormState:
-        """The controls as they stand."""
+        """Return the current values of the controls."""
         return FormState(*control_values)
 
     def request(self, *control_values: Any) -> Request:
-        """What the controls ask for. Raises BadInput."""
+        """Build the request from the controls. Raises BadInput."""
         return request_form.request(self.ask(*control_values), self.shared.settings)
 
     def forms(self, run: Run | None = None) -> tuple[str, str]:
-        """The basic and the advanced form, as a run was asked, or with the defaults."""
+        """Basic and advanced form with a run's settings, or with the defaults."""
         return request_form.forms(self.shared.settings, run)
 
     def take_over(self, run: Run, run_name: str) -> Updates:
-        """Set the controls to what a run was asked, so that running live does the same again.
+        """Set the controls to a run's settings, so that running live repeats it.
 
-        What a run of this session was asked was the visitor's own choice, and goes on counting as that.
+        The settings of this session's runs were the visitor's own choice, and still count as that.
         """
         asked = FormValues(run.prompt, *self.forms(run))
         given = {} if run_name.startswith(MINE) else {self.given: asked}
@@ -111,12 +111,12 @@ class RunTab:
         return own | self.filled(asked) | given | {self.method: run.method} | self.on_target(run.target)
 
     def on_target(self, target: str) -> Updates:
-        """This target in its control, if it is one that the control may have."""
+        """Select this target, if its control accepts it."""
         known = [value for _, value in self.target.choices]
         return {self.target: target} if target in known or self.shared.settings.any_model else {}
 
     def restore(self, part: Kept) -> Updates:
-        """The controls as a page kept them; those that nobody could have set so stay as they are."""
+        """Return the updates that restore a page's kept controls; empty if their values are invalid."""
         form = part.form(self.kept)
         method = form.get("method", "")
         if method not in all_methods() or self.modality not in all_methods()[method].modality:
@@ -131,11 +131,11 @@ class RunTab:
         return updates | self.on_target(form["target"])
 
     def filled(self, values: FormValues) -> Updates:
-        """These values in their controls."""
+        """Updates that put these values into their controls."""
         return {self.prompt: values.prompt, self.basics: values.basics, self.advanced: values.advanced}
 
     def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
-        """What depends on the method alone."""
+        """Updates that depend on the method alone."""
         return {self.summary: panels.summary(name, note), self.own: controls.method_answer(name, values)}
 
     def knows(self, run: Run) -> bool:
@@ -143,7 +143,7 @@ class RunTab:
         return run.method in all_methods() and self.modality in all_methods()[run.method].modality
 
     def updates(self, change: Change, runs: Runs) -> Updates:
-        """The change as Gradio wants it: only the components that differ. A run that is kept joins ``runs`` itself."""
+        """Return a change as Gradio updates of the components that differ. A kept run is appended to ``runs``."""
         updates: Updates = {}
         if change.feed is not None:
             updates |= {self.stage: change.feed, self.stage_filled: True}
@@ -166,11 +166,11 @@ class RunTab:
 
     @property
     def filling(self) -> list[Any]:
-        """What is filled when the tab is opened."""
+        """Components filled when the tab is opened."""
         return [self.stage_filled, self.stage]
 
     def fill(self, request: gr.Request, filled: bool, run_name: str, *_: Any) -> Updates:
-        """The run of the tab, when it is opened and shows none yet: the one that the address names, which may be on its way."""
+        """Fill an opened tab that shows no run yet: with the run that the address names, which may be on its way, or its own."""
         recordings = self.shared.archive.gallery.recordings
         addressed = recordings.get(request.query_params.get("trace", ""))
         name = addressed.name if addressed and addressed.run.modality == self.modality else run_name
@@ -183,11 +183,11 @@ class RunTab:
 
     @property
     def own_choices(self) -> list[Any]:
-        """Controls besides prompt and forms that a visitor's choice of another method has to respect."""
+        """Controls besides prompt and forms whose values a choice of another method must respect."""
         return []
 
     def apply_limits(self, updates: Updates, method: str, *own_choices: Any) -> Updates:
-        """What choosing ``method`` changes, without what the visitor chose himself in :attr:`own_choices`."""
+        """Return the updates of choosing ``method``, without those to the visitor's choices in :attr:`own_choices`."""
         return {component: value for component, value in updates.items() if component is not self.target}
 
     async def play_chosen(self, listed: str, runs: Runs, request: gr.Request) -> Updates:
@@ -203,9 +203,9 @@ class RunTab:
         self, method: str, runs: Runs, given: FormValues, prompt: str, basics: str, advanced: str, request: gr.Request,
         *own_choices: Any,
     ) -> Updates:  # fmt: skip
-        """Show a method's recorded run, if there is one, and give the form what is the method's own.
+        """Show a method's recorded run, if there is one, and fill the form with the method's own values.
 
-        What the visitor changed by hand stays, and so does a run that is going on: its steps are on the stage.
+        The visitor's edits stay, and so does a live run, whose steps are on the stage.
         """
         try:
             recording = self.shared.archive.gallery.of_method(method, self.modality)
@@ -227,7 +227,7 @@ class RunTab:
         return self.updates(text_run.recording(self.shared, session, recording.name), list(runs))
 
     def go(self, run_name: str, runs: Runs, request: gr.Request, *control_values: Any) -> Iterator[Updates]:
-        """Run what the controls say."""
+        """Run the request in the controls."""
         session_runs = list(runs)
         changes = text_run.running(
             self.shared, self.shared.presence.caller(request), run_name, lambda: self.request(*control_values)
@@ -239,7 +239,7 @@ class RunTab:
                 yield updates or {self.stage: gr.skip()}
 
     def wire(self, tab_page: gr.Tab | None = None) -> tuple[Any, Any, Any]:
-        """Connect what every tab of a run has; the events of a chosen recording, a chosen method and a started run.
+        """Connect the common controls; return the events of a chosen recording, a chosen method and a started run.
 
         ``tab_page`` is filled when it is opened; the tab that the page opens with has its run from the start.
         """
@@ -263,14 +263,14 @@ class RunTab:
 
 
 def banner_html(message: str, note: bool = False) -> gr.HTML:
-    """The banner with this message, gone without one."""
+    """The banner with this message, hidden without one."""
     return gr.HTML(panels.banner(message, "note" if note else "error"), visible=bool(message))
 
 
 def method_controls(
     tab: type[RunTab], method: str, note: str, targets: list[tuple[str, str]], target: str, own: bool
 ) -> dict[str, Any]:
-    """Method and target. ``note`` is what to watch in the recorded run, ``own`` says that a visitor may name another target."""
+    """Controls of method and target. ``note`` describes the recorded run; ``own`` allows a visitor to name another target."""
     return {
         "method": choice.choice(choice.methods(tab.modality), method, "Method", elem_id=f"{tab.prefix}-method"),
         "summary": theme.html(panels.summary(method, note)),
@@ -279,7 +279,7 @@ def method_controls(
 
 
 def form_controls(tab: type[RunTab], forms: tuple[str, str], method: str, first: Run | None = None) -> dict[str, Any]:
-    """The basic form, the method's own as the ``first`` run had it, and the advanced one, folded."""
+    """The basic form, the method's own form with the ``first`` run's parameters, and the advanced form, folded."""
     own = controls.method_answer(method, dict(first.parameters) if first else None)
     basics, advanced = forms
     components = {
@@ -297,10 +297,10 @@ def layout(
     make_controls: Callable[[], dict[str, Any]],
     filled: bool = False,
 ) -> dict[str, Any]:
-    """Lay a tab out. ``make_controls`` makes its controls; it is ``filled`` where its run travels with the page."""
+    """Lay a tab out. ``make_controls`` makes its controls; ``filled`` sends its run with the page."""
     name = first.name if first else ""
     parts: dict[str, Any] = {"stage_filled": gr.State(filled)}
-    # What the stage shows, in the header's free corner: recorded runs, and this session's.
+    # The choice of the stage's run, in the header's free corner: recorded runs, and this session's.
     parts["recording"] = choice.listing(
         grouped(shared.archive, [], tab.modality), name, "Showing", elem_id=f"{tab.prefix}-recording", elem_classes="sp-top"
     )

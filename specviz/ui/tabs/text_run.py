@@ -20,15 +20,15 @@ from specviz.ui.widgets import panels
 
 STOPPED = ("Stopped",)
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private", "concurrency_limit": None}
-"""How an event of the page runs: no veil over what it changes, not in the API, and as many at once as there are visitors."""
+"""Options of the page's events: no progress overlay, not in the API, no limit on concurrency."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is to change on the page; None leaves a part as it is.
+    """Update of the page; None leaves a part as it is.
 
-    ``feed`` is the stage's text, ``run_name`` the run's name, ``joins_session`` says that it joins this session's list,
-    ``settings_run`` is a run whose settings the controls take over. ``timing`` says that the autoregressive run is still to come.
+    ``feed`` is the stage's text, ``run_name`` the run's name; ``joins_session`` adds the run to this session's list. The controls
+    take over the settings of ``settings_run``. ``timing``: the autoregressive run is still to come.
     """
 
     feed: str | None = None
@@ -43,7 +43,7 @@ class Change:
 
 
 def recording(shared: AppState, session: str | None, name: str) -> Change:
-    """Play a run, recorded or kept, and set the controls to what it was asked."""
+    """Play a run, recorded or kept, and set the controls to its settings."""
     try:
         trace = shared.archive.trace(name)
         if page := shared.pages.find(session):
@@ -54,7 +54,7 @@ def recording(shared: AppState, session: str | None, name: str) -> Change:
 
 
 def running(shared: AppState, caller: Caller, run_name: str, ask: Callable[[], Request]) -> Generator[Change, None, None]:
-    """Run what ``ask`` makes of a tab's controls. A run that never began leaves the page as it was, and says why."""
+    """Run the request that ``ask`` makes of a tab's controls. A run that never began changes only the banner, to the reason."""
     try:
         request = ask()
         page = shared.pages.enter(caller.session, caller.address)
@@ -78,7 +78,7 @@ def running(shared: AppState, caller: Caller, run_name: str, ask: Callable[[], R
 
 
 def _refused(shared: AppState, run_name: str, reason: str) -> str:
-    """Why there is no run, and which one the stage goes on showing beside a form that asks for another."""
+    """Return the reason why there is no run, and the title of the run that the stage still shows."""
     recording = shared.archive.gallery.recordings.get(run_name)
     shown = f"“{recording.title}”" if recording else "the earlier run"
     return f"{reason} The stage still shows {shown}." if run_name else reason
@@ -102,7 +102,7 @@ def stop(shared: AppState, session: str | None) -> None:
 
 
 def wire_stop(shared: AppState, button: gr.Button) -> None:
-    """Have a button end this page's run at its next step, and say so."""
+    """Connect a button that stops this page's run at its next step and then shows that it is stopping."""
 
     def halt(request: gr.Request) -> gr.Button:
         stop(shared, request.session_hash)
@@ -112,17 +112,16 @@ def wire_stop(shared: AppState, button: gr.Button) -> None:
 
 
 def stopping(shared: AppState, session: str | None) -> bool:
-    """Whether this page's run is to end and has not yet."""
+    """Whether this page's run was stopped and has not ended yet."""
     page = shared.pages.find(session)
     return page is not None and page.running and page.cancel is not None and page.cancel.is_set()
 
 
 def merge_updates(updates: Iterator[dict[Any, Any]]) -> Iterator[dict[Any, Any]]:
-    """Each dictionary with what the earlier ones held and it does not.
+    """Merge each dictionary over the earlier ones.
 
-    Gradio sends only what differs from the answer before and edits that answer in place in the browser, which draws when
-    it finds the time. So an update that the next answer leaves out may never be drawn at all. An empty
-    one takes all earlier ones back.
+    Gradio sends only the difference from the previous answer and edits that answer in place in the browser, which draws when
+    it has time. So an update that the next answer omits may never be drawn. An empty dictionary drops all earlier ones.
     """
     sent: dict[Any, Any] = {}
     for update in updates:

@@ -1,4 +1,4 @@
-"""The Text tab: a prompt, a target and a method; why it was faster stands below the stage."""
+"""The Text tab: a prompt, a target and a method, with the speed-up explained below the stage."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class TextTab(RunTab):
 
     draft: gr.Dropdown
     target_before: gr.State
-    """The target that stood there before a method brought one that it runs on; else empty."""
+    """Target chosen before a method set one that it runs on; else empty."""
     examples: gr.HTML
 
     @property
     def outputs(self) -> list[Any]:
-        """Everything a change may touch."""
+        """Components that a change may update."""
         return [*super().outputs, self.draft, self.target_before]
 
     @property
     def own_choices(self) -> list[Any]:
-        """The target is the visitor's choice, but where a method does not run on it."""
+        """The target, which stays the visitor's choice if the method runs on it, and the target before."""
         return [self.target, self.target_before]
 
     def apply_limits(self, updates: Updates, method: str, *own_choices: Any) -> Updates:
-        """The target stays, or is one that the method runs on, or comes back after such a method."""
+        """Keep the target, switch to one that the method runs on, or restore the earlier one after such a method."""
         target, before = own_choices or (self.shared.settings.target, "")
         others = super().apply_limits(updates, method)
         others.pop(self.target_before, None)
@@ -52,12 +52,12 @@ class TextTab(RunTab):
         return others | {self.target: before, self.target_before: ""} if before else others
 
     def on_target(self, target: str) -> Updates:
-        """This target; where only some methods run on it, the usual one is what comes back after them."""
+        """Select this target; if only some methods run on it, the default target is restored after them."""
         special = any(target in method.targets for method in all_methods().values())
         return super().on_target(target) | {self.target_before: self.shared.settings.target if special else ""}
 
     def restore(self, part: Kept) -> Updates:
-        """The controls as a page kept them, the draft model among them."""
+        """Return the updates that restore a page's kept controls, the draft model among them."""
         updates = super().restore(part)
         draft = part.form(self.kept).get("draft")
         if updates and (draft in [value for _, value in self.draft.choices] or self.shared.settings.any_model):
@@ -70,7 +70,7 @@ class TextTab(RunTab):
         return [self.method, self.target, self.draft, self.prompt, self.basics, self.advanced, self.own]
 
     def of_method(self, name: str, values: dict[str, Any] | None = None, note: str = "") -> Updates:
-        """What depends on the method alone: some need a draft model."""
+        """Updates that depend on the method alone: some require a draft model."""
         needs = all_methods()[name].needs_draft
         return super().of_method(name, values, note) | {self.draft: gr.Dropdown(visible=needs)}
 
@@ -92,7 +92,7 @@ def build(shared: AppState, run_name: gr.State, runs: gr.State) -> TextTab:
 
 
 def _controls(shared: AppState) -> dict[str, Any]:
-    """The controls, set to what the first recorded run was asked."""
+    """Build the controls with the settings of the first recorded run."""
     settings, gallery = shared.settings, shared.archive.gallery
     first = gallery.default.run if gallery.default else None
     method = first.method if first else METHOD

@@ -33,12 +33,12 @@ class TracesTab:
 
     @property
     def outputs(self) -> list[Any]:
-        """What choosing a run changes."""
+        """Components that choosing a run updates."""
         return [self.run, self.facts, self.downloads, self.banner]
 
 
 def facts(outline: Outline) -> str:
-    """What a run is, as a table."""
+    """HTML table of a run's settings and results."""
     run, end = outline.run, outline.end
     metrics = end.metrics if end else {}
     speed, rate = metrics.get("speedup"), metrics.get("tokens_per_second")
@@ -66,7 +66,7 @@ def _number(value: float | None) -> str:
 
 
 def chosen(shared: AppState, runs: Runs, name: str, message: str = "") -> list[Any]:
-    """What the tab shows when a run is chosen."""
+    """Updates of the tab for a chosen run."""
     listed = choices(shared.archive, runs)
     try:
         facts_html = facts(shared.archive.outline(name)) if name else ""
@@ -108,14 +108,14 @@ under a key that only this page knows; the uploaded file is deleted within twent
 
 
 def wire(shared: AppState, tab: TracesTab, run_name: gr.State, runs: gr.State, tab_page: gr.Tab, run_tabs: RunTabs) -> None:
-    """Connect the tab; ``run_tabs`` are the tabs that play what is shown."""
+    """Connect the tab; ``run_tabs`` are the tabs that play a run."""
 
     async def enter(name: str, session_runs: Runs, request: gr.Request) -> list[Any]:
         owner = shared.presence.address_of(request)
         return await shared.archive.of([name or ""], lambda: chosen(shared, session_runs, name), owner)
 
     async def take(path: str | None, session_runs: Runs, now: str, request: gr.Request) -> list[Any]:
-        """An upload, waited for without holding one of the threads that answer everybody else."""
+        """Open an upload without holding one of the threads that serve other visitors."""
         name, message, owner = now, "", shared.presence.address_of(request)
         try:
             if path is not None:

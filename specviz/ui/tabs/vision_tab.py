@@ -27,7 +27,7 @@ LIMITS = f"{DEFAULT_VISION_TARGET}, the included target, knows emoji and plain s
 
 @dataclass
 class VisionTab(RunTab):
-    """A picture and words in, words out. ``picture`` is this page's alone, as bytes of a file; a recorded run brings its own."""
+    """A picture and words in, words out. ``picture`` is private to this page, as bytes of a file; a recorded run has its own."""
 
     modality = MODALITY
     prefix = "sp-see"
@@ -36,7 +36,7 @@ class VisionTab(RunTab):
     examples: tuple[Example, ...]
     picture: gr.State
     by_hand: gr.State
-    """Whether the visitor chose the picture: then it stays when another method is chosen."""
+    """Whether the visitor chose the picture, which then stays when another method is chosen."""
     scenes_filled: gr.State
     preview: gr.HTML
     upload: gr.UploadButton
@@ -44,16 +44,16 @@ class VisionTab(RunTab):
 
     @property
     def outputs(self) -> list[Any]:
-        """Everything a change may touch."""
+        """Components that a change may update."""
         return [*super().outputs, self.picture, self.by_hand, self.preview]
 
     @property
     def filling(self) -> list[Any]:
-        """The run, the scenes and the picture, all of which travel when the tab is opened."""
+        """The run, the scenes and the picture, all sent when the tab is opened."""
         return [*super().filling, self.scenes_filled, self.scenes, self.preview]
 
     def fill(self, request: gr.Request, filled: bool, run_name: str, *more: Any) -> Updates:
-        """The run, and the scenes; the picture where nothing brought one with the run."""
+        """Send the run and the scenes, and the picture if no run has brought one."""
         picture, scenes_filled = more
         scenes = {} if scenes_filled else {self.scenes_filled: True, self.scenes: scene_shelf.buttons(self.examples)}
         preview = {} if filled else {self.preview: scene_shelf.preview(picture)}
@@ -61,21 +61,21 @@ class VisionTab(RunTab):
 
     @property
     def filled_from(self) -> list[Any]:
-        """The picture, which a page that was loaded anew may have brought already, and whether the scenes are there."""
+        """The picture, which a reloaded page may have restored already, and whether the scenes were sent."""
         return [self.picture, self.scenes_filled]
 
     @property
     def own_choices(self) -> list[Any]:
-        """A picture that the visitor chose goes with every method."""
+        """Whether the visitor chose the picture, which then stays with every method."""
         return [self.by_hand]
 
     def apply_limits(self, updates: Updates, method: str, *own_choices: Any) -> Updates:
-        """The picture stays where the visitor chose it."""
+        """Return the updates of choosing ``method``, without the picture if the visitor chose it."""
         mine = (self.picture, self.by_hand, self.preview) if any(own_choices) else ()
         return {part: value for part, value in super().apply_limits(updates, method).items() if part not in mine}
 
     def updates(self, change: Change, runs: Runs) -> Updates:
-        """The change as Gradio wants it; with the settings of a run comes its picture."""
+        """Return a change as Gradio updates; a run's settings include its picture."""
         updates = super().updates(change, runs)
         if change.settings_run is None or change.trace is None or not self.knows(change.settings_run):
             return updates
@@ -83,7 +83,7 @@ class VisionTab(RunTab):
         return updates if picture is None else updates | self.chosen(picture, by_hand=False)
 
     def restore(self, part: Kept) -> Updates:
-        """The controls as a page kept them, the picture among them."""
+        """Return the updates that restore a page's kept controls, the picture among them."""
         updates = super().restore(part)
         picture = scene_shelf.of_preview(part.form(self.kept).get("preview", "")) if updates else None
         if picture is None:
@@ -97,11 +97,11 @@ class VisionTab(RunTab):
 
     @staticmethod
     def ask(method: str, target: str, prompt: str, basics: str, advanced: str, own: str, picture: bytes | None) -> FormState:
-        """The controls as they stand."""
+        """Return the current values of the controls."""
         return FormState(method, target, None, prompt, basics, advanced, own, MODALITY, picture)
 
     def bring(self, path: str | None) -> dict[Any, Any]:
-        """An uploaded picture, opened with care; one that cannot be leaves the one that was there."""
+        """Open an uploaded picture safely; one that cannot be opened leaves the current one."""
         try:
             data, warnings = scene_shelf.uploaded_picture(path)
         except BadInput as error:
@@ -109,14 +109,14 @@ class VisionTab(RunTab):
         return self.chosen(data) | {self.banner: banner_html(" ".join(warnings), note=True)}
 
     def take(self, event: gr.EventData) -> dict[Any, Any]:
-        """An example scene, with its question."""
+        """Take the clicked example scene, with its question."""
         scene = clicked(event, self.examples)
         if scene is None:
             return {self.banner: gr.skip()}
         return self.chosen(scene.data) | {self.prompt: scene.question, self.banner: banner_html("")}
 
     def chosen(self, data: bytes, by_hand: bool = True) -> dict[Any, Any]:
-        """This picture in its place."""
+        """Updates that choose this picture."""
         return {self.picture: data, self.preview: scene_shelf.preview(data), self.by_hand: by_hand}
 
 
