@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
+from specviz.models.hub.packed_model import write_model
 from specviz.models.image.image_shape import SHIPPED_VQ
-from specviz.models.vision import scenes as shipped
 from specviz.training import data, driver, parallel, registry
 from specviz.training.driver import Progress, TrainState
 from specviz.training.families import (
@@ -133,7 +133,7 @@ def _pictures(name: str, folder: Path, patch: Patch) -> None:
         for value in learner.model.parameters():
             if value.ndim == 2:
                 value.normal_(std=2 * value.shape[1] ** -0.5)
-    shipped.save(learner.model, tokenizer, folder / "scenes_vlm.safetensors", {})
+    write_model(folder / "scenes_vlm.safetensors", learner.model, tokenizer.backend_tokenizer, {})
     patch.setattr(picture_drafters, "TARGET", folder / "scenes_vlm.safetensors")
     for constant, value in {"SCENES": 16, "HELD_OUT_SCENES": 4, "_AT_A_TIME": 4, "_LONGEST": 24}.items():
         patch.setattr(picture_drafters, constant, value)

@@ -13,6 +13,7 @@ from specviz.drafting.networks.cross_net import CrossNet
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.drafting.networks.weights import read_weights
+from specviz.models.hub.packed_model import write_model
 from specviz.models.vision import scenes as shipped
 from specviz.targets.attention_maps import importance, most_looked_at
 from specviz.training import driver
@@ -46,7 +47,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for value in learner.model.parameters():
             if value.ndim == 2:
                 value.normal_(std=2 * value.shape[1] ** -0.5)
-    shipped.save(learner.model, tokenizer, folder / "scenes_vlm.safetensors", {})
+    write_model(folder / "scenes_vlm.safetensors", learner.model, tokenizer.backend_tokenizer, {})
     return folder
 
 
