@@ -26,7 +26,7 @@ def sha256(path: Path) -> str:
 
 
 def stored_facts(stored: Repository) -> dict[str, Any]:
-    """What a folder holds to draft with, whether or not a reader exists: dialect, files with size and hash, tensors by name."""
+    """Facts about a folder of heads, with or without a reader: dialect, files with size and hash, names of tensors."""
     dialect, stored = dialect_of(stored).title, drafting(stored)
     files = sorted(set(stored.files.values()))
     return {
@@ -38,7 +38,7 @@ def stored_facts(stored: Repository) -> dict[str, Any]:
 
 
 def head_facts(head: FeatureHead) -> dict[str, Any]:
-    """Sizes, conventions and vocabulary of a head as it was read."""
+    """Sizes, conventions and vocabulary of a head as read."""
     config = head.config
     sizes = {name: value for name, value in asdict(config).items() if name != "how"}
     how = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(config.how).items()}
@@ -54,7 +54,7 @@ def head_facts(head: FeatureHead) -> dict[str, Any]:
 
 
 def unusual(head: FeatureHead) -> str:
-    """The conventions that are not the paper's, in words; "as in EAGLE-3's paper" where there is none."""
+    """Conventions that differ from EAGLE-3's paper, in words; a description of the paper's if none differs."""
     how, plain = head.config.how, HeadConventions(head.config.taps)
     words = {
         "entry_norm": f"norm before the projection ({how.entry_norm})",
@@ -75,7 +75,7 @@ def unusual(head: FeatureHead) -> str:
 
 
 def _odd(head: FeatureHead) -> Iterator[str]:
-    """Tensors that no training leaves behind."""
+    """Notes on tensors that no training produces."""
     for name, value in head.tensors.items():
         if not bool(value.any()):
             yield f"{name} is zero throughout: it was never trained, or got lost on the way."

@@ -1,7 +1,7 @@
-"""Teacher-forced acceptance: along a greedy answer, does the head foresee the target, depth by depth, from every place?
+"""Teacher-forced acceptance: how well the head predicts the target along a greedy answer, by depth, from every place.
 
 A greedy answer is the target's argmax at every place, so walking along it with the head's own states *is* chain drafting from
-every place of it. Rates are conditional, of the places whose shallower drafts were all right, as engines report them.
+every place of it. Rates are conditional on the shallower drafts being right, as engines report them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ LEAST = math.log(1e-6)
 
 @dataclass(frozen=True)
 class Reading:
-    """A head under some conventions, and how it is fed. ``shift``: how many positions further than one behind its parent a
-    drafted token is put; ``lag``: by how many tokens the states it is given lie further back than they should."""
+    """A head under some conventions, and its inputs. ``shift`` is added to the position of every drafted token, by default one
+    after its parent's; ``lag`` is the number of tokens by which the target's states are delayed."""
 
     head: FeatureHead
     shift: int = 0
@@ -35,13 +35,13 @@ class Reading:
 
 @dataclass
 class TeacherForcedStats:
-    """Forecasts of one reading of a drafter.
+    """Predictions of one reading of a drafter.
 
-    By passage, [place]: ``lengths`` counts drafted tokens that were right in a row. ``evidence`` is the mean over depths of log q
-    of the token that came, whether or not earlier drafts were right: it separates two readings on far fewer places than
-    acceptance does. By depth: ``reached`` and ``right``. By place: ``overlap``, the sum over tokens of min(p, q) at depth 1, is
-    the acceptance rate at temperature 1. ``sure`` pairs confidence and verdict of each draft whose shallower drafts were right.
-    ``known`` counts labels at depth 1 that the draft vocabulary has.
+    By passage, [place]: ``lengths`` counts consecutive right drafts. ``evidence`` is the mean over depths of log q of the
+    target's token, whether or not earlier drafts were right: it separates two readings on far fewer places than acceptance
+    does. By depth: ``reached`` and ``right``. By place: ``overlap``, the sum over tokens of min(p, q) at depth 1, is the
+    acceptance rate at temperature 1. ``sure`` pairs confidence and verdict of each draft whose shallower drafts were right.
+    ``known`` counts labels at depth 1 that are in the draft vocabulary.
     """
 
     depth: int
@@ -59,7 +59,7 @@ class TeacherForcedStats:
 
     @property
     def rates(self) -> list[float | None]:
-        """Conditional acceptance by depth, None where nothing came so far."""
+        """Conditional acceptance by depth, None for a depth that no chain reached."""
         return [right / reached if reached else None for right, reached in zip(self.right, self.reached, strict=True)]
 
     @property
@@ -75,7 +75,7 @@ class TeacherForcedStats:
 
 @torch.inference_mode()
 def teacher_force(reading: Reading, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
-    """Walk ``reading`` along the passages, ``depth`` tokens from every place that has as many behind it."""
+    """Walk ``reading`` along the passages, drafting ``depth`` tokens from every place with as many tokens behind it."""
     stats, stepper = TeacherForcedStats(depth), FeatureRuntime(reading.head)
     for passage in passages:
         heed()
@@ -85,7 +85,7 @@ def teacher_force(reading: Reading, passages: Sequence[Passage], depth: int) -> 
 
 @torch.inference_mode()
 def foresee_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) -> TeacherForcedStats:
-    """The same of a network that gives all depths from one state of the target: Medusa's heads."""
+    """Statistics of a network that predicts all depths from one state of the target: Medusa's heads."""
     stats = TeacherForcedStats(min(depth, net.config.heads))
     for passage in passages:
         heed()
@@ -109,7 +109,7 @@ def foresee_parallel(net: ParallelNet, passages: Sequence[Passage], depth: int) 
 def _along(reading: Reading, stepper: FeatureRuntime, passage: Passage, stats: TeacherForcedStats) -> None:
     ids, depth = passage.ids, stats.depth
     rows = len(ids) - 1
-    # Row i holds the state of token i and the embedding of token i + 1, and foretells token i + 2.
+    # Row i holds the state of token i and the embedding of token i + 1, and predicts token i + 2.
     starts = torch.arange(max(0, passage.first - 1), rows - depth, device=ids.device)
     if not len(starts):
         return
@@ -143,12 +143,12 @@ def _along(reading: Reading, stepper: FeatureRuntime, passage: Passage, stats: T
 
 
 def _positions(stepper: FeatureRuntime, passage: Passage, places: Tensor) -> Tensor:
-    """Positions of rows at these places, as many a row as the head reads."""
+    """Positions of rows at these places, with as many axes as the head reads."""
     return places if passage.layout is None or stepper.axes == 1 else passage.layout.axial(places)
 
 
 def _beside(stepper: FeatureRuntime, passage: Passage) -> dict[str, Tensor]:
-    """Embeddings of all tokens but the first where the head reads a picture's own, and which of them enter as they are."""
+    """Embeddings of all tokens but the first if the head reads a picture's own, and the mask of those that skip fc."""
     if passage.layout is None or not stepper.pictured:
         return {}
     stats = {"embedded": pictured(passage.layout, passage.states[EMBEDDINGS], passage.ids[1:], 1, stepper.embedding)}
@@ -159,7 +159,7 @@ def _beside(stepper: FeatureRuntime, passage: Passage) -> dict[str, Tensor]:
 
 
 def _rows(head: FeatureHead, device: torch.device) -> Tensor:
-    """By token [vocab]: its row of the head, -1 where it has none."""
+    """Row of the head for each token [vocab], -1 for a token without one."""
     if head.draft_ids is None:
         return torch.arange(head.config.vocab_size, device=device)
     rows = torch.full((head.config.vocab_size,), -1, device=device)
@@ -168,13 +168,13 @@ def _rows(head: FeatureHead, device: torch.device) -> Tensor:
 
 
 def _evidence(logits: Tensor, rows: Tensor) -> Tensor:
-    """log q of what came [place], no less than that of a token that cannot be drafted."""
+    """log q of the target's token [place], at least that of a token that cannot be drafted."""
     q = logits.log_softmax(-1).gather(1, rows.clamp_min(0)[:, None])[:, 0]
     return torch.where(rows < 0, LEAST, q.clamp_min(LEAST))
 
 
 def _judged(stats: TeacherForcedStats, level: int, ids: Tensor | None, logits: Tensor, labels: Tensor, alive: Tensor) -> Tensor:
-    """Count what was right at this depth; which places go on."""
+    """Count right drafts at this depth; return the places whose chain goes on."""
     sure, best = logits.softmax(-1).max(-1)
     hit = (best if ids is None else ids[best]) == labels
     stats.reached[level] += int(alive.sum())

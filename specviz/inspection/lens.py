@@ -1,4 +1,4 @@
-"""Logit lens: what the target's own head makes of its hidden states before the last one (nostalgebraist 2020)."""
+"""Logit lens: predictions of the target's own head from its hidden states before the last one (nostalgebraist 2020)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specviz.targets.text import TextTarget
 def lenses(
     target: TextTarget | HybridTarget, passages: Sequence[Passage], layers: Sequence[int], taps: Sequence[int]
 ) -> list[Lens]:
-    """One for each of ``layers`` that the passages hold; none where the target has no final norm by the usual name."""
+    """One lens for each of ``layers``, which the passages must hold; none if the target has no final norm called ``norm``."""
     norm, head = getattr(target.model.get_decoder(), "norm", None), matrix(target.model.get_output_embeddings())
     if norm is None:
         return []

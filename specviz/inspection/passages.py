@@ -1,4 +1,4 @@
-"""Answers that the target wrote itself, with its hidden states and its distribution at every place."""
+"""Answers of the target, with its hidden states and its distribution at every place."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from specviz.targets.vision_language import VisionLanguageTarget
 class Passage:
     """A prompt and the greedy answer. ``ids`` [token]; the answer starts at ``first``; ``states`` by layer, [token, hidden], in
     transformers' numbering; ``logits`` [place, vocab] of the target at the answer's places, the first one's from the token
-    before it. ``layout`` says where the prompt's picture stands, None where the prompt is text."""
+    before it. ``layout`` locates the prompt's picture, None for text."""
 
     ids: Tensor
     first: int
@@ -44,8 +44,8 @@ class Passage:
 def open_target(
     name: str, dtype: str = "auto", image: Any = None, progress: Progress = no_progress
 ) -> tuple[LoadedText | LoadedVisionLanguage, TextTarget | HybridTarget]:
-    """The target by name; one that reads pictures wants an ``image``. Raises ModelUnavailable for one that cannot verify trees,
-    BadInput where a picture is missing or too many."""
+    """Load the model called ``name`` and its target; one that reads pictures requires an ``image``. Raises ModelUnavailable for
+    one that draws pictures or cannot verify trees, BadInput for a missing or unwanted picture."""
     kind = modality_of(name, progress)
     if kind == IMAGE:
         raise ModelUnavailable(
@@ -67,8 +67,10 @@ def passages(
     name: str, target: TextTarget | HybridTarget, prompts: Sequence[str], tokens: int, layers: Sequence[int],
     dtype: str = "auto", image: Any = None, progress: Progress = no_progress,
 ) -> Iterator[Passage]:  # fmt: skip
-    """What the target writes for each prompt, with the ``image`` where it reads pictures, up to ``tokens`` tokens, with the
-    hidden states of these ``layers``."""
+    """Yield the target's answer to each prompt (and ``image``), up to ``tokens`` tokens, with the hidden states of ``layers``.
+
+    Raises ModelUnavailable if the target fails in the middle of an answer.
+    """
     for number, prompt in enumerate(prompts):
         prepared = prepare(Request(method="autoregressive", prompt=prompt, target=name, max_new_tokens=tokens, temperature=0.0,
                                    dtype=dtype, tier="eager", record="off", image=image), progress=progress)  # fmt: skip
@@ -90,7 +92,7 @@ def passages(
 
 @torch.inference_mode()
 def passage(target: TextTarget | HybridTarget, prompt: Sequence[int], answer: Sequence[int], layers: Sequence[int]) -> Passage:
-    """One pass of the target over prompt and answer."""
+    """Passage from one pass of the target over prompt and answer."""
     ids = torch.tensor([*prompt, *answer], device=target.device)
     output = target.model(input_ids=ids[None], output_hidden_states=True, use_cache=False)
     states = {layer: output.hidden_states[layer][0].clone() for layer in layers}
@@ -101,7 +103,7 @@ def passage(target: TextTarget | HybridTarget, prompt: Sequence[int], answer: Se
 def seen_passage(
     target: VisionLanguageTarget, layout: Layout, prompt: Sequence[int], answer: Sequence[int], layers: Sequence[int]
 ) -> Passage:
-    """The same of a prompt with a picture, whose ``layout`` this is."""
+    """Passage of a prompt with a picture at this ``layout``."""
     session = target.open(len(prompt) + len(answer), tuple(layers))
     seen = session.prefill(prompt)
     written = session.score(DraftTree.of(answer, range(-1, len(answer) - 1), target.device))
@@ -112,7 +114,7 @@ def seen_passage(
 
 
 def prompts_in(text: str) -> tuple[str, ...]:
-    """One prompt a line, empty ones left out. Raises BadInput where there is none."""
+    """One prompt for each line that is not empty. Raises BadInput if there is none."""
     prompts = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not prompts:
         raise BadInput("The file with prompts is empty; write one prompt a line.")

@@ -16,7 +16,7 @@ from specviz.models.hub.published import Fit
 
 @dataclass(frozen=True)
 class Alternative:
-    """A reading under one changed convention. ``name`` completes "with …"; ``blame`` is what it means if this one is right."""
+    """A reading under one changed convention. ``name`` completes "with …"; ``blame`` is the cause if this reading is right."""
 
     name: str
     blame: str
@@ -26,9 +26,8 @@ class Alternative:
 def alternatives(
     reading: Reading, target: Fit, theta: float | None = None, sections: tuple[int, ...] | None = None
 ) -> Iterator[Alternative]:
-    """Every reading one convention away from ``reading``. ``theta`` is the rotary base of the target itself; ``sections`` how
-    many of its rates follow time, height and width where there is a picture, () where a token has one position, None where
-    there is no picture."""
+    """Yield every reading one convention away from ``reading``. ``theta`` is the target's rotary base. ``sections`` counts its
+    rates for time, height and width: () if a token has one position, None without a picture."""
     yield from _taps(reading, target.layers)
     yield from _norms(reading)
     yield from _positions(reading, theta)
@@ -38,7 +37,7 @@ def alternatives(
 
 
 def layers_wanted(taps: tuple[int, ...], layers: int, rounds: int) -> tuple[int, ...]:
-    """Hidden states that readings up to ``rounds`` conventions away may ask for."""
+    """Hidden states that readings up to ``rounds`` conventions away may read."""
     near = {tap + step for tap in taps for step in range(-rounds, rounds + 1)}
     return tuple(sorted(tap for tap in near if 0 <= tap <= layers))
 
@@ -77,7 +76,7 @@ def _norms(reading: Reading) -> Iterator[Alternative]:
             f"the head was taught to feed itself the {it}, and the configuration says the {other}",
             _changed(reading, feeds_normed=not how.feeds_normed),
         )
-        # Without the norm an output feeds on as it is, whatever norm_output says.
+        # Without the norm an output is fed back unchanged, even with norm_output.
         yield Alternative("no norm before the head", "the final norm is not the head's own, or was folded into it",
                           _changed(reading, head_norm=not how.head_norm, feeds_normed=False))  # fmt: skip
     if how.entry_norm in (TOGETHER, EACH):
@@ -94,7 +93,7 @@ def _norms(reading: Reading) -> Iterator[Alternative]:
 
 
 def _distances(reading: Reading) -> Iterator[Alternative]:
-    """Norms whose weights are stored as they are, or as their distance from one: converters shift them once, twice or in part."""
+    """Readings of norms' weights as factors, or as distances from one: converters shift them once, twice or in part."""
     how = reading.head.config.how
     entry, rest = not how.centred_entry, not how.centred
     for name, changed in (

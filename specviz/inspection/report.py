@@ -1,4 +1,4 @@
-"""Report on a drafter: what is stored, how well it foresees the target, and what would be better; as text and as plain data."""
+"""Report on a drafter: its files, how well it predicts the target, and a better reading, if any; as text and as plain data."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Target = TextTarget | HybridTarget
 
 @dataclass
 class Report:
-    """Everything an inspection finds. ``stored`` and ``head`` are facts as plain data; ``lens`` by hidden state."""
+    """All findings of an inspection. ``stored`` and ``head`` are facts as plain data; ``lens`` by hidden state."""
 
     name: str
     target: str
@@ -86,7 +86,7 @@ class Report:
         }
 
     def as_text(self) -> str:
-        """The report for people, the advice last."""
+        """The report as text, the advice last."""
         return "\n".join([*self.summary, "", *self._foresight(), "", *self._readings(), "", self.advice])
 
     def _foresight(self) -> Iterator[str]:
@@ -118,11 +118,11 @@ class Report:
                 yield f"  {one.other.name:38}{_line(one.foresight)}   {one.gain:+.2f} ± {one.error:.2f}{mark}"
 
     def figures(self, theme: str = "light") -> dict[str, Any]:
-        """Plotly figures by name: acceptance by depth, calibration, and the logit lens where there is one."""
+        """Plotly figures by name: acceptance by depth, calibration, and the logit lens if there is one."""
         rates = {"as loaded": self.verdict.loaded.rates}
         rates |= {f"with {one.other.name}": one.foresight.rates for one in self.verdict.steps}
         others = self.verdict.rounds[0] if self.verdict.rounds else []
-        # Beside the better readings those that differ in what published heads differ in most.
+        # After the better readings, those under the conventions that published heads differ in most.
         for one in sorted(others, key=lambda one: not one.other.name.startswith(("taps one", "norm_before_residual"))):
             rates.setdefault(f"with {one.other.name}", one.foresight.rates)
         places = self.verdict.loaded.places
@@ -133,7 +133,7 @@ class Report:
         return drawn | ({"logit_lens": logit_lens(self.lens, theme)} if self.lens else {})
 
     def draw(self, folder: Path) -> list[Path]:
-        """Write the figures as pages that open without a network; the files."""
+        """Write the figures as pages that open without a network, and return their files."""
         folder.mkdir(parents=True, exist_ok=True)
         files = []
         for name, figure in self.figures().items():
@@ -155,10 +155,10 @@ def inspect(
     name: str, target_name: str, prompts: tuple[str, ...], tokens: int, depth: int, whole_lens: bool,
     progress: Progress, image: Any = None,
 ) -> Report:  # fmt: skip
-    """Look at the drafter called ``name`` on this target, with the picture it is asked about where it reads pictures.
-    ``whole_lens`` takes the logit lens of every hidden state.
+    """Inspect the drafter called ``name`` on this target, with ``image`` for targets that read pictures. ``whole_lens`` takes
+    the logit lens of every hidden state.
 
-    Raises ModelUnavailable naming the tensor or setting for which it cannot be read, once what is stored was reported.
+    Raises ModelUnavailable naming the tensor or setting that prevents reading, after reporting the stored files.
     """
     check_room((target_name, *second_models(name)))
     target: Any
@@ -190,7 +190,7 @@ def inspect(
 def _read(
     name: str, loaded: LoadedText | LoadedVisionLanguage, target: Any, fit: Fit, progress: Progress
 ) -> tuple[dict[str, Any], FeatureHead | ParallelNet, list[str]]:
-    """What is stored, the drafter, and the lines about both; those about what is stored are reported at once."""
+    """Facts about the stored files, the drafter, and lines about both. If reading fails, the lines are reported first."""
     if ours(name):
         if name not in OWN:
             raise ModelUnavailable(f"{name} cannot be inspected; name a folder, a hub id, or one of {', '.join(OWN)}.")

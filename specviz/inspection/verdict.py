@@ -16,20 +16,20 @@ from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.published import Fit
 
 BLOCK = 8
-"""Neighbouring places that count as one: what follows a place a head got wrong is often wrong too."""
+"""Neighbouring places that count as one: errors of a head are correlated."""
 SURE, GAIN = 4.0, 0.05
-"""A reading is clearly better where what came is likelier under it by so many standard errors of the paired difference, and so
-many more drafted tokens are accepted."""
+"""A reading is clearly better if its evidence exceeds the other's by SURE standard errors of the paired difference, and it
+accepts at least GAIN more drafted tokens a chain."""
 ROUNDS = 3
-"""Conventions that may be wrong at once."""
+"""Most conventions that are changed together."""
 STRANGER = 0.2
-"""A first drafted token accepted less often than this is what a head gives that was trained for another model."""
+"""A head whose first drafted token is accepted less often than this was trained for another model."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A reading beside the one it is compared with: ``gain`` in accepted tokens a chain and its standard ``error``, and how many
-    standard errors likelier what came is under it."""
+    """A reading compared with another: ``gain`` in accepted tokens a chain with its standard ``error``, and ``likelier``, the
+    gain in evidence in standard errors."""
 
     other: Alternative
     foresight: TeacherForcedStats
@@ -44,8 +44,8 @@ class Compared:
 
 @dataclass
 class Verdict:
-    """``rounds``: what was compared with the reading as loaded, and then with each better one in turn; ``steps``: the better
-    readings, in the order they were found."""
+    """Result of all comparisons. ``rounds``: readings compared with the one as loaded, then with each better one in turn;
+    ``steps``: the better readings, in order."""
 
     loaded: TeacherForcedStats
     rounds: list[list[Compared]] = field(default_factory=list)
@@ -60,12 +60,12 @@ def judge(
     reading: Reading, passages: Sequence[Passage], target: Fit, depth: int, theta: float | None = None, rounds: int = ROUNDS,
     report: Progress = no_progress, sections: tuple[int, ...] | None = None,
 ) -> Verdict:  # fmt: skip
-    """Compare every reading with the one as loaded; where one is clearly better, all others with that one, and so on.
+    """Compare every reading with the one as loaded; if one is clearly better, compare all others with that one, and so on.
 
-    ``theta`` and ``sections`` are the target's own, as :func:`specviz.inspection.readings.others` takes them.
+    ``theta`` and ``sections`` are the target's own, as :func:`specviz.inspection.readings.alternatives` takes them.
     """
     exact = torch.empty(0, dtype=torch.float32, device=reading.head.head.device)
-    if reading.head.head.dtype in (torch.bfloat16, torch.float16):  # halves are slow on a processor, and blur what is compared
+    if reading.head.head.dtype in (torch.bfloat16, torch.float16):  # halves are slow on a CPU, and their rounding blurs gains
         reading = replace(reading, head=reading.head.to(exact))
     base = teacher_force(reading, passages, depth)
     verdict = Verdict(base)
@@ -88,7 +88,7 @@ def judge(
 
 
 def _difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[float, float]:
-    """Mean difference over the same places, by passage [place], and its standard error over blocks of them."""
+    """Mean difference over the same places, given by passage [place], and its standard error over blocks of them."""
     apart = [(one - two).float() for one, two in zip(first, second, strict=True)]
     blocks = [piece.mean() for passage in apart for piece in passage.split(BLOCK)]
     if len(blocks) < 2:
@@ -97,7 +97,7 @@ def _difference(first: Sequence[Tensor], second: Sequence[Tensor]) -> tuple[floa
 
 
 def advice(verdict: Verdict) -> str:
-    """One sentence: what is wrong with the head as loaded, if anything."""
+    """One sentence on the fault of the head as loaded, if any."""
     loaded, best = verdict.loaded, verdict.best
     if not loaded.places:
         return "The answers are too short to judge the head on: give other prompts, or allow more tokens."
@@ -118,7 +118,7 @@ def advice(verdict: Verdict) -> str:
 
 
 def _where(loaded: TeacherForcedStats, best: TeacherForcedStats) -> int:
-    """The depth whose rates tell the two apart: the first with a difference to see, else the one with the largest."""
+    """The depth that separates the two: the first with a difference of at least 0.05, else the one with the largest."""
     gaps = [(b or 0.0) - (a or 0.0) for a, b in zip(loaded.rates, best.rates, strict=True)]
     return next((depth for depth, gap in enumerate(gaps) if gap >= 0.05), max(range(len(gaps)), key=gaps.__getitem__))
 

@@ -1,7 +1,7 @@
-"""Runs of production engines as traces: what each tells of its rounds, and how to get it onto the stage.
+"""Runs of production engines as traces: how to record each engine, and the facts that it reports about a round.
 
 ================  =============================================  ==========================================================
-engine            how                                            what is known of a round
+engine            how                                            known about a round
 ================  =============================================  ==========================================================
 transformers      ``with specviz.record(model, tokenizer)``      drafted tokens, q, p, the target's likeliest, phases
 vLLM, plugin      :mod:`specviz.interop.vllm_plugin`             the same (q where vLLM keeps it), batch size; rejected
@@ -10,14 +10,14 @@ vLLM, server      ``connect URL``; start it with                 accepted tokens
                   ``--per-request-spec-decode-metrics detailed`` drafts are counted, not named
 llama.cpp         ``connect URL``                                the same, by the counts beside each token
 others            ``connect URL``; SGLang was not tried here     tokens that arrive together, p
-a file            ``import FILE``: see :mod:`.imports`           what is in it
+a file            ``import FILE``: see :mod:`.imports`           the file's contents
 ================  =============================================  ==========================================================
 
 ``run --method M --engine vllm`` goes the other way: a method of ours on a running vLLM, with the same parameters. Without
-``--server`` it prints the ``vllm serve`` command, or why the method has no place there (:mod:`.vllm_methods`). With it, it
-refuses a server whose settings are known to be others (:mod:`.served_config`), and ``--compare F`` puts that run and ours on
-one page.
+``--server`` it prints the ``vllm serve`` command, or the reason why vLLM cannot run the method (:mod:`.vllm_methods`). With it,
+it refuses a server with other settings, as far as they are known (:mod:`.served_config`), and ``--compare F`` puts that run and
+ours on one page.
 
-``connect`` takes a second server with ``--baseline`` and measures the speed-up by prompts in turn; ``/metrics`` gives acceptance
-by place in the draft. In the app, servers that ``SPECVIZ_SERVERS`` names stand among the targets of the Text tab.
+``connect`` takes a second server with ``--baseline`` and measures the speed-up by alternating prompts; ``/metrics`` gives
+acceptance by place in the draft. In the app, servers in ``SPECVIZ_SERVERS`` are listed among the targets of the Text tab.
 """

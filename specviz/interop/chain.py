@@ -1,8 +1,8 @@
-"""Chain rounds of another engine as trace steps, from the token ids and numbers that it tells.
+"""Chain rounds of another engine as trace steps, from the token ids and numbers that it reports.
 
-A production engine drafts a chain, scores it in one pass, keeps a prefix and adds a token of the target's. What it does not
-tell stays unknown in the step: no probability, no text or no draft is made up. What a trace file could not hold is cut (texts)
-or refused (tokens, lengths), so that every step made here can be written.
+A production engine drafts a chain, scores it in one pass, keeps a prefix and adds a token of the target's. Unreported facts stay
+unknown in the step: no probability, text or draft is invented. Texts beyond a trace file's limits are cut, and tokens and
+lengths beyond them refused, so that every step made here can be written.
 """
 
 from __future__ import annotations
@@ -52,57 +52,57 @@ LARGEST_TOKEN = 2**31 - 1
 _LINE_PART = 400_000
 """Most bytes of JSON that one text of a run or an end may take."""
 _LONGEST = {"target": 1024, "method": 128, "title": 256, "draft": 1024, "device": 256, "dtype": 64, "machine": 1024}
-"""Most characters of a run's names."""
+"""Most characters of a run's names, by field."""
 
 
 class NumberedTokens:
-    """Texts where no tokenizer is at hand: a token is its number."""
+    """Texts without a tokenizer: each token is shown by its number."""
 
     def of(self, token: int) -> str:
         """The id in angle brackets."""
         return f"<{token}>"
 
     def pieces(self, ids: Sequence[int], more: Sequence[int]) -> tuple[str, ...]:
-        """The same, one a token."""
+        """The id of each of ``more`` in angle brackets."""
         return tuple(map(self.of, more))
 
 
 @dataclass(frozen=True)
 class ChainRound:
-    """One round as an engine tells of it.
+    """One round as an engine reports it.
 
-    ``drafted`` and ``emitted`` are token ids: the accepted prefix of the draft, then the target's own token unless the text
-    ended before. ``q`` [depth] and ``p`` [depth] are probabilities of the drafted tokens by drafter and target, ``bonus_p``
-    that of the target's own token; None where the engine does not tell. ``top`` [depth] are the target's likeliest tokens
-    after the root and after each accepted token.
+    ``drafted`` and ``emitted`` are token ids; ``emitted`` is the accepted prefix of the draft, then the target's own token unless
+    the text ended before. ``q`` [depth] and ``p`` [depth] are probabilities of the drafted tokens by drafter and target,
+    ``bonus_p`` that of the target's own token; None if unreported. ``top`` [depth] are the target's likeliest tokens after the
+    root and after each accepted token.
     """
 
     drafted: Sequence[int]
     emitted: Sequence[int]
     time: Nanoseconds = Nanoseconds()
     rule: str = ""
-    """That of the run if empty."""
+    """Rule of acceptance; the run's if empty."""
     q: Sequence[float | None] = ()
     p: Sequence[float | None] = ()
     bonus_p: float | None = None
     top: Sequence[Sequence[tuple[int, float]]] = ()
     cut: str | None = None
     accepted: int | None = None
-    """Tokens of the draft that the target accepted, where the text ended inside them; as many as were emitted if None."""
+    """Drafted tokens that the target accepted; if None, the length of the common prefix of ``drafted`` and ``emitted``."""
     untold: int = 0
-    """Rejected tokens of the draft that the engine counts and does not name."""
+    """Rejected tokens of the draft that the engine counts but does not name."""
     certain: bool = False
     padded: int = 0
-    """Rows of the pass, those of other requests included; 0 where only this one's are known."""
+    """Rows of the pass, including other requests' rows; 0 if only this request's are known."""
     draft_calls: int = 1
     notes: tuple[Note, ...] = ()
     pieces: Sequence[str] | None = None
-    """Text that each emitted token adds, where the engine tells it."""
+    """Text that each emitted token adds, if the engine reports it."""
 
 
 class ChainSteps:
-    """Rounds of one run, in order, as steps. ``root`` is the last token of the prompt and ``length`` how many it has; ``ends``
-    are tokens that end a text unseen."""
+    """Rounds of one run, in order, as steps. ``root`` is the last token of the prompt and ``length`` its number of tokens;
+    ``ends`` are end tokens, shown without text."""
 
     def __init__(self, text: TokenText, root: int, length: int, ends: frozenset[int] = frozenset(), rule: str = "greedy") -> None:
         if length > MOST_PROMPT:
@@ -114,7 +114,7 @@ class ChainSteps:
         self.steps: list[Step] = []
 
     def room(self, tokens: int = 1) -> bool:
-        """Whether a round of so many tokens has its place in this run."""
+        """Whether a round of this many tokens fits in this run."""
         return len(self.steps) < MAX_STEPS and len(self.output) + tokens <= MOST_TOKENS
 
     def end(self, reason: str, message: str = "", prefill_ns: int = 0) -> End:
@@ -124,7 +124,7 @@ class ChainSteps:
         return End(reason, tuple(self.output), text, prefill_ns, metrics, message[:MAX_TEXT])
 
     def add(self, round_: ChainRound) -> Step:
-        """The round as a step. Raises BadInput where a trace cannot hold it."""
+        """Append the round and return its step. Raises BadInput if a trace cannot hold it."""
         drafted, emitted, number = round_.drafted, round_.emitted, len(self.steps) + 1
         if not emitted or not self.room(len(emitted)) or len(drafted) > MAX_DEPTH:
             raise BadInput(
@@ -134,7 +134,7 @@ class ChainSteps:
         for token in (*drafted, *emitted, *(token for best in round_.top for token, _ in best)):
             if not 0 <= token <= LARGEST_TOKEN:
                 raise BadInput(f"A token id is {shown(token)}; it should be a whole number from 0 to {LARGEST_TOKEN}.")
-        # A token drawn in place of a rejected one may be the same token: what the engine says of acceptance counts.
+        # A token drawn in place of a rejected one may be the same token: the engine's count of accepted tokens decides.
         accepted = agreement(drafted, emitted) if round_.accepted is None else round_.accepted
         with_bonus, overruled = len(emitted) > accepted, accepted < len(drafted)
         untold = max(0, min(round_.untold, MAX_NODES - 1 - len(drafted)))
@@ -182,35 +182,35 @@ class ChainSteps:
 
 
 def short_name(name: object) -> str:
-    """A model's name, without the folders that it lies in, of 256 characters at most."""
+    """A model's name without its folders, of 256 characters at most."""
     text = "" if name is None else str(name)
     return (PurePath(text).name if text.startswith("/") or PurePath(text).is_absolute() else text)[:256]
 
 
 def agreement(own: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two texts begin with alike."""
+    """Length of the common prefix of two texts, in tokens."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own, other, strict=False)))
 
 
 def _share(value: float | None) -> float | None:
-    """A probability, None where that is no number."""
+    """A probability clamped to [0, 1], None if it is no finite number."""
     return None if value is None or not math.isfinite(value) else min(1.0, max(0.0, value))
 
 
 def fitted(text: str) -> str:
-    """As much of a text as a part of a line may hold."""
+    """The beginning of a text that fits into a part of a line."""
     while _size(text) > _LINE_PART:
         text = text[: len(text) * 9 // 10]
     return text
 
 
 def _size(text: str) -> int:
-    """Bytes that a text takes in a line."""
+    """Bytes of a text in a line of JSON."""
     return len(json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass"))
 
 
 def run_of(target: str, method: str, title: str, sampling: Sampling = Sampling(), max_new_tokens: int = 0, **fields: Any) -> Run:
-    """What another engine was asked: text, exact, recorded now unless ``fields`` say otherwise, as long as a trace may hold."""
+    """Run record of another engine: by default of text, exact and recorded now; names and texts are cut to a trace's limits."""
     found = {
         "modality": "text", "exactness": "exact", "parameters": {}, "tier": "served", "device": "", "dtype": "", "prompt": "",
         "recorded_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), **fields,
@@ -226,6 +226,6 @@ def run_of(target: str, method: str, title: str, sampling: Sampling = Sampling()
 
 
 def by_name(parameters: Mapping[str, object]) -> dict[str, str | bool | float | None]:
-    """An engine's settings as a trace holds them: plain values as they are, others as text, None left out."""
+    """An engine's settings in a trace's form: plain values unchanged, others as text, None left out."""
     known = [(name[:128], value) for name, value in parameters.items() if value is not None][:64]
     return {name: value if isinstance(value, bool | int | float) else str(value)[:1024] for name, value in known}

@@ -1,8 +1,8 @@
 """HTTP client of a running server, bounded in bytes and in time.
 
-The network's work is done in a thread of its own, and a call waits for it in short turns: a stop or a limit ends every exchange
-at once, whatever the server sends or leaves out (pings, single bytes, nothing, bodies without end, slow headers). It follows no
-redirection and no proxy of the environment.
+A separate thread does the network's work, and a call waits for it in short turns: a stop or a limit ends every exchange at once,
+whatever the server sends or omits (pings, single bytes, nothing, endless bodies, slow headers). It follows no redirection and no
+proxy of the environment.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from specviz.errors import BadInput, SpecvizError, shown
 from specviz.interop.fields import Fields
 
 TURN_SECONDS = 0.25
-"""Longest wait for the network before a stop and the limits are looked at."""
+"""Longest wait for the network between two checks for a stop and the limits."""
 CONNECT_SECONDS = 5.0
 PAGE_SECONDS = 15.0
-"""Most seconds of a page, and of an answer; most seconds without a byte of one."""
+"""Most seconds of a page; below, of an answer, and between two of its bytes."""
 ANSWER_SECONDS = 3600.0
 SILENT_SECONDS = 60.0
 MOST_PAGE = 4 << 20
-"""Most bytes of a page, of an answer, of one event in it, and of a refusal."""
+"""Most bytes of a page; below, of an answer, of one event in it, and of a refusal."""
 MOST_ANSWER = 64 << 20
 MOST_EVENT = 4 << 20
 MOST_REFUSAL = 64 << 10
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class BrokenOff(SpecvizError):
-    """An exchange ended otherwise than it should; with another ``status`` than 200 it was refused."""
+    """An exchange that failed; one with another ``status`` than 200 was refused."""
 
     def __init__(self, words: str, status: int = 200) -> None:
         super().__init__(words if words.endswith((".", "!")) else f"{words}.")
@@ -49,13 +49,13 @@ class BrokenOff(SpecvizError):
 
 
 class Cancelled(SpecvizError):
-    """An exchange was stopped."""
+    """An exchange that was stopped."""
 
 
 def address(url: str) -> str:
-    """The server's address as this client asks it: its path without a trailing ``/v1``, which every request adds.
+    """Return the server's normalised address, without a trailing ``/v1``, which every request adds.
 
-    Raises BadInput for what is no http address, and for one with a name, a query or a fragment.
+    Raises BadInput for anything but an http address, and for one with a user name, a query or a fragment.
     """
     whole = url if "://" in url else f"http://{url}"
     try:
@@ -100,7 +100,7 @@ class Client:
         return status, b"".join(chunks).decode("utf-8", "replace")
 
     def found(self, path: str, seconds: float = PAGE_SECONDS) -> str:
-        """Text of a page, empty where there is none or the server breaks off."""
+        """Text of a page, empty if it is missing or the server breaks off."""
         try:
             status, text = self.page(path, seconds)
         except BrokenOff:
@@ -108,7 +108,7 @@ class Client:
         return text if status == 200 else ""
 
     def events(self, path: str, body: Mapping[str, Any]) -> Iterator[Fields | None]:
-        """Server-sent events of a posted request, None behind the last. A refusal comes before the first one."""
+        """Yield the server-sent events of a posted request, then None. A refusal raises BrokenOff before the first event."""
         status, chunks = self._ask("POST", path, ANSWER_SECONDS, MOST_ANSWER, body)
         if status != 200:
             raise BrokenOff(f"status {status}, {_refusal(chunks)}", status)
@@ -124,7 +124,7 @@ class Client:
     def _ask(
         self, method: str, path: str, seconds: float, most: int, body: Mapping[str, Any] | None = None
     ) -> tuple[int, Iterator[bytes]]:
-        """Status and body of an answer that may take so many seconds and bytes."""
+        """Status and body of an answer of at most this many seconds and bytes."""
         self._seconds, self._until = seconds, time.monotonic() + seconds
         request = self._http.build_request(method, self._url + path, json=body)
         answer = self._wait(self._http.send(request, stream=True))
@@ -138,7 +138,7 @@ class Client:
             yield chunk
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """What the network's work returns, unless a stop or the time limit comes first."""
+        """Return the result of the network's work. Raises Cancelled on a stop and BrokenOff at the time limit."""
         future = asyncio.run_coroutine_threadsafe(work, _network())
         try:
             while not future.done():
@@ -160,14 +160,14 @@ class Client:
 
 @cache
 def _network() -> asyncio.AbstractEventLoop:
-    """The loop of the thread that does the network's work for every client of this process."""
+    """Event loop of the thread that does the network's work for all clients of this process."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="specviz network", daemon=True).start()
     return loop
 
 
 _certificates = cache(partial(httpx.create_ssl_context, trust_env=False))
-"""Authorities that are trusted; reading them takes longer than most answers."""
+"""Trusted certificate authorities; reading them takes longer than most answers."""
 
 
 async def _next(chunks: AsyncIterator[bytes]) -> bytes:
@@ -175,7 +175,7 @@ async def _next(chunks: AsyncIterator[bytes]) -> bytes:
 
 
 def _data(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Data of server-sent events: the lines of one are joined, comments and other fields left out."""
+    """Data of server-sent events: an event's lines are joined, comments and other fields left out."""
     held, data, size = bytearray(), list[bytearray](), 0
     for chunk in chunks:
         held += chunk
@@ -196,7 +196,7 @@ def _data(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _refusal(chunks: Iterator[bytes]) -> str:
-    """What a refusal says in words."""
+    """Message of a refusal."""
     body = b""
     while len(body) <= MOST_REFUSAL and (chunk := next(chunks, b"")):
         body += chunk
@@ -208,7 +208,7 @@ def _refusal(chunks: Iterator[bytes]) -> str:
 
 
 def message(answer: Any) -> str:
-    """The message in an error of OpenAI's kind; any other as it stands."""
+    """The message in an error of OpenAI's format; any other answer as text."""
     for name in ("error", "message"):
         answer = answer[name] if isinstance(answer, dict) and answer.get(name) else answer
     return " ".join((answer if isinstance(answer, str) else shown(answer, 300)).split())[:300]

@@ -1,4 +1,4 @@
-"""Fields of JSON that another program wrote, read by type and within bounds."""
+"""Fields of another program's JSON, read by type and within bounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Fields:
 
     @classmethod
     def parsed(cls, text: str) -> Fields:
-        """The object in a JSON text. Raises BadInput on anything else, also on NaN, infinities and huge numbers."""
+        """Parse the object in a JSON text. Raises BadInput on anything else, and on NaN, infinities and huge numbers."""
         try:
             found = strict_json(text)
         except BadTrace as fault:
@@ -42,7 +42,7 @@ class Fields:
         return None if value is None else self._whole(name, value, most)
 
     def number(self, name: str, least: float = -math.inf, most: float = math.inf, what: str = "a number") -> float | None:
-        """A finite number between these bounds, give or take a rounding."""
+        """A finite number between these bounds, with a tolerance for rounding."""
         value = self.found.get(name)
         if value is None:
             return None
@@ -57,7 +57,7 @@ class Fields:
         return self.number(name, 0.0, 1.0, "a probability from 0 to 1")
 
     def from_log(self, name: str) -> float | None:
-        """A probability that is given by its logarithm."""
+        """A probability, stored as its logarithm."""
         value = self.number(name, most=0.0, what="a log probability, 0 at most")
         return None if value is None else math.exp(value)
 
@@ -69,12 +69,12 @@ class Fields:
         return value
 
     def inner(self, name: str) -> Fields:
-        """The object in a field, empty where there is none."""
+        """The object in a field, empty if it is missing."""
         value = self.found.get(name)
         return self._object(name, {} if value is None else value)
 
     def items(self, name: str, most: int) -> Sequence[Any]:
-        """A list of at most ``most`` entries of any type, empty where there is none."""
+        """A list of at most ``most`` entries of any type, empty if it is missing."""
         value = self.found.get(name)
         if value is not None and (not isinstance(value, list) or len(value) > most):
             raise self._wrong(name, value, f"a list of at most {most} entries")

@@ -1,7 +1,7 @@
-"""Files that other engines write, as traces.
+"""Files of other engines as traces.
 
 ======================================  ====================================================================================
-file                                    what becomes of it
+file                                    fields and their use
 ======================================  ====================================================================================
 response of vLLM or another server      ``choices[0]`` with ``logprobs`` or ``token_ids``: the text's tokens;
 (JSON, of a chat or a completion)       ``metrics.speculative_decoding.per_step_accepted`` and ``per_step_drafted``: the rounds;
@@ -12,7 +12,7 @@ records of aiperf (JSON lines with      ``metrics`` of a request, a table of all
 ``metrics`` and ``metadata``)           so no trace
 ======================================  ====================================================================================
 
-What a file holds beyond that is named, so that nothing is dropped in silence.
+All other fields of a file are reported by name, so that nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _RESPONSE = {"choices", "usage", "metrics", "model", "id", "object", "created", 
 _DUMP = {"step", "seq", "n_draft", "n_accepted", "pos"}
 _PLACE = {"i", "tok", "p", "logp", "acc"}
 _UNKNOWN = LARGEST_TOKEN
-"""Stands for a token that a file does not name."""
+"""Id for a token that a file does not name."""
 NO_TIMES = "No times are in this file: every step shows 0."
 NO_ROUNDS = "The response says nothing of its rounds: every token is a round of its own here."
 NO_BONUS = "The dump names drafted tokens by id; the target's own token of each round is not in it."
@@ -50,7 +50,7 @@ NO_BONUS = "The dump names drafted tokens by id; the target's own token of each 
 
 @dataclass(frozen=True)
 class Imported:
-    """What a file gave: traces, rows of a table where it has no steps, and the names of fields that were not read."""
+    """Contents of a file: traces, rows of a table if it has no steps, and the names of fields that were not read."""
 
     traces: tuple[Trace, ...] = ()
     rows: tuple[Mapping[str, float | str], ...] = ()
@@ -59,7 +59,7 @@ class Imported:
 
 
 def read(path: str | Path) -> Imported:
-    """Everything in a file. Raises BadInput that says what it is not."""
+    """Read everything in a file. Raises BadInput naming the expected formats."""
     place = Path(path)
     try:
         with place.open("rb") as file:
@@ -86,7 +86,7 @@ def read(path: str | Path) -> Imported:
 
 
 def _objects(text: str, name: str) -> list[Fields]:
-    """One JSON object, a list of them, or one a line."""
+    """The objects in a JSON text: one, a list of them, or one a line. Raises BadInput for anything else."""
     try:
         whole = strict_json(text)
         found = whole if isinstance(whole, list) else [whole]
@@ -103,7 +103,7 @@ def _objects(text: str, name: str) -> list[Fields]:
 
 
 def _names(found: set[str]) -> tuple[str, ...]:
-    """Names of fields that were not read, as many as a sentence holds."""
+    """The first names of unread fields, as many as fit in a sentence."""
     return tuple(name[:60] for name in sorted(found)[:30])
 
 
@@ -142,7 +142,7 @@ def _response(response: Fields) -> Trace:
 
 
 def _dump(objects: Sequence[Fields], name: str) -> Imported:
-    """llama.cpp's dump of drafts: token ids and probabilities of each draft, and how many were kept."""
+    """Traces from llama.cpp's dump of drafts: token ids and probabilities of each draft, and its number of kept tokens."""
     unread = set[str]().union(*(one.found for one in objects)) - _DUMP
     sequences: dict[int, list[tuple[int, ChainRound]]] = {}
     for place, one in enumerate(objects, start=1):
@@ -160,7 +160,7 @@ def _dump(objects: Sequence[Fields], name: str) -> Imported:
 
 
 def _drafted(round_: Fields, entries: Sequence[Fields], place: int) -> ChainRound:
-    """A round of the dump. The token that the target added is not in the dump: it is the draft's, if all were kept, or none."""
+    """A round of the dump, with an unknown token for the one that the target added, which the dump omits."""
     ids = [token for entry in entries if (token := entry.whole("tok", _UNKNOWN - 1)) is not None]
     kept = round_.whole("n_accepted")
     if kept is None:
@@ -172,15 +172,15 @@ def _drafted(round_: Fields, entries: Sequence[Fields], place: int) -> ChainRoun
 
 
 class _DumpTokens(NumberedTokens):
-    """Ids as texts; tokens that the dump does not name are said to be so."""
+    """Ids as texts, with a mark for tokens that the dump does not name."""
 
     def of(self, token: int) -> str:
-        """The id in angle brackets, or that it is unknown."""
+        """The id in angle brackets, or the mark of an unknown token."""
         return "<not told>" if token == _UNKNOWN else super().of(token)
 
 
 def _table(objects: Sequence[Fields]) -> Imported:
-    """aiperf's records, a row a request: every metric with a number."""
+    """Table of aiperf's records, a row for each request with its numeric metrics."""
     rows = []
     for one in objects:
         row: dict[str, float | str] = {}

@@ -1,7 +1,7 @@
-"""Rounds of a run from what a server's response says of them: token ids, texts, probabilities and counts.
+"""Rounds of a run from a server's response: token ids, texts, probabilities and counts.
 
-Rejected drafts are counts in such responses: their tokens are known to the engine alone. The round then has its accepted
-tokens, and a note of how many more were drafted.
+Such responses only count rejected drafts: their tokens are known to the engine alone. The round then has its accepted tokens,
+and a note with the number of further drafted ones.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ALWAYS_ONE = "The server gave every token probability 1, as llama.cpp does while
 REASONS = {"stop": "eos", "tool_calls": "eos", "length": "budget"}
 """Ends of a run by a server's ``finish_reason``."""
 NUMBERED = 1 << 30
-"""First number of tokens without an id, above those of any vocabulary."""
+"""First number for tokens without an id, above the ids of any vocabulary."""
 _NAMED_BY_ID = re.compile(r"token_id:(\d{1,10})")
 _BROKEN = "\ufffd"
 
 
 @dataclass(frozen=True)
 class ServedToken:
-    """An emitted token: its id or a number of its own, the text it adds, the target's probability and likeliest tokens there."""
+    """An emitted token: its id or an assigned number, the text it adds, the target's probability and likeliest tokens there."""
 
     token: int
     piece: str
@@ -46,7 +46,7 @@ class ServedToken:
 
 @dataclass(frozen=True)
 class Arrival:
-    """Tokens that came together, in nanoseconds after those before. ``drafted`` is None where the server does not say."""
+    """Tokens that arrived together, ``gap_ns`` after those before. ``drafted`` is None if the server does not report it."""
 
     tokens: Sequence[ServedToken]
     gap_ns: int = 0
@@ -56,8 +56,8 @@ class Arrival:
 class TokenReader(NumberedTokens):
     """Tokens of one answer, piece by piece (``engine.interfaces.TokenText``). Those without an id are numbered as they appear.
 
-    The text is the answer's content: each token adds what its bytes or its name say, as far as the content agrees, and what no
-    token accounts for is a token without a probability. With ``doubtful``, p = 1 counts only once another p was seen.
+    The text is the answer's content: each token adds its bytes or its name, as far as the content agrees. Content that no token
+    accounts for becomes a token without a probability. With ``doubtful``, p = 1 is valid only once another p was seen.
     """
 
     def __init__(self, doubtful: bool = False) -> None:
@@ -67,20 +67,20 @@ class TokenReader(NumberedTokens):
         self._late = False
         self._doubtful = doubtful
         self.always_one = ""
-        """A warning where p was left out, since it was 1 for every token."""
+        """Warning that p was left out, since it was 1 for every token; else empty."""
 
     def of(self, token: int) -> str:
         """The token's name, or its id in angle brackets."""
         return self._labels.get(token) or super().of(token)
 
     def number(self, label: str) -> int:
-        """The number that a token without an id has here."""
+        """The number assigned to a token without an id."""
         number = self._numbers.setdefault(label, NUMBERED + len(self._numbers))
         self._labels[number] = label
         return number
 
     def _known(self, token: int | None, label: str) -> int:
-        """The token, or a number for one without an id; its label is kept."""
+        """The token, or a number for one without an id; stores its label."""
         if token is None:
             return self.number(label)
         if label:
@@ -88,8 +88,8 @@ class TokenReader(NumberedTokens):
         return token
 
     def read(self, choice: Fields) -> list[ServedToken]:
-        """Tokens of one choice, or of one streamed piece of it, by its log probabilities and token ids (OpenAI's fields, with
-        vLLM's ``token_ids`` and llama.cpp's ``id``). Without either, its text is one token."""
+        """Read the tokens of one choice, or of one streamed piece of it, by its log probabilities and token ids (OpenAI's
+        fields, with vLLM's ``token_ids`` and llama.cpp's ``id``). Without either, its text is one token."""
         part = choice.inner("delta") or choice.inner("message")
         fields = ((part, "reasoning_content"), (part, "reasoning"), (choice, "text"), (part, "content"))
         texts = [place.text(name, MOST_ANSWER_TEXT) for place, name in fields]
@@ -106,7 +106,7 @@ class TokenReader(NumberedTokens):
         if any(text is not None for text in texts):
             gaps, pieces, rest = self._aligned(pieces, content)
         elif choice.text("finish_reason") == "stop":
-            pieces[-1] = ""  # without any text names are all there is, and that of an end is no text
+            pieces[-1] = ""  # without a text only names are known, and an end's is no text
         tokens: list[ServedToken] = []
         for entry, gap, piece in zip(entries, gaps, pieces, strict=True):
             if piece and entry.token < NUMBERED:
@@ -115,12 +115,12 @@ class TokenReader(NumberedTokens):
         return [*tokens, *self._unnamed(rest)]
 
     def _unnamed(self, text: str) -> list[ServedToken]:
-        """Text of which no token is known."""
+        """Tokens for text whose tokens are unknown."""
         parts = [text[start : start + MAX_TEXT] for start in range(0, len(text), MAX_TEXT)]
         return [ServedToken(self.number(part), part) for part in parts]
 
     def _entry(self, row: Fields, token: int | None = None) -> ServedToken:
-        """The token of a row, its name kept, and its text as far as that can be known without its neighbours, else empty."""
+        """The token of a row, with its text if that can be decoded without its neighbours; stores its name."""
         token_id, label, name, raw = _named(row)
         if raw and raw != name.encode():
             name = self._utf8.decode(raw)
@@ -134,7 +134,7 @@ class TokenReader(NumberedTokens):
         return ServedToken(token, "" if _BROKEN in name else name, p, top)
 
     def _top(self, row: Fields, emitted: int, its_label: str) -> list[tuple[int, float]]:
-        """The target's likeliest tokens there. Only the emitted one has its id in every engine; others may be numbered."""
+        """The target's likeliest tokens at a row. Only the emitted one has its id in every engine; others may be numbered."""
         found = []
         for other in row.objects("top_logprobs", MOST_TOP):
             token, label, *_ = _named(other)
@@ -144,9 +144,9 @@ class TokenReader(NumberedTokens):
         return found
 
     def _aligned(self, texts: Sequence[str], whole: str) -> tuple[list[str], list[str], str]:
-        """What of ``whole`` each token adds: text before it that none accounts for, its own; and text behind the last.
+        """Split ``whole`` by token: unaccounted text before each, each token's own text, and the text after the last.
 
-        A token whose text is not in ``whole`` (a part of a character, an end) adds what stands before the next one that is.
+        A token whose text is not in ``whole`` (a part of a character, an end) adds the text before the next one that is.
         """
         before, pieces, silent, rest = [""] * len(texts), [""] * len(texts), -1, whole
         for place, text in enumerate(texts):
@@ -170,7 +170,7 @@ class TokenReader(NumberedTokens):
         return before, pieces, rest
 
     def bounded(self, arrival: Arrival) -> list[Arrival]:
-        """The arrival in parts that a step can hold: one, but for a whole text at once."""
+        """Split the arrival into parts that fit in a step: one part, unless a whole text arrived at once."""
         parts: list[list[ServedToken]] = [[]]
         room = 0
         for one in arrival.tokens:
@@ -188,7 +188,7 @@ class TokenReader(NumberedTokens):
 
 
 def _named(row: Fields) -> tuple[int | None, str, str, bytes]:
-    """Id, label, name and bytes of a row's token, as far as they are known. The name may be an id, as vLLM can be asked for."""
+    """Id, label, name and bytes of a row's token, as far as known. The name may be an id, an option of vLLM."""
     name, raw = row.text("token") or "", bytes(row.wholes("bytes", 4 * MAX_TEXT, 255))
     token = row.whole("id", LARGEST_TOKEN)
     if by_id := _NAMED_BY_ID.fullmatch(name):
@@ -198,7 +198,7 @@ def _named(row: Fields) -> tuple[int | None, str, str, bytes]:
 
 
 def _rows(logprobs: Fields) -> list[Fields]:
-    """Log probabilities a token, of a chat or of a plain completion."""
+    """Rows of log probabilities, one for each token, of a chat or of a plain completion."""
     if "content" in logprobs:
         return logprobs.objects("content", MOST_TOKENS)
     names, values = logprobs.items("tokens", MOST_TOKENS), logprobs.items("token_logprobs", MOST_TOKENS)
@@ -206,12 +206,12 @@ def _rows(logprobs: Fields) -> list[Fields]:
 
 
 Counted = tuple[Sequence[ServedToken], int | None, int]
-"""Tokens, and how many were drafted and accepted up to them; None where the server does not say."""
+"""Tokens, and the numbers of drafted (None if unreported) and accepted tokens up to them."""
 
 
 def counted_rounds(heard: Iterable[Counted]) -> Iterator[Arrival]:
-    """Rounds by counts beside each token, as llama.cpp sends them with ``timings_per_token``: all tokens of a round carry
-    the numbers of drafted and accepted tokens after it. Tokens without such counts are a round as they came."""
+    """Yield rounds by the counts beside each token, as llama.cpp sends them with ``timings_per_token``: all tokens of a round
+    carry the numbers of drafted and accepted tokens after it. Each arrival without such counts is one round."""
     waiting: list[ServedToken] = []
     before, drafted, expected = (0, 0), 0, 0
     for tokens, made, kept in heard:
@@ -229,10 +229,10 @@ def counted_rounds(heard: Iterable[Counted]) -> Iterator[Arrival]:
 
 
 def rounds_by_counts(tokens: Sequence[ServedToken], accepted: Sequence[int], drafted: Sequence[int]) -> tuple[list[Arrival], str]:
-    """A whole text split by a server's counts a verified draft (vLLM's ``per_step_accepted`` and ``per_step_drafted``).
+    """Split a whole text by a server's counts for each verified draft (vLLM's ``per_step_accepted``, ``per_step_drafted``).
 
     The first token comes from the pass that reads the prompt. Rounds without a draft are left out of the counts. Returns the
-    rounds and a warning where their place is not known. Raises BadInput where the counts do not fit the text.
+    rounds, and a warning if their place is unknown. Raises BadInput if the counts do not fit the text.
     """
     if len(accepted) != len(drafted):
         raise BadInput(f"per_step_accepted has {len(accepted)} entries and per_step_drafted {len(drafted)}; they go together.")
@@ -252,7 +252,7 @@ def rounds_by_counts(tokens: Sequence[ServedToken], accepted: Sequence[int], dra
 
 
 def counts_of(response: Fields) -> tuple[list[int], list[int]] | None:
-    """Accepted and drafted tokens of each verified draft, where vLLM tells them."""
+    """Accepted and drafted tokens of each verified draft; None unless the response has vLLM's counts."""
     counts = response.inner("metrics").inner("speculative_decoding")
     if "per_step_accepted" not in counts:
         return None
@@ -261,19 +261,19 @@ def counts_of(response: Fields) -> tuple[list[int], list[int]] | None:
 
 
 def prompt_of(response: Fields) -> tuple[int, ...]:
-    """Token ids of the prompt, empty where the server does not say."""
+    """Token ids of the prompt, empty if the server does not report them."""
     places = (response, *response.objects("choices", MOST_TOKENS))
     return next(filter(None, (tuple(place.wholes("prompt_token_ids", MOST_PROMPT, LARGEST_TOKEN)) for place in places)), ())
 
 
 def add_rounds(steps: ChainSteps, rounds: Sequence[Arrival], reason: str) -> None:
-    """Let these rounds of a text that ended for this reason be its steps."""
+    """Add these rounds as steps of a text that ended for ``reason``."""
     for number, arrival in enumerate(rounds, start=1):
         steps.add(chain_round(arrival, reason if number == len(rounds) and reason in CUTS else None))
 
 
 def chain_round(arrival: Arrival, cut: str | None = None) -> ChainRound:
-    """An arrival as a round: all its tokens but the last were drafted, and more where the server says so."""
+    """An arrival as a round: all its tokens but the last were drafted, and more if the server reports more."""
     ids, p = [token.token for token in arrival.tokens], [token.p for token in arrival.tokens]
     drafted = min(arrival.drafted or 0, MAX_NODES - 1)
     kept = ids if cut and drafted >= len(ids) else ids[:-1]  # the end may lie inside the accepted tokens

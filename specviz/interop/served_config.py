@@ -1,8 +1,7 @@
-"""What can be known of how a running vLLM speculates, and whether that is what a method asks for.
+"""Known settings of a running vLLM's speculation, and their comparison with a method's.
 
-Three places tell: the plugin's line in ``/metrics`` (``specviz:speculative_config_info``), ``/server_info`` of a server started
-with ``VLLM_SERVER_DEV_MODE=1``, and vLLM's own counters, which have a place
-for every drafted token and so say how many there are.
+Three sources: the plugin's line in ``/metrics`` (``specviz:speculative_config_info``), ``/server_info`` of a server started with
+``VLLM_SERVER_DEV_MODE=1``, and vLLM's own counters, whose number of places is the number of drafted tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _INFO = re.compile(INFO)
 
 @dataclass(frozen=True)
 class Known:
-    """``settings`` by name, as far as known, and their source. ``speculates`` is None where that is unknown."""
+    """A server's ``settings`` by name, as far as known, and their source. ``speculates`` is None if unknown."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     speculates: bool | None = None
@@ -36,7 +35,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Match:
-    """What of a method's settings the server was seen to have (``same``), has otherwise, or does not tell."""
+    """A method's settings that the server has (``same``), has with other values (``different``), or does not report."""
 
     same: tuple[str, ...] = ()
     different: tuple[str, ...] = ()
@@ -44,7 +43,7 @@ class Match:
 
 
 def known(server: Server) -> Known:
-    """Ask the server. What does not answer tells nothing."""
+    """Query the server's settings. Sources that do not answer are skipped."""
     with Client(server.url, server.key) as client:
         metrics, page = client.found("/metrics"), client.found("/server_info?config_format=json")
     for _, labels, _ in prometheus(metrics, _INFO):
@@ -65,7 +64,7 @@ def known(server: Server) -> Known:
 
 
 def _plain(value: Any) -> str:
-    """A setting as text that compares: 1 and 1.0 are one number."""
+    """A setting as comparable text: 1 and 1.0 are equal."""
     try:
         return f"{float(value):g}"
     except (TypeError, ValueError):
@@ -73,9 +72,9 @@ def _plain(value: Any) -> str:
 
 
 def compared(serving: Serving, found: Known) -> Match:
-    """Setting by setting, what the method asks for and what the server is known to have.
+    """Compare the method's settings with the server's known ones, one by one.
 
-    A model is compared by the last part of its name; a folder of another name may hold the same weights, which nobody tells.
+    A model is compared by the last part of its name; a folder of another name counts as unknown, as it may hold the same weights.
     """
     wanted = {name: _plain(value) for name, value in (serving.speculative or {}).items()} | dict(serving.environment)
     if not wanted or found.speculates is False:

@@ -1,8 +1,8 @@
-"""Answers of a running server: vLLM, SGLang, llama.cpp, or anything that speaks OpenAI's chat completions.
+"""Answers of a running server: vLLM, SGLang, llama.cpp, or any other with OpenAI's chat completions.
 
-A prompt is sent, tokens come in a stream, and each arrival is a step on the stage. What a server says differs: vLLM with
-``--per-request-spec-decode-metrics detailed`` says for each verified draft how many tokens it had and how many were kept;
-llama.cpp counts drafted and accepted tokens up to each token; the others are seen by their arrivals alone.
+A prompt is sent, tokens arrive in a stream, and each arrival is a step on the stage. Servers' reports differ. vLLM with
+``--per-request-spec-decode-metrics detailed`` counts the drafted and the kept tokens of each verified draft; llama.cpp counts
+drafted and accepted tokens up to each token; others give arrivals alone.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ KINDS = {"vllm": "vLLM", "sglang": "SGLang", "llama.cpp": "llama.cpp", "openai":
 ARRIVALS = "Rounds are what arrived together: this server does not tell them apart."
 UNWEIGHED = "The server gives no log probabilities: p is not known."
 _DETAILS = {"vllm": "return_token_ids", "llama.cpp": "timings_per_token", "sglang": "return_spec_tokens_details"}
-"""What to ask each engine for, so that it tells of its rounds."""
+"""Request fields that make each engine report its rounds."""
 REFUSING = frozenset({400, 422, 501})
-"""Status of a server that may refuse nothing but ``logprobs``."""
+"""Statuses of a refusal that may be due to ``logprobs`` alone."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server that answered: its address, what it is, and the model it serves."""
+    """A server that answered: its address, its kind, and the model it serves."""
 
     url: str
     kind: str
@@ -57,14 +57,14 @@ class Server:
 
     @property
     def title(self) -> str:
-        """Its kind, for people."""
+        """The kind's displayed name."""
         return KINDS[self.kind]
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A prompt for a server. ``raw`` sends it as text to go on from, else as a user's turn. Without ``logprobs`` none are asked
-    for, and p stays unknown."""
+    """A prompt for a server. ``raw`` sends it as text to continue, else as a user's turn. Without ``logprobs`` none are
+    requested, and p stays unknown."""
 
     prompt: str
     max_new_tokens: int = 128
@@ -86,7 +86,7 @@ class Ask:
 
 
 def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Server:
-    """What answers at this address. Raises BadInput, with what to do, where nothing does."""
+    """Identify the server at this address. Raises BadInput, with a remedy, if none answers or it serves no language model."""
     base = address(url)
     place = f"{base}/v1/models"
     try:
@@ -111,16 +111,16 @@ def look(url: str, key: str = "", cancel: threading.Event | None = None) -> Serv
 
 @dataclass
 class Answer:
-    """One answer as it arrives: iterate :meth:`events`, then read ``trace``, which the server's own counts have put right."""
+    """One answer as it arrives: iterate :meth:`events`, then read ``trace``, which the server's own counts have corrected."""
 
     server: Server
     ask: Ask
     cancel: threading.Event = field(default_factory=threading.Event)
     trace: Trace | None = None
     name: str = ""
-    """What the server calls this answer: the plugin's file of it begins so."""
+    """The server's id of this answer, with which the plugin's file name begins."""
     prompt_ids: tuple[int, ...] = ()
-    """Token ids of the prompt as the server read it, empty where it does not say."""
+    """Token ids of the prompt as the server read it, empty if it does not report them."""
     _arrivals: list[Arrival] = field(default_factory=list)
     _counts: tuple[list[int], list[int]] | None = None
     _summary: str = ""
@@ -132,9 +132,10 @@ class Answer:
         self._unweighed = not self.ask.logprobs
 
     def events(self) -> Iterator[Run | Step | End]:
-        """The run, a step an arrival, the end. A server that breaks off ends it with what there is, and says why.
+        """Yield the run, a step for each arrival, and the end. If the server breaks off, the end has the steps so far and the
+        reason.
 
-        Once ``cancel`` is set the end comes within a turn of the client.
+        Once ``cancel`` is set the end comes within a turn of the client. Raises BadInput if no token arrives.
         """
         with Sampler(self.server.url, self.server.key, self.cancel) as sampler:
             arrivals = self._received(sampler.began)
@@ -165,14 +166,14 @@ class Answer:
         self.trace = with_samples(self._whole(Trace(run, tuple(steps.steps), end)), sampler.samples)
 
     def _received(self, before: int) -> Iterator[Arrival]:
-        """Arrivals of tokens, each with the time since the one before."""
+        """Yield arrivals of tokens, each with the time since the one before."""
         for arrival in counted_rounds(self._heard()):
             now = time.perf_counter_ns()
             yield from self._reader.bounded(replace(arrival, gap_ns=now - before))
             before = now
 
     def _heard(self) -> Iterator[Counted]:
-        """Tokens and the counts beside them; what else the server says is kept aside. Why it ended early is kept as well."""
+        """Yield tokens and the counts beside them; store the server's other reports, and the reason of an early end."""
         try:
             with Client(self.server.url, self.server.key, self.cancel) as client:
                 for event in self._answered(client):
@@ -193,7 +194,7 @@ class Answer:
             self._broken = problem
 
     def _answered(self, client: Client) -> Iterator[Fields | None]:
-        """Events of the answer, asked for once more without log probabilities where a server may refuse them."""
+        """Yield the answer's events; if a refusal may be due to log probabilities, request once more without them."""
         path = f"/v1/{'completions' if self.ask.raw else 'chat/completions'}"
         try:
             yield from client.events(path, self._body())
@@ -237,7 +238,7 @@ class Answer:
         return body
 
     def _steps(self) -> ChainSteps:
-        """Room for steps after the prompt, whose place is held by one token where the server does not say its ids."""
+        """Empty steps after the prompt, which is one token if the server does not report its ids."""
         ids = self.prompt_ids or [self._reader.number(self.ask.prompt[:MAX_TEXT])]
         return ChainSteps(self._reader, ids[-1], len(ids), rule="match" if self.ask.temperature else "greedy")
 
@@ -259,7 +260,7 @@ class Answer:
         )
 
     def _whole(self, seen: Trace) -> Trace:
-        """The trace by the server's counts a draft, where it gave them; else what was seen."""
+        """The trace split by the server's counts for each draft if there are any; else the trace by arrivals."""
         if self._counts is None or self._reason == "error":
             return seen
         assert seen.end is not None
@@ -275,7 +276,7 @@ class Answer:
 
 
 def _timed(rounds: Sequence[Arrival], arrivals: Sequence[Arrival]) -> list[Arrival]:
-    """The rounds, each as long after the one before as its last token was: arrivals may hold several rounds, or a part of one."""
+    """The rounds with gaps between the arrivals of their last tokens: an arrival may hold several rounds, or part of one."""
     clock = accumulate(arrival.gap_ns for arrival in arrivals)
     moments = [moment for moment, arrival in zip(clock, arrivals, strict=True) for _ in arrival.tokens]
     ends = [moments[end - 1] for end in accumulate(len(one.tokens) for one in rounds)]

@@ -17,12 +17,12 @@ from specviz.trace.notes.models import CounterSample, CountersNote
 from specviz.trace.schema import EXACT, Note, Trace
 
 SAMPLE_SECONDS = 0.25
-"""Between two looks at the counters."""
+"""Seconds between two readings of the counters."""
 MOST_SAMPLES = 2000
 MOST_PLACES = 256
-"""Places in a draft that are counted apart."""
+"""Most places in a draft that are counted separately."""
 MOST_VALUES = 8192
-"""Numbers in one note."""
+"""Most numbers in one note."""
 MOST_LINE = 16 << 10
 _SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -30,8 +30,8 @@ _COUNTED = re.compile(r"(?:vllm|sglang):spec_decode_num_(drafts|draft_tokens|acc
 
 
 def prometheus(text: str, names: re.Pattern[str]) -> Iterator[tuple[re.Match[str], Mapping[str, str], int]]:
-    """Samples in Prometheus' text format whose name is one of ``names``: the name's match, its labels, and its value as a whole
-    number. Lines without one are left out."""
+    """Yield samples in Prometheus' text format whose name matches ``names``: the match, the labels, and the value as a whole
+    number. Lines without such a value are left out."""
     for line in text.splitlines():
         found = _SAMPLE.fullmatch(line[:MOST_LINE])
         if found and (name := names.fullmatch(found[1])) and (value := whole(found[3])) is not None:
@@ -40,7 +40,7 @@ def prometheus(text: str, names: re.Pattern[str]) -> Iterator[tuple[re.Match[str
 
 
 def whole(text: str) -> int | None:
-    """A count in a text of another program, None where it is none."""
+    """A count in another program's text, None if it is no count."""
     try:
         value = float(text)
     except ValueError:
@@ -58,7 +58,7 @@ class Counters:
     by_place: tuple[int, ...]
 
     def since(self, before: Counters) -> Counters:
-        """What was counted after ``before``."""
+        """Counts after ``before``."""
         by_place = zip_longest(self.by_place, before.by_place, fillvalue=0)
         return Counters(
             self.drafts - before.drafts, self.drafted - before.drafted, self.accepted - before.accepted,
@@ -67,7 +67,7 @@ class Counters:
 
 
 def counters(url: str, key: str = "", cancel: threading.Event | None = None) -> Counters | None:
-    """The server's counts of speculation, None where it has none or does not answer."""
+    """Read the server's counts of speculation; None if it has none or does not answer."""
     try:
         with Client(url, key, cancel) as client:
             return read_counters(client.found("/metrics", CONNECT_SECONDS))
@@ -76,7 +76,7 @@ def counters(url: str, key: str = "", cancel: threading.Event | None = None) -> 
 
 
 def read_counters(text: str) -> Counters | None:
-    """Counts in Prometheus' text format, summed over engines; None where there are none."""
+    """Parse counts in Prometheus' text format, summed over engines; None if there are none."""
     found, places = Counter[str](), Counter[int]()
     for name, labels, value in prometheus(text, _COUNTED):
         if name[1] != "accepted_tokens_per_pos":
@@ -90,9 +90,9 @@ def read_counters(text: str) -> Counters | None:
 
 
 class Sampler:
-    """Counts since ``began``, sampled until ``stop`` by a thread of its own. A server without counters is looked at once.
+    """Counts since ``began``, sampled until ``stop`` by a separate thread. A server without counters is queried once.
 
-    They are of all that the server does meanwhile, other requests included.
+    They cover all of the server's work meanwhile, other requests included.
     """
 
     def __init__(self, url: str, key: str = "", cancel: threading.Event | None = None) -> None:
@@ -102,7 +102,7 @@ class Sampler:
         look = partial(counters, url, key, cancel)
         before = look()
         self.began = time.perf_counter_ns()
-        """The moment that samples count from, on the clock of ``time.perf_counter_ns``."""
+        """Start of the samples' times, on the clock of ``time.perf_counter_ns``."""
         self._thread: threading.Thread | None = None
         if before is not None:
             self._thread = threading.Thread(target=self._work, args=(look, before), name="specviz counters", daemon=True)
@@ -112,13 +112,13 @@ class Sampler:
         return self
 
     def news(self) -> tuple[Note, ...]:
-        """A note of the samples that came since the last call; none before the first sample."""
+        """A note of the samples since the last call; none before the first sample."""
         fresh = self.samples[self._reported :]
         self._reported += len(fresh)
         return (_note(fresh),) if self._reported else ()
 
     def stop(self, *problem: object) -> None:
-        """Look once more, and no more. After ``cancel`` there is no look, so this does not wait."""
+        """Take a last sample and end. After ``cancel`` there is no sample, so this does not wait."""
         self._over.set()
         if self._thread:
             self._thread.join(CONNECT_SECONDS)
@@ -126,7 +126,7 @@ class Sampler:
     __exit__ = stop
 
     def _work(self, look: Callable[[], Counters | None], before: Counters) -> None:
-        """Keep what has changed, until the server answers no more, and once more behind the end."""
+        """Store changed counts until the server stops answering, and once more after the end."""
         over = False
         while not over and len(self.samples) < MOST_SAMPLES:
             over = self._over.wait(SAMPLE_SECONDS)
@@ -145,8 +145,8 @@ def _note(samples: Sequence[CounterSample]) -> Note:
 
 
 def with_samples(trace: Trace, samples: Sequence[CounterSample]) -> Trace:
-    """The trace with each sample on the step in whose time it was taken, those after the last step on that. Steps between two
-    samples have a note without one, so that the drawing of all so far stays in sight."""
+    """The trace with each sample on the step in whose time it was taken, later samples on the last step. Steps between two
+    samples have an empty note, so that the drawing of all samples so far stays visible."""
     if not samples or not trace.steps:
         return trace
     ends = list(accumulate(step.time.total / 1e6 for step in trace.steps))

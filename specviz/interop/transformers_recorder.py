@@ -4,8 +4,8 @@
         model.generate(**inputs, assistant_model=assistant, max_new_tokens=64)
     recording.trace.show()
 
-Every drafter that ``generate`` knows goes through a candidate generator: what it proposes, and what the target made of it, is
-noted where transformers itself passes it on. Nothing is drawn, so a sampled text is the same with and without recording.
+Every drafter of ``generate`` is a candidate generator: its proposals and the target's verdicts are recorded where transformers
+passes them on. Recording draws no random numbers, so a sampled text is the same with and without it.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ METHODS = {
     "MTPCandidateGenerator": ("Multi-token prediction in transformers", "use_mtp"),
     "DFlashTokenCandidateGenerator": ("DFlash in transformers", "speculation_type"),
 }
-"""Title of what a candidate generator does, and the setting that chose it; all others have an assistant model."""
+"""Title of each candidate generator's method, and the setting that selects it; all others have an assistant model."""
 FIRST_PASS = "transformers reads the prompt in the first pass, which scores the first draft as well: its time is in step 1."
 UNTOLD = "No tokenizer was given: tokens are shown by number. Pass it as specviz.record(model, tokenizer)."
 
 
 @dataclass
 class Recording:
-    """Runs noted so far, one trace for each ``generate``. A plain one with the same prompt is the baseline of the others."""
+    """Runs recorded so far, one trace for each ``generate``. A plain run with the same prompt is the baseline of the others."""
 
     traces: list[Trace] = field(default_factory=list)
 
     @property
     def trace(self) -> Trace:
-        """The last one. Raises BadInput where nothing was recorded."""
+        """The last trace. Raises BadInput if nothing was recorded."""
         if not self.traces:
             raise BadInput("Nothing was recorded: call model.generate inside the block, with one prompt at a time.")
         return self.traces[-1]
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the last run's stage."""
+        """The last run's stage, shown by a notebook."""
         return self.trace._repr_html_()
 
     def add(self, trace: Trace, call: _Call) -> None:
-        """Keep a call's trace, and let every plain run be the baseline of those with its prompt."""
+        """Add a call's trace, and set every plain run as the baseline of those with its prompt."""
         self.traces.append(trace)
         plain = [one for one in self.traces if one.run.method == PLAIN]
         self.traces = [_beside(one, plain, call) for one in self.traces]
@@ -70,10 +70,10 @@ PLAIN = "transformers_generate"
 
 @contextmanager
 def record(model: Any, tokenizer: Any = None) -> Iterator[Recording]:
-    """Record what ``model.generate`` does inside the block; the answer's ``traces`` hold it, ``trace`` the last one.
+    """Record the calls of ``model.generate`` inside the block in a :class:`Recording`.
 
-    ``model`` is a transformers model that generates text from token ids, ``tokenizer`` shows its tokens. Runs that are no
-    chain of one prompt (several prompts at once, beams, an encoder) are generated as always and not recorded, with a warning.
+    ``model`` is a transformers model that generates text from token ids, ``tokenizer`` shows its tokens. Runs other than a
+    chain of one prompt (several prompts at once, beams, an encoder) are generated as usual but not recorded, with a warning.
     """
     if not callable(getattr(model, "generate", None)):
         raise BadInput("specviz.record takes a transformers model with a generate method.")
@@ -82,7 +82,7 @@ def record(model: Any, tokenizer: Any = None) -> Iterator[Recording]:
     plain, busy = model.generate, threading.Lock()
 
     def generate(*given: Any, **asked: Any) -> Any:
-        # A model that drafts for itself calls its own generate, and another thread's run would be heard in this one.
+        # A model that drafts for itself calls its own generate, and another thread's run would be recorded in this one.
         if not busy.acquire(blocking=False):
             return plain(*given, **asked)
         call = _Call(model)
@@ -103,7 +103,7 @@ def record(model: Any, tokenizer: Any = None) -> Iterator[Recording]:
 
 @contextmanager
 def _instead(model: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Let the model have a method of its own inside; the class's is behind it."""
+    """Replace the model's method inside the block by an instance attribute, whose removal restores the class's method."""
     setattr(model, name, function)
     try:
         yield
@@ -112,7 +112,7 @@ def _instead(model: Any, name: str, function: Callable[..., Any]) -> Iterator[No
 
 
 class _Call:
-    """One call of ``generate``, as hooks on the model see it. Times are the host's, in nanoseconds."""
+    """One call of ``generate``, recorded by hooks on the model. Times are the host's, in nanoseconds."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -121,7 +121,7 @@ class _Call:
         self._began = time.perf_counter_ns()
         self._prompt: list[int] = []
         self._passes: list[tuple[int, int]] = []
-        """When each call of the target began and ended."""
+        """Start and end of each call of the target."""
         self._rounds: list[ChainRound] = []
         self._length = 0
         """Tokens of the text before this round's draft."""
@@ -133,13 +133,13 @@ class _Call:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Note what happens inside. All hooks are taken off again, whatever happens."""
+        """Record the call inside the block. All hooks are removed at its end, even after an error."""
         model = self._model
         prepare, choose = model._prepare_generation_config, model._get_candidate_generator
 
         def prepared(*given: Any, **asked: Any) -> Any:
             answer = prepare(*given, **asked)
-            if self._config is None:  # what a drafter then asks for its own sake is another
+            if self._config is None:  # later calls are the drafter's own
                 self._config = answer[0] if isinstance(answer, tuple) else answer
             return answer
 
@@ -173,7 +173,7 @@ class _Call:
         self._passes.append((self._entered, self._now()))
 
     def _heard(self, generator: Any) -> Any:
-        """The generator itself, its two methods overheard: transformers asks what class it is of."""
+        """The generator itself, with its two methods wrapped: transformers tests its class."""
         propose, learn = generator.get_candidates, generator.update_candidate_strategy
 
         def proposed(input_ids: Tensor, *given: Any, **asked: Any) -> Any:
@@ -201,8 +201,8 @@ class _Call:
         return generator
 
     def _round(self, emitted: list[int], scores: Tensor, judged: int) -> ChainRound:
-        """``scores`` [1, depth, vocab] are the target's, after the processors. The pass is the last one heard: an assistant that
-        is the model itself calls it too, before."""
+        """Build the round. ``scores`` [1, depth, vocab] are the target's, after the processors. Its pass is the last recorded
+        one: an assistant that is the model itself calls it too, before."""
         started, (began, ended), (draft, drafted) = time.perf_counter_ns(), self._passes[-1], self._drafting
         p = scores[0].float().softmax(-1)
         best = p.topk(min(TOP, p.shape[-1]), -1)
@@ -221,7 +221,7 @@ class _Call:
         )  # fmt: skip
 
     def trace(self, output: Any, text: TokenText) -> Trace:
-        """The run as a trace. Raises BadInput where it was none that a trace can hold."""
+        """The run as a trace. Raises BadInput for a run that a trace cannot hold."""
         spent = (self._now() - self._began) / 1e9
         sequences: Any = output if isinstance(output, Tensor) else getattr(output, "sequences", None)
         if problem := self._problem or self._unfit(sequences):
@@ -237,7 +237,7 @@ class _Call:
         return Trace(self._run(text), tuple(steps.steps), steps.end(reason, message))
 
     def gap(self, output: Sequence[int]) -> float:
-        """How far apart the target's two best logits are after ``output``, as one pass over the text computes them."""
+        """Difference of the target's two best logits after ``output``, from one pass over the text."""
         with torch.inference_mode():
             ids = torch.tensor([[*self._prompt, *output]], device=self._model.device)
             best = self._model(input_ids=ids, use_cache=False).logits[0, -1].float().topk(2).values
@@ -248,7 +248,7 @@ class _Call:
         return int(config.max_new_tokens or max(0, (config.max_length or 0) - len(self._prompt)))
 
     def _ending(self, written: int, spent: float) -> tuple[str, str]:
-        """Why the run was over after so many tokens and seconds, and a sentence where a stopping criterion ended it."""
+        """Reason of the run's end after this many tokens and seconds, and a sentence if a stopping criterion ended it."""
         if written >= self._budget():
             return "budget", ""
         most = getattr(self._config, "max_time", None)
@@ -259,7 +259,7 @@ class _Call:
         return "cancelled", f"A stopping criterion of generate ended it{named}."
 
     def _unfit(self, sequences: Any) -> str:
-        """Why a trace cannot hold this run, or nothing."""
+        """Reason why a trace cannot hold this run, or an empty text."""
         if not self._prompt or self._config is None or not isinstance(sequences, Tensor):
             return "the model was never called"
         if len(sequences) != 1 or self._config.num_beams > 1:
@@ -277,7 +277,7 @@ class _Call:
         return ""
 
     def _plain(self, ids: Sequence[int]) -> Iterator[ChainRound]:
-        """A run without a draft: a pass a token. What lies between two passes is the host's."""
+        """Rounds of a run without a draft: one pass a token. Time between two passes is the host's."""
         nexts = [began for began, _ in self._passes[1:]] + [self._passes[-1][1]]
         for token, (began, ended), later in zip(ids, self._passes, nexts, strict=True):
             spent = Nanoseconds(verify=ended - began, host=max(0, later - ended))
@@ -315,12 +315,12 @@ class _Call:
 
 
 def _name(model: Any) -> str:
-    """What it was loaded by: a hub's name, the last part of a folder's path, or else its class."""
+    """Name of a model: its hub id, the last part of its folder's path, or else its class."""
     return short_name(getattr(model, "name_or_path", None)) or type(model).__name__
 
 
 def _probabilities(logits: Tensor | None, tokens: Sequence[int]) -> list[float | None]:
-    """Probabilities of ``tokens`` under rows of ``logits`` [1, depth, vocab]; None where the drafter has none.
+    """Probabilities of ``tokens`` under rows of ``logits`` [1, depth, vocab]; None for tokens without one.
 
     Rows may be fewer than tokens, or of another vocabulary.
     """
@@ -333,7 +333,7 @@ def _probabilities(logits: Tensor | None, tokens: Sequence[int]) -> list[float |
 
 
 def _beside(trace: Trace, plain: Sequence[Trace], call: _Call) -> Trace:
-    """The trace with the plain run of its prompt as baseline, where there is one and it has none yet."""
+    """The trace with the plain run of its prompt as baseline, if such a run exists and the trace has no baseline yet."""
     end = trace.end
     if end is None or end.baseline is not None or trace.run.method == PLAIN:
         return trace

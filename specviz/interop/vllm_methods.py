@@ -1,8 +1,8 @@
-"""Methods of this project as vLLM's ``speculative_config``: which it can run, with which settings, and why not the others.
+"""Methods of this project as vLLM's ``speculative_config``: their settings there, and the reasons why vLLM lacks the others.
 
 vLLM 0.32 drafts and verifies one chain a request. Its slots for a drafter are n-gram lookup, suffix decoding, a draft model, an
-EAGLE-3 head, and a class of one's own that is shown the tokens so far and nothing else (``custom_class``). What a method needs
-beyond that has no place there, and is refused with the reason; no setting is rounded to one that vLLM has.
+EAGLE-3 head, and a custom class that receives only the tokens so far (``custom_class``). A method with further needs is refused
+with the reason; no setting is rounded to one that vLLM has.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from specviz.pipeline.request import Request
 
 CLASS = "specviz.interop.vllm_plugin.proposer.Drafter"
 HEAD = "eagle3-head"
-"""Folder of the exported head in the commands that are printed."""
+"""Folder of the exported head in printed commands."""
 _HEADED = (DEFAULT_TEXT_TARGET, "smollm2-135m-hub")
 SUFFIX_DEPTH = 64
-"""Depth of our suffix trees (``drafting.memory.suffix_tree.DEPTH``), which importing would bring torch along."""
+"""Depth of our suffix trees, repeated from ``drafting.memory.suffix_tree.DEPTH``, whose import would load torch."""
 
 _TREE = "it drafts a tree, and vLLM 0.32 verifies one chain"
 _STATES = "its drafter reads the target's hidden states, which vLLM shows to networks that it knows and to no class of one's own"
@@ -62,13 +62,14 @@ REASONS: Mapping[str, str] = {
     "token_recycling": _LOGITS,
     "traversal": _TREE,
 }
-"""Why a method has no place in vLLM 0.32; those not named here have one."""
+"""Reasons by method why vLLM 0.32 cannot run it; it can run the methods that are not listed."""
 
 
 @dataclass(frozen=True)
 class Serving:
-    """How vLLM runs a method: ``speculative`` is its ``--speculative-config`` (None: no speculation), ``environment`` what the
-    server's process needs besides, ``before`` the command that makes what it loads, ``differs`` what stays unlike our run."""
+    """A method on vLLM: ``speculative`` is its ``--speculative-config`` (None: no speculation), ``environment`` the server's
+    further variables, ``before`` the command that makes the drafter's files, ``differs`` the remaining differences from our
+    run."""
 
     target: str
     speculative: Mapping[str, Any] | None
@@ -77,7 +78,7 @@ class Serving:
     differs: tuple[str, ...] = ()
 
     def command(self) -> str:
-        """Lines for a shell in vLLM's environment that start the server: REPO is a checkout of specviz."""
+        """Shell commands that start the server in vLLM's environment; REPO is a checkout of specviz."""
         own = "".join(f" {name}={shlex.quote(value)}" for name, value in self.environment.items())
         serve = f"vllm serve {shlex.quote(self.target)}"
         if self.speculative is not None:  # without speculation vLLM refuses the first of the two
@@ -87,7 +88,7 @@ class Serving:
 
 
 def expressed(request: Request) -> Serving:
-    """The request's method as vLLM runs it. Raises BadInput with the reason where it cannot, or not with these parameters."""
+    """Express the request's method for vLLM. Raises BadInput, with the reason, if vLLM cannot run it with these parameters."""
     title = get(request.method).title
     if request.method in REASONS:
         raise BadInput(f"{title} does not run on vLLM: {REASONS[request.method]}.")
@@ -171,7 +172,7 @@ _WAYS: dict[str, Callable[[Request, str], Serving]] = {
 
 
 def _served_name(name: str, what: str) -> str:
-    """What ``vllm serve`` calls a model: a folder, or a hub id."""
+    """Name of a model for ``vllm serve``: a folder, or a hub id. Raises BadInput for a model that vLLM cannot load."""
     place = resolve(name)
     if place.repository:
         return place.repository

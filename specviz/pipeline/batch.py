@@ -21,11 +21,11 @@ EVERY = 8
 def assemble(
     ready: Sequence[Prepared], every: int = EVERY, record: str | None = None, cancel: threading.Event | None = None
 ) -> BatchDecoding:
-    """The prepared requests as one batch on the first one's target, each with its own method, seed and budget.
+    """Join the prepared requests in one batch on the first one's target, each with its own method, seed and budget.
 
-    ``record`` overrules how much of a run is recorded. A tree that is sized by what a pass costs is sized by its row's
-    share of a pass over all rows. ``cancel`` ends all of them after the round. Raises BadInput when the requests name
-    different targets, or one whose rows cannot share a cache.
+    ``record`` overrides the requests' level of recording. A tree sized by the cost of a pass is sized by its row's share of a
+    pass over all rows. ``cancel`` ends all of them after the round. Raises BadInput when the requests name different targets,
+    or one whose rows cannot share a cache.
     """
     if len({(request.target.name, request.target.dtype, request.target.device) for request in ready}) != 1:
         raise BadInput("The runs of a batch share one target; ask for the same target in each of them.")
@@ -44,14 +44,14 @@ def assemble(
 
 
 def _composition(ready: Prepared, rows: int) -> Composition:
-    """The method of one row, with the cost of a pass among others."""
+    """The composition of one row, with its share of a pass over all rows as cost curve."""
     return ready.compose(cost_curve=lambda: shared(ready.resources.cost_curve(), rows))
 
 
 def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Event | None = None) -> list[Trace]:
-    """Decode the requests in step: a trace for each, whose steps tell of the shared cache as well.
+    """Decode the requests in step and return a trace for each, whose steps report the shared cache as well.
 
-    What was written until ``cancel`` was set, or an interrupt came, is kept: those traces end as cancelled.
+    Steps before ``cancel`` or an interrupt are kept: those traces end as cancelled.
     """
     batch = assemble(ready, every, cancel=cancel)
     rows = list(batch.running)
@@ -62,7 +62,7 @@ def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Even
         for round_steps in rounds:
             for number, step in round_steps:
                 steps[number].append(step)
-    except KeyboardInterrupt:  # in the middle of a round: its steps are nobody's
+    except KeyboardInterrupt:  # in the middle of a round: its steps are dropped
         rounds.close()
     for row, row_steps in zip(rows, steps, strict=True):
         row.outcome.output_ids = [token for step in row_steps for token in step.emitted]

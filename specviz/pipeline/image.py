@@ -1,4 +1,4 @@
-"""Image requests: a model that draws code by code, with a conditional and an unconditional prompt row."""
+"""Image requests: a model that draws code by code from a conditional and an unconditional prompt row."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ UNUSED = {
     "image": "a model that draws pictures reads none",
     "raw": "a picture's prompt has no chat template that could be left out",
 }
-"""Fields of a request that mean nothing here, and why."""
+"""Fields of a request without meaning here, and the reasons."""
 PARTNERS = {"emoji-64": "emoji-32"}
-"""By target: the model that draws the same picture on half the grid."""
+"""Partner by target: the model that draws the same picture on half the grid."""
 LIVE_SIDE = 128
-"""Pictures up to this many pixels a side travel with every step; larger ones are shown in colours of codes until the end."""
+"""Most pixels a side of a picture that the steps carry; larger ones are shown in colours of codes until the end."""
 MOST_GUIDANCE = 20.0
 
 BY_DIRECTION = (
@@ -62,7 +62,7 @@ BY_DIRECTION = (
 
 
 class CodeText:
-    """Picture codes and prompt tokens for people (``engine.interfaces.TokenText``)."""
+    """Texts of picture codes and prompt tokens (``engine.interfaces.TokenText``)."""
 
     def __init__(self, loaded: LoadedImage) -> None:
         self._loaded = loaded
@@ -77,7 +77,7 @@ class CodeText:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedImage(Prepared):
-    """As :class:`Prepared`, with the picture as it grows."""
+    """A prepared image request, whose steps carry the growing picture."""
 
     loaded: LoadedImage
 
@@ -85,9 +85,9 @@ class PreparedImage(Prepared):
         return Recorder(self.text, record, self.resources.grid)
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
-        """The step with the rows of the picture that it finished, for eyes that cannot wait for the end.
+        """The step with the rows of the picture that it finished, for display before the end.
 
-        Decoding costs as much as a pass of a small target, so it is done once a row and not once a step.
+        Decoding costs as much as a pass of a small target, so it runs once a row and not once a step.
         """
         loaded = self.loaded
         first, last = (len(output) - len(step.emitted)) // loaded.grid, len(output) // loaded.grid - 1
@@ -108,7 +108,7 @@ class PreparedImage(Prepared):
 
 
 def png(pixels: np.ndarray, colours: int = 0) -> str:
-    """Base64 of a PNG of uint8 [row, column, 3]; with so many ``colours`` at most where a small file matters more."""
+    """A PNG, in base64, of uint8 [row, column, 3]; with at most ``colours`` colours, unless 0, for a small file."""
     image = Image.fromarray(pixels)
     if colours:
         image = image.quantize(colours)
@@ -123,7 +123,7 @@ def _with_note(step: Step, note: Note) -> Step:
 
 @dataclass(kw_only=True)
 class DrawingResources(ImageResources):
-    """What ships for the model, or the heads that the user named; ``scale`` is how strongly the prompt guides it."""
+    """Networks that ship for the model, or the heads that the user named; ``scale`` is the guidance scale."""
 
     loaded: LoadedImage
     request: Request
@@ -131,7 +131,7 @@ class DrawingResources(ImageResources):
     progress: Progress
 
     def drafter_weights(self, kind: str) -> FeatureRuntime:
-        """The drafter, reading ids with the codes first, laid out for this machine."""
+        """Return the drafter over ids with the codes first, laid out for this machine."""
         if self.draft_name:
             return cached(self.loaded.model, f"published {kind} {self.draft_name}", lambda: self._published(kind))
         if kind != "eagle":
@@ -165,7 +165,7 @@ class DrawingResources(ImageResources):
 
 
 def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> Prepared:
-    """Load and check. Raises a SpecvizError that says what to change."""
+    """Load the target and check the request. Raises a SpecvizError that names the remedy."""
     guidance = _guidance(request.guidance)
     valid_prompt(request.prompt)
     refuse_unused(request, UNUSED)
@@ -218,7 +218,7 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
 
 
 def _loaded(request: Request, progress: Progress) -> LoadedImage:
-    """One of the models that ship, or another from the hub or a folder."""
+    """Load a shipped model, or another from the hub or a folder."""
     if resolve(request.target).name in SHIPPED:
         return load_image_model(request.target, request.dtype, request.device, progress)
     where = choose_device(request.device)
@@ -226,7 +226,7 @@ def _loaded(request: Request, progress: Progress) -> LoadedImage:
 
 
 def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> tuple[ImageTarget, list[int], str]:
-    """The target for a prompt, the prompt's ids (codes come first, so they are moved up), and what of it is not read."""
+    """The target for a prompt, the prompt's ids (offset by the number of codes, which come first), and its unread rest."""
     rows = loaded.prompts.rows(prompt)
     conditional, unconditional = (
         [token if token < 0 else loaded.codes + token for token in row] for row in (rows.conditional, rows.unconditional)

@@ -1,6 +1,6 @@
 """Prepared requests: everything that a request names, loaded and checked.
 
-Each modality has its own; see the other modules of this package.
+Each modality has its own class or function; see the other modules of this package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from specviz.trace.schema import Step
 Progress = Callable[[str, float | None], None]
 
 KINDS = {"text": "text", "image": "images", "vision_language": "pictures and text"}
-"""What targets of a modality work on, in words for a sentence."""
+"""Data of targets by modality, in words for a sentence."""
 
 
 class LoadedModel(Protocol):
@@ -66,10 +66,10 @@ class Prepared:
     costs: ModelCosts | None
 
     def compose(self, name: str | None = None, **changed: Any) -> Composition:
-        """The composition of one run: of the request's method, or of the parameterless one called ``name``.
+        """Compose one run: of the request's method, or of the method called ``name`` with its defaults.
 
-        ``changed`` replaces resources. What a method recalls from the memory gives the run its generation, so each run needs a
-        composition of its own. Raises BadInput where a draft was named and the method takes none.
+        ``changed`` replaces resources. The entries that a method recalls from the memory determine the run's generation, so each
+        run needs its own composition. Raises BadInput if a draft was named and the method takes none.
         """
         method, values = (self.method, self.request.parameters) if name is None else (get(name), get(name).parameters())
         recollection = RunMemory(self.memory)
@@ -88,9 +88,9 @@ class Prepared:
         trajectory: int = 0,
         progress: Progress = no_progress,
     ) -> Decoding:
-        """One run, ready to start. A ``trajectory`` from 1 on only teaches the drafter, with noise that no run has.
+        """Return one run, ready to start. A ``trajectory`` from 1 on only trains the drafter, with noise that no run uses.
 
-        ``progress`` hears how far a long prompt is read.
+        ``progress`` receives the share of a long prompt that has been read.
         """
         noise = Noise(seed, trajectory, composition.generation)
         warp, recorder = self.resources.warp, self.recorder(record)
@@ -101,7 +101,7 @@ class Prepared:
         return Recorder(self.text, record, ends=frozenset(self.target.eos_ids))
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
-        """The step as the trace has it; ``output`` holds all tokens up to its end."""
+        """The step for the trace; ``output`` holds all tokens up to the step's end."""
         return step
 
     def end_fields(self, output: Sequence[int]) -> dict[str, Any]:
@@ -113,12 +113,12 @@ class Prepared:
         return {"pieces": written(self.text, output[:parting], output[parting:], frozenset(self.target.eos_ids))}
 
     def steps(self, decoding: Decoding) -> Iterator[Step]:
-        """The annotated steps. A fault in annotating one, as of a picture's decoder, ends the run after the plain step."""
+        """Yield the annotated steps. A fault in annotation, such as a picture decoder's, ends the run after the plain step."""
         rounds = decoding.steps()
         for step in rounds:
             try:
                 annotated = self.annotate(step, decoding.outcome.output_ids)
-            except Exception as error:  # the steps so far must survive a fault in any part, ours included
+            except Exception as error:  # the steps so far must survive a fault in any part
                 rounds.close()
                 decoding.note_fault(error)
                 yield step
@@ -127,12 +127,12 @@ class Prepared:
 
 
 def no_draft(method: Method) -> BadInput:
-    """The error of a draft that was named for a method that takes none."""
+    """The error for a draft with a method that takes none."""
     return BadInput(f"{method.title} takes no draft: it drafts without a second model; leave draft out.")
 
 
 def check_modality(method: Method, modality: str, target: str) -> None:
-    """Raise BadInput naming the methods that run on such a target when ``method`` does not."""
+    """Raise BadInput, naming the methods that run on such a target, if ``method`` does not."""
     if not method.runs_on(modality):
         names = ", ".join(candidate.name for candidate in all_methods().values() if candidate.runs_on(modality)) or "none yet"
         raise BadInput(

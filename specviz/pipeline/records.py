@@ -1,4 +1,4 @@
-"""Records of a run: what was asked for and where it runs, how it ended, and the target alone for comparison."""
+"""Records of a run: its request and machine, its end, and the target alone as baseline."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def run_record(prepared: Prepared, composition: Composition) -> Run:
 
 
 def end_record(prepared: Prepared, decoding: RunState, steps: list[Step]) -> End:
-    """The end line. A fault in the modality's own fields becomes the reason where there was none."""
+    """The end line. A fault in the modality's own fields becomes the reason unless an earlier fault is recorded."""
     outcome = decoding.outcome
     try:
         more = prepared.end_fields(outcome.output_ids)
-    except Exception as error:  # the run's end must be recorded whatever its picture does
+    except Exception as error:  # the run's end must be recorded even if its picture fails
         more = {}
         if outcome.reason not in FAULTS:  # else the first fault is recorded already
             decoding.note_fault(error)
@@ -85,9 +85,9 @@ def end_record(prepared: Prepared, decoding: RunState, steps: list[Step]) -> End
 
 
 def baseline(prepared: Prepared, end: End, cancel: threading.Event) -> Baseline | None:
-    """The target alone after a run that ended with ``end``: same prompt, seed, tier, process and number of tokens.
+    """Run the target alone after a run that ended with ``end``: same prompt, seed, tier, process and budget.
 
-    None where it was stopped, or where a time limit leaves less than another prefill takes.
+    Returns None if it was stopped or failed, or if a time limit leaves less time than another prefill takes.
     """
     in_time = cancel.has_time_for(end.prefill_ns / 1e9) if isinstance(cancel, Stop) else not cancel.is_set()
     if not in_time:
@@ -112,7 +112,7 @@ def baseline(prepared: Prepared, end: End, cancel: threading.Event) -> Baseline 
 
 
 def _gap(prepared: Prepared, output: list[int]) -> float:
-    """Difference of the target's two best logits after ``output``: where it is tiny, rounding decided."""
+    """Difference of the target's two best logits after ``output``; if it is tiny, rounding decided."""
     text = prepared.prompt_ids + output
     session = prepared.target.open(len(text) + 1)
     best = session.prefill(text).logits[-1].float().topk(2).values

@@ -1,4 +1,4 @@
-"""What a user asks for, and what one user's earlier runs leave for later ones. Plain data: nothing here loads torch."""
+"""A user's request, and the memory of one user's earlier runs for later ones. Plain data: nothing here loads torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specviz.methods.registry import get
 
 MOST_NEW_TOKENS = 4096
 MOST_LETTERS = 1_000_000
-"""Of a prompt: the most that a trace holds."""
+"""Most characters of a prompt in a trace."""
 _BOUNDS = {"max_new_tokens": (1, MOST_NEW_TOKENS), "top_k": (0, 2**31 - 1), "seed": (0, 2**63 - 1)}
 _TEXTS = ("method", "prompt", "target", "dtype", "device", "tier", "record")
 _SWITCHES = ("raw", "baseline")
@@ -26,12 +26,12 @@ _NUMBERS = ("temperature", "top_p", "guidance")
 
 @dataclass(frozen=True)
 class Request:
-    """What to run. ``raw`` skips the chat template; "auto" picks dtype, device and tier by what the machine can do.
+    """A run to make. ``raw`` skips the chat template; "auto" picks dtype, device and tier by the machine's abilities.
 
-    ``image`` is a picture that the prompt is about, a path or a PNG's or JPEG's bytes, for targets that read pictures.
-    ``parameters`` are the method's own, given by name and kept as its dataclass: here, and nowhere else, they are checked.
-    ``guidance`` is how hard an image follows its prompt, None for what the target was made for. ``temperature`` None is
-    0 for text and 1 for images, which want to be drawn.
+    ``image`` is the picture of a question, a path or a PNG's or JPEG's bytes, for targets that read pictures. ``parameters``
+    are the method's own, given by name and stored as its dataclass: they are checked here and nowhere else. ``guidance`` is the
+    guidance scale of images, the target's default if None. ``temperature`` None is 0 for text and 1 for images, which need
+    sampling.
     """
 
     method: str
@@ -54,7 +54,7 @@ class Request:
     guidance: float | None = None
 
     def __post_init__(self) -> None:
-        """Raises BadInput naming the field whose type or value is none that it can have."""
+        """Raise BadInput naming a field of a wrong type or value."""
         for name in _TEXTS:
             _text(name, getattr(self, name))
         for name in _SWITCHES:
@@ -83,7 +83,7 @@ class Request:
 
 
 def refuse_unused(request: Request, why: Mapping[str, str]) -> None:
-    """Raise BadInput where one of these fields is set that this kind of target has no use for; ``why`` ends the sentence."""
+    """Raise BadInput if a field is set that this kind of target does not use; ``why`` has the reasons by field."""
     for name, sentence in why.items():
         if getattr(request, name) not in (None, False):
             raise BadInput(f"{request.target} takes no {name}: {sentence}; leave {name} out.")
@@ -120,14 +120,15 @@ def _number(name: str, value: Any) -> float:
 
 @dataclass
 class _Entry:
-    """Something kept, and the first generation that no run which used it has had."""
+    """A stored value, and the first generation that none of its runs has had."""
 
     value: Any
     generation: int = 0
 
 
 class Memory:
-    """What one user's earlier runs left for later ones: n-gram stores, successor matrices. Bounded, oldest out first."""
+    """Memory of one user's earlier runs for later ones: n-gram stores, successor matrices. Bounded; evicts the least recently
+    used."""
 
     def __init__(self, most: int = 8) -> None:
         self._entries: OrderedDict[tuple[Any, ...], _Entry] = OrderedDict()
@@ -135,11 +136,11 @@ class Memory:
         self._lock = threading.Lock()
 
     def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """What stands under ``key``, made now if nothing does."""
+        """Return the value of ``key``, built by ``make`` if absent."""
         return self.entry(key, make).value
 
     def entry(self, key: tuple[Any, ...], make: Callable[[], Any]) -> _Entry:
-        """The same with its generation."""
+        """Return the entry of ``key``, with its generation, built by ``make`` if absent."""
         with self._lock:
             if key not in self._entries:
                 self._entries[key] = _Entry(make())
@@ -149,8 +150,8 @@ class Memory:
             return self._entries[key]
 
     def next_generation(self, entries: Sequence[_Entry]) -> int:
-        """A generation for a run that uses ``entries``: above that of every earlier run that used one of them, 0 for the
-        first. Two runs that share an entry never get the same one, also when they decode at the same time."""
+        """Return a generation for a run that uses ``entries``: above that of every earlier run that used one of them, 0 for the
+        first. Two runs that share an entry never get the same one, even if they decode at the same time."""
         with self._lock:
             generation = max((entry.generation for entry in entries), default=0)
             for entry in entries:
@@ -158,23 +159,23 @@ class Memory:
             return generation
 
     def forget(self) -> None:
-        """Start afresh."""
+        """Drop all entries."""
         with self._lock:
             self._entries.clear()
 
 
 class RunMemory:
-    """What one run takes from a memory while its method is composed."""
+    """Entries that one run takes from a memory while its method is composed."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._entries: list[_Entry] = []
 
     def remember(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        """As :meth:`Memory.remember`, and noted."""
+        """As :meth:`Memory.remember`; also records the entry."""
         self._entries.append(self._memory.entry(key, make))
         return self._entries[-1].value
 
     def generation(self) -> int:
-        """The run's generation: see :meth:`Memory.next_generation`. Asked once, when all is recalled."""
+        """The run's generation: see :meth:`Memory.next_generation`. Call it once, after all entries are recalled."""
         return self._memory.next_generation(self._entries)

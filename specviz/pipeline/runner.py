@@ -1,4 +1,4 @@
-"""Execution of a request, from names to objects to a trace: the only place that joins models, methods and the engine."""
+"""Execution of a request, from names to objects to a trace: the only module that joins models, methods and the engine."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _KINDS: dict[str, Callable[[Request, Method, Warp, Memory, Progress], Prepared]]
     "image": image.prepare,
     "vision_language": vision_language.prepare,
 }
-"""Who makes a request ready, by what its target works on."""
+"""Function that prepares a request, by the modality of its target."""
 
 
 def prepare(request: Request, memory: Memory | None = None, progress: Progress | None = None) -> Prepared:
-    """Load and check, as the target's kind wants it. Raises a SpecvizError that says what to change."""
+    """Load the models and check the request, by the target's modality. Raises a SpecvizError that names the remedy."""
     if not (isinstance(memory, Memory | None) and (progress is None or callable(progress))):
         raise BadInput("memory is a pipeline.request.Memory; progress is a function of a message and a fraction, or None.")
     progress = progress or no_progress
-    # What is wrong with the request itself is said before anything is fetched or loaded.
+    # Errors of the request itself are reported before any download or loading.
     method = get(request.method)
     if request.draft and not method.takes_draft:
         raise no_draft(method)
@@ -61,11 +61,10 @@ def stream(
     cancel: threading.Event | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Event]:
-    """One Run, then Steps as they happen, then an End; with a baseline a second End that carries it.
+    """Yield one Run, then Steps as they happen, then an End; with a baseline, a second End that carries it.
 
-    A request that cannot be run, or is stopped before it began, raises a SpecvizError before the Run. What goes wrong later
-    ends the run: see ``End.reason``.
-    A time limit (see :class:`Stop`) holds for all that is computed for the request once its model is loaded.
+    A request that cannot run, or is stopped before it began, raises a SpecvizError before the Run. A later fault ends the run:
+    see ``End.reason``. A time limit (see :class:`Stop`) covers all computation for the request once its model is loaded.
     """
     with ThreadLimit() as threads:
         yield from _decoded(request, memory, cancel or threading.Event(), progress, threads)
@@ -109,7 +108,7 @@ def _decoded(
 
 
 def run(*, memory: Memory | None = None, progress: Progress | None = None, **fields: Any) -> Trace:
-    """Decode and return the whole trace. Keywords are the fields of :class:`Request`, others a BadInput."""
+    """Decode and return the whole trace. Keywords are the fields of :class:`Request`; any other raises BadInput."""
     known = [field.name for field in dataclasses.fields(Request)]
     for name in fields:
         if name not in known:

@@ -1,4 +1,4 @@
-"""Text requests: a causal language model, its tokenizer, and the prompt as a chat turn or as it stands."""
+"""Text requests: a causal language model, its tokenizer, and the prompt as a chat turn or as raw text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from specviz.targets.causal import CausalTarget, causal_target
 
 @dataclass(kw_only=True)
 class LanguageModelResources(TextResources):
-    """Drafters are those of the draft model that the user named, where one was, and else those that ship."""
+    """Resources with the drafters that the user named, or by default those that ship."""
 
     target: CausalTarget
     loaded: LoadedText
@@ -59,7 +59,7 @@ class LanguageModelResources(TextResources):
 
 
 def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> Prepared:
-    """Load and check. Raises a SpecvizError that says what to change."""
+    """Load the target and check the request. Raises a SpecvizError that names the remedy."""
     if request.image is not None:
         raise BadInput(
             f"{request.target} reads no pictures here. Leave the picture out, or choose a target that does: scenes-vlm."

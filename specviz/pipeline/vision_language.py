@@ -33,20 +33,20 @@ UNUSED = {
     "guidance": "only a model that draws pictures is guided by its prompt",
     "raw": "a question about a picture is always asked through the model's own template",
 }
-"""Fields of a request that mean nothing here, and why."""
+"""Fields of a request without meaning here, and the reasons."""
 MOST_BOXES = 2500
-"""Visual tokens whose places in the picture travel with a trace where they are no plain grid."""
+"""Most visual tokens whose places in the picture a trace carries if they form no plain grid."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedPicture(Prepared):
-    """``question`` is the prompt with the picture as the model sees it."""
+    """A prepared question; ``question`` is the prompt with the picture as the model reads it."""
 
     target: VisionLanguageTarget
     question: PictureQuestion
 
     def annotate(self, step: Step, output: Sequence[int]) -> Step:
-        """The first step brings the picture along, so that a trace shows what was seen wherever it is opened."""
+        """The step; the first one carries the picture, so that a trace shows it wherever it is opened."""
         if step.index or self.request.record != "tree":
             return step
         return step.replace(notes=(*step.notes, picture_note(self.question, self.target.sight.encoding_ns).to_note()))
@@ -54,7 +54,8 @@ class PreparedPicture(Prepared):
 
 @dataclass(kw_only=True)
 class QuestionResources(VisionLanguageResources):
-    """Drafters are those that ship for the model, or the ones the user named: published heads, or a language model."""
+    """Resources with the drafters that ship for the model, or those that the user named: published heads, or a language
+    model."""
 
     target: VisionLanguageTarget
     loaded: LoadedVisionLanguage
@@ -70,7 +71,7 @@ class QuestionResources(VisionLanguageResources):
 
 
 def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> PreparedPicture:
-    """Load and check. Raises a SpecvizError that says what to change."""
+    """Load the target and check the request. Raises a SpecvizError that names the remedy."""
     refuse_unused(request, UNUSED)
     picture = one_picture(request.image)
     loaded = load_vision_language(request.target, request.dtype, request.device, progress)
@@ -117,7 +118,7 @@ def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progre
 
 
 def layout_of(question: PictureQuestion, seen: ImagePrompt) -> Layout:
-    """The prompt as a drafter may see it."""
+    """Layout of the prompt for drafters."""
     return Layout(len(question.ids), question.visual, question.hidden, seen.positions, seen.shift)
 
 
@@ -129,7 +130,7 @@ def _target(loaded: LoadedVisionLanguage, question: PictureQuestion, tier: str, 
 
 
 def picture_note(question: PictureQuestion, encoding_ns: int) -> PictureNote:
-    """The picture as the model saw it, and where its tokens stand: in the prompt, and in the picture."""
+    """Note with the picture as the model read it, and the places of its tokens in the prompt and in the picture."""
     rows, columns = question.grid
     has_grid = rows * columns == len(question.boxes) and question.boxes[0][:2] == (0.0, 0.0)
     boxes = None

@@ -1,4 +1,4 @@
-"""Messages between vLLM's process and the one that writes: a safetensors file each, its length before it."""
+"""Messages from vLLM's process to the writing process: a safetensors file each, preceded by its length."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def send(out: IO[bytes], kind: str, content: Any, arrays: dict[str, np.ndarray] 
 
 
 def received(source: IO[bytes]) -> Iterator[tuple[str, Any, dict[str, list[Any]]]]:
-    """Kind, content and arrays (as lists) of each message, until the input ends, or breaks off within one."""
+    """Yield kind, content and arrays (as lists) of each message, until the input ends, or breaks off within a message."""
     while len(length := source.read(_LENGTH)) == _LENGTH:
         size = int.from_bytes(length, "little")
         message = source.read(size)

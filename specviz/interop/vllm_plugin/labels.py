@@ -1,4 +1,4 @@
-"""Names that the plugin in a server and a client outside agree on."""
+"""Names shared by the plugin in a server and its clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specviz.methods.parameters import build
 from specviz.methods.registry import get
 
 DRAFTER = "SPECVIZ_VLLM_DRAFTER"
-"""Environment variable that tells :class:`specviz.interop.vllm_plugin.proposer.Drafter` what it is."""
+"""Environment variable with method and parameters of :class:`specviz.interop.vllm_plugin.proposer.Drafter`."""
 INFO = "specviz:speculative_config_info"
 """The plugin's line in ``/metrics``: its labels are ``SETTINGS`` and ``DRAFTER``."""
 SETTINGS = (
@@ -18,11 +18,11 @@ SETTINGS = (
     "suffix_decoding_max_cached_requests", "suffix_decoding_max_spec_factor", "suffix_decoding_min_token_prob",
     "draft_sample_method",
 )  # fmt: skip
-"""Fields of vLLM's ``SpeculativeConfig`` that a method here may ask for."""
+"""Fields of vLLM's ``SpeculativeConfig`` that a method here may set."""
 
 
 def drafter_of(text: str) -> tuple[str, Any]:
-    """Method and parameters that the variable names, defaults filled in. Raises BadInput where it names none."""
+    """Method and parameters in the variable's ``text``, completed with defaults. Raises BadInput if it names no method."""
     try:
         stored = Fields.parsed(text)
         method = get(stored.text("method") or "")

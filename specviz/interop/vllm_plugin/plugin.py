@@ -1,9 +1,9 @@
-"""What the plugin puts around vLLM's model runner: marks of time, and a look at each round's drafts and samples.
+"""Wrappers of vLLM's model runner that record the times, drafts and samples of each round.
 
-One worker sees all of it: the last stage of the pipeline, where there are logits, and there the first rank of the tensor
-parallel group, since all ranks sample alike. All others return at once. Nothing waits for a GPU: times are its events,
-numbers are copied while it goes on, and a process of their own makes steps of them (:mod:`.request_recorder`). In vLLM's process
-a thread packs the numbers and puts them into the other process' input; what is still there when vLLM is killed, that one writes.
+One worker records: the last stage of the pipeline, which has the logits, and there the first rank of the tensor parallel group,
+since all ranks sample alike. All others return at once. Nothing waits for a GPU: times are its events, numbers are copied
+asynchronously, and a separate process turns them into steps (:mod:`.request_recorder`). In vLLM's process a thread packs the
+numbers and writes them to the other process's input. If vLLM is killed, the other process still writes the rest of its input.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ TOP = 3
 _LOG = logging.getLogger("vllm.specviz")
 _OURS = "_specviz_listener"
 Mark = Any
-"""A moment: nanoseconds of the host's clock, a CUDA event, or None for one that was not seen."""
+"""A moment: nanoseconds of the host's clock, a CUDA event, or None for a missing one."""
 MOST_WAITING = 20_000
-"""Rounds that may wait to be sent; while there are more, requests that come are served and not recorded."""
+"""Most rounds that may wait to be sent; while there are more, new requests are served but not recorded."""
 CLOSING_SECONDS = 10.0
 TITLES = {
     "ngram": "N-gram", "ngram_gpu": "N-gram", "suffix": "Suffix decoding", "draft_model": "Draft model", "eagle": "EAGLE",
@@ -58,7 +58,7 @@ def register() -> None:
 
 
 def _tell_configuration(logger: Any) -> None:
-    """A line of ``/metrics`` that says how the server speculates, so that a client can see what it compares with."""
+    """Add a line with the server's speculative settings to ``/metrics``, for comparisons by a client."""
     plain_initialized = logger.log_engine_initialized
 
     def log_engine_initialized(self: Any) -> None:
@@ -77,18 +77,18 @@ def _tell_configuration(logger: Any) -> None:
 
 
 _WRAPPED: dict[str, tuple[str, str]] = {
-    "initialize_kv_cache": ("", ""),  # what writes the traces loads a tokenizer, while the server still warms up
+    "initialize_kv_cache": ("", ""),  # starts the writer, which loads a tokenizer, during the server's warm-up
     "execute_model": ("begin", ""),
     "_sample": ("scored", "sampled"),
     "_get_spec_decode_draft_probs": ("", "drafted"),
     "propose_draft_token_ids": ("drafting", "drafting"),
     "sample_tokens": ("", "end"),
 }
-"""Methods of vLLM's model runner that a round goes through: what the listener hears of the arguments, and of the answer."""
+"""Methods of vLLM's model runner in a round: the listener's method for the arguments, and the one for the answer."""
 
 
 def _wrap(runner: Any, name: str, folder: str) -> None:
-    """Let the listener hear of a method. vLLM's answer stays what it was."""
+    """Wrap a method so that the listener receives its arguments and answer. vLLM's answer stays unchanged."""
     plain, (before, after) = getattr(runner, name), _WRAPPED[name]
 
     def wrapped(self: Any, *given: Any, **named: Any) -> Any:
@@ -105,7 +105,7 @@ def _wrap(runner: Any, name: str, folder: str) -> None:
 
 
 class Listener:
-    """Gathers the rounds of one model runner. ``active`` is False in workers that have nothing to tell."""
+    """Collector of the rounds of one model runner. ``active`` is False in workers that do not record."""
 
     def __init__(self, runner: Any, folder: str) -> None:
         from vllm.distributed.parallel_state import get_pp_group, get_tp_group
@@ -121,7 +121,7 @@ class Listener:
         self._known: set[str] = set()
 
     def hear(self, what: str, *args: Any, **named: Any) -> None:
-        """Call this method of ours. The first fault is logged, and ends the recording, never the server."""
+        """Call the listener's method ``what``. The first fault is logged and ends the recording, never the server."""
         if not self.active or not what:
             return
         try:
@@ -141,7 +141,7 @@ class Listener:
         return time.perf_counter_ns()
 
     def begin(self, scheduler_output: Any, *given: Any, **named: Any) -> None:
-        """A round starts; requests that ended since the last one are over."""
+        """Start a round, and finish requests that ended since the last one."""
         for name in self._known.intersection(scheduler_output.finished_req_ids):
             self._known.remove(name)
             self._sender.put("finish", name)
@@ -152,7 +152,8 @@ class Listener:
             self._draft = (None, None)
 
     def scored(self, logits: torch.Tensor | None, metadata: Any) -> None:
-        """The target's pass is over. ``logits`` [row, vocab]: for each request a row a drafted token, and one more."""
+        """Record the target's pass. ``logits`` [row, vocab] have, for each request, one row for each drafted token and one
+        more."""
         round_ = self._round
         if round_ is None or logits is None:
             return
@@ -174,13 +175,13 @@ class Listener:
             round_.keep("p", _at_drafts(p, metadata.draft_token_ids, round_.counts))
 
     def drafted(self, probs: torch.Tensor | None) -> None:
-        """The drafter's distributions [drafted token, vocab] of this round, where the engine keeps them."""
+        """Record q from the drafter's distributions [drafted token, vocab] of this round, if the engine keeps them."""
         if self._round is not None and probs is not None and "drafted" in self._round.kept:
             ids = self._round.kept["drafted"].to(probs.device).long()
             self._round.keep("q", probs[: len(ids)].gather(-1, ids[:, None])[:, 0])
 
     def sampled(self, output: Any) -> None:
-        """The verdict. ``sampled_token_ids`` [request, token], -1 where there is none."""
+        """Record the verdict: ``sampled_token_ids`` [request, token], padded with -1."""
         round_ = self._round
         if round_ is None or not round_.names:
             return
@@ -190,11 +191,11 @@ class Listener:
         del self._p
 
     def drafting(self, *given: Any, **named: Any) -> None:
-        """The drafter starts or ends, for the next round."""
+        """Record the start or end of drafting for the next round."""
         self._draft = self._draft[1], self._mark()
 
     def end(self, answer: Any) -> None:
-        """The round is over: let the writer have it."""
+        """End the round and send it to the writer."""
         round_, self._round = self._round, None
         if round_ is None or not round_.names or "sampled" not in round_.kept:
             return
@@ -203,7 +204,7 @@ class Listener:
         self._sender.put("round", round_)
 
     def _temperatures(self, round_: Round, device: torch.device) -> torch.Tensor | float:
-        """Each row's temperature [row, 1], or 1 for all where they are greedy or 1: p is that of the warped distribution."""
+        """Each row's temperature [row, 1], or 1 if all are greedy or 1: p is that of the distribution at this temperature."""
         found = [float(self.runner.requests[name].sampling_params.temperature or 1.0) for name in round_.names]
         if set(found) <= {1.0}:
             return 1.0
@@ -219,14 +220,14 @@ def _at_drafts(p: torch.Tensor, drafted: torch.Tensor, counts: list[int]) -> tor
 
 
 def _at_samples(p: torch.Tensor, sampled: torch.Tensor, counts: list[int]) -> torch.Tensor:
-    """Probabilities [request, token] of the sampled tokens in the rows that they were drawn from."""
+    """Probabilities [request, token] of the sampled tokens in the rows from which they were drawn."""
     first = torch.tensor([0, *(count + 1 for count in counts[:-1])], device=p.device).cumsum(0)
     rows = (first[:, None] + torch.arange(sampled.shape[1], device=p.device)).clamp_max(len(p) - 1)
     return p[rows, sampled.long().clamp(0, p.shape[-1] - 1)]
 
 
 def between(start: Mark, end: Mark) -> int:
-    """Nanoseconds from one moment to another, both of one kind."""
+    """Nanoseconds from one moment to another of the same kind; 0 if the first is missing."""
     if start is None:
         return 0
     if isinstance(start, int):
@@ -252,18 +253,18 @@ class Round:
     ready: Any = None
 
     def keep(self, name: str, values: torch.Tensor) -> None:
-        """A tensor that is read once the round is over; a copy, since vLLM uses its buffers again."""
+        """Store a tensor that is read after the round; a copy, since vLLM reuses its buffers."""
         self.kept[name] = values.detach().clone()
 
     def to_host(self, device: torch.device) -> None:
-        """Start the copies to the host; nobody waits for them here."""
+        """Start the copies to the host without waiting for them."""
         if device.type == "cuda":
             self.kept = {name: values.to("cpu", non_blocking=True) for name, values in self.kept.items()}
             self.ready = torch.cuda.Event()
             self.ready.record()
 
     def plain(self) -> tuple[list[Any], dict[str, np.ndarray]]:
-        """What the other process gets: names, counts, discarded, times in ns, rows of the pass; and the arrays by name."""
+        """Content of the message: names, counts, discarded, times in ns, rows of the pass; and its arrays by name."""
         if self.ready is not None:
             self.ready.synchronize()
         times = (
@@ -284,7 +285,7 @@ class Sender:
         self._queue: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
         self._full = False
         command = [sys.executable, "-m", "specviz.interop.vllm_plugin.request_recorder", folder]
-        # A session of its own: who ends vLLM, by Ctrl-C or by its process group, leaves it the time to write what it has.
+        # A new session: ending vLLM, by Ctrl-C or by its process group, leaves this process time to write the rest.
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
         self.put("server", settings_of(config))
         self._thread = threading.Thread(target=self._work, name="specviz", daemon=True)
@@ -292,7 +293,7 @@ class Sender:
         atexit.register(self.close)
 
     def start(self, name: str, prompt: list[int], params: Any) -> None:
-        """A request came."""
+        """Send the start of a request, unless too many rounds wait."""
         if self._queue.qsize() > MOST_WAITING:
             if not self._full:
                 self._full = True
@@ -301,11 +302,11 @@ class Sender:
         self.put("start", (name, prompt, asked_of(params)))
 
     def put(self, kind: str, content: Any) -> None:
-        """Send a message of this kind (see :mod:`.request_recorder`); a round is made plain by the thread."""
+        """Queue a message of this kind (see :mod:`.request_recorder`); the thread converts a round to plain values."""
         self._queue.put((kind, content))
 
     def close(self) -> None:
-        """Send what waits, and wait until it is written."""
+        """Send the waiting messages, and wait until they are written."""
         self._queue.put(None)
         self._thread.join(CLOSING_SECONDS)
         try:
@@ -323,22 +324,22 @@ class Sender:
         except Exception:
             _LOG.exception("specviz stopped recording; the server goes on.")
             while self._queue.get() is not None:
-                pass  # what nobody writes is not kept either
+                pass  # drop messages that will not be written
 
 
 _ASKED = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 0, "max_tokens": 0, "min_tokens": 0}
-"""Sampling parameters that a trace tells of, and what they are where a request has none."""
+"""Sampling parameters in a trace, and their defaults."""
 
 
 def asked_of(params: Any) -> dict[str, Any]:
-    """A request's sampling parameters as plain values; ``ends`` are tokens that end its text: vLLM's scheduler stops at them."""
+    """A request's sampling parameters as plain values; ``ends`` are the tokens at which vLLM's scheduler ends its text."""
     ends = params.stop_token_ids if params.ignore_eos else params.all_stop_token_ids or params.stop_token_ids
     asked = {name: type(usual)(getattr(params, name) or usual) for name, usual in _ASKED.items()}
     return {**asked, "ends": sorted(ends or ())}
 
 
 def settings_of(config: Any) -> dict[str, Any]:
-    """What every trace of the server says (``run``), and how its tokenizer is found, as plain values."""
+    """Fields of every trace of the server (``run``), and the arguments that load its tokenizer, as plain values."""
     import vllm
 
     speculative, model, parallel = config.speculative_config, config.model_config, config.parallel_config

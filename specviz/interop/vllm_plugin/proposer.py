@@ -1,8 +1,8 @@
-"""Drafters of ours in vLLM's slot for a class (``method: custom_class``): those that read the tokens so far and nothing else.
+"""Our drafters in vLLM's slot for a class (``method: custom_class``): those that read only the tokens so far.
 
-``SPECVIZ_VLLM_DRAFTER='{"method": "prompt_lookup", "parameters": {"occurrence": "latest"}}'`` says which, and
-``python -m specviz run --method … --engine vllm`` prints the whole command. vLLM names no request in this slot, only rows of its
-batch, which it moves: a row's text is taken up by the drafter that has read its beginning.
+``SPECVIZ_VLLM_DRAFTER='{"method": "prompt_lookup", "parameters": {"occurrence": "latest"}}'`` selects one, and
+``python -m specviz run --method … --engine vllm`` prints the whole command. In this slot vLLM identifies no request, only rows of
+its batch, which it moves: a row is matched to the drafter that has read the beginning of its text.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from specviz.interop.vllm_plugin.labels import DRAFTER, drafter_of
 
 Chain = Callable[[Context], Sequence[int]]
 _NOTHING: Any = None
-"""What drafters that read tokens alone are not shown."""
+"""Placeholder for arguments that drafters of tokens alone do not read."""
 
 
 class _Text:
-    """One request's tokens, the drafter that has read them, and what the chain is that it drafts now."""
+    """One request's tokens, the drafter that has read them, and the function that drafts its chain."""
 
     def __init__(self, drafter: NullDrafter, chain: Chain, ids: np.ndarray) -> None:
         self.drafter, self.chain, self.ids = drafter, chain, ids
         drafter.begin(context(ids), None)
 
     def reads(self, ids: np.ndarray) -> None:
-        """The text as it is now."""
+        """Update the text to ``ids``, and let the drafter observe the new tokens."""
         emitted = ids[len(self.ids) :].tolist()
         if emitted:
             self.drafter.observe(Round(context(self.ids), _NOTHING, _NOTHING, _NOTHING, emitted))
@@ -44,7 +44,7 @@ class _Text:
 
 
 class Drafter:
-    """What vLLM makes of ``--speculative-config '{"method": "custom_class", "model": ".….Drafter", …}'``."""
+    """Proposer that vLLM builds for ``--speculative-config '{"method": "custom_class", "model": ".….Drafter", …}'``."""
 
     def __init__(self, vllm_config: Any) -> None:
         self._method, self._own = drafter_of(os.environ.get(DRAFTER, ""))
@@ -56,11 +56,11 @@ class Drafter:
         self._texts: list[_Text] = []
 
     def load_model(self, *given: Any, **named: Any) -> None:
-        """There is none."""
+        """Do nothing: there is no model."""
 
     def propose(self, sampled: Sequence[Sequence[int]], lengths: Any, tokens: Any, **more: Any) -> list[list[int]]:
-        """A chain for each row [row][token], empty where nothing is drafted. ``sampled`` [row][token] are the tokens of this
-        round, which ``tokens`` [row, position] holds already, up to ``lengths`` [row]."""
+        """Draft a chain for each row [row][token], empty without a draft. ``sampled`` [row][token] are the tokens of this
+        round, which ``tokens`` [row, position] already holds, up to ``lengths`` [row]."""
         rows = [np.asarray(tokens[row, : int(lengths[row])]) for row in range(len(sampled))]
         texts = [self._text_of(ids, len(new)) for ids, new in zip(rows, sampled, strict=True)]
         for ended in self._texts:
@@ -69,13 +69,12 @@ class Drafter:
         chains = []
         for text, ids, new in zip(texts, rows, sampled, strict=True):
             room, asked = min(self._most, self._window - len(ids) - 1), context(ids, self._window - len(ids))
-            # A row that still reads its prompt drafts nothing.
+            # No draft for a row that is still in prefill.
             chains.append(list(text.chain(asked))[:room] if text and len(new) and room > 0 else [])
         return chains
 
     def _text_of(self, ids: np.ndarray, new: int) -> _Text | None:
-        """The row's text, the longest known one that it goes on from, or begun with its first token; None while it reads its
-        prompt."""
+        """The row's text: the longest known text that it continues, or a new one from its first token; None during prefill."""
         known = [one for one in self._texts if np.array_equal(ids[: len(one.ids)], one.ids)]
         if known:
             text = max(known, key=lambda one: len(one.ids))
@@ -97,5 +96,5 @@ class Drafter:
 
 
 def context(ids: np.ndarray, room: int = 0) -> Context:
-    """The tokens so far as our drafters are shown them; the rest of a context is for drafters that these are not."""
+    """Context of our drafters with the tokens so far; the other fields are for other kinds of drafters."""
     return Context(ids.tolist(), len(ids), 0, _NOTHING, _NOTHING, torch.device("cpu"), room, record_notes=False)

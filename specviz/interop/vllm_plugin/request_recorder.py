@@ -1,7 +1,7 @@
-"""Process that makes trace files of the rounds that vLLM sends: a file a request, a line as soon as a step is known.
+"""Process that writes vLLM's rounds to trace files: a file for each request, a line as soon as a step is known.
 
 ``python -m specviz.interop.vllm_plugin.request_recorder FOLDER`` reads messages (:mod:`.framing`) from its input until that
-ends. The plugin starts it, and it lowers its own priority, so that it takes what time vLLM leaves.
+ends. The plugin starts it, and it lowers its own priority, to use only the time that vLLM leaves.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from specviz.engine.interfaces import TokenText  # which imports torch
 
 MOST_FILES = 1000
-"""Files that one process writes; requests after them are served and not recorded."""
+"""Most files of one process; later requests are served but not recorded."""
 MOST_SIZE = MAX_FILE // 4 - 2 * MAX_LINE
-"""Characters of a file after which no step is added; each may take four bytes."""
+"""Characters of a file beyond which no step is added; each may take four bytes."""
 NICE = 10
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 FIRST = "The pass that ends reading the prompt writes the first token: step 1 holds its time."
@@ -40,7 +40,7 @@ SHARED = "Requests were served together: a step's times are those of the round t
 
 
 class RequestRecorder:
-    """Makes files in ``folder`` of the messages it takes."""
+    """Writer of received messages to files in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -50,7 +50,7 @@ class RequestRecorder:
         self._text: TokenText = NumberedTokens()
 
     def take(self, kind: str, content: Any, arrays: dict[str, list[Any]]) -> None:
-        """One message: the server's settings, a request that starts or finishes, or a round of several."""
+        """Process one message: the server's settings, the start or end of a request, or a round of several requests."""
         if kind == "server":
             self._begin(content)
         elif kind == "start":
@@ -61,7 +61,7 @@ class RequestRecorder:
             self._open.pop(content).close()
 
     def _begin(self, server: dict[str, Any]) -> None:
-        """The server's settings, and its tokenizer as vLLM loads it."""
+        """Store the server's settings, and load its tokenizer as vLLM does."""
         self._server = server
         if server["tokenizer"] is not None:
             from specviz.models.text.text import TokenizerText
@@ -105,7 +105,10 @@ class RequestRecorder:
 
 
 def new_file(folder: Path, name: str) -> TextIO:
-    """A file that only this user can read, numbered where there is one of that name: a client may choose a request's id."""
+    """Open a new file that only this user can read, numbered if the name exists: a client may choose a request's id.
+
+    Raises BadInput if too many files have this name.
+    """
     for number in range(1, 2 * MOST_FILES):
         place = folder / f"{name}{f'-{number}' if number > 1 else ''}{SUFFIX}"
         try:
@@ -140,14 +143,14 @@ class _File:
         ))  # fmt: skip
 
     def _write(self, record: Record) -> None:
-        """Write a record that a reader takes. Raises BadTrace for any other."""
+        """Write a record, validated as by a reader. Raises BadTrace for an invalid one."""
         line = self._writer.add(record)
         self._intake.take(line)
         self._size += self._out.write(line + "\n")
         self._out.flush()
 
     def add(self, round_: ChainRound, sampled_p: Sequence[float], batch: int) -> None:
-        """What a round of ``batch`` requests did for this one; ``sampled_p`` are probabilities of its tokens."""
+        """Add this request's part of a round of ``batch`` requests; ``sampled_p`` are probabilities of its tokens."""
         if self._over or not round_.emitted or not self._steps.room(len(round_.emitted)) or self._size > MOST_SIZE:
             return
         spent = round_.time
@@ -162,7 +165,7 @@ class _File:
         )))  # fmt: skip
 
     def _whole(self, sampled: Sequence[int]) -> tuple[Sequence[int], str]:
-        """What of the round's tokens counts, and why the text is over: as vLLM's scheduler decides it."""
+        """The valid tokens of the round, and the reason of the text's end, if any, by the rules of vLLM's scheduler."""
         written = len(self._steps.output)
         left = self._most - written
         for place, token in enumerate(sampled[:left], start=1):
@@ -171,14 +174,14 @@ class _File:
         return sampled[:left], "budget" if len(sampled) >= left else ""
 
     def close(self) -> None:
-        """The end line. A request that ended otherwise than by its own tokens was stopped: by a client, or a stop text."""
+        """Write the end line. A request without an end token or spent budget was stopped by a client or a stop text."""
         message = f"{SHARED} Up to {self._batch} at once." if self._batch > 1 else ""
         self._write(self._steps.end(self._over or "cancelled", message, self._prefill))
         self._out.close()
 
 
 def main(folder: str, source: IO[bytes]) -> None:
-    """Write until the input ends, at low priority and on every core: vLLM binds the thread that started this to a core of its."""
+    """Write until the input ends, at low priority and on every core: vLLM binds the thread that started this to one core."""
     os.nice(NICE)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, range(os.cpu_count() or 1))
