@@ -1,1 +1,1 @@
-"""The commands of ``python -m specviz``, one file each: its arguments, and what it does with them."""
+"""The commands of ``python -m specviz``, one file each: its arguments and its execution."""

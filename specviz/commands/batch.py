@@ -22,7 +22,7 @@ MOST = 8
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("--prompts", type=Path, required=True, metavar="F", help="a file with one prompt a line, up to eight")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help=f"where row-1{store.SUFFIX} and so on go")
     parser.add_argument("--method", default="reader", metavar="M", help="a name that `methods` lists")
@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Decode, write the traces, and say what each row accepted."""
+    """Decode, write the traces, and print each row's acceptance length."""
     parameters = dict(assignment.split("=", 1) if "=" in assignment else (assignment, "") for assignment in options.param)
     common_fields = {"target": options.target, "max_new_tokens": options.max_new_tokens, "temperature": options.temperature}
     requests = [
@@ -69,7 +69,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _broken(ends: Sequence[End]) -> int:
-    """Say once what went wrong, and with which status the command ends."""
+    """Report each failure once, and return the exit status."""
     broken = [end for end in ends if end.reason in ("error", "out_of_memory")]
     for message in dict.fromkeys(end.message or f"A row ended early: {end.reason.replace('_', ' ')}." for end in broken):
         tell(message)
@@ -79,7 +79,7 @@ def _broken(ends: Sequence[End]) -> int:
 
 
 def read(path: Path) -> list[str]:
-    """The prompts of a file. Raises BadInput when there are none or too many."""
+    """Read the prompts of a file. Raises BadInput for none or too many."""
     prompts = [line.strip() for line in read_text(path).splitlines() if line.strip()]
     if not 1 <= len(prompts) <= MOST:
         raise BadInput(f"{path} holds {count(len(prompts), 'prompt')}; give 1 to {MOST}, one a line.")

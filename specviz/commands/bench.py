@@ -11,7 +11,7 @@ HELP = "measure a benchmark suite on this machine"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("--suite", required=True, metavar="NAME", help="which suite, such as quick")
     parser.add_argument("--methods", default="", metavar="A,B,C", help="only these methods, with commas between them")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Run it, rows on the error stream as they are known, then the whole report."""
+    """Run the suite; print rows on the error stream as they are measured, then the whole report."""
     from specviz.bench.runner import run_suite
 
     methods = tuple(name.strip() for name in options.methods.split(",") if name.strip())

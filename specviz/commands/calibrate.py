@@ -13,7 +13,7 @@ HELP = "find a method's draft tree from decoded text"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("name", metavar="METHOD", help="a method whose tree is found from data, such as stand")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
     parser.add_argument("--draft", metavar="D", help="for polybasic: the intermediate model of the chain")

@@ -23,7 +23,7 @@ MOST_PROMPTS = 256
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("url", metavar="URL", help="the server, such as http://127.0.0.1:8000")
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT", help="what to ask")
@@ -41,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Ask, print, measure."""
+    """Send the prompts, print the answers, measure the speed-up."""
     from specviz.interop import server as servers
     from specviz.interop.server_counters import counters
 
@@ -106,13 +106,13 @@ def _number(value: float | None) -> str:
 
 
 def _tell_counters(counts: Counters) -> None:
-    """The server's own counters over these prompts."""
+    """Print the server's own counters over these prompts."""
     rates = ", ".join(f"{kept / counts.drafts:.2f}" for kept in counts.by_place) if counts.drafts else "no drafts"
     tell(f"The server's counters meanwhile: {counts.accepted} of {counts.drafted} drafted tokens accepted, by place: {rates}.")
 
 
 def _speedup(server: Server, baseline: Server, asks: Sequence[Ask], rounds: int) -> None:
-    """Seconds an answered token of both, each prompt on both in turn."""
+    """Compare the seconds per answered token of both, each prompt on both in turn."""
     from specviz.interop import server as servers
 
     if server.url == baseline.url:

@@ -1,7 +1,7 @@
 """Console output of every command: words for people on the error stream, exactly one JSON object on the output.
 
-Names, texts and errors come from models, files and servers. What they hold of a terminal's control characters is spelled out
-here, so that none recolours, retitles or overwrites the terminal; commands print through this file alone.
+Names, texts and errors come from models, files and servers. Their control characters are spelled out here, so that none
+recolours, retitles or overwrites the terminal; commands print through this file alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from specviz.figures.theme import escape_controls
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one sentence, like every other error of this program."""
+    """An argument parser whose errors are one sentence, like every other error of this program."""
 
     def error(self, message: str) -> NoReturn:
         """Raise BadInput instead of printing the usage and leaving."""
@@ -30,15 +30,15 @@ _COUNTS = re.compile(r"\d[\d,]* of ")
 
 
 class ProgressLine:
-    """Progress on the error stream: one line rewritten on a terminal; elsewhere a line for each new message, what it counts
-    aside."""
+    """Progress on the error stream: one line rewritten on a terminal; elsewhere a line for each message that differs in more
+    than its counts."""
 
     def __init__(self) -> None:
         self._said = ""
         self._open = False
 
     def __call__(self, message: str, fraction: float | None = None) -> None:
-        """Say what is going on, and which share of it is done where that is known."""
+        """Show a message, and the share done if known."""
         message = printable(message)
         if sys.stderr.isatty():
             share = "" if fraction is None else f" {fraction * 100:.0f} %"
@@ -50,7 +50,7 @@ class ProgressLine:
         sys.stderr.flush()
 
     def close(self) -> None:
-        """Leave the line, so that what follows starts on its own."""
+        """Clear the line, so that later output starts on its own."""
         if self._open:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
@@ -58,31 +58,31 @@ class ProgressLine:
 
 
 def printable(text: str) -> str:
-    """A text with its control characters spelled out, line ends and tabs aside."""
+    """Spell out the control characters of a text, except line ends and tabs."""
     return escape_controls(text).replace("\r", "\\r")
 
 
 def say(value: object = "", end: str = "\n") -> None:
-    """Text on the output."""
+    """Print text on the output."""
     print(printable(str(value)), end=end, flush=True)
 
 
 def tell(message: str, raw: bool = False) -> None:
-    """A line for people, apart from the output. ``raw`` keeps colours, for words of our own."""
+    """Print a line for people on the error stream. ``raw`` keeps colours, for our own words."""
     print(message if raw else printable(message), file=sys.stderr, flush=True)
 
 
 def emit(json_value: Mapping[str, Any] | Sequence[Any]) -> None:
-    """One JSON value, in ASCII so that it survives any terminal and pipe."""
+    """Print one JSON value, in ASCII so that it survives any terminal and pipe."""
     print(json.dumps(json_value, allow_nan=False), flush=True)
 
 
 def colours() -> bool:
-    """Whether the output is a terminal whose user wants colours."""
+    """Whether the output is a terminal that allows colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def table(rows: list[tuple[str, str]]) -> str:
-    """Two columns, the first as wide as its widest word."""
+    """Format two columns, the first as wide as its widest word."""
     wide = max((len(name) for name, _ in rows), default=0)
     return "\n".join(f"{name:<{wide}}  {value}".rstrip() for name, value in rows)

@@ -28,7 +28,7 @@ _LLAMAGEN, _PATCH = "tok_embeddings.weight", 16
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE", help="a pytorch_model.bin, .pt or .pth with weights, which you trust")
     parser.add_argument(
         "--image-size", type=int, metavar="N", help="of a LlamaGen: pixels a side of its pictures, 256, 384 or 512"
@@ -37,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write ``model.safetensors`` and a copy of the ``config.json`` beside FILE, and say what can be done with them."""
+    """Write ``model.safetensors`` and a copy of the ``config.json`` beside FILE, and print the next step."""
     file = Path(options.file).expanduser()
     beside = file.resolve().parent
     folder = Path(options.out).expanduser() if options.out else beside.with_name(f"{beside.name}-safetensors")
@@ -48,7 +48,7 @@ def execute(options: argparse.Namespace) -> int:
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    # A tensor that others share memory with, or that is a view, is written whole.
+    # Tensors that share memory or are views are written whole.
     save_file({name: value.detach().contiguous().clone() for name, value in tensors.items()}, folder / "model.safetensors")
     if config is not None:
         (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
@@ -69,7 +69,7 @@ def _llamagen_config(tensors: Mapping[str, Tensor], pixels: int | None, name: st
 
 
 def read_zip(file: Path) -> dict[str, Tensor]:
-    """The tensors of a torch zip by name. Raises BadInput for no such file, ModelUnavailable for one with other things in it."""
+    """Read the tensors of a torch zip by name. Raises BadInput for a missing file, ModelUnavailable for other content in it."""
     import torch
 
     if not file.is_file():
@@ -79,7 +79,7 @@ def read_zip(file: Path) -> dict[str, Tensor]:
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):  # trainers' options beside the weights: plain fields
             stored = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as problem:  # whatever torch's own unpickler refused: it is the file, and not us
+    except Exception as problem:  # torch's own unpickler refused the file
         reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
         raise ModelUnavailable(
             f"{file.name} holds more than weights, and is not opened ({reason[:160]}). Ask its authors for safetensors."

@@ -13,7 +13,7 @@ HELP = "turn a trace file into another format"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE", help="a .spectrace.jsonl file")
     parser.add_argument("--to", required=True, choices=tuple(export.KINDS), help="what to make of it")
     parser.add_argument("--out", required=True, metavar="F", help="the file to write")
@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the export and say where it is."""
+    """Write the export and print its path."""
     from specviz.viewer import replay
 
     def page(trace: Trace) -> str:

@@ -12,11 +12,11 @@ from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
 HELP = "write a drafter of ours for another engine"
 _HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
-"""The target of the drafters that ship, as engines know it."""
+"""Hub id of the target of the drafters that ship."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("drafter", choices=("eagle3",), help="the drafter to write")
     parser.add_argument("--to", required=True, choices=("speculators", "flat"), help="the layout: vLLM's, or EAGLE's authors'")
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write")
@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write the drafter and say how it is served."""
+    """Write the drafter and print the command that serves it."""
     folder = Path(options.out).expanduser()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"{folder} is there already and not an empty folder; name another with --out.")

@@ -11,13 +11,13 @@ HELP = "bring a model onto this machine"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     names = ", ".join(entry.name for entry in entries())
     parser.add_argument("name", metavar="NAME", help=f"a catalogue name ({names}), a hub id or a .gguf file")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Fetch it and print the folder that holds it; progress goes to the error stream."""
+    """Fetch a model and print the folder that holds it; progress goes to the error stream."""
     from specviz.models.hub.prepare import prepare
 
     progress = ProgressLine()

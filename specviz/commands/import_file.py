@@ -14,13 +14,13 @@ HELP = "make traces of another engine's file"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE", help="a server's response, a dump of drafts, or records of requests")
     parser.add_argument("--out", metavar="F", help=f"the trace file to write ({store.SUFFIX}); with several, F-2 and so on")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Write what there is and name what was not read."""
+    """Write the traces, or print the requests' metrics, and name the unread parts."""
     from specviz.interop import imports
 
     found = imports.read(options.file)
@@ -40,7 +40,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _numbered(out: str, number: int) -> Path:
-    """The first file as it was named, the others with their number before the suffix."""
+    """Path of file ``number``: the first as named, the others with their number before the suffix."""
     place = Path(out)
     if number == 1:
         return place
@@ -49,7 +49,7 @@ def _numbered(out: str, number: int) -> Path:
 
 
 def _print(rows: Sequence[Mapping[str, float | str]]) -> None:
-    """Median, least and most of each metric over the requests."""
+    """Print the median, minimum and maximum of each metric over the requests."""
     names = sorted({name for row in rows for name in row})
     say(f"{len(rows)} requests")
     for name in names:

@@ -15,7 +15,7 @@ MISREAD = 1
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("head", metavar="HEAD", help="a folder or hub id with heads; or eagle3, eagle, medusa, which ship")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
     parser.add_argument("--image", metavar="FILE", help="the picture that a target which reads pictures is asked about")

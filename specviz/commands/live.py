@@ -16,7 +16,7 @@ _STYLES = {"accepted": "\x1b[4;34m", "relaxed": "\x1b[4;33m", "own": "\x1b[32m"}
 
 
 class Live:
-    """Shows events of a run. ``quiet`` passes on warnings alone, and prints one JSON object at the end."""
+    """Shows events of a run. ``quiet`` prints warnings alone, and one JSON object at the end."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -56,7 +56,7 @@ class Live:
         return "\n".join(f"{_STYLES[kind]}{line}{_PLAIN}" if line else "" for line in piece.split("\n"))
 
     def finish(self, trace: Trace, out: str | None) -> None:
-        """The numbers under the text, or all of the run as JSON."""
+        """Print the metrics under the text, or the whole outcome as JSON."""
         if self._quiet:
             return emit(_outcome(trace))
         say(table(_rows(trace) + ([("trace", out)] if out else [])))

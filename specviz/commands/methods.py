@@ -17,12 +17,12 @@ HELP = "list the decoding methods"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """List them."""
+    """List the methods."""
     known = [all_methods()[name] for name in sorted(all_methods())]
     if options.json:
         emit([card(method) for method in known])

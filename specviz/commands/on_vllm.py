@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from specviz.interop.server import Server
 
 CLOSING_SECONDS = 10.0
-"""How long the plugin may take to close a trace after the answer."""
+"""Seconds that the plugin may take to close a trace after the answer."""
 WARM_UP, WARM_TOKENS = "Say hello, hello, hello.", 16
-"""What both engines are asked before a comparison: the first passes of a process are slower than the rest."""
+"""Prompt and token limit of both engines' warm-up before a comparison: a process's first passes are slower than the rest."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say of another engine."""
+    """Add the arguments for another engine."""
     parser.add_argument("--engine", default="specviz", choices=("specviz", "vllm"), help="who runs the method")
     parser.add_argument("--server", metavar="URL", help="the running vLLM; without it the command that starts one is printed")
     parser.add_argument("--key", default="", metavar="K", help="the server's key, if it wants one")
@@ -43,14 +43,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def only_there(options: argparse.Namespace) -> None:
-    """Raises BadInput for what has no meaning without ``--engine vllm``."""
+    """Raise BadInput for options that require ``--engine vllm``."""
     for name in ("server", "traces", "compare"):
         if getattr(options, name):
             raise BadInput(f"--{name} is for --engine vllm; add that, or leave it out.")
 
 
 def execute(options: argparse.Namespace, request: Request) -> int:
-    """Ask the server, if there is one; print how to start it, if there is none."""
+    """Run the method on the server; without one, print the command that starts it."""
     serving = expressed(request)
     if not options.server:
         if options.compare or options.out:
@@ -82,7 +82,7 @@ def execute(options: argparse.Namespace, request: Request) -> int:
 
 
 def _told(match: Match, source: str) -> Iterable[str]:
-    """What is known of the server's speculation, by whom, and what is not."""
+    """Describe the known settings of the server's speculation, with their source, and name the unknown ones."""
     if match.same:
         yield f"The server's settings by {source}: {', '.join(match.same)}, as asked for."
     if match.unknown:
@@ -103,7 +103,7 @@ def _model(serving: Serving, server: Server) -> Iterable[str]:
 def _asked(
     options: argparse.Namespace, request: Request, server: Server, match: Match
 ) -> tuple[Trace, tuple[int, ...], tuple[str, ...]]:
-    """The server's run, the token ids of the prompt as it read it, and what is to be said of the run."""
+    """Return the server's run, the token ids of the prompt as the server read it, and remarks on the run."""
     from specviz.interop.server import Answer, Ask
 
     length, temperature, warp = request.max_new_tokens, request.temperature or 0.0, (request.top_p, request.top_k)
@@ -125,7 +125,7 @@ def _asked(
             tell(words[0])
         trace = written or trace
         if written is not None:
-            # The plugin has the prompt as the chat template made it: what was asked is what both runs share.
+            # The plugin records the prompt after the chat template; both runs share the prompt before it.
             trace = trace.replace(run=trace.run.replace(prompt=request.prompt, chat_template=not request.raw))
     trace = trace.replace(run=_named(trace.run, request, match))
     live.finish(trace, options.out)
@@ -133,7 +133,7 @@ def _asked(
 
 
 def _named(run: Run, request: Request, match: Match) -> Run:
-    """The run under the method's name and parameters, which the server was seen to have or was taken to have."""
+    """Return the run under the method's name and parameters, which the server states or is assumed to have."""
     parameters = {name: value for name, value in vars(request.parameters).items() if value is not None}
     unsure = (f"Taken to be as asked for, since the server does not tell: {', '.join(match.unknown)}.",) if match.unknown else ()
     return run.replace(title=f"{get(request.method).title} in vLLM", method=f"vllm_{request.method}", parameters=parameters,
@@ -142,7 +142,7 @@ def _named(run: Run, request: Request, match: Match) -> Run:
 
 
 def plugin_trace(folder: Path, name: str) -> Trace | None:
-    """The plugin's own trace of the answer that the server calls ``name``, once it is whole; None where none comes."""
+    """Wait for the plugin's complete trace of the answer with the server's id ``name``; return None if none comes in time."""
     begins = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:120]
     until, waiting = time.monotonic() + CLOSING_SECONDS, threading.Event()
     while begins and time.monotonic() < until:
@@ -155,7 +155,7 @@ def plugin_trace(folder: Path, name: str) -> Trace | None:
 
 
 def _compare(options: argparse.Namespace, request: Request, theirs: Trace, prompt: Sequence[int], remarks: Sequence[str]) -> None:
-    """Our own run of the request, and the page of both."""
+    """Run the request here too, and write the page of both runs."""
     from specviz.pipeline.runner import stream
     from specviz.viewer import pair
 
@@ -185,7 +185,7 @@ def _compare(options: argparse.Namespace, request: Request, theirs: Trace, promp
 
 
 def _lengths(prompt: Sequence[int], ours: Trace) -> Iterable[str]:
-    """Whether both engines read as many tokens of the prompt: a chat template differs in its version, or in its system prompt."""
+    """Compare the prompt's length in both engines: chat templates differ in their version or in their system prompt."""
     if not ours.steps:
         return
     here = ours.steps[0].position + 1

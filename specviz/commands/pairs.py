@@ -12,12 +12,12 @@ HELP = "list published drafter heads and the targets they are for"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """List them."""
+    """List the pairs."""
     if options.json:
         emit([card(pair) for pair in PAIRS])
     else:

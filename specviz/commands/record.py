@@ -34,14 +34,14 @@ Decode = Callable[..., Trace]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("names", nargs="*", metavar="NAME", help="which runs; all of them when none is named")
     parser.add_argument("--folder", type=Path, default=FOLDER, metavar="F", help="where they lie")
     parser.add_argument("--times", type=int, default=3, metavar="N", help="how often each is decoded; the median is kept")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Record one after the other; what is recorded is kept even when a later one fails."""
+    """Record the runs one by one; each is kept even when a later one fails."""
     if options.times < 1:
         raise BadInput("--times is how often each run is decoded; give a whole number from 1.")
     entries = _requested_entries(options.folder, options.names)
@@ -55,7 +55,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _requested_entries(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
-    """What is asked for by name. Raises BadInput for a name that is none of them."""
+    """Read the entries of the named runs, or of all. Raises BadInput for an unknown name or an invalid entry."""
     known = {}
     for file in sorted(folder.glob("*.json")):
         try:
@@ -80,9 +80,9 @@ def _prompts(beside: Any) -> bool:
 
 
 def _median(decode: Callable[[Mapping[str, Any]], Trace], name: str, entry: Mapping[str, Any], times: int) -> Trace:
-    """The run with the median speed-up, or of those without one the median time, each with a memory of its own.
+    """Decode ``times`` runs, each with its own memory, and return the one with the median speed-up.
 
-    Raises BadInput where a run broke off.
+    Runs without a speed-up are ordered by their time. Raises BadInput when a run broke off.
     """
     runs = []
     for turn in range(times):

@@ -29,7 +29,7 @@ STOPPED = 130
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("--method", required=True, metavar="M", help="a name that `methods` lists")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
     parser.add_argument("--draft", metavar="D", help="the model or heads that draft, or several with commas between")
@@ -63,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Decode. What was decoded is kept in ``--out`` however the run ends."""
+    """Decode, and keep the trace in ``--out`` however the run ends."""
     request = _request(options)
     _check_out(options.out)
     _check_out(options.picture)
@@ -142,7 +142,7 @@ def _parameters(assignments: list[str]) -> dict[str, str]:
 
 
 def _check_out(out: str | None) -> None:
-    """Find out now, not after minutes of decoding, that the trace has nowhere to go."""
+    """Raise BadInput now, not after minutes of decoding, if the trace cannot be written."""
     if out is None:
         return
     folder = Path(out).parent

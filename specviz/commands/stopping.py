@@ -1,4 +1,4 @@
-"""Ctrl-C handling: the first asks the engine to stop after this step, so that what there is stays whole."""
+"""Ctrl-C handling: the first stops the engine after this step, so that the trace stays whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Stopping:
 
     @property
     def requested(self) -> bool:
-        """Whether a stop was asked for."""
+        """Whether a stop was requested."""
         return self.event.is_set()
 
     def __enter__(self) -> Stopping:

@@ -1,4 +1,4 @@
-"""Prompts that a user hands over in a file, or on the input."""
+"""Prompts from a file, or from the input."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from specviz.errors import BadInput
 
 
 def read_text(name: str | Path) -> str:
-    """The content of a file, or of the input where ``name`` is "-", without a byte order mark. Lines end in "\\n".
+    """Read a file, or the input for the ``name`` "-", without a byte order mark. Lines end in "\\n".
 
-    Raises BadInput for what cannot be read and for what is no UTF-8.
+    Raises BadInput for a file that cannot be read or is not UTF-8.
     """
     what = "The prompt on the input" if str(name) == "-" else f"The prompt file {name}"
     try:

@@ -8,7 +8,7 @@ HELP = "train weights that ship with this project"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("name", metavar="NAME", help="which weights, such as small_draft")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to train")
     parser.add_argument("--minutes", type=float, metavar="N", help="stop after this long, with what there is then")
@@ -17,7 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Train."""
+    """Train the weights."""
     from specviz.prompts import reserved
     from specviz.training import train
 

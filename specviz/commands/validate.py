@@ -12,12 +12,12 @@ HELP = "check a trace file"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """What the user may say."""
+    """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE", help="a .spectrace.jsonl file")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Say that the file is good; a bad one raises BadTrace naming line and field."""
+    """Print that the file is valid. Raises BadTrace naming line and field of an invalid one."""
     trace = store.read(Path(options.file))
     ended = "still going on" if trace.end is None else f"ended by {trace.end.reason}"
     say(f"{options.file} is a valid trace: {trace.run.title}, {len(trace.steps)} steps, {ended}.")

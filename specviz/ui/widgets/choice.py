@@ -1,4 +1,4 @@
-"""Drop-downs with headings, for lists too long to read through: the browser's own, so that keys and phones know them."""
+"""Drop-downs with headings, for long lists: the browser's own ones, which work with keyboards and phones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def methods(modality: str = "text") -> Choices:
 
 
 def choice(choices: Choices, value: str, label: str, *, elem_id: str, **more: Any) -> gr.HTML:
-    """The drop-down; its value is the chosen name, and ``input`` says that the visitor chose it."""
+    """Drop-down whose value is the chosen name; ``input`` fires when the visitor chooses one."""
     options = ""
     for title, entries in choices.items():
         options += f'<optgroup label="{markup(title)}">'
@@ -38,12 +38,12 @@ def listing(groups: Choices, value: str, label: str, *, elem_id: str, **more: An
 
 
 def listed(groups: Choices, value: str) -> str:
-    """The entries of a :func:`listing` and the name of the chosen one, empty where none is, as JSON text."""
+    """The entries of a :func:`listing` and the chosen name, empty for none, as JSON text."""
     return json.dumps({"value": value, "groups": [[title, entries] for title, entries in groups.items()]})
 
 
 def chosen(payload: str | None) -> str:
-    """The name that a :func:`listing` says was chosen; empty where it does not say so."""
+    """Return the chosen name in the value of a :func:`listing`; empty if it holds none."""
     try:
         name = json.loads(payload or "")["value"]
     except (ValueError, KeyError, TypeError, RecursionError):

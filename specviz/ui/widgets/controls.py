@@ -1,4 +1,4 @@
-"""Form generated from a parameter dataclass, and its answers as checked values again."""
+"""Form generated from a parameter dataclass, and the checked values of its answers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from specviz.methods.parameters import Parameter, choice, describe, number, swit
 from specviz.ui import theme
 
 FORM_LETTERS = 20_000
-"""A form's answer is far smaller than this; anything longer was not made by the page."""
+"""Most characters of a form's answer; the page's own answers are far shorter."""
 
 
 @dataclass(frozen=True)
 class Basics:
-    """What every run is asked. The upper bound of new tokens is the app's, see :func:`basics`."""
+    """Settings of every run. The app lowers the upper bound of new tokens, see :func:`fields`."""
 
     temperature: float = number(0.0, 0.0, 2.0, "0 always takes the likeliest token; above it, tokens are drawn.", step=0.1)
     max_new_tokens: int = number(96, 1, 512, "The run stops after this many, or earlier when the model ends its answer.")
@@ -28,7 +28,7 @@ class Basics:
 
 @dataclass(frozen=True)
 class Advanced:
-    """What most people leave alone."""
+    """Settings that most users leave alone."""
 
     top_p: float = number(1.0, 0.01, 1.0, "Draw only from the likeliest tokens that together have this probability.", step=0.05)
     top_k: int = number(0, 0, 1000, "Draw only from this many of the likeliest tokens; 0 keeps all.")
@@ -64,13 +64,13 @@ TITLES = {
 
 
 def title(name: str) -> str:
-    """What the page calls a parameter."""
+    """Title of a parameter on the page."""
     words = name.replace("_", " ")
     return TITLES.get(name, words[:1].upper() + words[1:])
 
 
 def fields(parameters: type, high: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
-    """The dataclass as the form wants it. ``high`` lowers an upper bound."""
+    """Fields of the form for a dataclass. ``high`` lowers upper bounds, by parameter."""
     return [_field(parameter, (high or {}).get(parameter.name)) for parameter in describe(parameters)]
 
 
@@ -90,7 +90,7 @@ def _field(parameter: Parameter, high: float | None) -> dict[str, Any]:
 
 
 def answer(of: str, listed: list[dict[str, Any]], parameters: type, values: Mapping[str, Any] | None = None) -> str:
-    """The form's value: its fields, and ``values`` over the defaults. Values that no field has are left out."""
+    """The form's value: its fields, and ``values`` over the defaults. Values without a field are left out."""
     chosen = {parameter.name: parameter.default for parameter in describe(parameters)}
     chosen.update({name: value for name, value in (values or {}).items() if name in chosen})
     return json.dumps({"of": of, "fields": listed, "values": chosen})
@@ -103,7 +103,7 @@ def method_answer(method: str, values: Mapping[str, Any] | None = None) -> str:
 
 
 def values(payload: str | None, of: str) -> dict[str, Any]:
-    """What a form says, as it was typed. Empty when it still shows another method's fields: defaults apply."""
+    """Return a form's values as typed; empty, for the defaults, if it shows another method's fields. Raises BadInput."""
     if not isinstance(payload, str) or len(payload) > FORM_LETTERS:
         raise BadInput("The settings did not arrive as the page sends them. Reload the page and try again.")
     try:
@@ -114,7 +114,7 @@ def values(payload: str | None, of: str) -> dict[str, Any]:
 
 
 def replaced(payload: str, name: str, value: Any) -> str:
-    """The form with one value changed; as it was when it is no form of ours."""
+    """Return the form with one value replaced; unchanged if it is no valid form."""
     try:
         form_state = json.loads(payload)
         form_state["values"][name] = value
@@ -125,10 +125,10 @@ def replaced(payload: str, name: str, value: Any) -> str:
 
 @dataclass(frozen=True)
 class FormValues:
-    """The prompt and the two forms that every method has, as a page gave them or as they stand. The forms are JSON text.
+    """The prompt and the two forms of every method, as a tab filled them in or as they are now. The forms are JSON text.
 
-    A form does not say who filled it in, so each tab remembers what it gave; whatever differs is the visitor's own. It stays the
-    visitor's for as long as it stands, whatever is given meanwhile.
+    A form does not record who filled it in, so each tab remembers its own values; any that differ are the visitor's edits.
+    They stay the visitor's as long as they are there, whatever the tab fills in meanwhile.
     """
 
     prompt: str
@@ -137,9 +137,9 @@ class FormValues:
 
 
 def merge_edits(given: FormValues, now: FormValues, offered: FormValues) -> tuple[FormValues, FormValues]:
-    """``offered`` with what the visitor changed since ``given``; and what counts as given from here on.
+    """Return ``offered`` with the visitor's edits since ``given``, and the values that count as given from now on.
 
-    Raises BadInput when a form did not arrive as the page sends it.
+    Raises BadInput for a malformed form.
     """
     own_prompt = now.prompt.strip() != given.prompt.strip()
     basics, given_basics = _merge_form(given.basics, now.basics, offered.basics)
@@ -157,7 +157,7 @@ def _merge_form(given: str, now: str, offered: str) -> tuple[str, str]:
 
 
 def _same(typed: Any, given: Any) -> bool:
-    """Whether two values mean the same: the page sends numbers as they were typed."""
+    """Whether two values are equal; the page sends numbers as they were typed."""
     try:
         return typed == given or float(typed) == float(given)
     except (TypeError, ValueError):

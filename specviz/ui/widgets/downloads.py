@@ -36,7 +36,7 @@ TYPES = {
 
 
 def make(archive: Archive, file_choice: Sequence[Any]) -> dict[str, str]:
-    """The file for [run, kind, step counted from 1] as its name, type and text; or the reason why there is none."""
+    """Make the file for [run, kind, step counted from 1]. Returns its name, type and text, or an ``error`` message."""
     try:
         name, kind, step = str(file_choice[0]), str(file_choice[1])[:20], int(file_choice[2])
         trace = archive.trace(name)
@@ -56,7 +56,7 @@ def _replay(trace: Trace) -> str:
 
 
 async def offer(archive: Archive, file_choice: Sequence[Any], owner: str = "") -> dict[str, Any]:
-    """As :func:`make`, with the path where the text is fetched, below the app's address, instead of the text; made once."""
+    """As :func:`make`, but once and with the path of the text, below the app's address, instead of the text."""
     key = tuple(str(part)[:200] for part in file_choice[:3])
     if len(key) > 1 and key[1] not in export.OF_ONE_STEP:
         key = key[:2]
@@ -78,7 +78,7 @@ def buttons(archive: Archive, presence: Presence, run_name: str, **more: Any) ->
     """The buttons; their value is the name of the run they save."""
 
     async def make_file(file_choice: Sequence[Any], request: gr.Request) -> dict[str, Any]:
-        """Where a file of a run is fetched: [run, kind, step]."""
+        """Return the path of a run's file: [run, kind, step]."""
         return await offer(archive, file_choice, presence.address_of(request))
 
     return gr.HTML(

@@ -22,7 +22,7 @@ FOLDER = SCENES
 SIDE = 768
 """Longest side of a picture that a page's session keeps."""
 MOST_KEPT = 400_000
-"""Bytes of it, since the browser keeps it over a reload: what is larger as a PNG becomes a JPEG."""
+"""Most bytes of that picture, since the browser keeps it over a reload; a larger PNG becomes a JPEG."""
 
 _SCRIPT = """
 element.addEventListener("click", (event) => {
@@ -34,7 +34,7 @@ element.addEventListener("click", (event) => {
 
 @dataclass(frozen=True)
 class Example:
-    """One scene. ``label`` says what is in it, ``question`` is what to ask first."""
+    """One scene. ``label`` describes it, ``question`` is a first question about it."""
 
     label: str
     question: str
@@ -42,7 +42,7 @@ class Example:
 
 
 def examples(folder: Path = FOLDER) -> tuple[Example, ...]:
-    """The scenes in ``index.json``, in its order. Raises BadInput when the folder is not as it should be."""
+    """Load the scenes in ``index.json``, in its order. Raises BadInput when they cannot be read."""
     try:
         listed = json.loads((folder / "index.json").read_text(encoding="utf-8"))["scenes"]
         return tuple(Example(scene["label"], scene["question"], (folder / scene["file"]).read_bytes()) for scene in listed)
@@ -51,7 +51,7 @@ def examples(folder: Path = FOLDER) -> tuple[Example, ...]:
 
 
 def shelf() -> gr.HTML:
-    """The place of the scenes, empty until the tab is opened; ``choose`` says which was clicked."""
+    """Container of the scenes, empty until the tab is opened; the event ``choose`` carries the clicked one's index."""
     return gr.HTML("", js_on_load=_SCRIPT, apply_default_css=False, elem_id="sp-scenes")
 
 
@@ -66,7 +66,7 @@ def buttons(scenes: tuple[Example, ...]) -> str:
 
 
 def uploaded_picture(path: str | None) -> tuple[bytes, tuple[str, ...]]:
-    """An uploaded file as a picture of bounded size, and what was done to it. Raises BadInput when it is no picture."""
+    """Read an uploaded file as a picture of bounded size, and return it with warnings. Raises BadInput if it is no picture."""
     if not path:
         raise BadInput("The picture did not arrive. Choose it again.")
     try:
@@ -78,7 +78,7 @@ def uploaded_picture(path: str | None) -> tuple[bytes, tuple[str, ...]]:
 
 
 def small(picture: Picture) -> tuple[bytes, tuple[str, ...]]:
-    """The picture as a page's session keeps it."""
+    """Shrink a picture for a page's session, and return it with its warnings."""
     thumbnail = picture.image.copy()
     thumbnail.thumbnail((SIDE, SIDE))
     data = _encoded(thumbnail, "PNG")
@@ -97,13 +97,13 @@ def _encoded(image: Image.Image, kind: str, **how: int) -> bytes:
 
 
 def of_run(trace: Trace) -> bytes | None:
-    """The picture that a recorded run was asked about, as its model saw it; None where it is missing or damaged."""
+    """Return the picture of a recorded run's prompt, as its model saw it; None if it is missing or damaged."""
     notes = [note for step in trace.steps[:1] for note in step.notes if note.type == "picture"]
     return _whole("".join(str(piece) for piece in notes[0].data.get("png", ()))) if notes else None
 
 
 def of_preview(markup_text: str) -> bytes | None:
-    """The picture in a preview that a page kept; None for anything that is no picture of that size."""
+    """Return the picture in a preview that a page kept; None for any other text and for one that is too large."""
     found = re.search(r"base64,([A-Za-z0-9+/]+=*)", markup_text)
     return _whole(found[1]) if found and len(found[1]) <= 4 * (MOST_KEPT // 3 + 1) else None
 
@@ -118,13 +118,13 @@ def _whole(encoded: str) -> bytes | None:
 
 
 def preview(data: bytes | None) -> str:
-    """The chosen picture, or a word that none is chosen."""
+    """HTML of the chosen picture, or a hint to choose one."""
     if data is None:
         return '<p class="sp-preview sp-nopicture">No picture yet: take a scene below, or bring your own.</p>'
     return f'<p class="sp-preview"><img src="{address(data)}" alt="The chosen picture"></p>'
 
 
 def address(data: bytes) -> str:
-    """A PNG, or a JPEG, as an address that needs no request."""
+    """Return a PNG or a JPEG as a data URL."""
     kind = "jpeg" if data.startswith(b"\xff\xd8") else "png"
     return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"

@@ -1,4 +1,4 @@
-"""Example prompts under the prompt, one click each, grouped by what makes them easy or hard to draft."""
+"""Example prompts under the prompt, one click each, grouped by how easy they are to draft."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True)
 class Example:
-    """One prompt. ``label`` is what the button says."""
+    """One prompt. ``label`` is the text of its button."""
 
     label: str
     prompt: str
@@ -24,7 +24,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Group:
-    """Prompts of one kind, what to expect of them, and the temperature at which it shows."""
+    """Prompts of one kind, their expected effect, and the temperature at which it shows."""
 
     kind: str
     expect: str
@@ -102,7 +102,7 @@ EXAMPLES = tuple((example.prompt, group.temperature) for group in GROUPS for exa
 
 
 def picker(groups: Sequence[Group], elem_id: str) -> gr.HTML:
-    """The closed list; ``choose`` says which was clicked."""
+    """Closed list of examples; the event ``choose`` carries the index of the clicked one."""
     at = iter(range(sum(len(group.examples) for group in groups)))
     listed = "".join(
         f"<section><h2>{markup(group.kind)}</h2>{group.expect and f'<p>{markup(group.expect)}</p>'}<div>"
@@ -118,12 +118,12 @@ def picker(groups: Sequence[Group], elem_id: str) -> gr.HTML:
 
 
 def clicked(event: gr.EventData, entries: Sequence[Entry]) -> Entry | None:
-    """The entry that was clicked; None for a number that the list does not have."""
+    """Return the clicked entry; None for an invalid index."""
     at = event._data.get("at") if isinstance(event._data, dict) else None
     return entries[at] if isinstance(at, int) and 0 <= at < len(entries) else None
 
 
 def chosen(basics: str, event: gr.EventData) -> Any:
-    """The prompt that was clicked, and the form with its temperature."""
+    """Return the clicked prompt, and the form with its temperature."""
     example = clicked(event, EXAMPLES)
     return (gr.skip(), gr.skip()) if example is None else (example[0], controls.replaced(basics, "temperature", example[1]))

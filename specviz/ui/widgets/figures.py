@@ -15,7 +15,7 @@ from specviz.ui.app_state import AppState
 from specviz.ui.widgets import panels
 
 ASK = "(shown) => window.specvizPage.figures({fold!r}, shown)"
-"""In the browser: the run's name while the fold is open and nothing while it is closed, and the page's colours."""
+"""In the browser: returns the run's name while the fold is open, nothing while it is closed, and the page's theme."""
 
 SUBTITLE_LETTERS = 66
 SUBTITLE_LINE = 16
@@ -33,7 +33,7 @@ REVEAL = "() => window.specvizPage.reveal({fold!r})"
 
 @dataclass
 class Figures:
-    """The fold and what is in it."""
+    """The fold and its components."""
 
     fold: gr.Accordion
     table: gr.HTML
@@ -42,7 +42,7 @@ class Figures:
 
     @staticmethod
     def build(shared: AppState, run_name: gr.State, prefix: str) -> Figures:
-        """Lay it out, closed, in the tab whose ids begin with ``prefix``; opening it draws the run that is on the stage."""
+        """Lay the fold out, closed, in the tab whose ids begin with ``prefix``; opening it draws the run on the stage."""
         with gr.Accordion(
             "Why (not) faster, and figures of the whole run",
             open=False,
@@ -73,7 +73,7 @@ class Figures:
         )
 
     def draw(self, shared: AppState) -> Any:
-        """A handler that draws the run called ``run_name`` in the page's colours."""
+        """Return a handler that draws the run called ``run_name`` in the page's theme."""
 
         def made(run_name: str, look: str) -> list[Any]:
             trace = shared.archive.trace(run_name)
@@ -93,7 +93,7 @@ class Figures:
 
 
 def fluid(figure: Any) -> Any:
-    """The figure as wide as its place, half of what a slide gives it, its subtitle broken to fit."""
+    """Make the figure as wide as its container, half the width of a slide, and break its subtitle to fit."""
     subtitle = figure.layout.title.subtitle.text or ""
     broken = subtitle if "<br>" in subtitle else "<br>".join(wrap(subtitle, SUBTITLE_LETTERS))
     top = figure.layout.margin.t + SUBTITLE_LINE * (broken.count("<br>") - subtitle.count("<br>"))

@@ -1,9 +1,9 @@
-"""Recorded runs that come with the app: a trace file each, and beside it what it is called and shows.
+"""Recorded runs that come with the app: each a trace file, with its title and note beside it.
 
-``NAME.json``: {"title", "note", "rehearsals"}. ``NAME`` is what a link says (``?trace=NAME``), ``note`` is one sentence on what
-to watch, ``rehearsals`` how often the run was made before, for a method with a memory. What else it holds is for
+``NAME.json``: {"title", "note", "rehearsals"}. Links carry ``NAME`` (``?trace=NAME``), ``note`` is one sentence on what to
+watch, ``rehearsals`` the number of earlier runs, for a method with a memory. Its other fields are for
 ``python -m specviz record``, which makes ``NAME.spectrace.jsonl.gz``. ``index.json``: {"first": {MODALITY: NAME}, "pair": [NAME,
-NAME]}, what the tabs open with, and *Compare*.
+NAME]}, the runs with which the tabs and *Compare* open.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from specviz.trace import store, validate
 from specviz.trace.schema import End, Run, Trace
 
 NO_FASTER = 1.03
-"""Below this speed-up a run is said to have gained nothing, and below its mirror image to have lost."""
+"""Speed-up below which a run counts as no faster, and below its mirror image, 2 - NO_FASTER, as slower."""
 
 OTHERS = "Other methods"
-"""The heading of recorded runs whose method this version does not know."""
+"""Heading of recorded runs whose method is unknown to this version."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One recorded run. What was run and how it ended are read without the steps, which are most of a file."""
+    """One recorded run. Its run and end records are read without the steps, which are most of a file."""
 
     name: str
     title: str
@@ -38,7 +38,7 @@ class Recording:
 
     @property
     def watch(self) -> str:
-        """What to watch in it; and, where it was no faster than its baseline, that it was not."""
+        """The note on what to watch; for a run no faster than its baseline, with a sentence on that."""
         speed = self.end.metrics.get("speedup") if self.end else None
         if not speed or speed >= NO_FASTER or self.run.method == "autoregressive":
             return self.note
@@ -47,12 +47,12 @@ class Recording:
 
     @cached_property
     def text(self) -> str:
-        """The file as it is. Raises BadInput when it is missing."""
+        """Text of the file. Raises BadInput when it is missing."""
         return self._bytes().decode("utf-8")
 
     @cached_property
     def run(self) -> Run:
-        """What was run. Raises BadTrace when the first line does not say so."""
+        """The run record. Raises BadTrace when the first line is another record."""
         record = self._record(self._bytes().partition(b"\n")[0])
         if not isinstance(record, Run):
             raise BadTrace(f"{self.path.name} does not begin with what was run.")
@@ -60,7 +60,7 @@ class Recording:
 
     @cached_property
     def end(self) -> End | None:
-        """How it ended; None when the file stops before that. Raises BadTrace when the last line is none."""
+        """The end record; None when the file stops before it. Raises BadTrace when the last line is no record."""
         record = self._record(self._bytes().rstrip(b"\n").rpartition(b"\n")[2])
         return record if isinstance(record, End) else None
 
@@ -83,7 +83,7 @@ class Recording:
 
 
 class Gallery:
-    """The recorded runs by name. Empty when there are none in the folder."""
+    """The recorded runs by name, empty for a folder without any."""
 
     def __init__(self, folder: Path) -> None:
         listed = {file.stem: _read(file) for file in sorted(folder.glob("*.json"))}
@@ -98,18 +98,18 @@ class Gallery:
         self.default = self.first("text") or next(iter(self.recordings.values()), None)
 
     def get(self, name: str) -> Recording:
-        """The recording called ``name``. Raises BadInput listing the names there are."""
+        """Return the recording called ``name``. Raises BadInput listing the known names."""
         if name not in self.recordings:
             listed = ", ".join(self.recordings) or "none here"
             raise BadInput(f"There is no recorded run {name[:60]!r}; there are: {listed}.")
         return self.recordings[name]
 
     def choices(self, *modalities: str) -> list[tuple[str, str]]:
-        """Title and name of each, or of those of these kinds, for a drop-down: in the order in which methods are listed."""
+        """Title and name of each run, or of those of these modalities, for a drop-down: in the order of the methods' list."""
         return [choice for listed in self.by_family(*modalities).values() for choice in listed]
 
     def by_family(self, *modalities: str) -> dict[str, list[tuple[str, str]]]:
-        """The same under the titles of their methods' families, which are those of the drop-down of methods."""
+        """The entries of :meth:`choices` by the title of their method's family, as in the drop-down of methods."""
         left = [one for one in self.recordings.values() if not modalities or one.run.modality in modalities]
         grouped = dict[str, list[tuple[str, str]]]()
         for title, methods in families().items():
@@ -120,18 +120,18 @@ class Gallery:
         return {title: listed for title, listed in grouped.items() if listed}
 
     def first(self, modality: str) -> Recording | None:
-        """The recorded run that runs of a kind open with, if there is one."""
+        """Return the recorded run with which the tab of a modality opens, if there is one."""
         named = self.recordings.get(self._first.get(modality, ""))
         return named or next((recording for recording in self.recordings.values() if recording.run.modality == modality), None)
 
     def of_method(self, method: str, *modalities: str) -> Recording | None:
-        """The first recorded run of a method, or that of one of these kinds, if there is one."""
+        """Return the first recorded run of a method, of these modalities if given, if there is one."""
         wanted = (one for one in self.recordings.values() if not modalities or one.run.modality in modalities)
         return next((one for one in wanted if one.run.method == method), None)
 
 
 def _read(file: Path) -> Any:
-    """Raises BadTrace where it is no JSON."""
+    """Read a JSON file. Raises BadTrace when it is no JSON."""
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:

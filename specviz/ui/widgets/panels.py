@@ -22,19 +22,19 @@ MEANING = {
 
 
 BASELINE = "autoregressive"
-"""The method that all others are timed against; beside itself it has no speed-up."""
+"""The method against which all others are timed; it has no speed-up over itself."""
 
 INCLUDED_FOR = {"text": "SmolLM2 135M", "vision_language": "scenes-vlm", "image": "emoji-64"}
 """The target of each modality that the included drafters were trained for."""
 
 
 def more(prefix: str) -> str:
-    """What opens the fold under the stage of the tab whose ids begin so; page.js listens."""
+    """Button that opens the fold under the stage of the tab whose ids begin with ``prefix``; page.js handles the click."""
     return f'<button type="button" class="sp-link" data-sp-open="{prefix}-figures">term by term ▸</button>'
 
 
 UNRECORDED = '<p class="sp-summary">No run of it is recorded here, so the stage keeps what it shows; run it live to see it.</p>'
-"""Under a method's summary where choosing it leaves the stage alone."""
+"""Note under the summary of a method whose choice leaves the stage unchanged."""
 
 
 def _meaning(method: Method) -> str:
@@ -46,12 +46,12 @@ def _meaning(method: Method) -> str:
 
 
 def stop_button(visible: bool = True, stopping: bool = False) -> gr.Button:
-    """The button that ends a run: there while one goes on, and once it was pressed it says so until the run is over."""
+    """Button that stops a run: visible during a run, and ``stopping`` from the click until the run is over."""
     return gr.Button("Stopping" if stopping else "Stop", visible=visible, interactive=not stopping)
 
 
 def banner(message: str, kind: str = "error") -> str:
-    """A message that cannot be overlooked, or nothing. ``kind`` is "error" or "note"."""
+    """HTML of a prominent message, empty without one. ``kind`` is "error" or "note"."""
     if not message:
         return ""
     role = "alert" if kind == "error" else "status"
@@ -59,7 +59,7 @@ def banner(message: str, kind: str = "error") -> str:
 
 
 def summary(name: str, note: str = "") -> str:
-    """Under the method's name: what it does, how exact it is, and, to be opened, what to watch. ``note`` is a recording's."""
+    """HTML under the method's name: its summary, its exactness and a fold on what to watch. ``note`` is a recording's."""
     method = all_methods()[name]
     word = str(method.exactness)
     tag = f'<b{_look(word)} title="{markup(_meaning(method))}">{markup(word)}</b>'
@@ -70,13 +70,13 @@ def summary(name: str, note: str = "") -> str:
 
 
 def hardware(sentence: str) -> str:
-    """What runs compute on; the whole of it is the title, as a narrow column shows two lines."""
+    """Sentence on the hardware; the title repeats it in full, as a narrow column shows two lines."""
     return f'<p title="{escape(sentence)}">{escape(sentence)}</p>'
 
 
 def why(trace: Trace | None, timing: bool = False, more: str = "") -> str:
-    """The speed-up in one number and the terms behind it. ``timing`` says that the autoregressive run is still to come;
-    ``more`` is the way to the whole account, where the page has one.
+    """The speed-up in one number and the terms behind it. ``timing``: the autoregressive run is still to come; ``more`` links
+    to the whole account, if the page has one.
     """
     terms = {term.name: term for term in explain(trace)} if trace is not None and trace.end is not None else {}
     if trace is None or not terms:
@@ -112,7 +112,7 @@ def _row(term: Term) -> str:
 
 
 def cards(modality: str | None = None, measured: Mapping[str, str] | None = None) -> str:
-    """A card for every method, family by family, each behind its list of names. ``measured`` is what was seen here, as HTML."""
+    """A card for every method, each family in a fold under its list of names. ``measured`` holds results here, as HTML."""
     listed = []
     for title, methods in families(modality).items():
         names = markup(" · ".join(method.title for method in methods))
@@ -144,12 +144,12 @@ def _card(method: Method, measured: str) -> str:
 
 
 def _look(word: str) -> str:
-    """What the style sheet tells a relaxed method from an exact one by."""
+    """Attribute by which the style sheet distinguishes a relaxed method from an exact one."""
     return " data-relaxed" if word == "relaxed" else ""
 
 
 def needs(method: Method) -> str:
-    """What a method cannot run without."""
+    """Requirements of a method."""
     if method.needs:
         return method.needs
     if method.needs_draft:
@@ -161,7 +161,7 @@ def needs(method: Method) -> str:
 
 
 def measured(run: Run, end: End | None, name: str) -> str:
-    """What a recorded run shows of its method, with a link to it."""
+    """Results of a recorded run, with a link to it."""
     numbers = end.metrics if end else {}
     tau, speed = numbers.get("tau"), numbers.get("speedup")
     parts = [f"τ {tau:.2f}"] if tau else []
