@@ -1,6 +1,6 @@
 """Figures of a run for papers, slides and the fold under the stage, each a pure function of its trace.
 
-The draft tree of one step, and summaries of the whole run. What a method notes on a step is drawn once, by the stage:
+The draft tree of one step, and summaries of the whole run. A method's notes on a step are drawn by the stage alone:
 ``Trace.show`` brings that into a notebook. A step's tree as a networkx graph is ``trace.export.graph``.
 """
 

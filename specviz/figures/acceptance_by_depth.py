@@ -11,7 +11,7 @@ from specviz.trace import metrics
 from specviz.trace.schema import PRUNED, Step, Trace
 
 FEW = 5
-"""A share of fewer steps than this is drawn hollow: it says little."""
+"""Steps below which a share is drawn hollow, as unreliable."""
 
 
 def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
@@ -39,7 +39,7 @@ def acceptance_by_depth(trace: Trace, theme: str = "light") -> go.Figure:
 
 
 def judged_at_depth(steps: Sequence[Step]) -> list[int]:
-    """Entry d - 1: how many steps had a drafted node to judge at depth d, the walk having come that far."""
+    """Entry d - 1: the number of steps whose walk came to a node with drafted children at depth d."""
     counts: list[int] = []
     for step in steps:
         parents = {node.parent for node in step.nodes if node.status != PRUNED}

@@ -14,15 +14,15 @@ from specviz.trace.export import graph
 from specviz.trace.schema import MAX_PRUNED, PRUNED, Step
 
 ROOMY = 40
-"""Up to so many nodes the rows are wide and judged nodes carry their numbers in print."""
+"""Most nodes with which rows are wide and judged nodes show their numbers."""
 MANY = 40
-"""More pruned nodes than this are folded into counts: what was never sent must not bury what was."""
+"""More pruned nodes than this are folded into counts: unsent nodes must not bury the sent ones."""
 _LETTERS = 18
 _MARGIN = {"l": 28, "r": 28, "t": 84, "b": 64}
 
 
 def draft_tree(step: Step, theme: str = "light", *, most: int = 200) -> go.Figure:
-    """The tree of one step. What is too much is folded into counts: what nobody judged beyond ``most``, and many pruned nodes."""
+    """Draw the tree of one step. Unjudged nodes beyond ``most``, and pruned nodes if many, are folded into counts."""
     look, tree = theme_of(theme), graph(step)
     _fold(tree, most)
     width, height = _place(tree)
@@ -63,7 +63,7 @@ def _words(step: Step, folded: int) -> tuple[str, str]:
 def _fold(tree: nx.DiGraph, most: int) -> None:
     """Keep every judged node and its ancestors, then others in drafting order as long as there is room.
 
-    ``hidden`` of a node counts what was taken out below it.
+    ``hidden`` of a node counts the nodes removed below it.
     """
     parents = {child: parent for parent, child in tree.edges}
     kept = {node for node, status in tree.nodes.data("status") if status in (*JUDGED, "root", "bonus")}
@@ -83,9 +83,9 @@ def _fold(tree: nx.DiGraph, most: int) -> None:
 
 
 def rows(tree: nx.DiGraph) -> dict[str, float]:
-    """The row of every node: no two of one depth less than 1 apart, no edges that cross, parents midway between their children.
+    """Row of every node: those of one depth at least 1 apart, no crossing edges, parents midway between their children.
 
-    A subtree whose top would overlap what stands above it moves down as a whole.
+    A subtree whose top would overlap the one above it moves down as a whole.
     """
     free: defaultdict[int, float] = defaultdict(float)
     found: dict[str, float] = {}
@@ -128,7 +128,7 @@ def _place(tree: nx.DiGraph) -> tuple[int, int]:
 
 
 def _edges(fig: go.Figure, tree: nx.DiGraph, theme: Theme, status: str) -> None:
-    """The edges to nodes of one status: straight to the end of the parent's column, then an S."""
+    """Draw the edges to nodes of one status: straight to the end of the parent's column, then an S."""
     look = LOOKS[status]
     x: list[float | None] = []
     y: list[float | None] = []
@@ -154,7 +154,7 @@ def _edges(fig: go.Figure, tree: nx.DiGraph, theme: Theme, status: str) -> None:
 
 
 def _nodes(fig: go.Figure, tree: nx.DiGraph, theme: Theme, status: str) -> None:
-    """The tokens of one status with their hover, its numbers in print, and its entry in the key."""
+    """Draw the tokens of one status with their hover text, their printed numbers, and its entry in the key."""
     look, size = LOOKS[status], tree.graph["size"]
     nodes = [(node, data) for node, data in tree.nodes.data() if data["status"] == status]
     line, text = getattr(theme, look.line), getattr(theme, look.text)

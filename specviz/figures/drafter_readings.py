@@ -14,13 +14,12 @@ _LOOKS = (
     ("cross", "10px,3px,2px,3px", "#CC79A7"),
 )  # fmt: skip
 MOST = len(_LOOKS)
-"""Readings that one figure draws."""
+"""Most readings in one figure."""
 
 
 class Lens(NamedTuple):
     """A hidden state of the target, read by its final norm and head. ``agreement``: the share of places at which the likeliest
-    token is the one that the target gives in the end; ``rank``: the median rank of that token; ``tap``: whether the drafter
-    reads this state."""
+    token is the target's final one; ``rank``: the median rank of that token; ``tap``: whether the drafter reads this state."""
 
     layer: int
     agreement: float
@@ -29,7 +28,7 @@ class Lens(NamedTuple):
 
 
 def acceptance_of_readings(rates: Mapping[str, Sequence[float | None]], places: int, theme: str = "light") -> go.Figure:
-    """A line a reading, the first the one as loaded: the share of drafts accepted at each depth, of those whose shallower ones
+    """Draw a line per reading, the first as loaded: the share of drafts accepted at each depth, given that the shallower ones
     were. Lines differ in shape and dash as well as in colour."""
     look = theme_of(theme)
     subtitle = f"teacher-forced from {places} places of the target's own answers; conditional on the depth before"
@@ -48,8 +47,8 @@ def acceptance_of_readings(rates: Mapping[str, Sequence[float | None]], places: 
 
 
 def logit_lens(lenses: Sequence[Lens], theme: str = "light") -> go.Figure:
-    """A bar a hidden state: how often the target's head, put on it, names the token that the target gives in the end. States
-    that the drafter reads are filled and called by their number."""
+    """Draw a bar per hidden state: how often the target's head, applied to it, predicts the target's final token. States that
+    the drafter reads are filled and numbered."""
     look = theme_of(theme)
     taps = [one for one in lenses if one.tap]
     heard = ", ".join(f"state {one.layer}: {percent(one.agreement)}" for one in taps)

@@ -14,13 +14,13 @@ from specviz.trace import metrics
 from specviz.trace.schema import PHASES, Baseline, Step, Trace
 
 SILENT = 0.25
-"""From this share of steps without a drafted token on, the drafter's silence is said aloud."""
+"""Share of steps without a drafted token from which on their term is ``loud``."""
 FEW_TOKENS = 1.3
-"""Below so many tokens a pass no saving elsewhere helps much."""
+"""Tokens a pass below which no saving elsewhere helps much."""
 STANDS_OUT = 0.05
-"""An overhead below this share of a step is not worth naming."""
+"""Share of a step below which an overhead is not named."""
 AGREE = 0.03
-"""A prediction this close to the measurement explains it."""
+"""Relative error below which a prediction explains the measurement."""
 DOING = {"draft": "Drafting", "verify": "Verifying", "judge": "Judging", "commit": "Committing", "host": "Host work"}
 
 
@@ -28,8 +28,8 @@ DOING = {"draft": "Drafting", "verify": "Verifying", "judge": "Judging", "commit
 class Term:
     """One line of the explanation.
 
-    ``value`` is in ``unit`` ("x", "tokens", "ns", "share" or ""), None where unknown. ``share`` is a cost's part of
-    a step. ``without`` is what the predicted speed-up would be if the cost were gone. ``loud`` asks to be seen first.
+    ``value`` is in ``unit`` ("x", "tokens", "ns", "share" or ""), None if unknown. ``share`` is a cost's part of
+    a step. ``without`` is the predicted speed-up without the cost. ``loud`` marks a term to be seen first.
     """
 
     name: str
@@ -55,7 +55,7 @@ class _Costs:
         return sum(self.phases.values())
 
     def loss(self, phase: str) -> float:
-        """What a phase costs beyond what the autoregressive run pays too: one target pass is not a loss."""
+        """Cost of a phase beyond the autoregressive run's: one target pass is not a loss."""
         if phase != "verify":
             return self.phases[phase]
         return max(0.0, self.phases["verify"] - (self.plain or 0.0)) if self.plain else 0.0
@@ -66,12 +66,12 @@ class _Costs:
 
 
 def step_cost_label(trace: Trace) -> str:
-    """What the costs are those of: one step, or a pass's share of it where a step takes several."""
+    """Label of the costs: of one step, or of a pass's share of it when a step takes several."""
     return "a step ÷ its passes" if any(step.passes > 1 for step in trace.steps) else "one step"
 
 
 def explain(trace: Trace) -> list[Term]:
-    """The terms in reading order: verdict, what went in, what came out. Empty while there are no steps."""
+    """Return the terms in reading order: verdict, costs, outcome. Empty without steps."""
     if not trace.steps:
         return []
     baseline = trace.end.baseline if trace.end is not None else None
@@ -85,7 +85,7 @@ def explain(trace: Trace) -> list[Term]:
 
 
 def _costs(steps: tuple[Step, ...], baseline: Baseline | None) -> _Costs | None:
-    """None when every step was cut short: then there is no typical step to speak of."""
+    """Return the mean costs; None when every step was cut short, so that no step is typical."""
     uncut = [step for step in steps if step.cut is None]
     length = metrics.tau(steps)
     if length is None:
@@ -101,7 +101,7 @@ def _drafted(step: Step) -> bool:
 
 
 def _verdict(trace: Trace, costs: _Costs | None, found: metrics.Verdict | None) -> Term:
-    """The one sentence for a reader of only one."""
+    """The term that sums up the run in one sentence."""
     if not any(_drafted(step) for step in trace.steps):
         return _nothing_drafted(trace, found.speedup if found else None)
     if found is None:
@@ -161,7 +161,7 @@ def _if_free(costs: _Costs, phase: str) -> str:
 
 
 def _silence(trace: Trace) -> list[Term]:
-    """Steps without a draft, where only some were; a run without any says so in its verdict."""
+    """The term on steps without a draft, if only some were; for a run without any draft, the verdict covers it."""
     silent = sum(not _drafted(step) for step in trace.steps)
     if silent in (0, len(trace.steps)):
         return []
@@ -214,7 +214,7 @@ def _outcome(trace: Trace, costs: _Costs | None, measured: float | None, baselin
 
 
 def _gap(trace: Trace, predicted: float | None, measured: float | None) -> str:
-    """Prediction and measurement differ only by the steps that the prediction leaves out."""
+    """Compare the prediction with the measurement: they differ only by the steps that the prediction leaves out."""
     if measured is None:
         return "Nothing to measure: no time or no tokens were recorded."
     if predicted is None:

@@ -13,7 +13,7 @@ _WIDTH = 1000
 
 
 def speed_explained(trace: Trace, theme: str = "light") -> go.Figure:
-    """Above a mean step, phase by phase; below its tokens at the baseline's price. Their ratio is the speed-up."""
+    """Draw a mean step phase by phase and, below it, its tokens at the baseline's cost. Their ratio is the speed-up."""
     look = theme_of(theme)
     terms = {term.name: term for term in explain(trace)}
     fig = figure(
@@ -50,7 +50,7 @@ def _headline(terms: dict[str, Term]) -> str:
 
 
 def _subtitle(terms: dict[str, Term]) -> str:
-    """The verdict; a drafter that was silent too often goes first."""
+    """The verdict, after a sentence on steps without a draft if there are too many."""
     silence = terms.get("silence")
     first = [silence.sentence] if silence is not None and silence.loud else []
     return "<br>".join(wrapped(sentence, _WIDTH) for sentence in ([*first, terms["verdict"].sentence] if terms else []))
@@ -73,7 +73,7 @@ def _step(fig: go.Figure, look: Theme, terms: dict[str, Term], ours: str) -> Non
             textposition="inside",
             insidetextanchor="middle",
             textangle=0,
-            insidetextfont={"size": 13},  # without a colour Plotly takes the one that can be read on the bar
+            insidetextfont={"size": 13},  # without a colour Plotly takes one that is legible on the bar
             hovertext=f"{duration(spent)}. {term.sentence}",
             hoverinfo="text",
         )
@@ -81,7 +81,7 @@ def _step(fig: go.Figure, look: Theme, terms: dict[str, Term], ours: str) -> Non
 
 
 def _passes(fig: go.Figure, look: Theme, length: float, pass_ns: float) -> None:
-    """One block for each pass that the step saves or replaces, the last one a part of a pass."""
+    """Draw a block for each pass that the step saves or replaces, the last one a part of a pass."""
     row = f"its {length:.2f} tokens in the baseline"
     whole = min(int(length), 200)
     blocks = [1.0] * whole + ([length - whole] if length - whole > 1e-6 else [])

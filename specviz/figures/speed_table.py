@@ -9,7 +9,7 @@ from specviz.trace.schema import Trace
 
 
 def speed_table(trace: Trace, theme: str = "light") -> str:
-    """The verdict, then a row a term; the largest overhead is marked in words and in weight."""
+    """Return the verdict and a row per term; the largest overhead is marked in words and in weight."""
     look = theme_of(theme)
     terms = explain(trace)
     if not terms:
@@ -36,7 +36,7 @@ def _row(term: Term, worst: bool, loud: str, line: str, mute: str) -> str:
 
 
 def amount(term: Term) -> str:
-    """A term's value with its unit, for people."""
+    """Format a term's value with its unit."""
     if term.value is None:
         return "–"
     if term.unit == "ns":

@@ -14,7 +14,7 @@ from specviz.palette import SANS, THEMES, Theme
 from specviz.trace.schema import ACCEPTED, REJECTED, RELAXED, RESAMPLED
 
 JUDGED = (ACCEPTED, RELAXED, REJECTED, RESAMPLED)
-"""Statuses that the rule gave."""
+"""Statuses set by the verification rule."""
 SMALL = 11
 TEXT = 12.5
 TITLE = 16
@@ -48,22 +48,22 @@ def _show_character(character: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that Plotly draws as it stands: it reads a subset of HTML, and LaTeX between dollar signs where it can."""
+    """Escape text for Plotly, which interprets a subset of HTML, and LaTeX between dollar signs."""
     return "".join(_ENTITIES.get(character, character) for character in text)
 
 
 def escape_controls(text: str) -> str:
-    """Text with the control characters spelled out that could hide, recolour or turn round what stands beside it."""
+    """Spell out control characters that could hide, recolour or reverse the text beside them."""
     return "".join(_show_character(character) if character in _CONTROLS else character for character in text)
 
 
 def markup(text: str) -> str:
-    """Text for HTML, quotes included; a half character, which no page can hold, becomes a question mark."""
+    """Escape text for HTML, quotes included; a lone surrogate, which no page can hold, becomes a question mark."""
     return html.escape(escape_controls(text).encode("utf-8", "replace").decode("utf-8"), quote=True)
 
 
 def cells(text: str) -> int:
-    """How many monospace cells a text takes: wide East Asian characters and emoji take two, combining marks none."""
+    """Number of monospace cells of a text: wide East Asian characters and emoji take two, combining marks none."""
     return sum(_cells(character) for character in text)
 
 
@@ -74,26 +74,26 @@ def _cells(character: str) -> int:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A probability or ratio for people: fixed digits, a dash for None, scientific where it would read as zero."""
+    """Format a probability or ratio: fixed digits, a dash for None, scientific when it would read as zero."""
     if value is None:
         return "–"
     return f"{value:.{digits}f}" if value == 0 or abs(value) >= 10**-digits else f"{value:.0e}".replace("e-0", "e-")
 
 
 def count(number_of: int, what: str) -> str:
-    """A number of things, such as 1 token or 3 tokens."""
+    """Format a number of things, such as 1 token or 3 tokens."""
     return f"{number_of} {what}" + ("" if number_of == 1 else "s")
 
 
 def percent(share: float | None) -> str:
-    """A share for people, such as 41 %."""
+    """Format a share, such as 41 %."""
     if share is None:
         return "–"
     return "< 1 %" if 0 < share < 0.01 else f"{share * 100:.0f} %"
 
 
 def duration(nanoseconds: float) -> str:
-    """A time for people, in the unit that suits it."""
+    """Format a time in a suitable unit."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
         if nanoseconds >= size:
             scaled = nanoseconds / size
@@ -102,7 +102,7 @@ def duration(nanoseconds: float) -> str:
 
 
 def wrapped(text: str, width: int) -> str:
-    """Our own sentences, broken for a figure ``width`` pixels wide; Plotly does not break lines itself."""
+    """Break our own sentences for a figure ``width`` pixels wide; Plotly does not break lines itself."""
     return "<br>".join(textwrap.wrap(text, max(40, int(width / 7.2)), break_on_hyphens=False))
 
 
@@ -130,7 +130,7 @@ def figure(
 
 
 def _title(theme: Theme, title: str, subtitle: str) -> dict[str, Any]:
-    """Both at the left edge of the figure, not of the drawing."""
+    """Title and subtitle at the left edge of the figure, not of the drawing."""
     below = {"text": subtitle, "font": {"size": TEXT, "color": theme.mute}}
     place = {"x": 0, "xref": "container", "xanchor": "left", "y": 1, "yref": "container", "yanchor": "top"}
     return {"text": title, **place, "pad": {"t": 14, "l": 20}, "font": {"size": TITLE}, "subtitle": below}

@@ -18,7 +18,7 @@ MEANING = {
 
 
 def time_shares(trace: Trace, theme: str = "light") -> go.Figure:
-    """One bar a phase, its length the mean time of a step. Prefill is left out, as in every rate this app shows."""
+    """Draw a bar per phase, its length the mean time of a step. Prefill is left out, as in every rate this app shows."""
     look = theme_of(theme)
     spent = metrics.seconds(trace.steps)
     steps = len(trace.steps)

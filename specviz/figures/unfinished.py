@@ -19,16 +19,15 @@ MISSING = (238, 238, 238)
 UNKNOWN = (200, 200, 200)
 """The colour of a code that the codebook does not hold."""
 _SIDE = 8
-"""Pixels a cell where no finished row says it."""
+"""Pixels a side of a cell without a finished row to derive it from."""
 _MOST = 4096
-"""Pixels a side of a picture that a trace may ask for."""
+"""Most pixels a side of a row's picture in a trace."""
 
 
 def unfinished(trace: Trace) -> str:
-    """Base64 of a PNG: rows as the steps' notes have them, other cells in the mean colour of their code, the rest grey.
+    """Return the base64 of a PNG: rows from the steps' notes, other cells in the mean colour of their code, the rest grey.
 
-    Empty for a run that draws nothing, or whose steps brought neither rows nor codes whose colour is known. Raises BadTrace
-    when a row in it is damaged.
+    Empty for a run without a picture, or without rows and codes of known colour. Raises BadTrace when a row is damaged.
     """
     if trace.run.grid is None:
         return ""
@@ -61,7 +60,7 @@ def _colours(book: Codebook | None) -> list[Colour]:
 
 
 def _bands(step: Step, columns: int) -> Iterator[tuple[int, Image.Image]]:
-    """The finished rows that a step brought: the first one's number, and their pixels."""
+    """Yield the finished rows of a step: the number of the first, and their pixels."""
     for note in step.notes:
         if note.type != "canvas":
             continue

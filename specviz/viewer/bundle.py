@@ -1,4 +1,4 @@
-"""Bundle of the viewer's script and stylesheet, put together from the files beside this one."""
+"""Bundle of the viewer's script and stylesheet, assembled from the files beside this one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from specviz.trace.schema import MAX_PRUNED
 from specviz.viewer import modules
 
 HERE = Path(__file__).parent
-# Later ones win where two rules are equally particular.
+# Later ones win when two rules are equally specific.
 STYLES = (
     "base", "stage", "transport", "strip", "table", "tree", "inspector", "notes", "stories", "svgKit", "promptImage", "lookup",
     "diffusion", "state", "choice", "chains", "run", "motion", "phone", "picture", "codes", "race", "projector",
 )  # fmt: skip
-# What the style sheets call the colours of the palette, and its tints.
+# Names in the style sheets of the palette's colours, and of its tints.
 VARIABLES = {
     "bg": "ground", "card": "paper", "ink": "ink", "mute": "mute", "faint": "faint", "line": "line", "strong": "strong",
     "track": "track", "focus": "focus", "acc": "accepted", "on-acc": "on_fill", "relax": "relaxed",
@@ -39,7 +39,7 @@ TINTS = {
 ON_PICTURES = ".dark .specviz :is(.sv-picture-marks, .sv-picture-summary svg)"
 MARKS = ("card", "ink", "focus", "acc", "relax", "relaxink", "rej", "resam", "bonus")
 
-# Comments that take whole lines, and indentation: a fifth of what would otherwise travel with every page.
+# Whole-line comments and indentation: a fifth of the bytes that every page would otherwise carry.
 _COMMENT = re.compile(r"^[ \t]*(?://[^\n]*|/\*(?:(?!\*/).)*\*/)[ \t]*$", re.MULTILINE | re.DOTALL)
 _MARGIN = re.compile(r"^[ \t]+|\n(?=\n)", re.MULTILINE)
 # In a style sheet only, whose strings hold none of these marks; each of its line ends is two letters of the script.
@@ -52,7 +52,7 @@ def _slim(text: str) -> str:
 
 
 def _sources() -> list[Path]:
-    """The script's files: every note's drawing, and the way in with all that it imports."""
+    """The script's files: every note's drawing, and the entry point with all its imports."""
     return sorted((HERE / "js").rglob("*.js"))
 
 
@@ -68,7 +68,7 @@ def style() -> str:
 
 
 def _edges() -> str:
-    """The lines of the step tree, in the looks that its figure has."""
+    """Rules for the edges of the step tree, styled as in its figure."""
     names = {role: name for name, role in VARIABLES.items()}
     rules = []
     for status, look in palette.LOOKS.items():
@@ -78,7 +78,7 @@ def _edges() -> str:
 
 
 def _colours(theme: Theme) -> dict[str, str]:
-    """Variable of the style sheet, without its --sv-, to colour."""
+    """Colours by variable of the style sheet, without its ``--sv-``."""
     tints = {name: theme.tints[status] for name, status in TINTS.items()}
     return {name: getattr(theme, role) for name, role in VARIABLES.items()} | tints
 
@@ -94,14 +94,14 @@ def script() -> str:
 
 
 def written(lengths: Sequence[LengthCurves]) -> str:
-    """The same with these curves of tokens a pass by length inside."""
+    """The same script with these curves of tokens a pass by length."""
     sources = {path.relative_to(HERE / "js").with_suffix("").as_posix(): path.read_text(encoding="utf-8") for path in _sources()}
     body = _slim(modules.classic(modules.ordered({"generated": _generated(lengths)} | sources)))
     return f'(() => {{\n"use strict";\n{body}SpecvizViewer.modules = modules;\n}})();\n'
 
 
 def _generated(lengths: Sequence[LengthCurves]) -> str:
-    """The one module that is no file, ``generated.js``: what the script gets from Python."""
+    """Source of ``generated.js``, the one module without a file: the script's constants from Python."""
     known = {
         "MEASURED": embedded(_compact([asdict(curves) for curves in lengths])),
         "LABELS": _compact(palette.LABELS),

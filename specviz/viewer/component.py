@@ -7,9 +7,9 @@
 ``mode`` is "live" or "recorded" (the default: the run is played from its first step). A value that begins with the
 last one is more of the same run; any other value is a new run, unless its control line names the same ``run``: then it
 is the next segment of a long one, whose lines count from ``first``. Later control lines may carry ``message`` (and
-``fraction``, 0 to 1) while a model loads, ``baseline`` with what to say where the autoregressive run is not there yet, or
+``fraction``, 0 to 1) while a model loads, ``baseline`` with a message in place of the missing autoregressive run, or
 ``error``. The steps of another run stay on the stage until this one has lines. A page that opens late, or misses a segment,
-asks ``lines`` for what it lacks; where the app offers the lines of a live run at an address of its own, ``tail``, it reads
+requests the missing lines from ``lines``; if the app also serves the lines of a live run, at the path ``tail``, the page reads
 them there too.
 
 Everything else happens in the browser: playing, scrubbing, hovering and inspecting never come back to Python.
@@ -37,7 +37,7 @@ START = WITH_VIEWER.format(call="SpecvizViewer.attach(element, props, server, wa
 RACE = '<div data-stages="{stages}" data-name="{name}"{opened}>{sentence}</div>'
 LINE_UP = WITH_VIEWER.format(call='SpecvizViewer.race(element.querySelector("[data-stages]"))')
 MOST_LETTERS = 400_000
-"""Of one answer to a page that asks for lines it missed; it asks again for the rest."""
+"""Most characters of one answer to a page that missed lines; the page requests the rest again."""
 
 
 def _no_lines(run: str, first: int, last: int) -> Sequence[str]:
@@ -46,8 +46,8 @@ def _no_lines(run: str, first: int, last: int) -> Sequence[str]:
 
 class Stage(gr.HTML):
     """Draws a run. ``lines(run, first, last)`` returns trace lines ``first`` to ``last`` (not included) of a live run;
-    ``tail`` is the path, below the app's address, where server-sent events bring them as they are written. Each stage brings
-    the viewer's script; a page that has it in a script element marked ``data-specviz`` makes them ``with_script`` False.
+    ``tail`` is the path, below the app's address, of server-sent events with the lines as they are written. Each stage brings
+    the viewer's script, unless ``with_script`` is False: the page then has it in a script element marked ``data-specviz``.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Stage(gr.HTML):
         )
 
     def missed(self, line_range: Sequence[Any]) -> str:
-        """The lines asked for, as far as one answer goes; none for a question without sense or an unknown run."""
+        """Return the requested lines that fit into one answer; empty for an invalid request or an unknown run."""
         try:
             run, first, last = str(line_range[0])[:200], int(line_range[1]), int(line_range[2])
             lines = self._lines(run, max(0, first), max(0, last))
@@ -88,11 +88,11 @@ class Stage(gr.HTML):
         return "".join(line + "\n" for line in answer)
 
     def postprocess(self, value: str | None) -> str:
-        """The text as it is: token text may well read like markup, and none of it ever becomes any."""
+        """Return the text unchanged: token text may look like markup, but none is ever rendered as such."""
         return value or ""
 
     def api_info(self) -> dict[str, Any]:
-        """What a client of the API gets."""
+        """Describe the value to clients of the API."""
         return {"type": "string", "description": "lines of a spectrace file, after a control line"}
 
     def example_payload(self) -> Any:
@@ -107,8 +107,8 @@ class Stage(gr.HTML):
 class Race(gr.HTML):
     """Races the runs of ``stages``, selectors of components on the same page, against their autoregressive baselines.
 
-    It plays once when a run comes up or a live one ends, then says the verdict; while one is running it is gone.
-    Whether a visitor has closed it is kept in the browser under ``name``; ``opened`` is how it is at first. ``sentence``, our own
+    It plays once when a run is shown or a live one ends, then shows the verdict; during a live run it is hidden.
+    The browser keeps whether a visitor has closed it under ``name``; ``opened`` is the initial state. ``sentence``, our own
     markup, stands beside its controls and stays when it is closed.
     """
 

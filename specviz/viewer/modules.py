@@ -1,11 +1,11 @@
 """Ordering of the viewer's ES modules by their imports, and one classic script made of them without a build step.
 
-A module is a file below ``js/``. Of the language's forms it may use these, each import on top and on a line or lines of its own:
+A module is a file below ``js/``. It may use only these forms, each import at the top and on its own line or lines:
 
     import * as format from "../kit/format.js";          export const a = …
     import { Tip, text as words } from "../kit/tip.js";  export function a(…) …     export class A …
 
-Every module becomes a function that is called once and returns what it exports, so names stay as private as they look.
+Every module becomes a function that is called once and returns its exports, so all other names stay private.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 class BadModule(Exception):
-    """A module that cannot be made part of the script; the message names the file and what is wrong with it."""
+    """A module that cannot be made part of the script; the message names the file and the fault."""
 
 
 @dataclass(frozen=True)
 class Import:
-    """One import line: the module's name, and the namespace it gets here or (its name there, its name here) of what is taken."""
+    """One import line: the module's name, and its local namespace or the (exported, local) names of the imports."""
 
     module: str
     namespace: str | None
@@ -44,7 +44,7 @@ class Module:
 
 
 def parse(name: str, source: str) -> Module:
-    """The module in ``source``. Raises BadModule for an import or export in a form that is not among those above."""
+    """Parse the module in ``source``. Raises BadModule for an import or export in another form than those above."""
     imports = tuple(_import(name, match) for match in _IMPORT.finditer(source))
     body = _IMPORT.sub("", source)
     exports = tuple(match["name"] for match in _EXPORT.finditer(body))
@@ -64,9 +64,9 @@ def _import(name: str, match: re.Match[str]) -> Import:
 
 
 def ordered(sources: Mapping[str, str]) -> list[Module]:
-    """The modules, each after those it imports; among equals in the order of ``sources``, name to text.
+    """Order the modules, each after those it imports, otherwise in the order of ``sources``, name to text.
 
-    Raises BadModule where modules import each other in a circle, or something that does not exist.
+    Raises BadModule for circular imports and for imports that do not exist.
     """
     modules = {name: parse(name, source) for name, source in sources.items()}
     for module in modules.values():
@@ -97,7 +97,7 @@ def _place(name: str, modules: Mapping[str, Module], placed: dict[str, Module], 
 
 
 def classic(modules: Sequence[Module]) -> str:
-    """The script of ``modules``, which come in the order of their imports. ``modules`` in it holds each one's exports by name."""
+    """Bundle ``modules``, in the order of their imports, into a script. Its ``modules`` holds each one's exports by name."""
     # Short names: there are several hundred imports, and the script travels with every page.
     short = {module.name: f"${place}" for place, module in enumerate(modules)}
     listed = ",".join(f'"{name}":{variable}' for name, variable in short.items())

@@ -1,4 +1,4 @@
-"""Two recorded runs of one prompt on one HTML page: a race, their numbers side by side, and two stages that go together."""
+"""Two recorded runs of one prompt on one HTML page: a race, their numbers side by side, and two synchronised stages."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ SpecvizViewer.race(document.getElementById("race"));
 
 
 def page(left: Trace, right: Trace, remarks: Sequence[str] = ()) -> str:
-    """The HTML file. ``remarks`` are sentences about what was compared, which stand beside the numbers.
+    """Return the HTML file. ``remarks`` are sentences on the comparison, shown beside the numbers.
 
-    Raises BadInput where the two are of different prompts, or too long for one page.
+    Raises BadInput when the two are of different prompts, or too long for one page.
     """
     if left.run.prompt != right.run.prompt:
         raise BadInput("The runs are of different prompts; compare two of one prompt.")
@@ -107,13 +107,13 @@ def page(left: Trace, right: Trace, remarks: Sequence[str] = ()) -> str:
 
 
 def rate(trace: Trace) -> float | None:
-    """Tokens a second after the first step, whose time holds the prompt's in served runs; None for one step."""
+    """Tokens a second after the first step, whose time includes the prompt's in served runs; None for one step."""
     steps = trace.steps[1:]
     return metrics.ratio(sum(len(step.emitted) for step in steps), sum(step.time.total for step in steps) / 1e9)
 
 
 def parting(left: Trace, right: Trace) -> str:
-    """Whether two runs wrote the same text, and up to which letter if they did not."""
+    """Describe whether two runs wrote the same text, and for how many letters if they did not."""
     texts = [trace.end.text if trace.end else "".join("".join(step.pieces) for step in trace.steps) for trace in (left, right)]
     if texts[0].strip() == texts[1].strip():
         return "the same"

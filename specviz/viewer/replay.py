@@ -1,4 +1,4 @@
-"""A recorded run as one HTML page: a file that plays from disk, or a frame in a notebook; nothing asks the network."""
+"""A recorded run as one HTML page: a file that plays from disk, or a frame in a notebook; neither uses the network."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specviz.trace.schema import Trace
 from specviz.viewer import bundle
 
 COMPRESS_ABOVE = 400_000
-"""Letters of trace from which it is embedded compressed, so that a page stays under a megabyte for long runs too."""
+"""Characters of a trace above which it is embedded compressed, so that pages of long runs stay under a megabyte too."""
 
 # The six marks are those of trace.replay, which makes the page of a run that is too long even for this.
 TEMPLATE = """<!doctype html>
@@ -72,24 +72,24 @@ window.stage = stage;
 
 @dataclass(frozen=True)
 class Frame:
-    """A replay page in a frame of its own, which a notebook shows where this stands as a cell's last value."""
+    """A replay page in its own frame, which a notebook shows as a cell's last value."""
 
     page: str = field(repr=False)
     height: int
 
     def _repr_html_(self) -> str:
-        """The frame as HTML. Its page may run the one script that its own policy names, and reaches nothing around it."""
-        # A notebook is sent as UTF-8, which has no way to write half a character.
+        """The frame as HTML. Its page may run only the script that its policy names, and reaches nothing around it."""
+        # A notebook is sent as UTF-8, which cannot encode a lone surrogate.
         source = html.escape(self.page.encode("utf-8", "replace").decode("utf-8"), quote=True)
         style = f"width:100%;height:{self.height:d}px;border:0"
         return f'<iframe title="specviz" sandbox="allow-scripts" allowfullscreen style="{style}" srcdoc="{source}"></iframe>'
 
 
 def frame(trace: Trace, step: int | None = None, height: int = 680) -> Frame:
-    """A frame ``height`` pixels high with the run in it, opened at ``step``, counted from 0; without one it plays.
+    """Return a frame ``height`` pixels high with the run, opened at ``step``, counted from 0; by default it plays.
 
-    A run too long for a page loses its last steps there, as in ``page``; the latest one that is left stands in for them.
-    Raises BadInput when there is no such step.
+    A run too long for a page loses its last steps, as in ``page``; the last remaining one is shown in their place.
+    Raises BadInput for a step that the run does not have.
     """
     if step is not None and not 0 <= step < len(trace.steps):
         raise BadInput(f"There is no step {step}; the run has {len(trace.steps)}, counted from 0.")
@@ -101,9 +101,9 @@ def page(
     text: str, *, title: str = "A recorded run · specviz", autoplay: bool = True, speed: float | None = None,
     step: int | None = None,
 ) -> str:  # fmt: skip
-    """The HTML file for the lines of a trace. ``speed`` 1 plays as fast as it was recorded, None chooses a calm speed.
+    """Return the HTML file for the lines of a trace. ``speed`` 1 plays as fast as recorded, None chooses a calm speed.
 
-    ``step``, counted from 0, is where it opens and waits; None opens it at the first.
+    The page opens at ``step``, counted from 0, and waits there; None opens it at the first step.
     A run too long for a megabyte even when compressed loses notes, then tables, then its last steps; the page says so.
     """
     options = f'data-autoplay="{str(autoplay).lower()}" data-speed="{speed or 0:g}"'
@@ -122,7 +122,7 @@ def page(
 
 
 def _filled(template: str, title: str, data: str, script: str) -> str:
-    """The template with its marks filled from the left, so that nothing put in is read as a mark."""
+    """Fill the template's marks from the left, so that no inserted text is read as a mark."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
