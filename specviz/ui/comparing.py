@@ -208,7 +208,7 @@ class Speeds:
 
     @property
     def label(self) -> str:
-        """The median, and the range where there is more than one."""
+        """The median, with the range of several rounds."""
         spread = f" ({min(self.each):.2f} to {max(self.each):.2f})" if len(self.each) > 1 else ""
         return f"{self.middle:.2f}×{spread}"
 

@@ -31,7 +31,7 @@ class PageSession:
 
     @property
     def running(self) -> bool:
-        """Whether a run of this page waits or goes on."""
+        """Whether a run of this page is waiting or running."""
         return self.cancel is not None and not self.over.is_set()
 
     def begin(self, limit: Limit = unlimited) -> Stop:

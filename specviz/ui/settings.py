@@ -3,17 +3,17 @@
 ==========================  ========================================================================================
 SPECVIZ_TARGET              target chosen when the page opens (default smollm2-135m-instruct).
 SPECVIZ_MODELS              models that the page offers, names with commas between them (default all that the catalogue
-                            lists; what ships and smollm2-135m-instruct where others than this machine can reach the app).
+                            lists; if others than this machine can reach the app, shipped ones and smollm2-135m-instruct).
 SPECVIZ_ANY_MODEL           1 lets visitors name any hub id or local folder; 0 keeps them to the models that the page
                             offers (default 1 where the app listens to this machine alone; 0 on a Space and on any other
-                            address, because there strangers would choose what is downloaded and read).
+                            address, because there strangers would choose the files to download and read).
 SPECVIZ_DEVICE              auto, cpu or cuda: the device chosen when the page opens (default auto).
-SPECVIZ_MAX_NEW_TOKENS      most new tokens a visitor may ask for (default 512).
+SPECVIZ_MAX_NEW_TOKENS      most new tokens a visitor may request (default 512).
 SPECVIZ_MAX_WAITING         runs that may wait for the engine before newcomers are asked to come back (default 48); two
                             thirds of these places may be one address's.
 SPECVIZ_MAX_SECONDS         most seconds that one run may compute, its earlier trajectories and its baseline included
-                            (default 120 where others than this machine can reach the app, else no limit; on a ZeroGPU
-                            Space never more than it lends a GPU for, less the time to load).
+                            (default 120 if others than this machine can reach the app, else no limit; on a ZeroGPU
+                            Space at most its GPU time for a run, less the time to load).
 SPECVIZ_MAX_PREPARING       most seconds that fetching and loading a model may take while other runs wait (default 120).
 SPECVIZ_MAX_UPLOAD_MB       largest trace file a visitor may upload, in megabytes (default 20).
 SPECVIZ_SERVERS             addresses of running servers (vLLM, llama.cpp, SGLang), with commas between them, that visitors
@@ -22,8 +22,8 @@ SPECVIZ_TRACES              folder of recorded runs (default assets/traces besid
 SPECVIZ_LESSONS             folder of lessons (default assets/lessons beside app.py).
 SPECVIZ_PROXIED             1 where every request comes through a proxy that adds the visitor's address to X-Forwarded-For
                             (default 1 on a Space, else 0); without it all visitors behind the proxy count as one.
-SPECVIZ_CACHE               folder of fetched and unpacked models (default specviz in the user's cache folder); what comes
-                            from the model hub lies in HF_HOME.
+SPECVIZ_CACHE               folder of fetched and unpacked models (default specviz in the user's cache folder); files
+                            from the model hub are in HF_HOME.
 PORT, GRADIO_SERVER_PORT    port to listen on (default 7860 or the next free one).
 GRADIO_TEMP_DIR             folder below which uploads lie, in one of this process alone (default the system's).
 GRADIO_SERVER_NAME          address to listen on (default 127.0.0.1).

@@ -104,7 +104,7 @@ def page(
     """Return the HTML file for the lines of a trace. ``speed`` 1 plays as fast as recorded, None chooses a calm speed.
 
     The page opens at ``step``, counted from 0, and waits there; None opens it at the first step.
-    A run too long for a megabyte even when compressed loses notes, then tables, then its last steps; the page says so.
+    A run too long for a megabyte even when compressed loses notes, then tables, then its last steps; the page reports it.
     """
     options = f'data-autoplay="{str(autoplay).lower()}" data-speed="{speed or 0:g}"'
     if step is not None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from specviz.inspection.report import Report
 
 TOKENS, DEPTH = 64, 5
-"""Tokens of each answer and depth of each chain at most, the defaults of the command."""
+"""Most tokens of an answer, and drafted tokens of a chain; the command's own defaults."""
 PLOTS = 3
 _HEAD = """<h2>Inspect a drafter</h2><p>A drafter loaded with other conventions than it was trained with runs without an
 error and drafts badly. Here the target answers four prompts, and the drafter is teacher-forced along them, as it was loaded

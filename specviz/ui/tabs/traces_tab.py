@@ -1,4 +1,4 @@
-"""The Traces tab: open a trace file, see what is in it, save any run in any format, send it to the stage; inspect a drafter."""
+"""The Traces tab: open a trace file, see its content, save any run in any format, send it to the stage; inspect a drafter."""
 
 from __future__ import annotations
 

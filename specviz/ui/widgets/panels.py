@@ -46,7 +46,7 @@ def _meaning(method: Method) -> str:
 
 
 def stop_button(visible: bool = True, stopping: bool = False) -> gr.Button:
-    """Button that stops a run: visible during a run, and ``stopping`` from the click until the run is over."""
+    """Button that stops a run: visible during a run; ``stopping`` disables it from the click until the run is over."""
     return gr.Button("Stopping" if stopping else "Stop", visible=visible, interactive=not stopping)
 
 
@@ -112,7 +112,7 @@ def _row(term: Term) -> str:
 
 
 def cards(modality: str | None = None, measured: Mapping[str, str] | None = None) -> str:
-    """A card for every method, each family in a fold under its list of names. ``measured`` holds results here, as HTML."""
+    """A card for every method, each family in a fold under its list of names. ``measured`` holds our results, as HTML."""
     listed = []
     for title, methods in families(modality).items():
         names = markup(" · ".join(method.title for method in methods))
