@@ -26,7 +26,7 @@ LEAST = math.log(1e-6)
 @dataclass(frozen=True)
 class Reading:
     """A head under some conventions, and its inputs. ``shift`` is added to the position of every drafted token, by default one
-    after its parent's; ``lag`` is the number of tokens by which the target's states are delayed."""
+    after its parent's. ``lag`` is the number of tokens by which the target's states are delayed."""
 
     head: FeatureHead
     shift: int = 0
@@ -38,7 +38,7 @@ class TeacherForcedStats:
     """Predictions of one reading of a drafter.
 
     By passage, [place]: ``lengths`` counts consecutive right drafts. ``evidence`` is the mean over depths of log q of the
-    target's token, whether or not earlier drafts were right: it separates two readings on far fewer places than acceptance
+    target's token, whether or not earlier drafts were right. It separates two readings on far fewer places than acceptance
     does. By depth: ``reached`` and ``right``. By place: ``overlap``, the sum over tokens of min(p, q) at depth 1, is the
     acceptance rate at temperature 1. ``sure`` pairs confidence and verdict of each draft whose shallower drafts were right.
     ``known`` counts labels at depth 1 that are in the draft vocabulary.

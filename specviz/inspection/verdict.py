@@ -16,14 +16,14 @@ from specviz.models.hub.cache_dir import Progress, no_progress
 from specviz.models.hub.published import Fit
 
 BLOCK = 8
-"""Neighbouring places that count as one: errors of a head are correlated."""
+"""Neighbouring places that count as one: a head's errors at neighbouring places are correlated."""
 SURE, GAIN = 4.0, 0.05
-"""A reading is clearly better if its evidence exceeds the other's by SURE standard errors of the paired difference, and it
-accepts at least GAIN more drafted tokens a chain."""
+"""Thresholds of a clearly better reading: its gain in evidence, in standard errors of the paired difference, and its gain in
+accepted tokens a chain."""
 ROUNDS = 3
 """Most conventions that are changed together."""
 STRANGER = 0.2
-"""A head whose first drafted token is accepted less often than this was trained for another model."""
+"""Acceptance rate of the first drafted token below which a head counts as trained for another model."""
 
 
 @dataclass(frozen=True)

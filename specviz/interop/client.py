@@ -1,8 +1,8 @@
 """HTTP client of a running server, bounded in bytes and in time.
 
-A separate thread does the network's work, and a call waits for it in short turns: a stop or a limit ends every exchange at once,
-whatever the server sends or omits (pings, single bytes, nothing, endless bodies, slow headers). It follows no redirection and no
-proxy of the environment.
+A separate thread does the network's work, and a call waits for it in short turns. So a stop or a limit ends every exchange at
+once, even with pings, single bytes, silence, endless bodies or slow headers from the server. The client follows no redirection
+and no proxy of the environment.
 """
 
 from __future__ import annotations

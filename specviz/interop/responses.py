@@ -210,7 +210,7 @@ Counted = tuple[Sequence[ServedToken], int | None, int]
 
 
 def counted_rounds(heard: Iterable[Counted]) -> Iterator[Arrival]:
-    """Yield rounds by the counts beside each token, as llama.cpp sends them with ``timings_per_token``: all tokens of a round
+    """Yield rounds by the counts beside each token, as llama.cpp sends them with ``timings_per_token``. All tokens of a round
     carry the numbers of drafted and accepted tokens after it. Each arrival without such counts is one round."""
     waiting: list[ServedToken] = []
     before, drafted, expected = (0, 0), 0, 0

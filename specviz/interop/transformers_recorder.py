@@ -173,7 +173,7 @@ class _Call:
         self._passes.append((self._entered, self._now()))
 
     def _heard(self, generator: Any) -> Any:
-        """The generator itself, with its two methods wrapped: transformers tests its class."""
+        """The generator itself, with its two methods wrapped: transformers checks its class."""
         propose, learn = generator.get_candidates, generator.update_candidate_strategy
 
         def proposed(input_ids: Tensor, *given: Any, **asked: Any) -> Any:

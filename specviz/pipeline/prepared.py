@@ -1,6 +1,6 @@
 """Prepared requests: everything that a request names, loaded and checked.
 
-Each modality has its own class or function; see the other modules of this package.
+Each modality has its own ``prepare``; see the other modules of this package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from specviz.trace.schema import Step
 Progress = Callable[[str, float | None], None]
 
 KINDS = {"text": "text", "image": "images", "vision_language": "pictures and text"}
-"""Data of targets by modality, in words for a sentence."""
+"""Kinds of data that targets work on, by modality, in words for a sentence."""
 
 
 class LoadedModel(Protocol):
@@ -88,7 +88,7 @@ class Prepared:
         trajectory: int = 0,
         progress: Progress = no_progress,
     ) -> Decoding:
-        """Return one run, ready to start. A ``trajectory`` from 1 on only trains the drafter, with noise that no run uses.
+        """Return one run, ready to start. A ``trajectory`` from 1 on only updates the drafter, with noise that no run uses.
 
         ``progress`` receives the share of a long prompt that has been read.
         """

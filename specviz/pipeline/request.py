@@ -26,7 +26,7 @@ _NUMBERS = ("temperature", "top_p", "guidance")
 
 @dataclass(frozen=True)
 class Request:
-    """A run to make. ``raw`` skips the chat template; "auto" picks dtype, device and tier by the machine's abilities.
+    """Settings of one run. ``raw`` skips the chat template; "auto" picks dtype, device and tier by the machine's capabilities.
 
     ``image`` is the picture of a question, a path or a PNG's or JPEG's bytes, for targets that read pictures. ``parameters``
     are the method's own, given by name and stored as its dataclass: they are checked here and nowhere else. ``guidance`` is the

@@ -1,7 +1,7 @@
 """Wrappers of vLLM's model runner that record the times, drafts and samples of each round.
 
-One worker records: the last stage of the pipeline, which has the logits, and there the first rank of the tensor parallel group,
-since all ranks sample alike. All others return at once. Nothing waits for a GPU: times are its events, numbers are copied
+One worker records: in the last stage of the pipeline, which has the logits, the first rank of the tensor parallel group, since
+all ranks sample alike. All others return at once. Nothing waits for a GPU: times are its events, numbers are copied
 asynchronously, and a separate process turns them into steps (:mod:`.request_recorder`). In vLLM's process a thread packs the
 numbers and writes them to the other process's input. If vLLM is killed, the other process still writes the rest of its input.
 """

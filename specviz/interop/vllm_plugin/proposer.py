@@ -2,7 +2,7 @@
 
 ``SPECVIZ_VLLM_DRAFTER='{"method": "prompt_lookup", "parameters": {"occurrence": "latest"}}'`` selects one, and
 ``python -m specviz run --method … --engine vllm`` prints the whole command. In this slot vLLM identifies no request, only rows of
-its batch, which it moves: a row is matched to the drafter that has read the beginning of its text.
+its batch, which it moves. So a row is matched to the drafter that has read the beginning of its text.
 """
 
 from __future__ import annotations

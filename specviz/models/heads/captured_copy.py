@@ -1,7 +1,7 @@
 """Copy of a target in 8 bits for a GPU: the model's own class with other linear layers, captured in graphs like a target.
 
-On a GPU a pass over few rows costs its launches first: a copy with fewer bytes and no captured pass loses against a captured
-target (:mod:`quantised_copy` has the copy for a CPU). Embedding, norms and buffers are the target's own tensors.
+On a GPU, kernel launches dominate a pass over few rows: a copy with fewer bytes but without a captured pass is slower than a
+captured target. :mod:`quantised_copy` has the copy for a CPU. Embedding, norms and buffers are the target's own tensors.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _leave_out(model: Any, body: Any, layer_numbers: Sequence[int]) -> None:
 
 
 class ShorterSession:
-    """A session of a copy that lacks layers, with ``taps`` numbered as in the whole model: each is the input of the first kept
+    """A session of a copy that lacks layers. ``taps`` are numbered as in the whole model; each is the input of the first kept
     layer from there on."""
 
     def __init__(self, copied: Target, capacity: int, taps: Sequence[int], layer_numbers: Sequence[int]) -> None:

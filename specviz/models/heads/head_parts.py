@@ -99,7 +99,7 @@ def _embedding(stored: Repository, target: Fit, names: Mapping[str, str], hidden
     if "embed_tokens.weight" not in names:
         return target.embedding
     rows = target.embedding.shape[0]
-    if shorter:  # the target was published once more with tokens for the picture behind the words
+    if shorter:  # a later release of the target appended tokens for pictures
         rows = min(rows, len(stored.tensor(names["embed_tokens.weight"])))
     own = shaped(stored, names, "embed_tokens.weight", (rows, hidden)).to(target.embedding)
     own = torch.cat((own, target.embedding[rows:])) if rows < len(target.embedding) else own

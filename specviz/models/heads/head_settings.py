@@ -1,6 +1,6 @@
 """Settings of published heads: those that are read, those without effect on a forward pass, and all others, which are refused.
 
-An unknown setting may change the computation without adding a tensor, and a head read without it silently drafts badly; so it
+An unknown setting may change the computation without adding a tensor, and a head read without it silently drafts badly. So it
 is refused by its name. Meanings of settings are from SafeAILab/EAGLE, sgl-project/SpecForge, Tencent/AngelSlim,
 vllm-project/speculators, vLLM and NVIDIA's Model-Optimizer.
 """

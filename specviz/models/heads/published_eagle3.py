@@ -1,7 +1,7 @@
 """Reader of EAGLE-3 heads with a flat config.json: SafeAILab/EAGLE, SpecForge, AngelSlim, NVIDIA's Model-Optimizer.
 
 The layout: ``midlayer.*`` or ``layers.0.*`` (one decoder layer twice as wide on its input), ``fc``, ``norm``; ``lm_head`` over a
-draft vocabulary, ``d2t`` (the offset of each row's token from the row's number), ``t2d`` (a mask of its tokens).
+draft vocabulary, ``d2t`` (the offset of each row's token from the row's number), ``t2d`` (a mask of the vocabulary's tokens).
 Li et al. 2025 (arXiv 2503.01840); EAGLE-3.1 adds ``fc_norm`` and ``norm_output``, gpt-oss's heads ``norm_before_fc``.
 """
 

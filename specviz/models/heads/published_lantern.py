@@ -3,9 +3,9 @@
 jadohu/anole_drafter: ``fc`` from [embedding; last hidden state] with a bias, ``layers.0.*`` a whole Chameleon layer (a norm on
 its input, queries and keys centred and scaled by head), the target's own head.
 
-jadohu/llamagen_drafter and llamagen2_drafter: EAGLE-1's layer, with LlamaGen's two-dimensional positions one place earlier than
-the target's, so that a row has the position of the code that it reads. Before the picture it reads code 0 beside the target's
-states, those of padding included.
+jadohu/llamagen_drafter and llamagen2_drafter: EAGLE-1's layer, with LlamaGen's two-dimensional positions. They are one place
+earlier than the target's, so that a row has the position of the code that it reads. Before the picture it reads code 0 beside
+the target's states, those of padding included.
 """
 
 from __future__ import annotations

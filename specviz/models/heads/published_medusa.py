@@ -56,8 +56,8 @@ def parallel_net(stored: Repository, target: Fit) -> ParallelNet:
 
 
 def _complete(stored: Repository, field: str, count: int) -> None:
-    """Raise ModelUnavailable if there are fewer than the configuration declares. More are accepted: the configuration of
-    medusa-vicuna-7b-v1.3 declares two, and its authors' loader overrides it with five."""
+    """Raise ModelUnavailable if ``count`` is less than the configuration's ``field``. More are accepted: the configuration of
+    medusa-vicuna-7b-v1.3 declares two heads, and its authors' loader overrides it with five."""
     promised = stored.config.get(field)
     if isinstance(promised, int) and count < promised:
         raise ModelUnavailable(

@@ -109,7 +109,7 @@ def mtp_names(stored: Repository) -> dict[str, str]:
         elif (found := _INNER.fullmatch(name)) and found[1] in extra:
             part, layer = found[2], int(found[1]) - first
             known = _NAMES.get(part, part)
-            # A second layer's own norms have no place in a head of one layer, and keep their names.
+            # A second layer's own norms have no place in a head of one layer: named by their layer, they are refused.
             names[known if known in _BESIDE and layer == 0 else f"layers.{layer}.{part}"] = name
     return {name.replace("mlp.shared_experts.", "mlp.shared_expert."): original for name, original in names.items()}
 

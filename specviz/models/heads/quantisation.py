@@ -38,8 +38,8 @@ def eight_bits(weight: Tensor) -> Product:
 
 @lru_cache(maxsize=1)
 def _steps() -> int:
-    """Steps of a weight to either side: 127, or 63 where two neighbouring products are added in 16 bits and cut off there,
-    as processors with AVX2 and without VNNI do."""
+    """Steps of a weight to either side: 127, or 63 on processors with AVX2 and without VNNI. Those add two neighbouring
+    products in 16 bits, with saturation."""
     ones = torch.ones(32, 64)
     return 127 if torch.allclose(_bytes(ones, 127)(ones[:1]), torch.tensor(64.0), rtol=1e-3) else 63
 

@@ -59,8 +59,8 @@ Source = WheelFile | HubRepository | ShippedFile
 class Entry:
     """A model as its card shows it.
 
-    ``roles`` lists its uses: a target, a draft model for others of its ``family`` (same tokenizer), or both. ``run_on`` names
-    the machine on which it ran in this project; empty if it has not. ``dtype`` is the number format for "auto" where the model,
+    ``roles`` lists its uses: a target, a draft model for others of its ``family`` (same tokenizer), or both. ``run_on`` is the
+    kind of machine on which it ran in this project, empty if none. ``dtype`` is the number format for "auto" where the model,
     not the machine, determines it.
     """
 

@@ -171,8 +171,8 @@ def _refuse_incomplete(name: str, header: GGUFReader, model: Any, loading_info: 
 def _unused(name: str, config: Any) -> bool:
     """Whether the model computes the same without this tensor.
 
-    This holds for layers behind the model's own that only draft (MTP), and for keys and values of layers that take them from
-    an earlier layer (Gemma 3n and 4).
+    This holds for layers behind the model's own that only draft (MTP). It also holds for keys and values of layers that take
+    them from an earlier layer (Gemma 3n and 4).
     """
     block = re.match(r"blk\.(\d+)\.(attn_[kv])?", name)
     if block is None:

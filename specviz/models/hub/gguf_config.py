@@ -179,8 +179,8 @@ def _rotated(header: GGUFReader, said: Mapping[str, Any], about: str) -> int:
 
 
 def _divided(divisors: Tensor, rates: Tensor, base: float, context: int) -> dict[str, Any]:
-    """Settings for angles divided one by one: Llama 3's rule where it gives these divisors, else longrope with the divisors
-    before and behind its original context, so that it never switches."""
+    """Settings for angles divided one by one: Llama 3's rule if it gives these divisors, else longrope. Its divisors are the same
+    before and behind the original context, so that it never switches."""
     settings = {**_LLAMA3, "factor": float(divisors.max())}
     config = LlamaConfig(head_dim=2 * len(divisors), rope_parameters={**settings, "rope_theta": base})
     computed, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))

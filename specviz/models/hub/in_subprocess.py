@@ -27,7 +27,7 @@ def load_in_subprocess(name: str, progress: Progress) -> None:
         if name in _HERE:
             return
     command = [sys.executable, "-m", "specviz.models.hub.in_subprocess", name]
-    # Its error stream holds other libraries' progress bars, which would fill a pipe that nobody reads.
+    # Its error stream holds other libraries' progress bars, which would fill an unread pipe.
     with (
         tempfile.TemporaryFile("w+", encoding="utf-8") as errors,
         subprocess.Popen(command, cwd=IMPORTED_FROM, stdout=subprocess.PIPE, stderr=errors, text=True, encoding="utf-8") as child,

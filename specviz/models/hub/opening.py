@@ -51,7 +51,7 @@ def opening(name: str, folder: Path, what: str = "", places: str = "memory") -> 
     except ImportError as problem:
         reason = " ".join(str(problem).split())[:300]
         raise ModelUnavailable(f"{name} needs a package that is not installed: {reason}") from problem
-    except Exception as problem:  # tokenizers, configurations and loaders have errors of their own for each kind of damage
+    except Exception as problem:  # tokenizers, configurations and loaders have their own errors for each kind of damage
         if any(words in str(problem).lower() for words in ("not enough memory", "out of memory", "allocate memory")):
             raise _no_room(name, places) from problem
         if "backend tokenizer" in str(problem) and not any((folder / file).is_file() for file in _TOKENIZERS):

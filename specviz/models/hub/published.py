@@ -1,7 +1,7 @@
-"""Safe reader of drafting heads that others published: a folder or hub repository, its tensors checked one by one.
+"""Safe reader of published drafting heads: a folder or hub repository, its tensors checked one by one.
 
-Only safetensors are opened. Every shape is checked against the config and the target; a tensor that our networks have no
-place for is refused, since leaving it out would change the computation.
+Only safetensors are opened. Every shape is checked against the config and the target. A tensor without a place in our networks
+is refused, since leaving it out would change the computation.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def reading(name: str) -> Iterator[None]:
         yield
     except (SpecvizError, MemoryError):
         raise
-    except Exception as problem:  # a setting that no getter knows, or a tensor of another kind than it should be
+    except Exception as problem:  # an unexpected setting, or a tensor of a wrong kind
         raise ModelUnavailable(
             f"{name} has a setting or tensor that makes no sense ({type(problem).__name__}: {problem}). Get the heads anew."
         ) from problem

@@ -44,9 +44,9 @@ def coloured_by_direction(loaded: LoadedImage) -> bool:
 def tiles(loaded: LoadedImage) -> Tensor:
     """Cell of each code among cells of the same code, float [code, row, column, rgb] from -1 to 1.
 
-    Pictures are tiled with squares of one code each, three cells wide and read in the middle; for a large codebook with
-    single cells, which are less pure but affordable. The decoder reads neighbours, so a code may look quite different in a
-    picture: ``image_parts.code_patches`` has its average look there.
+    Pictures are tiled with squares of one code each, three cells wide and read in the middle. A large codebook gets single
+    cells, which are less pure but affordable. The decoder reads neighbours, so a code may look quite different in a picture:
+    ``image_parts.code_patches`` has its average look there.
     """
     width = 3 if loaded.codes <= _FEW and loaded.grid >= 3 else 1
     squares = loaded.grid // width

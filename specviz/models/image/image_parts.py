@@ -1,8 +1,8 @@
 """Loader of the networks trained for a shipped image model: its drafter, its up- and down-samplers, and its codes' mean patches.
 
 The drafter (:class:`FeatureNet`, narrow) reads the target's last hidden state after the final norm and the next token's
-embedding. Its embedding has a row for every id of a run (prompt tokens, then codes), its head one for every code;
-``draft_ids`` is ``first_code + code``: with a run's ids as in :mod:`specviz.models.image.image`, it drafts like any other
+embedding. Its embedding has a row for every id of a run (prompt tokens, then codes), its head one for every code, and
+``draft_ids`` is ``first_code + code``. With a run's ids as in :mod:`specviz.models.image.image`, it drafts like any other
 feature drafter. For guidance run it on both rows, each with the features of its own row, and mix logits as the target does.
 """
 

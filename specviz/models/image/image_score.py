@@ -1,6 +1,6 @@
 """Image-text score: two small encoders trained to match pictures with their prompts.
 
-A proxy, trained on emoji and their names alone. Its card has its accuracy. Axis names: ``picture``, ``prompt``, ``word``.
+A proxy, trained on emoji and their names alone. Its card states its accuracy. Axis names: ``picture``, ``prompt``, ``word``.
 """
 
 from __future__ import annotations

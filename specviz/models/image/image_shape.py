@@ -35,7 +35,7 @@ class TextShape:
 
 
 def janus_config(vq: VqShape, text: TextShape, grid: int) -> dict[str, Any]:
-    """Arguments of ``JanusConfig(**…)`` for ``grid`` x ``grid`` codes. The part that sees pictures has the least size."""
+    """Arguments of ``JanusConfig(**…)`` for ``grid`` x ``grid`` codes. The part that sees pictures is minimal."""
     patch = 2 ** (len(vq.multiplier) - 1)
     return {
         "text_config": _text(text),

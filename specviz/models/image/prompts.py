@@ -200,8 +200,8 @@ class ClassPrompts:
 class CaptionPrompts:
     """Captions as features from transformers' T5 encoder, as LlamaGen reads them.
 
-    A caption takes as many places as the empty prompt has features; a shorter one is padded on its left with zeros, which no
-    later place sees. Both rows hide the same places. Captions are lower-cased and runs of blanks become one; the release also
+    A caption takes as many places as the empty prompt has features. A shorter one is padded on its left with zeros, which no
+    later place sees. Both rows hide the same places. Captions are lower-cased and runs of blanks become one. The release also
     strips addresses and file names of captions from the web, which users do not type.
 
     ``empty`` [place, feature] is the empty prompt; ``projection`` holds the two matrices [hidden, ..] that embed features.

@@ -95,8 +95,8 @@ class TokenizerText:
     def encode(self, prompt: str, raw: bool = False) -> list[int]:
         """Token ids of ``prompt``: as a user's turn with the answer opened, or with ``raw`` as text to continue.
 
-        Raises BadInput for a prompt without text or with a token that the model has no embedding of, ContextFull for one longer
-        than the context, and ModelUnavailable where the chat template fails.
+        Raises BadInput for a prompt without text or with a token that the model has no embedding of. Raises ContextFull for one
+        longer than the context, and ModelUnavailable if the chat template fails or no tokens result.
         """
         self._refuse(prompt)
         with self._lock:

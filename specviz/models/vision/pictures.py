@@ -172,7 +172,7 @@ def _make_picture(opened: Image.Image) -> Picture:
         plain_image, changed = _to_rgb(image)
     except (MemoryError, BadInput):
         raise
-    except Exception as problem:  # as above, for what lies behind the header
+    except Exception as problem:  # as above, for the data behind the header
         raise _damaged(problem) from problem
     if max(plain_image.size) > LONGEST_SIDE:
         plain_image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
