@@ -1,4 +1,4 @@
-"""Autoregressive decoding: one token a target pass. The run every other method is held against."""
+"""Autoregressive decoding: one token per target pass. The baseline of every other method."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Bandits over Not-a-Bandit's arms, of BanditSpec (2505.15141): each round says how good the drafter was that drafted.
+"""Bandits over Not-a-Bandit's arms, from BanditSpec (2505.15141): each round rewards only the arm that drafted.
 
-UCBSpec here is UCB1. EXP3Spec is Auer's EXP3: exponential weights on rewards over their probability to be seen.
+UCBSpec here is UCB1. EXP3Spec is Auer's EXP3: exponential weights on rewards divided by their probability of being observed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEEP = number(1.0, 0.8, 1.0, "What is left of the past after each round; 1 never
 
 @dataclass(frozen=True)
 class UcbParameters:
-    """The bonus of an arm counts that arm's own rounds, as in UCB1."""
+    """An arm's bonus depends on its own number of rounds, as in UCB1."""
 
     gamma: int = GAMMA
     doubt: float = number(0.5, 0.0, 6.0, "How much an arm that was tried rarely is trusted; UCB1's value is 2.", step=0.25)
@@ -58,7 +58,7 @@ def ucb(parameters: UcbParameters, resources: TextResources) -> Composition:
 
 @dataclass(frozen=True)
 class Exp3Parameters:
-    """We could not read the paper's exact update: this is Auer's EXP3 (Auer et al. 2002)."""
+    """Auer's EXP3 (Auer et al. 2002), since the paper's exact update was not available to us."""
 
     gamma: int = GAMMA
     explore: float = number(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's drafter has 0.5 billion parameters and fills blocks of 32; ours has 1.4 million."""
+    """The paper's drafter has 0.5 billion parameters and fills blocks of 32; the shipped one has 1.4 million."""
 
     block: int = number(6, 1, 32, "Masks that one denoising step fills; the paper's value is 32.", "tokens")
     aligned: bool = switch(

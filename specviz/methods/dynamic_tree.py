@@ -1,4 +1,4 @@
-"""Dynamic trees of feature drafters from parameters: as deep and as large as pays on this machine, or as was asked."""
+"""Dynamic trees of feature drafters from parameters: depth and size optimised for this machine, or fixed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RULE = choice(
 
 
 def tree_depth(default: int, paper: int) -> Any:
-    """The field of a tree's depth; 0 chooses it by the drafter's calibration, or is ``default``."""
+    """Return the field of a tree's depth; 0 chooses it by the drafter's calibration, else ``default``."""
     return number(
         0, 0, 12,
         "Depth of the tree; each level takes one drafter pass. 0 chooses the depth that pays on this machine, at least 2, if "
@@ -38,7 +38,7 @@ def tree_depth(default: int, paper: int) -> Any:
 
 @dataclass(frozen=True)
 class EagleTree:
-    """Tree and rule of EAGLE-2 and what followed it."""
+    """Tree and rule of EAGLE-2 and its successors."""
 
     depth: int = tree_depth(4, 6)
     width: int = WIDTH
@@ -47,7 +47,7 @@ class EagleTree:
 
 
 def acceptance_of(rule: str) -> Acceptance:
-    """Sample-and-match where that is the ``rule``, else rejection sampling."""
+    """Return sample-and-match for the ``rule`` "match", else rejection sampling."""
     from specviz.acceptance.match import Match
     from specviz.acceptance.rejection import Rejection
 
@@ -55,7 +55,7 @@ def acceptance_of(rule: str) -> Acceptance:
 
 
 class TreeParameters(Protocol):
-    """What a method's parameters say of its tree; 0 leaves depth or nodes to what pays."""
+    """Tree parameters of a method; 0 optimises depth or nodes for this machine."""
 
     @property
     def depth(self) -> int: ...
@@ -68,12 +68,14 @@ class TreeParameters(Protocol):
 
 
 def tree_costs(resources: MethodResources, network: Any, rows: int, per_node: int = 1) -> CurrentCosts:
-    """Who weighs nodes and levels by what a target pass, and a forward of ``network`` over ``rows``, cost at the moment. A node
-    takes ``per_node`` rows of a pass; ``network`` is None where none is timed before its first run."""
+    """Return the size policy by the current costs of a target pass and of a forward of ``network`` over ``rows``.
+
+    A node takes ``per_node`` rows of a pass; ``network`` None skips its timing before the first run.
+    """
     from specviz.drafting.trees.dynamic import CurrentCosts
 
     costs = CurrentCosts(resources.cost_curve, lambda: resources.forward_cost(network, rows), resources.target.tier, per_node)
-    costs.now()  # what has to be timed first is timed before the run, not in its first step
+    costs.now()  # times unknown costs before the run, not in its first step
     return costs
 
 
@@ -81,10 +83,10 @@ def dynamic_tree(
     parameters: TreeParameters, resources: MethodResources, network: Any, kind: str, profile: str, default_depth: int,
     drawn: bool = False,
 ) -> TreeBuilder[FeatureDrafter[Any]]:  # fmt: skip
-    """The tree that ``network``, heads of this ``kind``, drafts.
+    """Return the tree builder for ``network``, heads of this ``kind``.
 
-    A depth of 0 follows the measured ``profile`` if it was made with these heads and this width on this target, and else is
-    ``default_depth``. With ``drawn`` a sampling target gets a tree of drawn tokens, which weighs levels and nodes each round.
+    A depth of 0 follows the measured ``profile`` if it was made with these heads and this width on this target, else it is
+    ``default_depth``. With ``drawn``, a sampling target gets a tree of drawn tokens, sized in each round.
     """
     from specviz.drafting.trees.depth_profile import DepthProfile, depth_that_pays
     from specviz.drafting.trees.drawn import Drawn

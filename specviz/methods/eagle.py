@@ -1,4 +1,4 @@
-"""EAGLE (Li et al. 2401.15077): one decoder layer goes on from the target's last hidden state, into a tree of fixed shape."""
+"""EAGLE (Li et al. 2401.15077): one decoder layer extrapolates the target's last hidden state into a tree of fixed shape."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from specviz.engine.tree import TreeShape
     from specviz.methods.resources import MethodResources
 
-# The published 25-node tree by child counts, depth by depth: 4 / 8 / 8 / 3 / 2 nodes. Earlier siblings have more below.
+# The published 25-node tree by child counts, depth by depth: 4 / 8 / 8 / 3 / 2 nodes. Earlier siblings have more descendants.
 PUBLISHED = ((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,))
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Which tree, and who judges it when tokens are sampled. At temperature 0 all rules are greedy matching."""
+    """Tree, and acceptance rule for sampled tokens. At temperature 0 all rules are greedy matching."""
 
     tree: str = choice(
         "published",

@@ -1,6 +1,5 @@
-"""Language-only drafting (Gagrani et al. 2404.08856): a small text model drafts for a vision-language model and sees no
-picture.
-"""
+"""Language-only drafting (Gagrani et al. 2404.08856): a small text model without the picture drafts for a vision-language
+model."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """γ of the paper, and who judges."""
+    """γ of the paper, and the acceptance rule."""
 
     gamma: int = number(5, 1, 16, "γ: how many tokens the text model writes before the target looks.", "tokens")
     rule: str = choice(

@@ -1,4 +1,4 @@
-"""Method parameters: frozen dataclasses whose fields carry units, bounds and help, from which every control is made."""
+"""Method parameters: frozen dataclasses whose fields have units, bounds and help, the source of every control."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specviz.errors import BadInput, shown
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a control needs to know about one field. ``choices`` excludes ``low`` and ``high``."""
+    """Help, unit and bounds of one field. ``choices`` excludes ``low`` and ``high``."""
 
     help: str
     unit: str = ""
@@ -24,7 +24,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One field as the screen, the command line and ``methods --json`` see it."""
+    """One field, as used by the screen, the command line and ``methods --json``."""
 
     name: str
     kind: str
@@ -33,27 +33,27 @@ class Parameter:
 
 
 def number(default: float, low: float, high: float, help: str, unit: str = "", step: float | None = None) -> Any:
-    """A dataclass field holding an int or a float (the annotation says which) between ``low`` and ``high`` inclusive."""
+    """Return a dataclass field for an int or a float (by its annotation) from ``low`` to ``high`` inclusive."""
     return field(default=default, metadata={"bounds": Bounds(help, unit, low, high, step=step)})
 
 
 def choice(default: str, choices: tuple[str, ...], help: str) -> Any:
-    """A dataclass field holding one of ``choices``."""
+    """Return a dataclass field for one of ``choices``."""
     return field(default=default, metadata={"bounds": Bounds(help, choices=choices)})
 
 
 def switch(default: bool, help: str) -> Any:
-    """A dataclass field holding True or False."""
+    """Return a dataclass field for True or False."""
     return field(default=default, metadata={"bounds": Bounds(help)})
 
 
 @dataclass(frozen=True)
 class NoParameters:
-    """For a method that has none."""
+    """Parameters of a method without any."""
 
 
 def describe(parameters: type) -> tuple[Parameter, ...]:
-    """The fields of a parameter dataclass, in order. ``kind`` is "int", "float", "bool" or "str"."""
+    """Return the fields of a parameter dataclass, in order. ``kind`` is "int", "float", "bool" or "str"."""
     described = []
     for definition in fields(parameters):
         kind = definition.type if isinstance(definition.type, str) else definition.type.__name__
@@ -64,7 +64,7 @@ def describe(parameters: type) -> tuple[Parameter, ...]:
 
 
 def build(parameters: type, values: Mapping[str, Any], method: str) -> Any:
-    """Make the dataclass from text or numbers. Raises BadInput naming the field, its bounds and what was given."""
+    """Make the dataclass from text or numbers. Raises BadInput with the field, its bounds and the invalid value."""
     known = {parameter.name: parameter for parameter in describe(parameters)}
     for name in values:
         if name not in known:

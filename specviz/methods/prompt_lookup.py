@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The reference implementation's values by default."""
+    """The defaults are the reference implementation's values."""
 
     longest: int = number(3, 1, 8, "Longest suffix searched for; longer ones are tried first.", "tokens")
     shortest: int = number(1, 1, 8, "Shortest suffix searched for.", "tokens")

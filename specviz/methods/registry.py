@@ -30,12 +30,12 @@ FAMILIES = {
     "judge": "Another way to judge",
     "other": "More",
 }
-"""What sets methods apart, as a picker groups them, in the order in which a class meets them."""
+"""Titles of the families by which a picker groups methods, in teaching order."""
 
 
 @dataclass(frozen=True)
 class Paper:
-    """Where a method comes from."""
+    """Publication of a method."""
 
     title: str
     authors: str
@@ -46,9 +46,9 @@ class Paper:
 
 @dataclass(frozen=True)
 class Exactness:
-    """What a method promises about its output, and the one (parameter, choice) with which it promises less, or more.
+    """A method's guarantee about its output, and the one (parameter, choice) that weakens or strengthens it.
 
-    Token exact: with the same seed the tokens of the autoregressive run, at any temperature; with the exception only its
+    Token exact: the autoregressive run's tokens with the same seed, at any temperature; with the exception, only its
     distribution. Exact in distribution or relaxed: token exact with the exception.
     """
 
@@ -57,19 +57,19 @@ class Exactness:
     exception: tuple[str, str] | None = None
 
     def except_with(self, parameter: str, choice: str) -> Exactness:
-        """The same, but for one choice of a parameter."""
+        """Return this guarantee with an exception for one choice of a parameter."""
         return replace(self, exception=(parameter, choice))
 
     @property
     def label(self) -> str:
-        """The promise in a few words."""
+        """Guarantee in a few words."""
         if self.token_exact:
             return "exact, token for token"
         return "exact in distribution" if self.output == "exact" else self.output
 
     @property
     def exceptional(self) -> Exactness:
-        """The promise with the exception's choice."""
+        """Guarantee with the exception's choice."""
         return IN_DISTRIBUTION if self.token_exact else TOKEN_EXACT
 
     def __str__(self) -> str:
@@ -84,15 +84,15 @@ TOKEN_EXACT, IN_DISTRIBUTION, RELAXED = Exactness(token_exact=True), Exactness()
 
 @dataclass(frozen=True)
 class Card(Generic[Parameters]):
-    """A method as its card shows it; as a decorator it registers ``compose(parameters, resources)`` under itself.
+    """Card of a method; as a decorator it registers ``compose(parameters, resources)`` under its name.
 
     ``published`` are modalities in which it drafts only with heads that the user names, as none ship.
-    ``look_at`` tells a class what to watch. ``weights`` are catalog names it needs. ``targets`` are the catalog's targets that it
-    runs on, the one that ships first; empty for any target.
-    ``needs`` says what it cannot run without, where that is more than a drafter or a draft model for the target.
-    ``family`` is a key of FAMILIES. ``claim`` is the speed the paper reports, with the model it was measured on. ``differs``
-    says why a small model on a small machine sees something else; it quotes figures as keys of ``assets/results.json`` in
-    braces. ``pair`` is its row in PAIRS.md: a published pair with the command that runs it, or what is missing.
+    ``look_at`` tells a class what to watch. ``weights`` are the catalog names it requires. ``targets`` are the catalog's targets
+    that it runs on, the shipped one first; empty for any target.
+    ``needs`` states requirements beyond a drafter or a draft model for the target.
+    ``family`` is a key of FAMILIES. ``claim`` is the paper's reported speed, with its model. ``differs`` explains why results
+    with a small model on a small machine differ; it quotes figures as keys of ``assets/results.json`` in braces. ``pair`` is
+    its row in PAIRS.md: a published pair with its command, or the missing parts.
     ``warm_up`` decodes text that the drafter learns from before a prepared run begins: (run, cancel, progress) to a warning,
     or "".
     """
@@ -118,7 +118,7 @@ class Card(Generic[Parameters]):
     warm_up: Callable[[Any, threading.Event, Callable[[str, float | None], None]], str] | None = None
 
     def __call__(self, compose: Callable[[Parameters, Resources], Composition]) -> Callable[[Parameters, Resources], Composition]:
-        """Register ``compose``. Raises ValueError for a name that is taken or a family without a title."""
+        """Register ``compose``. Raises ValueError for a duplicate name or a family without a title."""
         if self.name in _METHODS or self.family not in FAMILIES:
             raise ValueError(f"two methods are called {self.name}, or its family {self.family} has no title")
         card = {entry.name: getattr(self, entry.name) for entry in fields(self)}
@@ -126,17 +126,17 @@ class Card(Generic[Parameters]):
         return compose
 
     def runs_on(self, modality: str) -> bool:
-        """Whether it can run on such targets, if only with heads that the user names."""
+        """Whether it can run on such targets, possibly only with heads that the user names."""
         return modality in (*self.modality, *self.published)
 
     @property
     def takes_draft(self) -> bool:
-        """Whether a user may name what drafts: what drafts from the text alone, with every setting, has no use for it."""
+        """Whether a user may name a draft model; methods that draft from the text alone, with every setting, use none."""
         drafts_from_text = self.family in ("none", "memory")
         return not drafts_from_text or any(own.name == "drafter" for own in describe(self.parameters))
 
     def plain(self) -> dict[str, Any]:
-        """What a program asks of a method first: what it is and how exact, as plain data."""
+        """Return identity and exactness of the method as plain data, for programs."""
         promise = self.exactness
         exception = list(promise.exception or ())
         return {
@@ -151,7 +151,7 @@ class Card(Generic[Parameters]):
 
 @dataclass(frozen=True, kw_only=True)
 class Method(Card[Any]):
-    """A registered method: its card, and what composes it."""
+    """A registered method: its card and its ``compose`` function."""
 
     compose: Callable[[Any, Any], Composition]
 
@@ -160,7 +160,7 @@ _METHODS: dict[str, Method] = {}
 
 
 def all_methods() -> dict[str, Method]:
-    """Every method by name. The first call imports the files of this package, none of which imports torch at its top."""
+    """Return every method by name. The first call imports this package's modules, none of which imports torch at its top."""
     _load()
     return dict(_METHODS)
 
@@ -173,7 +173,7 @@ def _load() -> None:
 
 
 def families(modality: str | None = None) -> dict[str, list[Method]]:
-    """Title of every family that has methods of this modality, and those methods in the order of their papers."""
+    """Return, by family title, the methods of this modality in the order of their papers; empty families are left out."""
     entries = [entry for entry in all_methods().values() if modality is None or modality in entry.modality]
     entries.sort(key=_published)
     grouped = {title: [entry for entry in entries if entry.family == key] for key, title in FAMILIES.items()}
@@ -181,12 +181,12 @@ def families(modality: str | None = None) -> dict[str, list[Method]]:
 
 
 def _published(entry: Method) -> str:
-    """Year and month, as arXiv writes them; the year's end where only the year is known."""
+    """Return year and month in arXiv's format; December if only the year is known."""
     return "" if entry.paper is None else entry.paper.arxiv or f"{entry.paper.year % 100:02d}12"
 
 
 def get(name: str) -> Method:
-    """The method called ``name``. Raises BadInput listing the names there are."""
+    """Return the method called ``name``. Raises BadInput with the list of known names."""
     known = all_methods()
     if not isinstance(name, str) or name not in known:
         raise BadInput(f"There is no method {shown(name)}; there are: {', '.join(sorted(known))}.")

@@ -1,4 +1,4 @@
-"""Resources a method may ask for: the target, and ways to get what is costly or shared, by what the target works on."""
+"""Resources of a method: the target, and access to costly or shared objects, by the target's modality."""
 
 from __future__ import annotations
 
@@ -30,21 +30,20 @@ TREES = ASSETS / "trees"
 
 
 class UserMemory(Protocol):
-    """What earlier runs of the same user left."""
+    """Objects kept from earlier runs of the same user."""
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], Any]) -> Any:
-        """What stands under ``key``, made now if nothing does."""
+        """Return the object under ``key``, made by ``make`` if missing."""
 
 
 @dataclass
 class MethodResources(ABC):
-    """What every target has. ``prompt_key`` tells prompts apart, for stores that must not outlive one.
+    """Resources for every kind of target. ``prompt_key`` identifies the prompt, for stores that must not outlive one.
 
-    ``draft_name`` is the draft model the user named, if any. ``uses_shipped_weights`` is False where ``drafter_weights`` gives
-    networks that others published: what was measured on ours says nothing there. ``guidance`` is (scale, prompt of the row
-    that says nothing) where two rows are guided: logits are u + scale (c - u). ``grid`` is (rows, columns) of a picture that
-    is drawn.
-    ``picture`` says where a prompt's picture stands, None where the prompt is text.
+    ``draft_name`` is the draft model the user named, if any. ``uses_shipped_weights`` is False if ``drafter_weights`` returns
+    networks published by others, to which the shipped calibrations do not apply. ``guidance`` is (scale, empty prompt) for
+    guidance with two rows: logits are u + scale (c - u). ``grid`` is (rows, columns) of a generated picture.
+    ``picture`` is the layout of a picture in the prompt, None for a text prompt.
     """
 
     target: Target
@@ -59,90 +58,91 @@ class MethodResources(ABC):
     costs: RunCosts | None = None
 
     def cost_curve(self) -> CostCurve:
-        """What a pass of the target costs here by its nodes, as all passes so far say: another curve where that has changed."""
+        """Return the current cost curve of a target pass by its nodes, from all passes so far; a new object if it changed."""
         assert self.costs is not None, "the preparation of a run gives the cost of its passes"
         return self.costs.curve()
 
     @abstractmethod
     def drafter_weights(self, kind: str) -> Any:
-        """The network of that kind trained for the target, ready to draft ("eagle", "eagle3", "medusa", "falcon", "gto",
-        "masked_lm", "deer" …), or "ngrams", which tells how well three tokens go together. Raises ModelUnavailable where
-        there is none."""
+        """Return the network of this kind trained for the target ("eagle", "eagle3", "medusa", "falcon", "gto", "masked_lm",
+        "deer" …), or the trigram model "ngrams". Raises ModelUnavailable if missing."""
 
     def forward_cost(self, network: Any, rows: int, taught: bool = True) -> float:
-        """Milliseconds of a forward of a drafter's ``network`` over ``rows`` nodes here: timed before its first run, unless it is
-        None, and where it is ``taught`` learned from the draft times of the runs."""
+        """Return milliseconds of a forward of a drafter's ``network`` over ``rows`` nodes on this machine.
+
+        Timed before its first run, except for None; with ``taught``, updated by the runs' draft times.
+        """
         from specviz.drafting.networks.forward_cost import forward_cost
 
         assert self.costs is not None, "the preparation of a run gives the cost of its passes"
         return self.costs.forward(rows, None if network is None else partial(forward_cost, network, rows), taught)
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], Kept]) -> Kept:
-        """What an earlier run of the same user left under ``key``, or what is made and left there now."""
+        """Return the object that an earlier run of the same user left under ``key``, or make and store it."""
         resource: Kept = self.memory.remember(key, make)
         return resource
 
     def tree_file(self, name: str) -> Path:
-        """Where the calibrated tree called ``name`` lives."""
+        """Return the path of the calibrated tree ``name``."""
         return TREES / f"{name}.json"
 
     def using(self, **replacements: Any) -> Self:
-        """A copy with ``replacements`` in place of the fields and methods so named: another memory, a network of one's own."""
+        """Return a copy with ``replacements`` of fields or methods by name, such as another memory or network."""
         resources = copy.copy(self)
         for name, value in replacements.items():
-            getattr(self, name)  # an AttributeError for a name that nobody would ask for
+            getattr(self, name)  # raises AttributeError for an unknown name
             setattr(resources, name, value)
         return resources
 
 
 @dataclass
 class TextResources(MethodResources):
-    """Of a causal language model."""
+    """Resources for a causal language model."""
 
     modality: ClassVar[str] = "text"
 
     @abstractmethod
     def draft_model(self) -> DraftModel:
-        """The language model that drafts: the one named by the user, or the target's own."""
+        """Return the draft language model: the one named by the user, or the target's default."""
 
     @abstractmethod
     def draft_models(self) -> dict[str, DraftModel]:
-        """The language models that the user named, with commas between them, by short names."""
+        """Return the language models that the user named, separated by commas, by short names."""
 
     @abstractmethod
     def intermediate(self, kind: str) -> IntermediateModel:
-        """A model that stands between the target and a drafter."""
+        """Return a model between the target and a drafter in size."""
 
     @abstractmethod
     def grouped(self, kind: str, group: int) -> GroupedModel:
-        """A draft model up to ``group`` of whose layers attend side by side."""
+        """Return a draft model, up to ``group`` of whose layers attend side by side."""
 
     @abstractmethod
     def cost_curve_of(self, draft: Target) -> CostCurve:
-        """What a pass of a draft model that scores trees costs here, beside one of the target."""
+        """Return the cost curve of a tree-scoring draft model's passes, consistent with the target's."""
 
 
 @dataclass
 class VisionLanguageResources(MethodResources):
-    """Of a model that is asked about a picture."""
+    """Resources for a model with a picture in its prompt."""
 
     modality: ClassVar[str] = "vision_language"
 
     @abstractmethod
     def draft_model(self) -> DraftModel:
-        """The language model that drafts from the text alone."""
+        """Return the language model that drafts from the text alone."""
 
 
 @dataclass
 class ImageResources(MethodResources):
-    """Of a model that draws a picture code by code."""
+    """Resources for a model that generates a picture code by code."""
 
     modality: ClassVar[str] = "image"
 
     @abstractmethod
     def neighbours(self) -> Tensor:
-        """int64 [code, rank]: every code's nearest latent codes, nearest first."""
+        """Return every code's nearest latent codes, int64 [code, rank], nearest first."""
 
     @abstractmethod
     def coarse(self) -> CoarsePartner:
-        """The model that draws the same picture on half the grid. Raises ModelUnavailable where there is none."""
+        """Return the model that generates the same picture on half the grid. Raises ModelUnavailable if missing."""

@@ -1,4 +1,4 @@
-"""Figures that were measured, from ``assets/results.json``: each is stated there once, and cards quote it by its key."""
+"""Measured figures from ``assets/results.json``: each is stated there once, and cards quote it by its key."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FILE = ASSETS / "results.json"
 
 @dataclass(frozen=True)
 class Table:
-    """What one command measured on one machine, ``date`` a day or the first and last one.
+    """Measurements of one command on one machine; ``date`` is a day, or the first and last one.
 
-    ``columns`` are a heading and a unit by key, ``rows`` cells by key. Where the units of a column ``value`` differ by row, they
-    stand in a column ``unit``. A table without a ``title`` is not printed. Numbers keep the digits that the file has.
+    ``columns`` are a heading and a unit by key, ``rows`` cells by key. If the units of a column ``value`` differ by row, a
+    column ``unit`` holds them. A table without a ``title`` is not printed. Numbers keep the file's digits.
     """
 
     title: str
@@ -31,7 +31,7 @@ class Table:
     commit: str = ""
 
     def figure(self, row: str, column: str) -> str:
-        """One cell with its unit; empty where nothing was measured. Raises KeyError for a row or column that is not there."""
+        """Return one cell with its unit; empty without a measurement. Raises KeyError for an unknown row or column."""
         cells = dict(zip(self.columns, self.rows[row], strict=True))
         if not isinstance(value := cells[column], Decimal | int):
             return value or ""
@@ -41,13 +41,13 @@ class Table:
 
 @cache
 def tables() -> dict[str, Table]:
-    """Every table by key."""
+    """Return every table by key."""
     found = json.loads(FILE.read_text("utf-8"), parse_float=Decimal)["tables"]
     return {key: Table(**found[key]) for key in found}
 
 
 def filled(text: str) -> str:
-    """``text`` with each ``{table.row.column}`` replaced by the figure. Raises ValueError naming a key that is not there."""
+    """Replace each ``{table.row.column}`` in ``text`` by its figure. Raises ValueError with an unknown key."""
 
     def quoted(key: re.Match[str]) -> str:
         try:

@@ -1,4 +1,4 @@
-"""SuffixDecoding (Oliaro et al. 2411.04975): suffix trees that count, of this text and of earlier outputs."""
+"""SuffixDecoding (Oliaro et al. 2411.04975): suffix trees with counts, over this text and earlier outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REMEMBERED = number(64, 0, 512, "Your earlier outputs that are searched as well,
 
 @dataclass(frozen=True)
 class Parameters:
-    """The authors' implementation's values by default."""
+    """The defaults are the values of the authors' implementation."""
 
     most: int = number(64, 1, 64, "Most tokens drafted, however long the match.", "tokens")
     factor: float = number(1.0, 0.0, 4.0, "Drafted tokens allowed per matched token; the paper's α.", step=0.25)

@@ -1,8 +1,8 @@
 """Early stop of tree expansion: deep enough once the drafter's probability on the whole beam falls below a threshold.
 
-Dynamic Depth Decoding (Brown et al., arXiv 2409.00142) takes H, the log of the beam's summed path probabilities. A tree of at
-most 11 levels stops at level 5, 7 or 9 if H < -0.3. The published threshold suits the published drafters. For another drafter
-it is chosen from the gains of a calibration and the cost of its forwards on this machine.
+Dynamic Depth Decoding (Brown et al., arXiv 2409.00142) tests H, the log of the beam's summed path probabilities. A tree of at
+most 11 levels stops at level 5, 7 or 9 if H < -0.3. The published threshold suits the published drafters. For another drafter,
+calibrated gains and the cost of its forwards on this machine determine the threshold.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from specviz.trace.schema import Note
 PUBLISHED_LEVELS = (5, 7, 9)
 PUBLISHED_THRESHOLD = -0.3
 CANDIDATES = tuple(-place / 20 for place in range(120, 0, -1))
-"""Thresholds that are tried: -6 to -0.05."""
+"""Candidate thresholds: -6 to -0.05."""
 
 
 def log_mass(values: Sequence[float]) -> float:
-    """log of the sum of ``exp(value)``: the log of the probability that a beam holds."""
+    """Return the log of the sum of ``exp(value)``: the log probability mass of a beam."""
     most = max(values)
     return most + math.log(math.fsum(math.exp(value - most) for value in values))
 
 
 @dataclass(frozen=True)
 class BeamMass:
-    """Stops at a level in ``levels`` (at any when empty) whose beam holds less than exp(``threshold``).
+    """Stop rule: stop at a level in ``levels`` (any if empty) whose beam holds less than exp(``threshold``).
 
-    ``below`` is the threshold as a quantile, level 1 first: the share of beams that held less when it was calibrated.
-    ``forward`` is what a drafter forward costs here, in target passes of one token, where the threshold was chosen by it.
+    ``below`` is the threshold as a quantile, level 1 first: the fraction of calibration beams that held less.
+    ``forward`` is the drafter forward's cost, in target passes of one token, if the threshold was chosen by it.
     """
 
     threshold: float
@@ -44,14 +44,14 @@ class BeamMass:
     forward: float | None = None
 
     def tests(self, level: int) -> bool:
-        """Whether this level's mass is looked at."""
+        """Whether this level's mass is tested."""
         return not self.levels or level in self.levels
 
     def met(self, beams: Sequence[Sequence[float]]) -> bool:
         return self.tests(len(beams)) and log_mass(beams[-1]) < self.threshold
 
     def stop_note(self, beams: Sequence[Sequence[float]], stopped: bool, limit: int) -> Note:
-        # The deepest level there was room for is not tested: nothing hangs on it.
+        # The deepest possible level is not tested, since no deeper one could follow.
         tested = [level for level in range(1, len(beams) + 1) if level < limit and self.tests(level)]
         return BeamMassNote(
             mass=[log_mass(values) for values in beams],
@@ -66,8 +66,7 @@ class BeamMass:
 
 @dataclass(frozen=True)
 class CalibratedRound:
-    """One round at full depth: log ``mass`` of the beam at each level, level 1 first, and how many drafted tokens were
-    accepted."""
+    """One round at full depth: log ``mass`` of the beam at each level, level 1 first, and the number of accepted tokens."""
 
     mass: tuple[float, ...]
     accepted: int
@@ -75,8 +74,8 @@ class CalibratedRound:
 
 @dataclass(frozen=True)
 class CalibratedDepth:
-    """Greedy rounds that ``drafter`` drafted for ``target`` without a threshold, of trees that kept ``nodes`` on average.
-    ``source`` says where they are from."""
+    """Greedy rounds that ``drafter`` drafted for ``target`` without a threshold, with ``nodes`` kept per tree on average.
+    ``source`` describes their origin."""
 
     rounds: tuple[CalibratedRound, ...]
     nodes: float
@@ -87,10 +86,10 @@ class CalibratedDepth:
     def brings(
         self, threshold: float, depth: int, levels: Sequence[int] = (), nodes: int = 0, ahead: int = 1
     ) -> tuple[float, float]:  # fmt: skip
-        """Tokens that a round writes with this threshold, the bonus included, and its drafter forwards.
+        """Return mean tokens per round with this threshold, the bonus included, and mean drafter forwards.
 
-        Trees go at most ``depth`` deep and hold at most ``nodes`` (0: what they held); ``levels`` are tested (all when empty).
-        What was accepted deeper than the stop counts as lost. Levels are drafted ``ahead`` at a time before one is tested.
+        Trees have at most ``depth`` levels and ``nodes`` nodes (0: as calibrated); ``levels`` are tested (all if empty).
+        Tokens accepted deeper than the stop count as lost. Levels are drafted ``ahead`` at a time before one is tested.
         """
         tokens = forwards = 0
         rule = BeamMass(threshold, tuple(levels))
@@ -105,7 +104,7 @@ class CalibratedDepth:
     def threshold_that_pays(
         self, pays: SpeedupMaximising, depth: int, levels: Sequence[int] = (), nodes: int = 0, ahead: int = 1
     ) -> float:  # fmt: skip
-        """The threshold whose rounds write most tokens for their time on this machine, the highest of equals. For the other
+        """Return the threshold with the most tokens per unit of time on this machine, the highest of equals. For the other
         arguments see :meth:`brings`."""
         verified, best = pays.cost[min(nodes or round(self.nodes), len(pays.cost) - 1)], (0.0, 0.0)
         for threshold in CANDIDATES:
@@ -114,20 +113,20 @@ class CalibratedDepth:
         return best[1]
 
     def below(self, threshold: float) -> tuple[float, ...]:
-        """``threshold`` as a quantile at each level, level 1 first: the share of rounds in which the beam held less."""
+        """Return ``threshold`` as a quantile at each level, level 1 first: the fraction of rounds whose beam held less."""
         deepest = max(len(one.mass) for one in self.rounds)
         columns = ([one.mass[level] for one in self.rounds if len(one.mass) > level] for level in range(deepest))
         return tuple(round(sum(mass < threshold for mass in column) / len(column), 3) for column in columns)
 
     def save(self, path: Path) -> None:
-        """As JSON, one round a line: what was accepted, then the mass by level."""
+        """Save as JSON, one round per line: the accepted count, then the mass by level."""
         facts = {"source": self.source, "drafter": self.drafter, "target": self.target, "nodes": round(self.nodes, 2)}
         rows = ",\n".join(json.dumps([one.accepted, *(round(mass, 3) for mass in one.mass)]) for one in self.rounds)
         path.write_text(f'{json.dumps(facts)[:-1]}, "rounds": [\n{rows}\n]}}\n', encoding="utf-8")
 
     @staticmethod
     def load(path: Path) -> CalibratedDepth:
-        """Raises BadInput when the file is missing or is no such calibration."""
+        """Load from JSON. Raises BadInput if the file is missing or not such a calibration."""
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             rounds = tuple(CalibratedRound(tuple(map(float, mass)), int(accepted)) for accepted, *mass in fields["rounds"])

@@ -1,4 +1,4 @@
-"""Dynamic Depth Decoding (Brown et al. 2409.00142): a tree of EAGLE-2's kind that stops growing when its beam holds little."""
+"""Dynamic Depth Decoding (Brown et al. 2409.00142): an EAGLE-2 tree that stops growing once its beam holds little mass."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     costs = tree_costs(resources, network, parameters.width) if needed else None
     stop, warnings = _stop(parameters, resources, None if costs is None else costs.now())
     pays = None if parameters.nodes else costs
-    # A threshold belongs to the probabilities that it was found on.
+    # A threshold is valid only for the probabilities on which it was calibrated.
     cooled = 0.0 if warnings or parameters.threshold == "paper" else SHARPER
     builder = Dynamic(parameters.depth, parameters.width, parameters.nodes, stop, pays, cooled)
     return single_drafter(FeatureDrafter(network), builder, Match(), network.config.taps, parameters.drafter, warnings)
@@ -81,7 +81,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
 def _stop(
     parameters: Parameters, resources: MethodResources, costs: SpeedupMaximising | None
 ) -> tuple[BeamMass, tuple[str, ...]]:  # fmt: skip
-    """The rule, and what the user should know about it. Heads that ship draft for the target they were calibrated on only."""
+    """Return the stop rule, and warnings for the user. Shipped heads draft only for their calibration target."""
     from specviz.drafting.trees.dynamic import ahead_on
     from specviz.methods.ddd.depth import PUBLISHED_LEVELS, PUBLISHED_THRESHOLD, BeamMass, CalibratedDepth
 

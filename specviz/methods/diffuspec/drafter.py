@@ -1,8 +1,7 @@
-"""Masked-diffusion drafter: masks behind the text and one denoising step, which gives every position its distribution at
-once.
+"""Masked-diffusion drafter: masks behind the text and one denoising step, which yields all positions' distributions at once.
 
-The distributions are marginal ones: each place sees the text and the other masks, and none knows what the others will hold. A
-distribution therefore depends on the text alone, which is what the ratio test needs of one that was sampled from.
+The distributions are marginal: each place sees the text and the other masks, but not the other places' tokens. A distribution
+therefore depends on the text alone, as the ratio test requires of a sampled one.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ SHOWN = 4
 
 
 class MaskedBlock(NullDrafter):
-    """Blocks of up to ``places`` masks. As a drafter of chains it gives the node at depth d the distribution of place d."""
+    """Blocks of up to ``places`` masks. As a chain drafter, the node at depth d has the distribution of place d."""
 
     def __init__(self, model: MaskedLM, places: int) -> None:
         if not 0 < places < model.config.window:
@@ -38,12 +37,12 @@ class MaskedBlock(NullDrafter):
         self._calls = 0
 
     def block(self, context: Context, places: int) -> Tensor:
-        """Logits [place, support] of ``places`` masks behind the committed text: one forward."""
+        """Return logits [place, support] of ``places`` masks behind the committed text, in one forward."""
         self._calls += 1
         return self.model(to_device(list(context.ids[-self.model.config.window :]), self.support.device), places)
 
     def levels(self, context: Context) -> ChainLevels:
-        """A block as a chain: every level is known with the first one, whatever token is drawn."""
+        """Return a block as a chain: one forward yields all levels, whatever tokens are drawn."""
         places = min(self.places, context.max_depth - 1)
         below = iter(range(1, places))
 
@@ -61,7 +60,7 @@ class MaskedBlock(NullDrafter):
         return count
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        """Every place with its likeliest tokens and how sure it is; node n was taken from the distribution of place n."""
+        """Return each place's likeliest tokens and probabilities; node n was drawn from the distribution of place n."""
         if not picks:
             return ()
         distributions = self._warp.log_probabilities(self._logits).exp()

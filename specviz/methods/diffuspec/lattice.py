@@ -1,11 +1,10 @@
 """Beam search through a lattice of marginal distributions, and the length of the next lattice.
 
-DiffuSpec (arXiv 2510.02358). A denoising step gives every place a list of tokens that do not know of each other. *Lattice*:
-of each place the likeliest tokens, up to a share of its distribution. *Causal-consistency search*: a beam from left to right by a
-mix of that distribution and an n-gram model, so that neighbours go together. *Adaptive length*: as many masks as were drafted
-lately before an end of the text, more of them while none is refused; so it is published, and refusals alone shorten nothing. A
-searched path is no sample, so it is judged as a point mass: the target draws first. Axis names: ``place``, ``candidate``,
-``beam``.
+DiffuSpec (arXiv 2510.02358). A denoising step yields independent marginal distributions for all places. *Lattice*: each
+place's likeliest tokens, up to a fraction of its mass. *Causal-consistency search*: a beam from left to right by a mix of that
+distribution and an n-gram model, so that neighbours fit together. *Adaptive length*: the recent mean number of masks drafted
+before an end of the text, more while all are accepted; as published, rejections alone do not shorten it. A searched path is not
+a sample, so it is judged as a point mass: the target draws first. Axis names: ``place``, ``candidate``, ``beam``.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from specviz.engine.to_device import to_device
 
 
 class Ngrams(Protocol):
-    """Says how well tokens go together."""
+    """An n-gram model."""
 
     def log_probability(self, before: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """log p [beam, candidate] of ``tokens`` [candidate] after the last two tokens ``before`` [beam, 2]."""
+        """Return log p [beam, candidate] of ``tokens`` [candidate] after the last two tokens ``before`` [beam, 2]."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """The tokens kept of one place, likeliest first, with log q [candidate]."""
+    """The kept tokens of one place, likeliest first, with log q [candidate]."""
 
     tokens: np.ndarray
     log_q: np.ndarray
@@ -39,7 +38,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Step:
-    """A beam after a place: which beam before it each goes on from, which candidate it took, its score so far."""
+    """The beams after a place: each one's parent beam, its candidate, and its cumulative score."""
 
     parents: tuple[int, ...]
     picks: tuple[int, ...]
@@ -48,8 +47,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Search:
-    """``path`` are the best beam's tokens, ``log_q`` their marginal log-probabilities; ``ended`` says that the path ends
-    with the end of the text."""
+    """Result of a search. ``path`` are the best beam's tokens, ``log_q`` their marginal log-probabilities; ``ended``: the path
+    ends with an end of the text."""
 
     path: tuple[int, ...]
     log_q: tuple[float, ...]
@@ -58,16 +57,16 @@ class Search:
 
 
 def columns(log_q: Tensor, support: Tensor, mass: float, cap: int, ends: frozenset[int]) -> list[Column]:
-    """Of log q [place, support] at each place the fewest likeliest tokens that hold ``mass`` of it, at most ``cap``.
+    """Return, from log q [place, support], each place's fewest likeliest tokens that hold ``mass``, at most ``cap``.
 
-    An end of the text stays a candidate wherever it is. The fence: behind the first place where it is the likeliest token
-    there are no columns.
+    End-of-text tokens are always candidates. The lattice ends at the fence: the first place whose likeliest token is an end of
+    the text.
     """
     best = log_q.topk(min(cap, log_q.shape[-1]), dim=-1)
     wanted = to_device(sorted(ends), support.device)
     places = (support == wanted[:, None]).long()
     parts = [support[best.indices], best.values, places.amax(1), places.argmax(1), log_q[:, places.argmax(1)]]
-    # In one copy: ids and places are exact in a double.
+    # One copy for all: ids and places are exact in a double.
     flat = torch.cat([part.double().flatten() for part in parts]).cpu().split([part.numel() for part in parts])
     on_host = [copy.view(part.shape).numpy() for copy, part in zip(flat, parts, strict=True)]
     ids, values, at_all, end_places, end_q = on_host[0].astype(np.int64), on_host[1], on_host[2], on_host[3], on_host[4]
@@ -86,17 +85,17 @@ def columns(log_q: Tensor, support: Tensor, mass: float, cap: int, ends: frozens
 
 
 def fence(lattice: Sequence[Column], ends: frozenset[int]) -> int | None:
-    """After how many columns the lattice was cut because an end of the text is the last one's likeliest token; None if not."""
+    """Return the number of columns if the lattice was cut at an end of the text (its last column's likeliest token), else
+    None."""
     return len(lattice) if lattice and int(lattice[-1].tokens[0]) in ends else None
 
 
 def search(
     lattice: Sequence[Column], ngrams: Ngrams, before: Sequence[int], weight: float, width: int, ends: frozenset[int]
 ) -> Search:
-    """The best path by the sum of ``weight`` log q + (1 - ``weight``) log p over its places, with ``width`` beams.
+    """Return the best path by the sum of ``weight`` log q + (1 - ``weight``) log p over its places, with ``width`` beams.
 
-    A path ends where, of all that go on there, the best one takes an end of the text; elsewhere nothing follows an end, so
-    such a beam is dropped.
+    The path ends when the best beam takes an end of the text. Other beams with an end of the text are dropped.
     """
     last = np.array([list(before)[-2:]], dtype=np.int64)
     scores, steps, trail = np.zeros(1), list[Step](), list[list[int]]([[]])
@@ -125,10 +124,10 @@ def search(
 
 @dataclass(frozen=True)
 class LengthRule:
-    """Draft lengths in tokens: between ``shortest`` and ``longest``, ``stride`` more while all that is drafted is kept.
+    """Draft lengths in tokens: between ``shortest`` and ``longest``, ``stride`` more while all drafted tokens are accepted.
 
-    Accepted lengths exceed drafted ones only before a fence (:func:`fence`). Where some drafts are rejected and no end of text
-    is in sight, the length falls from ``longest`` to half of it or to ``shortest``, and stays there.
+    Accepted lengths exceed drafted ones only before a fence (:func:`fence`). If drafts are rejected and no end of the text is
+    in sight, the length falls from ``longest`` to half of it or to ``shortest``, and stays there.
 
     ``keep`` is the weight of the running mean each round. The published values are 20, 30 and 10.
     """
@@ -141,7 +140,7 @@ class LengthRule:
 
 @dataclass(frozen=True)
 class Gauge:
-    """Running means of how much was drafted before an end of the text, and of how much of it was accepted."""
+    """Running means of the number of tokens drafted before an end of the text, and of the accepted ones."""
 
     rule: LengthRule
     drafted: float = 0.0
@@ -150,19 +149,19 @@ class Gauge:
 
     @property
     def length(self) -> int:
-        """Masks in the next round: the longest at first, then what the means say."""
+        """Number of masks in the next round: the longest at first, then by the means."""
         if not self.rounds:
             return self.rule.longest
         more = self.rule.stride if self.accepted >= self.drafted else 0
         return min(self.rule.longest, max(self.rule.shortest, math.floor(self.drafted) + more))
 
     def after(self, drafted: int, accepted: int) -> Gauge:
-        """The gauge once a round has ended."""
+        """Return the gauge updated with a finished round."""
         keep, new = self.rule.keep, 1 - self.rule.keep
         drafting, accepting = (keep * old + new * now for old, now in ((self.drafted, drafted), (self.accepted, accepted)))
         return Gauge(self.rule, drafting, accepting, self.rounds + 1)
 
 
 def distribution(logits: Tensor) -> Tensor:
-    """log q [place, support] at temperature 1, whatever the run's: the search is a choice, not a draw."""
+    """Return log q [place, support] at temperature 1, independent of the run's: the search is deterministic, not a draw."""
     return torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), -1)

@@ -1,4 +1,4 @@
-"""DiffuSpec (2510.02358): an untouched masked-diffusion model gives a lattice, a search makes a readable path of it."""
+"""DiffuSpec (2510.02358): an off-the-shelf masked-diffusion model yields a lattice, and a search a coherent path through it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper drafts 20 to 30 tokens with a model of 7 billion parameters; ours has 1.4 million: a fifth of that, and down
-    to 2, since at 4 the length could not follow an end in sight."""
+    """The paper drafts 20 to 30 tokens with a model of 7 billion parameters. The shipped one has 1.4 million, so the defaults
+    are a fifth of that, and down to 2: with a minimum of 4 the length could not follow an end in sight."""
 
     longest: int = number(6, 1, 32, "Most masks in a block, and all of them if the length is fixed; published: 30.", "tokens")
     shortest: int = number(2, 1, 32, "Fewest masks in a block; published: 20.", "tokens")

@@ -16,7 +16,7 @@ from specviz.trace.notes.drafts import DraftLength, LatticeBeams, LatticeColumn,
 from specviz.trace.schema import Note
 
 SHOWN = 6
-"""Candidates reported per column, besides every one that a beam took."""
+"""Candidates reported per column, besides those taken by a beam."""
 
 
 class DenoisesBlocks(Protocol):
@@ -26,10 +26,10 @@ class DenoisesBlocks(Protocol):
     """Ids of its vocabulary, int64 [support]."""
 
     def block(self, context: Context, places: int) -> Tensor:
-        """Logits [place, support] of ``places`` masks behind the committed text."""
+        """Return logits [place, support] of ``places`` masks behind the committed text."""
 
     def calls(self) -> int:
-        """Drafter forwards since the last call of this."""
+        """Return the number of drafter forwards since the last call."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None: ...
 
@@ -38,8 +38,8 @@ class DenoisesBlocks(Protocol):
 
 @dataclass(frozen=True)
 class Searching:
-    """``mass`` and ``cap`` bound a column, ``width`` is how many beams there are, and ``weight`` the share of the drafter's
-    distribution in a path's score beside the n-gram model; at 1 the path is each place's likeliest token."""
+    """Search settings. ``mass`` and ``cap`` bound a column, ``width`` is the number of beams, and ``weight`` the drafter's weight
+    in a path's score against the n-gram model; at 1 the path is each place's likeliest token."""
 
     mass: float = 0.8
     cap: int = 15
@@ -48,7 +48,7 @@ class Searching:
 
 
 class Searched:
-    """Drafts the best path of a lattice as a chain of point masses. ``adaptive`` False always drafts the longest."""
+    """Drafts the best path of a lattice as a chain of point masses. ``adaptive`` False always drafts the longest length."""
 
     def __init__(
         self, drafter: DenoisesBlocks, ngrams: Ngrams, how: Searching, rule: LengthRule, ends: frozenset[int],
@@ -98,7 +98,7 @@ class Searched:
         return LatticeNote([row for row, _ in rows], steps, cut, gauge, self._how.weight, beam_search.ended).to_note()
 
     def observe(self, finished: Round) -> None:
-        """How much of the draft counts: what lies before the fence, or before the path's own end; and what was accepted."""
+        """Update the gauge with the tokens drafted before the fence or the path's own end, and with the accepted ones."""
         if self._beam_search is None:
             return
         accepted = min(len(finished.verdict.path), len(finished.emitted))
@@ -109,7 +109,7 @@ class Searched:
 
 
 def _column(column: Column, at: int, beam_picks: set[tuple[int, int]]) -> tuple[LatticeColumn, dict[int, int]]:
-    """A column as reported: its best candidates and those that a beam took; and where each of them stands there."""
+    """Return a column's report, with its best candidates and those taken by a beam, and each one's index in it."""
     picks = [pick for pick in range(len(column.tokens)) if pick < SHOWN or (at, pick) in beam_picks]
     entry = LatticeColumn(column.tokens[picks].tolist(), np.exp(column.log_q[picks]).tolist(), len(column.tokens))
     return entry, {pick: number for number, pick in enumerate(picks)}

@@ -17,15 +17,15 @@ Hidden = Mapping[int, Tensor]
 
 @dataclass(frozen=True)
 class AttentionSummary:
-    """``importance(hidden, places)`` [place] is how much the last layer looks at visual places; ``entropy_note(hidden)`` how
-    scattered every layer's look is at every place of the prompt, and which layer is the least scattered there."""
+    """Attention statistics. ``importance(hidden, places)`` [place] is the last layer's attention on visual places;
+    ``entropy_note(hidden)`` is every layer's attention entropy at every place of the prompt, and the layer of least entropy."""
 
     importance: Callable[[Hidden, Sequence[int]], Tensor]
     entropy_note: Callable[[Hidden], AttentionEntropyNote]
 
 
 def summarise_attention(target: Any) -> tuple[AttentionSummary, tuple[int, ...]]:
-    """For a vision-language target, and the hidden states of it that are needed: all of them."""
+    """Return the summary for a vision-language target, and the hidden-state layers it requires: all of them."""
     text = text_part(target.model)
     layers = len(text.layers)
 

@@ -1,7 +1,7 @@
-"""DREAM's drafter: cross-attention to the target's features, shown only the image tokens that matter.
+"""DREAM's drafter: cross-attention to the target's features, with only the most important image tokens.
 
-DREAM (arXiv 2505.19201): of the visual tokens those stay that the target's last layer looks at most; a row of the prompt
-leaves the embeddings and the thoughts together, and what stays keeps its place. What the rows attend to is shown.
+DREAM (arXiv 2505.19201): the visual tokens with most attention from the target's last layer are kept. A pruned token leaves
+both embeddings and target features, and the others keep their positions. The rows' attention is reported.
 Axis names: ``token``, ``hidden``, ``row``, ``column``.
 """
 
@@ -23,26 +23,27 @@ from specviz.trace.notes.images import AttentionEntropyNote, AttentionLook
 from specviz.trace.schema import Note
 
 ARCS = 6
-"""Places that a row attends to most, of those reported."""
+"""Places reported per row, by attention weight."""
 ROWS = 40
 
 Hidden = Mapping[int, Tensor]
 
 
 class ReadsAttention(Protocol):
-    """How the target looks at its prompt."""
+    """Attention statistics of the target on its prompt."""
 
     @property
     def importance(self) -> Callable[[Hidden, Sequence[int]], Tensor]:
-        """From hidden states by layer and visual places, how much the last layer looks at each, [place]."""
+        """Function from hidden states by layer and visual places to the last layer's attention on each, [place]."""
 
     @property
     def entropy_note(self) -> Callable[[Hidden], AttentionEntropyNote]:
-        """What the screen shows of its layers."""
+        """Function from hidden states by layer to the note for the screen."""
 
 
 class CrossDrafter(FeatureDrafter[CrossCache]):
-    """``share`` of the visual tokens stays. ``taps`` are what the network and ``looking`` read of the target."""
+    """Feature drafter with cross-attention. It keeps a fraction ``share`` of the visual tokens; ``taps`` is the network's
+    deepest target layer."""
 
     _stepper: CrossRuntime
 
@@ -79,8 +80,11 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
 
     @property
     def levels(self) -> Callable[[Context], EagerLevels | FixedLevels | None] | None:  # type: ignore[override]
-        """As the feature drafter's, on the shortened prompt. None while notes are recorded: what rows attend to is reported by
-        tokens, so the host has to know them; and None on a CPU, where it does anyway and recording is to change nothing."""
+        """As the feature drafter's, on the pruned prompt.
+
+        None while notes are recorded, since reporting attention by tokens requires them on the host. None on a CPU too, where
+        they are on the host anyway, so that recording changes nothing.
+        """
         if self._stepper.watched is not None or not self._far:
             return None
         assert self._view is not None
@@ -88,7 +92,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         return lambda context: FeatureDrafter.levels(self, view.context(context))
 
     def _chosen(self, hidden: Hidden) -> tuple[int, ...]:
-        """The visual places that stay, ascending."""
+        """Return the kept visual places, ascending."""
         visual = self._layout.visual
         if self._share >= 1 or not visual:
             return visual
@@ -97,7 +101,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         return tuple(sorted(visual[rank] for rank in best))
 
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        """As the feature drafter's, on the shortened prompt."""
+        """As the feature drafter's, on the pruned prompt."""
         assert self._view is not None
         logits = super().logits(self._view.context(context), tokens, parents, nodes)
         if self._stepper.watched is not None:
@@ -106,7 +110,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         return logits
 
     def _take(self, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> None:
-        """Keep what the nodes' rows looked at, under the path of tokens to each."""
+        """Store the nodes' attention rows, keyed by each node's token path."""
         if self._stepper.watched:
             rows = self._stepper.watched[-1][-len(nodes) :]
             for row, node in zip(rows, nodes, strict=True):
@@ -129,7 +133,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         self._stepper.lead(cache, self._embeddings[:1], first, self._thoughts)
 
     def _places(self, places: Tensor) -> Tensor:
-        """Row i holds the view's token i + 1, whose position is its place in the whole text."""
+        """Return the positions in the whole text of rows ``places``; row i holds the view's token i + 1."""
         assert self._view is not None
         return self._view.places(places + 1)
 
@@ -147,9 +151,9 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         return (*super().draft_notes(picks), self._layout.note(self._kept_places), note.to_note())
 
     def _look(self, path: tuple[int, ...], row: Tensor) -> AttentionLook:
-        """Where one row looks in the picture: the places it looks at most, and how much of its look is for the picture.
+        """Return one row's attention on the picture: its top places, and its total weight there.
 
-        Column c holds the thought about the view's token c - 1.
+        Column c holds the feature of the view's token c - 1.
         """
         assert self._view is not None
         pictured = frozenset(self._kept_places)

@@ -1,4 +1,4 @@
-"""DREAM (Hu et al. 2505.19201): a drafter that looks across into the target's features, shown the patches that matter."""
+"""DREAM (Hu et al. 2505.19201): a drafter with cross-attention to the target's features and only the important patches."""
 
 from __future__ import annotations
 

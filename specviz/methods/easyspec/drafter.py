@@ -1,9 +1,9 @@
 """Layer-parallel draft model (EasySpec): middle layers attend side by side, and the cache is corrected once a round.
 
-EasySpec (Wu et al., arXiv 2502.02493). A layer that reads what the layer before the group wrote, instead of its neighbour's
-output, gives slightly wrong keys and values. Each round therefore begins with one exact pass over what was committed since
-the last one: it overwrites the fuzzy entries and gives the distribution of the first draft. The distributions of the later ones
-are the fuzzy ones that they were really drawn from, so the ratio test stays exact.
+EasySpec (Wu et al., arXiv 2502.02493). A layer that reads the input of its group, instead of its neighbour's output, computes
+slightly wrong keys and values. Each round therefore begins with one exact pass over the tokens committed since the last one: it
+overwrites the fuzzy entries and yields the first draft's distribution. Later drafts are drawn from fuzzy distributions, which are
+recorded as such, so the ratio test stays exact.
 """
 
 from __future__ import annotations
@@ -33,34 +33,35 @@ class Fuzzy(Protocol):
     def support(self) -> Tensor | None: ...
 
     def extend(self, ids: Sequence[int] | Tensor, fuzzy: bool) -> Tensor:
-        """Logits [support] after ``ids`` were appended: numbers, or int64 [token] where the model is."""
+        """Append ``ids`` (numbers, or int64 [token] on the model's device); return logits [support] after them."""
 
     def rewind(self, length: int) -> None:
         """Keep the first ``length`` tokens."""
 
     def entries(self, start: int, end: int) -> Tensor:
-        """Keys and values of these tokens, [layer, token, number]: a copy."""
+        """Return a copy of these tokens' keys and values, [layer, token, number]."""
 
     def close(self) -> None:
-        """Give memory back."""
+        """Release memory."""
 
 
 @dataclass(frozen=True)
 class GroupedModel:
-    """A draft model, which of its layers attend side by side, and how to open it for a run of so many tokens."""
+    """A draft model, its groups of layers that attend side by side, and a function that opens it for a number of tokens."""
 
     name: str
     context_length: int
     spans: tuple[tuple[int, ...], ...]
     open: Callable[[int], Fuzzy]
     devices: tuple[str, ...] = ()
-    """Where each layer lies, when not all lie together."""
+    """Device of each layer, if they differ."""
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Repair:
-    """Tokens of a round's exact pass, those of them that were fuzzy, cosines [layer, token] to what they were, fuzzy rest."""
+    """Token counts of a round: in its exact pass, repaired by it, and still fuzzy; and cosines [layer, token] of the repaired
+    entries to their fuzzy versions."""
 
     exact: int = 0
     repaired: int = 0
@@ -69,17 +70,17 @@ class _Repair:
 
 
 class GroupedDrafter(NullDrafter):
-    """``calibrated`` False leaves the fuzzy entries where they are, to show what they do in the long run."""
+    """Chain drafter on a grouped model. ``calibrated`` False never repairs fuzzy entries, to show their long-run effect."""
 
     def __init__(self, model: GroupedModel, calibrated: bool = True) -> None:
         self._grouped = model
         self._calibrated = calibrated
         self._model: Fuzzy | None = None
         self._exact = 0
-        """Tokens at the front of the cache whose entries are exact."""
+        """Number of tokens at the front of the cache whose entries are exact."""
         self._fed: list[int] = []
         self._unseen = 0
-        """Tokens in the cache behind ``_fed`` that the host does not know yet."""
+        """Number of tokens in the cache behind ``_fed`` that are not yet on the host."""
         self._calls = 0
         self._repair = _Repair()
 
@@ -95,12 +96,12 @@ class GroupedDrafter(NullDrafter):
 
     @property
     def support(self) -> Tensor | None:
-        """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
+        """Ids of its vocabulary, int64 [support], or None for the target's own."""
         assert self._model is not None
         return self._model.support
 
     def levels(self, context: Context) -> ChainLevels | None:
-        """This round's chain; None where the context is full. What its tokens were is known once the round is over."""
+        """Return this round's chain; None if the context is full. Its tokens reach the host after the round."""
         deepest = self._grouped.context_length - len(context.ids)
         return ChainLevels(partial(self._after, context), deepest) if deepest > 0 else None
 
@@ -113,14 +114,14 @@ class GroupedDrafter(NullDrafter):
         return self._model.extend(token, True)
 
     def observe(self, finished: Round) -> None:
-        """The chain's tokens, as far as they entered the cache: some of them may have been committed."""
+        """Record the chain's tokens that entered the cache: some of them may have been committed."""
         tokens = finished.draft.tree.host_tokens
         if self._unseen and self._fed == list(finished.context.ids) and len(tokens) > self._unseen:
             self._fed = [*self._fed, *tokens[1 : 1 + self._unseen]]
             self._unseen = 0
 
     def _first(self, context: Context, text: list[int]) -> Tensor:
-        """The round's first distribution. What is committed and was never passed through exactly is so now."""
+        """Return the round's first logits, after an exact pass over committed tokens that had none."""
         model = self._model
         assert model is not None
         same = self._same(text)
@@ -147,7 +148,7 @@ class GroupedDrafter(NullDrafter):
         return logits
 
     def _same(self, text: list[int]) -> int:
-        """How many tokens in the cache are still those of the text; at least the last one is always run."""
+        """Return the number of cached tokens that match the text; at least the text's last token is always run."""
         same = min(self._exact, len(text) - 1)
         while same < min(len(self._fed), len(text) - 1) and self._fed[same] == text[same]:
             same += 1
@@ -181,5 +182,5 @@ class GroupedDrafter(NullDrafter):
 
 
 def _likeness(fuzzy: Tensor, exact: Tensor) -> list[list[float]]:
-    """Cosine between each token's fuzzy and exact entry, by layer: [layer][token]."""
+    """Return the cosine between each token's fuzzy and exact entry, [layer][token]."""
     return torch.nn.functional.cosine_similarity(fuzzy.float(), exact.float(), dim=-1).tolist()

@@ -1,8 +1,8 @@
-"""Draft models in one run whose layers attend side by side: the small one that ships, or a lean decoder.
+"""Draft models for one run whose layers attend side by side: the shipped small model, or a lean decoder.
 
 The small model's norms have no weights, so layers with one input share the normalised input too: queries, keys and values of a
-group are one product, their attention one call over a batch of layers, their outputs one batched product. Feed-forward stays one
-layer after the other, each on what the layers before it added.
+group are one product, their attention one call over a batch of layers, their outputs one batched product. The feed-forwards
+stay sequential, each on the sum of the layers before it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class GroupedStepper(Stepper):
         place: tuple[int, int],
         mask: Tensor | None,
     ) -> Tensor:
-        """mixed [token, layer * 3 * width] to what each layer's attention adds, [layer, token, width]."""
+        """Map mixed [token, layer * 3 * width] to each layer's attention output, [layer, token, width]."""
         (low, start), token, layers = place, len(mixed), len(span)
         end, heads, size = start + token, self.config.heads, self.size
         split = mixed.view(token, layers, 3, heads, size)
@@ -89,7 +89,7 @@ class GroupedStepper(Stepper):
 
 
 class SmallFuzzy:
-    """The small draft model in one run. Exact passes are its own, fuzzy ones those of ``stepper``."""
+    """The small draft model in one run. Exact passes run the model itself, fuzzy ones ``stepper``."""
 
     def __init__(self, model: SmallLM, stepper: GroupedStepper, capacity: int) -> None:
         self._model, self._stepper = model, stepper
@@ -119,7 +119,7 @@ class SmallFuzzy:
         return both.permute(1, 3, 0, 2, 4).flatten(2).clone()
 
     def close(self) -> None:
-        """The cache goes with this object."""
+        """Do nothing: the cache is freed with this object."""
 
 
 class LeanFuzzy:
@@ -179,7 +179,7 @@ class LeanFuzzy:
 def grouped_model(
     name: str, model: SmallLM | LeanDecoder, group: int, target: CausalTarget, warnings: tuple[str, ...] = ()
 ) -> GroupedModel:
-    """The draft model called ``name`` for this target, up to ``group`` of whose layers attend side by side."""
+    """Return the draft model ``name`` for this target, up to ``group`` of whose layers attend side by side."""
     if isinstance(model, LeanDecoder):
         return of_decoder(name, model, target, warnings)
     stepper = GroupedStepper(model, group)
@@ -187,7 +187,7 @@ def grouped_model(
 
 
 def of_decoder(name: str, decoder: LeanDecoder, target: CausalTarget, warnings: tuple[str, ...] = ()) -> GroupedModel:
-    """A lean decoder as a draft model for this target."""
+    """Return a lean decoder as a draft model for this target."""
     places = tuple(str(layer.device) for layer in decoder.layers)
     return GroupedModel(
         name,

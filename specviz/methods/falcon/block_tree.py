@@ -1,10 +1,9 @@
-"""Falcon's decoding tree: a fixed shape filled by rank from a drafter of several levels a forward, and the note of its
+"""Falcon's decoding tree: a fixed shape filled by rank from a drafter of several levels per forward, and the note of its
 blocks.
 
-Falcon's decoding tree (Gao et al., arXiv 2412.12639). The drafter's distributions inside a block are marginal ones, so the nodes
-of a level inside it that stand below the same seed are all offered the same list. Each node that ends a block and has
-children is the seed of a next forward. Which forward gave a node follows from its depth alone: forward i fills the levels
-from i * k + 1 to (i + 1) * k.
+Falcon (Gao et al., arXiv 2412.12639). The drafter's distributions inside a block are marginal, so nodes of one level below the
+same seed all get the same candidates. Each node that ends a block and has children is the seed of a next forward. A node's
+depth alone determines its forward: forward i fills the levels from i * k + 1 to (i + 1) * k.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from specviz.trace.schema import Note
 
 
 def by_forwards(pays: SizePolicy, block: int) -> SizePolicy:
-    """``pays`` for trees of which a drafter forward gives ``block`` levels, when the builder counts a forward a level."""
+    """Adapt ``pays`` to trees with ``block`` levels per drafter forward, for a builder that counts one forward per level."""
     return lambda probabilities, levels: pays(probabilities, -(-levels // block))
 
 
@@ -34,7 +33,7 @@ AnyDrafter = TypeVar("AnyDrafter", bound=Drafter)
 
 
 class Blocks(Generic[AnyDrafter]):
-    """Grows as ``builder`` does, and tells which nodes each forward of a drafter of ``block`` levels gave."""
+    """Wraps ``builder`` and notes the nodes of each forward of a drafter with ``block`` levels per forward."""
 
     def __init__(self, builder: TreeBuilder[AnyDrafter], block: int) -> None:
         self.builder = builder
@@ -47,7 +46,7 @@ class Blocks(Generic[AnyDrafter]):
         return replace(draft, notes=(*draft.notes, *context.notes(lambda: [self._note(draft)])))
 
     def _note(self, draft: Draft) -> Note:
-        """Nodes by forward, dropped ones included, and the levels between which they lie."""
+        """Return the note of nodes by forward, pruned ones included, with their first and last level."""
         depths = list(draft.tree.shape.depths)
         for parent, _, _ in draft.pruned:
             depths.append(depths[parent] + 1)
@@ -62,13 +61,13 @@ class Blocks(Generic[AnyDrafter]):
 
 
 class RankedByTokens(RanksChildren, RanksNodes, Protocol):
-    """A drafter that is asked by tokens, over a vocabulary of its own."""
+    """A drafter with logits by tree tokens, over its own vocabulary."""
 
 
 class Ranked:
     """Fills ``shape`` level by level: the r-th child of a node carries the drafter's r-th best token after it.
 
-    At every temperature: the tree is a function of the text before it, so its nodes are point masses.
+    At every temperature the tree is a function of the text before it, so its nodes are point masses.
     """
 
     def __init__(self, shape: TreeShape) -> None:
@@ -99,7 +98,7 @@ class Ranked:
 
 
 def _offers(logits: Tensor, support: Tensor | None, child_lists: Sequence[Sequence[int]]) -> list[list[tuple[int, float]]]:
-    """For each row of logits [node, support] its best tokens with their log-probabilities, as many as are wanted."""
+    """Return, for each row of logits [node, support], its best tokens with their log-probabilities, one per child."""
     wide = logits if logits.dtype == torch.float64 else logits.float()
     best = wide.topk(min(max(map(len, child_lists)), wide.shape[-1]), dim=-1)
     shares = best.values - wide.logsumexp(-1, keepdim=True)

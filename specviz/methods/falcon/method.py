@@ -1,4 +1,4 @@
-"""Falcon (Gao et al. 2412.12639): a semi-autoregressive drafter that fills two levels of the tree with every pass."""
+"""Falcon (Gao et al. 2412.12639): a semi-autoregressive drafter that fills two levels of the tree per pass."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PUBLISHED = (
     (9, 2, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1),
     (8, 2, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
 )
-# To draw from at T > 0, where nothing may be chosen by what was drawn: 4 / 5 / 4 / 2 nodes, two forwards.
+# Shape for sampling at T > 0, where the tree must not depend on the drawn tokens: 4 / 5 / 4 / 2 nodes, two forwards.
 DRAWN = ((4,), (2, 1, 1, 1), (2, 1, 1), (1, 1))
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Which tree, and how large the fitted one may become. The paper: 4 passes, 20 children at most, 166 entries."""
+    """Tree, and limits of the fitted one. The paper's values are 4 passes, at most 20 children, 166 entries."""
 
     tree: str = choice(
         "fitted",

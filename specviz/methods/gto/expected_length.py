@@ -20,9 +20,9 @@ Scored = tuple[Draft, TargetPass]
 
 
 def branch_lengths(parents: Sequence[int], probability: Sequence[float]) -> dict[int, float]:
-    """Expected accepted tokens of the branch that ends in each leaf; a root alone is a branch of length 0.
+    """Return the expected accepted tokens of the branch that ends in each leaf; a lone root is a branch of length 0.
 
-    ``probability[node]`` is the target's probability of the node's token given its ancestors (the root's is not looked at).
+    ``probability[node]`` is the target's probability of the node's token given its ancestors (the root's is ignored).
     """
     reached, length = [1.0], [0.0]
     for parent, p in zip(parents[1:], probability[1:], strict=True):
@@ -33,16 +33,16 @@ def branch_lengths(parents: Sequence[int], probability: Sequence[float]) -> dict
 
 
 def tree_reward(lengths: Iterable[float], eta: float = 1.0) -> float:
-    """``log(sum(exp(eta * L))) / eta``: never below the longest branch, and more when others are nearly as long."""
+    """Return ``log(sum(exp(eta * L))) / eta``: at least the longest branch, and more if others are nearly as long."""
     scaled = [eta * length for length in lengths]
     most = max(scaled)
     return (most + math.log(sum(math.exp(value - most) for value in scaled))) / eta
 
 
 def probabilities(tree: DraftTree, target: TargetPass, context: Context) -> list[float]:
-    """The target's probability of every node's token given its ancestors, as the accept rule sees it; the root's is 1.
+    """Return the target's warped probability of every node's token given its ancestors; the root's is 1.
 
-    At temperature 0 the plain softmax, as everywhere on the screen.
+    At temperature 0 it is the plain softmax, as everywhere on the screen.
     """
     if len(tree) == 1:
         return [1.0]
@@ -55,9 +55,9 @@ def probabilities(tree: DraftTree, target: TargetPass, context: Context) -> list
 
 
 class Rewarded:
-    """Judges by ``rule`` and, where notes are recorded, notes what the drafted tree was worth.
+    """Judges by ``rule`` and, if notes are recorded, notes the drafted tree's reward.
 
-    ``other`` gives another scored draft from the same root to compare with, or None.
+    ``other`` returns another scored draft from the same root for comparison, or None.
     """
 
     def __init__(self, rule: Acceptance, other: Callable[[], Scored | None] = lambda: None) -> None:

@@ -1,4 +1,4 @@
-"""GTO (Hu et al. 2509.22134): EAGLE-3's drafter, fine-tuned on what the tree it drafts is worth, in EAGLE-2's tree."""
+"""GTO (Hu et al. 2509.22134): EAGLE-3's drafter, fine-tuned on the reward of its trees, in EAGLE-2's tree."""
 
 from __future__ import annotations
 

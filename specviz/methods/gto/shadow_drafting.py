@@ -1,7 +1,6 @@
-"""Controller that also has a second drafter's tree scored for comparison (untimed, never emitted).
+"""Controller that also scores a second drafter's tree for comparison (untimed, never emitted).
 
-The second tree never reaches the output. It is scored in a session of its own, which costs about one more round: time
-aside, which is not the step's.
+The second tree is scored in its own session, which costs about one more round; that time does not count as the step's.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from specviz.engine.interfaces import Context, Controller, Draft, Round, Session
 
 
 class ShadowDrafting:
-    """``main`` drafts what is verified; ``latest`` is what ``other`` would have drafted in the same place, and its pass."""
+    """``main`` drafts the verified tree; ``latest`` is the draft of ``other`` from the same root, and its target pass."""
 
     def __init__(self, main: Controller, other: Controller, target: Target) -> None:
         self._main = main
@@ -37,7 +36,7 @@ class ShadowDrafting:
         return draft
 
     def _second(self, session: Session, context: Context) -> tuple[Draft, TargetPass]:
-        """The other draft, scored behind every committed token but the root."""
+        """Return the other draft, scored behind every committed token but the root."""
         if session.length < context.position:
             session.prefill(context.ids[session.length : context.position])
         draft = self._other.draft(context)

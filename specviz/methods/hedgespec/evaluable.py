@@ -1,4 +1,4 @@
-"""Evaluable drafters: the overlap that their chain from any position would have had with the target's distributions.
+"""Evaluable drafters: the overlap of their hypothetical chain from any position with the target's distributions.
 
 The quantities of HedgeSpec (arXiv 2510.20064) for two kinds of drafters. A language model's distribution at a position is the
 same in any chain; prompt lookup's chain from a start is a sequence of point masses.
@@ -20,21 +20,21 @@ from specviz.engine.to_device import to_device
 
 Share = tuple[float, float]
 Judged = Callable[[int, int], Share]
-"""Start of a chain and place of a token to what the chain's distribution shares with the target's there."""
+"""Function from a chain's start and a token's place to the chain's share with the target's distribution there."""
 NOTHING: Share = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
 class Hindsight:
-    """What a drafter has to know of a round, float64 tensor or None, and what it makes of these numbers on the host: so all
-    drafters reach the host in one copy."""
+    """A drafter's inputs for one round, a float64 tensor or None, and the function that judges them on the host. The split lets
+    all drafters share one copy to the host."""
 
     asked: Tensor | None
     judged: Callable[[Sequence[float]], Judged]
 
 
 class JudgedModel(LanguageModelDrafter):
-    """A language model. What it would have said along a text takes one forward over what is new of it."""
+    """A language model, evaluated along a text in one forward over its new tokens."""
 
     def __init__(self, open_model: Callable[[int], TaughtModel], context_length: int, ahead: int) -> None:
         super().__init__(open_model, context_length)
@@ -65,10 +65,10 @@ class JudgedModel(LanguageModelDrafter):
         return Hindsight(asked, judged)
 
     def _along(self, text: list[int], start: int) -> Tensor:
-        """Logits [token, support] after each token from ``start`` on; the cache then holds all of ``text``."""
+        """Return logits [token, support] after each token from ``start`` on; the cache then holds all of ``text``."""
         model = cast("TaughtModel", self._model)
         drafting = self._calls
-        if len(self._fed) < start:  # an arm that slept through some rounds
+        if len(self._fed) < start:  # an arm that was not evaluated in some rounds
             self._feed(text[:start])
         if len(self._fed) + self._unseen > start:
             model.rewind(start)
@@ -79,12 +79,12 @@ class JudgedModel(LanguageModelDrafter):
         return rows
 
     def hindsight_calls(self) -> int:
-        """Forwards in hindsight since the last call of this."""
+        """Return the number of hindsight forwards since the last call."""
         count, self._hindsight_calls = self._hindsight_calls, 0
         return count
 
     def _compared(self, rows: Tensor, emitted: Sequence[int], distributions: Tensor | None) -> Tensor:
-        """What both distributions share at each token, and the ratio that was realised, float64 [2, emitted]."""
+        """Return the distributions' shared mass and the realised ratio at each token, float64 [2, emitted]."""
         assert self._model is not None
         support = self._model.support
         if support is None:
@@ -101,7 +101,7 @@ class JudgedModel(LanguageModelDrafter):
 
 
 class JudgedCopy(PromptCopy):
-    """Prompt lookup, which also knows what it would have copied at every place of the last few."""
+    """Prompt lookup that also keeps its hypothetical copies at the last few places."""
 
     def __init__(self, longest: int, shortest: int, ahead: int) -> None:
         super().__init__(longest, shortest, ahead, latest=True, partial=True)
@@ -142,6 +142,6 @@ class JudgedCopy(PromptCopy):
         return Hindsight(asked, judged)
 
     def hindsight_calls(self) -> int:
-        """Look-ups in hindsight since the last call of this."""
+        """Return the number of hindsight look-ups since the last call."""
         count, self._hindsight_calls = self._hindsight_calls, 0
         return count

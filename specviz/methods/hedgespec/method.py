@@ -1,4 +1,4 @@
-"""Not-a-Bandit (2510.20064): the one verified text judges every drafter, so choosing among them is no bandit problem."""
+"""Not-a-Bandit (2510.20064): the verified text evaluates every drafter, so choosing among them is not a bandit problem."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ARMS = (*DOMAINS, COPY)
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper has seven EAGLE-3 heads a target; here it is four small draft models, or those that are named with commas between
-    them as the draft, and prompt lookup."""
+    """The paper has seven EAGLE-3 heads per target. Here the arms are four small draft models, or the comma-separated ones named
+    as the draft, and prompt lookup."""
 
     gamma: int = number(5, 1, 12, "Tokens drafted in a round; the paper's K.", "tokens")
     loss: str = choice("length", ("length", "acceptance"), "What arms are compared by: expected tokens a round, or first drafts.")
@@ -72,7 +72,7 @@ def compose(parameters: Parameters, resources: TextResources) -> Composition:
 
 
 def arm_names(resources: TextResources) -> tuple[str, ...]:
-    """Those that ship, or the draft models that the user named, and copying."""
+    """Return the shipped arms, or the draft models that the user named and copying."""
     return ARMS if resources.uses_shipped_weights else (*resources.draft_models(), COPY)
 
 
@@ -80,12 +80,12 @@ Learner = TypeVar("Learner")
 
 
 def recalled(resources: TextResources, kind: str, loss: str, remember: bool, make: Callable[[], Learner]) -> Learner:
-    """The chooser that this user's last run over the same arms left, or a new one."""
+    """Return the chooser from this user's last run over the same arms, or a new one."""
     return resources.remember((kind, resources.target.name, loss, *arm_names(resources)), make) if remember else make()
 
 
 def choosing(resources: TextResources, chooser: Chooser, gamma: int, loss: str = "length") -> Composition:
-    """All arms under a chooser."""
+    """Compose all arms under a chooser."""
     from specviz.acceptance.rejection import Rejection
     from specviz.drafting.runtimes.language_model import SmallModel
     from specviz.drafting.trees.copied import Copied

@@ -1,9 +1,9 @@
 """Online learners that select a drafter from losses: full information (all drafters' losses) or bandit (the played one's).
 
 *Full information*: NormalHedge (Chaudhuri, Freund, Hsu 2009), the choice of HedgeSpec (arXiv 2510.20064). *Bandits*, for
-comparison: UCB1 and EXP3 (Auer et al. 2002) as BanditSpec (arXiv 2505.15141) uses them, with the count of each arm's own
-rounds in the bonus. ``keep`` below 1 lets the past fade, a little with every loss, so that a change of subject is noticed;
-NormalHedge as published never forgets. Losses and rewards lie in [0, 1].
+comparison: UCB1 and EXP3 (Auer et al. 2002) as in BanditSpec (arXiv 2505.15141), with the count of each arm's own
+rounds in the bonus. ``keep`` below 1 discounts the past with every loss, so the learner follows a change of subject;
+NormalHedge as published has no discount. Losses and rewards lie in [0, 1].
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ _ROUNDS = 100
 
 
 class Chooser(Protocol):
-    """Keeps the score. ``full_information`` says whether it wants every arm's loss."""
+    """An online learner. ``full_information``: it requires every arm's loss."""
 
     full_information: bool
 
     def probabilities(self) -> list[float]:
-        """With which probability each arm drafts next."""
+        """Return each arm's probability of drafting next."""
 
     def learn(self, losses: Sequence[float]) -> None:
-        """Every arm's loss in one place of the text."""
+        """Update from every arm's loss at one place of the text."""
 
     def update_reward(self, arm: int, reward: float) -> None:
-        """What the arm that drafted got in its round."""
+        """Update from the reward of the round's drafting arm."""
 
 
 class Fixed:
-    """Always the same arm."""
+    """Chooser of always the same arm."""
 
     full_information = False
 
@@ -49,10 +49,10 @@ class Fixed:
 
 
 class NormalHedge:
-    """Weights from regrets, without a learning rate: arms that the mixture did better than get none.
+    """Weights from regrets, without a learning rate: arms worse than the mixture get weight 0.
 
-    For texts that change their subject no arm may fall further behind the mixture than ``debt``: it need not make good for all
-    the time in which another was better before it is heard again.
+    No arm may fall further behind the mixture than ``debt``. After a change of subject, an arm then need not first make up for
+    all the time in which another was better.
     """
 
     full_information = True
@@ -72,14 +72,13 @@ class NormalHedge:
         ]
 
     def update_reward(self, arm: int, reward: float) -> None:
-        """The losses tell all."""
+        """Ignored: losses already include it."""
 
 
 def normal_hedge(regrets: Sequence[float]) -> list[float]:
-    """``w_j`` in proportion to ``[R_j]+ / c * exp([R_j]+**2 / 2c)``, c such that the mean of the exponentials is e.
+    """Return ``w_j`` proportional to ``[R_j]+ / c * exp([R_j]+**2 / 2c)``, with c such that the exponentials' mean is e.
 
-    Uniform where nobody did better than the mixture. The exponent of the largest is bounded by log(e * arms), so nothing
-    overflows.
+    Uniform if no arm did better than the mixture. The largest exponent is bounded by log(e * arms), so nothing overflows.
     """
     positive = [max(0.0, regret) for regret in regrets]
     most, arms = max(positive), len(positive)
@@ -99,7 +98,7 @@ def normal_hedge(regrets: Sequence[float]) -> list[float]:
 
 
 class UpperConfidence:
-    """UCB1: the arm whose mean reward and doubt together are largest; each arm once first."""
+    """UCB1: the arm with the largest mean reward plus confidence bonus; each arm once first."""
 
     full_information = False
 
@@ -130,7 +129,7 @@ class UpperConfidence:
 
 
 class ExponentialWeights:
-    """EXP3: exponential weights of rewards, each divided by the probability of having seen it."""
+    """EXP3: exponential weights of rewards, each divided by the probability of observing it."""
 
     full_information = False
 

@@ -1,7 +1,7 @@
-"""Controller of several drafters, one of which is selected in each round by how all of them would have done so far.
+"""Controller of several drafters: selects one in each round by all drafters' counterfactual performance so far.
 
-HedgeSpec, "Not-a-Bandit" (arXiv 2510.20064): the target's distributions along the verified text judge every drafter, also those
-that did not draft, so the choice has full information. A chooser that is not informed hears of the one that drafted alone.
+HedgeSpec, "Not-a-Bandit" (arXiv 2510.20064): the target's distributions along the verified text evaluate every drafter, even
+those that did not draft, so the choice has full information. A bandit chooser receives only the drafting arm's reward.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from specviz.trace.schema import Note
 
 
 class EvaluableDrafter(Drafter, Protocol):
-    """A drafter that can say what it would have drafted along a text."""
+    """A drafter that can be evaluated along a text that it did not draft."""
 
     def hindsight(self, context: Context, emitted: Sequence[int], distributions: Tensor | None) -> Hindsight:
-        """Of the tokens ``emitted`` after ``context.ids``; ``distributions`` [emitted, vocab] are the target's warped
-        distributions, None where it is greedy. Answers for any start not further back than a chain is long."""
+        """Evaluate the tokens ``emitted`` after ``context.ids``. ``distributions`` [emitted, vocab] are the target's warped
+        distributions, None if greedy. Covers all starts within a chain's length."""
 
     def hindsight_calls(self) -> int:
-        """Forwards and look-ups in hindsight since the last call of this."""
+        """Return the number of hindsight forwards and look-ups since the last call."""
 
 
 Evaluable = TypeVar("Evaluable", bound=EvaluableDrafter)
@@ -42,7 +42,7 @@ Evaluable = TypeVar("Evaluable", bound=EvaluableDrafter)
 
 @dataclass(frozen=True)
 class Arm(Generic[Evaluable]):
-    """A drafter with a name and with what makes chains of it."""
+    """A named drafter with its chain builder."""
 
     name: str
     drafter: Evaluable
@@ -73,12 +73,12 @@ class DrafterSelector:
         self._playing = next((arm for arm, sum_ in enumerate(accumulate(probabilities)) if coin < sum_), _last(probabilities))
         arm = self.arms[self._playing]
         draft = arm.builder.build(arm.drafter, context)
-        # The last round was judged after its draft was reported: what that took is this one's, and chose its arm.
+        # The last round was evaluated after its draft was reported. Those calls count in this round, whose arm they chose.
         draft, self._hindsight_calls = replace(draft, calls=draft.calls + self._hindsight_calls), 0
         return replace(draft, notes=(*context.notes(lambda: [self._note(probabilities)]), *draft.notes))
 
     def _note(self, probabilities: list[float]) -> Note:
-        """What the round brings for the others is written into it once that is known: before the step is recorded."""
+        """Return the note, to be completed by :meth:`_complete_note` before the step is recorded."""
         begun = DrafterSelectionNote(
             names=[arm.name for arm in self.arms],
             chances=probabilities,
@@ -106,7 +106,7 @@ class DrafterSelector:
                 judged = _told([arm.drafter.hindsight(context, emitted, distributions) for arm in self.arms])
                 settled = self._settle(context.position + 1, len(emitted), judged)
             forwards = sum(arm.drafter.hindsight_calls() for arm in self.arms)
-            self._hindsight_calls = forwards if self.chooser.full_information else 0  # a bandit's are for the screen alone
+            self._hindsight_calls = forwards if self.chooser.full_information else 0  # a bandit's are only for the screen
         for losses in settled:
             self.chooser.learn(losses)
         for arm in self.arms:
@@ -116,7 +116,7 @@ class DrafterSelector:
                 self._complete_note(finished, judged, len(settled))
 
     def _distributions(self, finished: Round) -> Tensor | None:
-        """The target's warped distributions of the emitted tokens, [emitted, vocab]."""
+        """Return the target's warped distributions of the emitted tokens, [emitted, vocab]; None if greedy."""
         if finished.context.warp.greedy:
             return None
         nodes = (0, *finished.verdict.path)[: len(finished.emitted)]
@@ -124,7 +124,7 @@ class DrafterSelector:
         return finished.context.warp.probabilities(logits.index_select(0, to_device(list(nodes), logits.device)))
 
     def _settle(self, first: int, count: int, judged: Sequence[Judged]) -> list[list[float]]:
-        """Put what is known now into the queue; the losses that are complete."""
+        """Add the emitted tokens' shares to the queue; return the complete losses."""
         settled: list[list[float]] = []
         for place in range(first, first + count):
             self.queue.open(place)
@@ -133,7 +133,7 @@ class DrafterSelector:
         return settled
 
     def _complete_note(self, finished: Round, judged: Sequence[Judged], settled: int) -> None:
-        """The rest of the note: how the chain of every arm from this root would have done, and who waits."""
+        """Complete the note: every arm's counterfactual chain from this root, and the pending starts."""
         start = finished.context.position + 1
         known = range(start, start + min(len(finished.emitted), self.ahead))
         chains = [[judge(start, place) for place in known] for judge in judged]
@@ -155,12 +155,12 @@ class DrafterSelector:
 
 
 def _told(hindsights: Sequence[Hindsight]) -> list[Judged]:
-    """What each drafter answers, from one copy of what all of them have to know."""
+    """Return each drafter's evaluation, from one copy to the host of all their inputs."""
     parts = [one.asked.flatten() for one in hindsights if one.asked is not None]
     numbers = iter(torch.cat(parts).tolist() if parts else ())
     return [one.judged(list(islice(numbers, 0 if one.asked is None else one.asked.numel()))) for one in hindsights]
 
 
 def _last(probabilities: Sequence[float]) -> int:
-    """Where rounding left the sum of the probabilities below the uniform draw."""
+    """Return the last arm of positive probability, for a uniform draw above the rounded sum of probabilities."""
     return max(arm for arm, probability in enumerate(probabilities) if probability > 0)

@@ -1,4 +1,4 @@
-"""HiViS (Xie et al. 2509.23928): the drafter never sees the picture; what the target made of the text has seen it."""
+"""HiViS (Xie et al. 2509.23928): the drafter reads only the target's hidden states at the text, never the picture."""
 
 from __future__ import annotations
 

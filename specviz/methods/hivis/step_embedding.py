@@ -1,7 +1,7 @@
-"""Step embeddings: a learned vector for every step in which a feature drafter feeds on itself, and what they bring.
+"""Step embeddings: a learned vector per autoregressive step of a feature drafter, and their measured effect.
 
-Its own outputs drift away from what the target would have thought; the vector of a step tells the network how far it has
-gone by itself (HiViS, arXiv 2509.23928, trained on its own outputs as HASS does).
+The drafter's own outputs drift away from the target's features; a step's vector encodes the number of steps since the last true
+feature (HiViS, arXiv 2509.23928, trained on its own outputs as in HASS).
 Axis names: ``step``, ``row``, ``hidden``.
 """
 
@@ -21,12 +21,12 @@ from specviz.trace.notes.images import StepEmbeddingsNote
 from specviz.trace.schema import Note
 
 DEPTHS = 8
-"""Levels that the tally tells apart."""
+"""Number of levels counted separately."""
 
 
 class StepwiseDrafter(FeatureDrafter[HeadCache]):
-    """``steps`` [step, hidden]: the first is added to features that are the target's own, the next ones to the drafter's
-    first output, its second, and so on; the last serves all deeper steps."""
+    """Feature drafter with ``steps`` [step, hidden]: the first is added to the target's own features, the next ones to the
+    drafter's first output, its second, and so on; the last is used for all deeper steps."""
 
     def __init__(self, network: FeatureRuntime, steps: Tensor) -> None:
         super().__init__(network)
@@ -48,7 +48,7 @@ class StepwiseDrafter(FeatureDrafter[HeadCache]):
         super().observe(finished)
 
     def _count(self, finished: Round) -> None:
-        """Levels at which the target was asked about a drafted child, and at which it took one."""
+        """Count the levels with a drafted child, and those with an accepted one."""
         children = finished.draft.tree.shape.children
         for depth, node in enumerate((0, *finished.verdict.path)[:DEPTHS]):
             if children[node]:
@@ -57,7 +57,7 @@ class StepwiseDrafter(FeatureDrafter[HeadCache]):
 
     @torch.inference_mode()
     def guesses(self, context: Context, emitted: Sequence[int]) -> list[int]:
-        """The likeliest token at each level along ``emitted``, once the round's tree is no longer needed."""
+        """Return the likeliest token at each level along ``emitted``; overwrites the round's tree in the cache."""
         if self._after_root(context) is None:
             return []
         assert self._cache is not None
@@ -83,8 +83,8 @@ class StepwiseDrafter(FeatureDrafter[HeadCache]):
 
 
 class Comparing(StepwiseDrafter):
-    """Keeps a second drafter without vectors beside it. After a round both are asked for their best guess at every level
-    along the emitted tokens, fed with their own outputs."""
+    """Step-wise drafter with a second drafter without vectors for comparison. After a round, both make their best guess at every
+    level along the emitted tokens, fed with their own outputs."""
 
     def __init__(self, network: FeatureRuntime, steps: Tensor) -> None:
         super().__init__(network, steps)

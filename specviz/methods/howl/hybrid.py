@@ -1,11 +1,11 @@
 """HOWL's controller: the suffix-tree draft where its score passes a threshold, otherwise the network's tree.
 
-The hybrid of OWL and suffix decoding, HOWL (arXiv 2510.07535): the memory's score, the tokens it expects to be right, is
-held against a threshold, a given one or one that the run sets. Without a memory the network drafts always.
+HOWL (arXiv 2510.07535) is the hybrid of OWL and suffix decoding: the memory's score, its expected number of accepted tokens, is
+compared with a fixed or an adaptive threshold. Without a memory the network always drafts.
 
-A score is the number of tokens that would be right if counts were probabilities. On some texts they nearly are, on others the
-target goes its own way; so an adaptive threshold holds the score against what such scores were worth in this run, and against
-what the network's trees brought: draft from memory where that brings more.
+A score is the expected number of accepted tokens if counts were probabilities, which holds only on some texts. So an adaptive
+threshold compares the score, corrected by the acceptance of such scores in this run, with the acceptance of the network's
+trees: the memory drafts if it is expected to yield more.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ Network = TypeVar("Network", bound=Drafter)
 Memory = TypeVar("Memory", bound=Drafter)
 
 TREE = 0.8
-"""Accepted tokens of a network's tree before any was seen."""
+"""Prior number of accepted tokens of a network's tree."""
 WEIGHT = 4.0
-"""So many trees, and so many tokens that a memory expected, the first guesses count as."""
+"""Weight of the priors, in trees and in tokens expected by the memory."""
 FADE = 0.97
-"""What a round counts after another one: an estimate follows the text."""
+"""Discount per round, so that estimates follow the text."""
 
 
 class HybridController(Generic[Network, Memory]):
-    """``memory`` proposes nothing where it is not sure enough (None: there is none); ``memory_builder`` turns what it proposes
-    into a tree, ``builder`` does so with the ``network``. ``probed`` is for the reader: whether probes stand behind tokens.
-    Without a ``threshold`` the bar is weighed anew in each round, and the memory must offer whatever it has.
+    """Controller of a ``network`` and an optional ``memory``, which proposes nothing if its score is too low.
+
+    ``memory_builder`` turns the memory's proposals into a tree, ``builder`` the network's. ``probed`` reports whether probes
+    follow tokens. A ``threshold`` of None is recomputed in each round, and the memory must then offer all its proposals.
     """
 
     def __init__(
@@ -76,10 +77,10 @@ class HybridController(Generic[Network, Memory]):
     def _notes(
         self, half: str, context: Context, drafted: Draft, memory_draft: Draft | None, bar: float | None
     ) -> tuple[Note, ...]:
-        """The method's own note first, with the memory's score, then those of the half that drafted."""
+        """Return the method's own note, with the memory's score, then those of the half that drafted."""
         score = None if memory_draft is None or not memory_draft.notes else memory_draft.notes[0].data.get("score")
         if memory_draft is not None and score is not None and self.threshold is None:
-            score = expected(memory_draft)  # what was weighed: near the end there is room for a part of the guess only
+            score = expected(memory_draft)  # the score compared: near the end only part of the proposal fits
         own = LastStateNote(half=half, length=len(context.ids), score=score, threshold=bar, probed=self.probed)
         notes = drafted.notes
         if half == "suffix" and notes:
@@ -101,24 +102,24 @@ class HybridController(Generic[Network, Memory]):
 
 
 class AdaptiveThreshold:
-    """What was seen in this run of both halves."""
+    """Threshold from both halves' acceptance in this run."""
 
     def __init__(self) -> None:
         self._trees = self._accepted = self._expected = self._right = 0.0
 
     def bar(self) -> float:
-        """The score from which on the memory is expected to bring more than the network.
+        """Return the score above which the memory is expected to yield more than the network.
 
-        The first guesses never fade: a long run in which one half does nothing leads to no bar without measure.
+        The priors are not discounted, so the threshold stays bounded even if one half is idle for long.
         """
         tree = (self._accepted + WEIGHT * TREE) / (self._trees + WEIGHT)
         return tree * (self._expected + WEIGHT) / (self._right + WEIGHT)
 
     def learn(self, finished: Round, memory_draft: Draft | None, remembered: bool) -> None:
-        """From a round that the memory drafted (``remembered``) or the network; ``memory_draft`` is what the memory offered.
+        """Update from a round drafted by the memory (``remembered``) or the network; ``memory_draft`` is the memory's proposal.
 
-        What the memory offered is judged in either case, by the tokens that were committed. Where it was right as far as
-        those go, and the network drafted, nobody knows how far it would have been: then it is worth what was seen.
+        The proposal is judged in either case, by the committed tokens. If the network drafted and the proposal matches all
+        committed tokens, its further acceptance is unknown, so it counts only the matched ones.
         """
         self._trees, self._accepted = self._trees * FADE, self._accepted * FADE
         self._expected, self._right = self._expected * FADE, self._right * FADE
@@ -133,7 +134,7 @@ class AdaptiveThreshold:
 
 
 def expected(draft: Draft) -> float:
-    """Tokens that a looked-up tree expects to be right: the sum of its nodes' probabilities from the root."""
+    """Return a looked-up tree's expected number of accepted tokens: the sum of its nodes' path probabilities."""
     probabilities = [1.0]
     for parent, share in zip(draft.tree.shape.parents[1:], draft.confidence[1:], strict=True):
         probabilities.append(probabilities[parent] * (share or 0.0))
@@ -141,7 +142,7 @@ def expected(draft: Draft) -> float:
 
 
 def followed(draft: Draft, emitted: Sequence[int]) -> int:
-    """How far the committed tokens go down the tree."""
+    """Return the number of leading committed tokens that follow a path of the tree."""
     tree, at = draft.tree, 0
     for steps, token in enumerate(emitted):
         below = next((child for child in tree.shape.children[at] if tree.host_tokens[child] == token), None)

@@ -1,4 +1,4 @@
-"""HOWL (Lee et al. 2510.07535): OWL's tree, or what followed before where the text repeats itself."""
+"""HOWL (Lee et al. 2510.07535): OWL's tree, or a suffix-tree draft where the text repeats itself."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parameters(owl.Parameters):
-    """We could not read which threshold the paper uses. Ours is weighed in the run: the score from which on the memories
-    have been bringing more than a tree of the network."""
+    """The paper's threshold was not available to us. The default is adaptive: the score above which the memories have yielded
+    more than a tree of the network in this run."""
 
     bar: str = choice(
         "weighed", ("weighed", "fixed"), "Weigh the score by what either half has brought in this run, or fix it below."
@@ -65,7 +65,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     if parameters.remembered:
         store = resources.remember(("target_outputs", resources.target.name), OutputStore)
         store.most_outputs = parameters.remembered
-    # A draft of nothing expects nothing, so a threshold of 0 takes every guess there is.
+    # An empty draft has score 0, so a threshold of 0 accepts every non-empty proposal.
     threshold = None if parameters.bar == "weighed" else parameters.threshold
     memory = Retrieval(store, LengthRule(parameters.most), threshold or 0.0)
     network, inner = owl.drafting(parameters, resources)

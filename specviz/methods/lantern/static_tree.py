@@ -1,4 +1,4 @@
-"""LANTERN++'s static trees, and which of them pays on a machine."""
+"""LANTERN++'s static trees, and the choice of the fastest one on a machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from specviz.methods.resources import MethodResources
 
 # Nodes by depth: the 57 of LANTERN++'s authors (5 / 13 / 16 / 14 / 9; `naive_extend_57` in models/drafters/choices.py of
-# jadohu/LANTERN), the 25 of EAGLE's (4 / 8 / 8 / 3 / 2), ours of 12, and a chain. By child counts, level by level, 0 for a
-# node that has none; earlier siblings, which were drawn first, have more below them.
+# jadohu/LANTERN), the 25 of EAGLE's (4 / 8 / 8 / 3 / 2), specviz's own 12, and a chain. By child counts, level by level, 0 for
+# a leaf; earlier siblings, which were drawn first, have more descendants.
 TREES = {
     "57": (
         (5,),
@@ -26,13 +26,13 @@ TREES = {
     "chain": ((1,), (1,), (1,), (1,), (1,)),
 }
 ACCEPTED = {"57": 2.72, "25": 2.39, "12": 2.19, "chain": 1.88}
-"""Codes a pass of the target with each of them: ``bench --suite image-sweeps``, emoji-64, λ = 5, 10 nearest latent codes, 64
-prompts. The 57 are scaled from 24 of these prompts, on which they have 1.060 times the τ of LANTERN's 57 (2.57 on all)."""
+"""Codes per target pass of each tree: ``bench --suite image-sweeps``, emoji-64, λ = 5, 10 nearest latent codes, 64 prompts.
+The value for 57 is scaled from 24 of these prompts, on which it has 1.060 times the τ of LANTERN's 57 (2.57 on all)."""
 
 
 def static_tree(name: str, resources: MethodResources, network: Any) -> TreeShape:
-    """The tree of that name, or for "fitted" the one with most codes a millisecond: what each accepted where it was
-    measured, over the time of its pass and of a forward of ``network`` a level on this machine."""
+    """Return the tree ``name``, or for "fitted" the one with most codes per millisecond: its measured acceptance over the time
+    of its pass and of one forward of ``network`` per level on this machine."""
     from specviz.engine.tree import shape_from_counts
 
     return shape_from_counts(TREES[_that_pays(resources, network) if name == "fitted" else name])

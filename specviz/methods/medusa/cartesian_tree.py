@@ -1,7 +1,7 @@
-"""Cartesian product tree of independent heads: fixed rank paths over what each depth offers, pruned.
+"""Pruned Cartesian product tree of independent heads: fixed rank paths over each depth's candidates.
 
 Medusa (Cai et al., arXiv 2401.10774). Path (0, 2) is the best token of depth 1 followed by the third best of depth 2,
-whatever the first one was: every node of a depth has the same list of children, of which it gets a few.
+whatever the first one was: all nodes of a depth share one list of candidate children.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RankPath = tuple[int, ...]
 
 
 class Offer(Protocol):
-    """One depth's tokens, likeliest first, and how sure the drafter is of each."""
+    """One depth's tokens, likeliest first, with the drafter's probabilities."""
 
     @property
     def tokens(self) -> Sequence[int]: ...
@@ -31,17 +31,17 @@ class RanksByHead(Protocol):
     """A drafter that ranks tokens for each depth."""
 
     def depths(self, width: int) -> Sequence[Offer]:
-        """The ``width`` likeliest tokens of each depth, the root's children first; nothing where it has none."""
+        """Return the ``width`` likeliest tokens of each depth, the root's children first; empty without a prediction."""
 
     def calls(self) -> int:
-        """Drafter forwards since the last call of this."""
+        """Return the number of drafter forwards since the last call."""
 
     def draft_notes(self, depths: Sequence[Any]) -> tuple[Note, ...]:
-        """Notes on what was offered."""
+        """Return notes on the candidates."""
 
 
 def paths_of(shape: TreeShape) -> tuple[RankPath, ...]:
-    """The rank path of every node but the root, a node's rank being its place among its siblings."""
+    """Return the rank path of every node but the root, a node's rank being its index among its siblings."""
     paths: list[RankPath] = [()]
     for node, parent in enumerate(shape.parents[1:], start=1):
         paths.append((*paths[parent], shape.children[parent].index(node)))
@@ -49,10 +49,10 @@ def paths_of(shape: TreeShape) -> tuple[RankPath, ...]:
 
 
 class Product:
-    """Fills ``paths`` level by level. A path beyond the last depth, its width or the room there is stays empty."""
+    """Fills ``paths`` level by level. Paths beyond the last depth, its candidates or the remaining room are dropped."""
 
     def __init__(self, paths: Sequence[RankPath]) -> None:
-        """Raises BadInput when a path's parent is missing."""
+        """Raises BadInput if a path's parent is missing."""
         self._paths = sorted({tuple(path) for path in paths if path}, key=lambda path: (len(path), path))
         known = {(), *self._paths}
         for path in self._paths:

@@ -1,7 +1,7 @@
 """Medusa's drafter: each head ranks the tokens of its own depth, independently of the depths above.
 
-Alignment: the heads read the target's hidden state at the last token whose pass has been made, the one before the root.
-The target's own head said the root there; head 1 says the root's child, head k the token k + 1 after that state.
+Alignment: the heads read the target's hidden state at the last token that has been through the target, the one before the
+root. There the target's own head predicted the root; head 1 predicts the root's child, head k the token k + 1 after that state.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class Depth:
-    """What one head says: token ids, likeliest first, and its probabilities."""
+    """One head's predictions: token ids, likeliest first, and their probabilities."""
 
     tokens: tuple[int, ...]
     probability: tuple[float, ...]
 
 
 class ParallelDrafter(NullDrafter):
-    """Keeps one hidden state of the target, that of the token before the root."""
+    """Parallel heads on one hidden state of the target, that of the token before the root."""
 
     def __init__(self, network: ParallelNet) -> None:
         self._network = network
@@ -51,7 +51,7 @@ class ParallelDrafter(NullDrafter):
 
     @torch.inference_mode()
     def depths(self, width: int) -> list[Depth]:
-        """The ``width`` likeliest tokens of every depth, the first one's first; none before the target's first pass."""
+        """Return the ``width`` likeliest tokens of every depth, depth 1 first; none before the target's first pass."""
         if self._feature is None:
             return []
         self._calls += 1
@@ -66,12 +66,12 @@ class ParallelDrafter(NullDrafter):
         return [Depth(tuple(map(int, row)), tuple(p)) for row, p in zip(tokens, shares, strict=True)]
 
     def calls(self) -> int:
-        """Drafter forwards since the last call of this."""
+        """Return the number of drafter forwards since the last call."""
         count, self._calls = self._calls, 0
         return count
 
     def draft_notes(self, depths: Sequence[Depth]) -> tuple[Note, ...]:
-        """What each head said."""
+        """Return each head's predictions."""
         heads = [
             HeadOffer(number, depth.tokens[:SHOWN], depth.probability[:SHOWN]) for number, depth in enumerate(depths, start=1)
         ]

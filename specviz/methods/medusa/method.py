@@ -1,4 +1,4 @@
-"""Medusa (Cai et al. 2401.10774): extra heads on the target's last hidden state guess several tokens ahead at once."""
+"""Medusa (Cai et al. 2401.10774): extra heads on the target's last hidden state predict several tokens ahead at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PUBLISHED = (
 
 @dataclass(frozen=True)
 class Parameters:
-    """ε and δ are the paper's: a token stays where p > min(ε, δ·exp(-H)), H being the target's entropy there."""
+    """ε and δ are the paper's: a token is kept if p > min(ε, δ·exp(-H)), H being the target's entropy there."""
 
     tree: str = choice(
         "fitted",
@@ -106,5 +106,5 @@ def _paths(parameters: Parameters, resources: MethodResources) -> tuple[RankPath
     if parameters.nodes:
         return tree.paths[: parameters.nodes]
     pays = tree_costs(resources, None, 1).now()
-    # All heads answer in one forward, however deep the tree.
+    # All heads run in one forward, however deep the tree.
     return tree.paths[: max(2, pays.fixed([1] * len(tree.paths), tree.probability))]

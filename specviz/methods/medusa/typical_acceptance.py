@@ -1,10 +1,10 @@
-"""Typical acceptance: a drafted token stays where its probability exceeds a threshold set by the target's entropy.
+"""Typical acceptance: a drafted token is kept if its probability exceeds a threshold set by the target's entropy.
 
-Medusa (Cai et al., arXiv 2401.10774): token x is kept where p(x) > min(epsilon, delta * exp(-H(p))), H being the entropy
-of the warped distribution p in nats. Of all paths whose every token is kept the longest is taken, and of equally long ones the
-one with the largest product of p. The distribution of the text changes: which of several likely tokens is written is decided by
-the drafter. With epsilon 1 and delta without bound nothing is ever kept, and the run is the autoregressive one (with
-``greedy_root`` that at temperature 0, whatever the temperature).
+Medusa (Cai et al., arXiv 2401.10774): token x is kept if p(x) > min(epsilon, delta * exp(-H(p))), H being the entropy
+of the warped distribution p in nats. Of all paths with every token kept, the longest is accepted, and of equally long ones the
+one with the largest product of p. The text's distribution changes: the drafter decides which of several likely tokens is
+emitted. With epsilon 1 and unbounded delta no token is kept, and the run equals the autoregressive one (with ``greedy_root``,
+the one at temperature 0).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from specviz.trace.schema import ACCEPTED, RELAXED
 class Typical:
     """The rule at T > 0; at temperature 0 it is plain greedy matching, which is exact.
 
-    ``thresholds`` in the verdict are those of the node's parent; nothing is drawn. A node on the path is *accepted* where
-    exact matching would have taken the same token, and *relaxed* where it would have taken another. A node that passed but
-    whose path lost against a longer or likelier one is *rejected*; nodes below one that failed are not judged.
+    ``thresholds`` in the verdict are those of the node's parent; nothing is drawn. A node on the path is *accepted* if exact
+    matching would have chosen the same token, else *relaxed*. A node that passed, but whose path lost against a longer or
+    likelier one, is *rejected*; nodes below one that failed are not judged.
 
     The token after the path is a sample from the target's distribution or, with ``greedy_root``, its most likely one, as
     published ("greedy decoding for the first token", section 2.3.1).
@@ -49,7 +49,8 @@ class Typical:
         end = path[-1] if path else 0
         choices = TargetTokens(target.logits, draft.tree, context)
         marks = list(statuses(shape, path, list(search.thresholds)))
-        # The rule itself does not ask what the target would have taken; a GPU was asked for all of it with the bonus token.
+        # The rule does not need the target's own choices. On a CPU they are extra work for the screen; on a GPU they were
+        # computed with the bonus token.
         with context.untimed if target.logits.device.type == "cpu" else nullcontext():
             for node in path:
                 same = draft.tree.host_tokens[node] == choices.at(shape.parents[node])
@@ -68,7 +69,7 @@ class Typical:
 
 @dataclass
 class _Search:
-    """Level by level, which nodes are good enough below nodes that were."""
+    """Level-by-level search for nodes that pass the threshold along their whole path."""
 
     rule: Typical
     draft: Draft
@@ -80,9 +81,9 @@ class _Search:
     positions: list[TypicalPosition] = field(default_factory=list)
 
     def run(self) -> None:
-        """Fill ``path_log_p``: the nodes that may stand on the path, with the log of their path's probability."""
+        """Fill ``path_log_p``: the nodes whose path passes, with the log of its probability."""
         shape = self.draft.tree.shape
-        if self._device.type != "cpu":  # a GPU is asked once, for all that may come to be looked at
+        if self._device.type != "cpu":  # on a GPU, one copy for all nodes that may be needed
             every = [node for node in range(len(shape)) if shape.children[node]]
             known = dict(zip(every, self._ask(every), strict=True)) if every else {}
         for level in shape.levels:
@@ -95,7 +96,7 @@ class _Search:
                 self._keep(node, entropy, log_p)
 
     def best(self) -> int:
-        """The deepest node kept, and of several the one whose path is likeliest."""
+        """Return the deepest kept node; of several, the one with the likeliest path."""
         depths = self.draft.tree.shape.depths
         return max(self.path_log_p, key=lambda node: (depths[node], self.path_log_p[node], -node))
 
@@ -104,7 +105,7 @@ class _Search:
         return self.target.logits.device
 
     def _ask(self, nodes: list[int]) -> list[list[float]]:
-        """For each node the entropy of its distribution and log p of its children's tokens: one copy to the host."""
+        """Return, for each node, its distribution's entropy and log p of its children's tokens, in one copy to the host."""
         rows = self.context.warp.log_probabilities(self.target.logits.index_select(0, to_device(nodes, self._device)))
         children = [self.draft.tree.shape.children[node] for node in nodes]
         width = max(map(len, children))

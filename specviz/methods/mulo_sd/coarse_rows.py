@@ -1,7 +1,7 @@
 """Coarse-grid drafter of image rows, upsampled to the target's grid: MuLo-SD (arXiv 2601.05149).
 
-A low-resolution partner draws rows of its own picture one code after the other; an up-sampler makes two fine rows of each
-coarse one. Once the target has settled those rows, a down-sampler turns them back, and the partner goes on from that.
+A low-resolution partner samples rows of its own picture code by code; an up-sampler makes two fine rows of each coarse one.
+Once the target has committed those rows, a down-sampler converts them back, and the partner continues from the result.
 The draft tree is one chain of deterministic codes in reading order, without a bonus token.
 """
 
@@ -23,7 +23,7 @@ from specviz.trace.notes.images import CoarseCodesNote
 
 @dataclass(frozen=True)
 class CoarsePartner:
-    """The partner: ``open()`` starts a run of it, ``prompt`` are its ids, ``columns`` its codes a row (as many rows).
+    """The partner: ``open()`` starts a run of it, ``prompt`` are its ids, ``columns`` its codes per row (and its rows).
 
     ``up`` takes coarse codes [row, column] from the top to fine ones [2 row, 2 column], ``down`` the other way round.
     """
@@ -37,13 +37,13 @@ class CoarsePartner:
 
 
 class CoarseRows(NullDrafter):
-    """``rows`` coarse rows a round; the draft is twice as many fine ones. All codes stay on the device."""
+    """Drafts ``rows`` coarse rows per round, upsampled to twice as many fine ones. All codes stay on the device."""
 
     def __init__(self, partner: CoarsePartner, rows: int) -> None:
         self._partner, self._most = partner, rows
         self._session: Session | None = None
         self._drawn = torch.empty(0, dtype=torch.long)
-        """The partner's last prompt token, then its picture so far as it follows from the target's, int64 [1 + code]."""
+        """The partner's last prompt token, then its picture downsampled from the target's so far, int64 [1 + code]."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         partner = self._partner
@@ -57,8 +57,8 @@ class CoarseRows(NullDrafter):
         self._session = None
 
     def block(self, context: Context) -> tuple[Tensor, Tensor]:
-        """Fine codes of the next rows, and the coarse ones they were made of, which also count as the drafter's forwards; both
-        int64 [code], in reading order."""
+        """Return the next rows' fine codes and their coarse codes, both int64 [code] in reading order. The number of coarse codes
+        is that of drafter forwards."""
         assert self._session is not None
         columns, known = self._partner.columns, len(self._drawn) - 1
         rows = min(self._most, columns - known // columns)
@@ -72,7 +72,7 @@ class CoarseRows(NullDrafter):
         return fine.flatten(), codes[1 + known :]
 
     def observe(self, finished: Round) -> None:
-        """Bring the partner's picture in line with the target's, and its cache with that."""
+        """Update the partner's picture to the target's, and its cache to the picture."""
         assert self._session is not None
         context, columns = finished.context, self._partner.columns
         codes = [*context.ids[context.prompt_length :], *finished.emitted]
@@ -89,7 +89,7 @@ class CoarseRows(NullDrafter):
 
 
 class BlockRows:
-    """Tree builder of whole rows: takes what the drafter gives. The block ends where the picture does."""
+    """Tree builder of whole rows, as drafted; the block is cut at the end of the picture."""
 
     def build(self, drafter: CoarseRows, context: Context) -> Draft:
         fine, coarse = drafter.block(context)

@@ -1,11 +1,11 @@
 """MuLo-SD's local verification (Peruzzo et al., arXiv 2601.05149): a block of image codes at once, then resampling around
 rejections.
 
-A code fails where its nearest latent codes and itself together have less than tau of the target's mass. Failed codes take their
-neighbours on the grid with them, as far as ``radius`` cells and never back before the first failure; what hangs together
-is an island, and islands are drawn again at the same time, one cell of each per wave, everything else staying as drafted.
-Nothing bounds the change of distribution. But above tau 1 everything is one island that begins at the first cell, and with
-entries rewritten the block is autoregressive sampling, token for token.
+A code fails if it and its nearest latent codes together have less than tau of the target's mass. Failed codes are dilated on
+the grid by ``radius`` cells, but never before the first failure. Connected cells form an island; islands are resampled in
+parallel, one cell of each per wave, and all other cells stay as drafted.
+The change of distribution is unbounded. But above tau 1 the block is one island from the first cell on, and with rewritten
+entries it is autoregressive sampling, token for token.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Cell = tuple[int, int]
 
 
 def neighbour_mass(distribution: Tensor, codes: Tensor, neighbours: Tensor) -> Tensor:
-    """Mass of each code and its nearest latent codes: ``distribution`` [place, code], ``codes`` [place], ``neighbours`` [code,
-    rank]."""
+    """Return the mass [place] of each code and its nearest latent codes, from ``distribution`` [place, code], ``codes`` [place]
+    and ``neighbours`` [code, rank]."""
     group = torch.cat((codes[:, None], neighbours[codes]), dim=1)
     return distribution.gather(1, group).sum(1)
 
 
 def dilate(failed: Collection[int], first: int, last: int, columns: int, radius: int) -> list[int]:
-    """Cells within ``radius`` rows and columns of a failed one, between the first failure and ``last``; ascending.
+    """Return the cells within ``radius`` rows and columns of a failed one, from the first failure to ``last``, ascending.
 
-    Cells count through the whole picture in reading order; ``first`` is the block's first one.
+    Cells are numbered through the whole picture in reading order; ``first`` is the block's first one.
     """
     if not failed:
         return []
@@ -52,7 +52,7 @@ def dilate(failed: Collection[int], first: int, last: int, columns: int, radius:
 
 
 def connected_components(cells: Sequence[int], columns: int) -> list[list[int]]:
-    """Cells that touch, also by a corner, hang together; each island ascends, and so do the islands by their first cell."""
+    """Return the islands of cells that touch, corners included; each is ascending, and so are the islands by first cell."""
     left, components = set(cells), []
     while left:
         frontier, island = [min(left)], []
@@ -75,18 +75,18 @@ def connected_components(cells: Sequence[int], columns: int) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Wave:
-    """Nodes drawn at once, ``heads``, after a pass over those of ``again``, ascending, that have to be run again by then."""
+    """Nodes drawn at once, ``heads``, after a pass over the needed ones of ``again``, ascending."""
 
     heads: tuple[int, ...]
     again: tuple[int, ...]
 
 
 def schedule(islands: Sequence[Sequence[int]], last: int, rewrite: bool) -> list[Wave]:
-    """Waves over islands of nodes, each taking the first node that is left of every island; the last one draws nothing.
+    """Return waves over islands of nodes, each with the first remaining node of every island; the last wave draws nothing.
 
-    Which codes change, and so what a pass has to run, is known where they are drawn; ``again`` is all that it may be, whatever
-    they are: the nodes that a wave draws after and the changes in front of them that no pass has run since; and in the end, if
-    entries are rewritten, all from the first change to the node before ``last``, which has no entry yet.
+    Which codes change is known only on the device, so ``again`` holds all nodes that a pass may need. These are the predecessors
+    of the wave's heads and earlier heads not run since. In the last wave, if entries are rewritten, they are all nodes from the
+    first change to the node before ``last``, which has no entry yet.
     """
     waves: list[Wave] = []
     left, unrun = [tuple(island) for island in islands], set[int]()
@@ -96,7 +96,7 @@ def schedule(islands: Sequence[Sequence[int]], last: int, rewrite: bool) -> list
         behind = max(heads) - 1
         again = {head - 1 for head in heads} | {node for node in unrun if node < behind} if waves else set[int]()
         waves.append(Wave(tuple(heads), tuple(sorted(node for node in again if node >= first))))
-        # What changed is outdated itself and outdates all behind it: so a pass for a node behind it has run it.
+        # A changed node and all nodes behind it are outdated, so a pass for a later node has run it too.
         unrun = {node for node in unrun if node > behind} | set(heads)
         left = [island[1:] for island in left if len(island) > 1]
     return [*waves, Wave((), tuple(range(first, last) if rewrite else sorted(unrun - {last})))] if waves else []
@@ -104,10 +104,9 @@ def schedule(islands: Sequence[Sequence[int]], last: int, rewrite: bool) -> list
 
 @dataclass
 class LocalVerification:
-    """Accept rule of one run, whose session it opens, as it runs the target again within a round.
+    """Accept rule of one run. It opens the run's session, since it runs the target again within a round.
 
-    ``neighbours`` int64 [code, rank]; ``columns`` of the grid. ``rewrite`` renews stale cache entries when a block is done,
-    else they stay.
+    ``neighbours`` int64 [code, rank]; ``columns`` of the grid. ``rewrite`` renews stale cache entries at the end of a block.
     """
 
     neighbours: Tensor
@@ -119,7 +118,7 @@ class LocalVerification:
     unshared = "Local verification runs its target again within a round, for one picture: draw the pictures one after another."
 
     def open(self, target: Target, capacity: int, taps: Sequence[int]) -> ImageSession:
-        """The run's session. Raises ModelUnavailable for a target whose cache entries cannot be written again."""
+        """Open the run's session. Raises ModelUnavailable for a target whose cache entries cannot be rewritten."""
         session = target.open(capacity, taps)
         if not isinstance(session, ImageSession):
             raise ModelUnavailable(f"{target.name} draws no pictures; choose an image target, such as emoji-64.")
@@ -127,23 +126,23 @@ class LocalVerification:
         return session
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
-        """Which codes of the block fail, and what the target draws in their places. The path is the whole block.
+        """Find the block's failed codes and resample their islands. The path is the whole block.
 
-        Two copies go to the host: which codes fail, and the block's end. The target's further passes count as verification.
+        Two copies go to the host: the failures, and the final block. The target's further passes count as verification.
         """
         nodes = len(draft.tree)
         distribution = context.warp.log_probabilities(target.logits[: nodes - 1]).exp()
         mass = neighbour_mass(distribution, draft.tree.tokens[1:], self.neighbours[:, : self.pool]).tolist()
         context.mark("judge")
         failed = [node for node, code_mass in enumerate(mass, start=1) if code_mass < self.tau]
-        # Failures take their neighbours with them. A node of the chain and a cell of the picture differ by ``shift``.
+        # A node of the chain and its cell of the picture differ by ``shift``.
         shift = context.position - context.prompt_length
         again = dilate([node + shift for node in failed], 1 + shift, nodes - 1 + shift, self.columns, self.radius)
         islands = [[cell - shift for cell in island] for island in connected_components(again, self.columns)]
         judged = target.logits.clone() if islands else target.logits
         repair = _Repair(self._session, draft, target, context, self.rewrite)
         wave_of = repair.run(islands)
-        if islands:  # a replayed graph spoils what an earlier one gave, and the recorder reads that yet
+        if islands:  # a graph replay overwrites the earlier logits, which the recorder still reads
             with torch.inference_mode():
                 target.logits.copy_(judged)
         tokens, marks, outdated, passes = repair.on_host()
@@ -175,24 +174,24 @@ class LocalVerification:
 
 
 class _Repair:
-    """One block's repair, on the target's device: which codes changed, and what that outdates, the host learns in the end."""
+    """One block's repair, on the target's device; changed codes and outdated entries reach the host only at the end."""
 
     def __init__(self, session: ImageSession, draft: Draft, scored: TargetPass, context: Context, rewrite: bool) -> None:
         self._session, self._context, self._rewrite = session, context, rewrite
         self._logits, self._tokens = scored.logits.clone(), draft.tree.tokens.clone()
         self._last = len(self._tokens) - 1
         self._changed = torch.zeros_like(self._tokens, dtype=torch.bool)
-        """Nodes [node] whose cache entries are still those of another code."""
+        """Nodes [node] whose cache entries are still those of a previous code."""
         self._outdated = torch.zeros_like(self._changed)
         """Nodes [node] whose cache entries were made before something at or in front of them changed, or over such entries."""
         self._passes = torch.ones_like(self._tokens[:1])
 
     def run(self, islands: Sequence[Sequence[int]]) -> dict[int, int]:
-        """Draw the islands again, and say which wave drew each node.
+        """Resample the islands; return the wave of each resampled node.
 
-        The first wave needs no pass of its own. A wave runs the nodes it draws after, and those that changed before. Entries of
-        kept cells in between are renewed once, when the last wave is over: until then the distributions of later waves are
-        approximations, but for a block that is drawn again without a gap, as above tau 1.
+        The first wave needs no further pass. A later wave runs its heads' predecessors and earlier changed nodes. Entries of kept
+        cells in between are renewed once, after the last wave. Until then the distributions of later waves are approximations,
+        except for a block resampled without a gap, as above tau 1.
         """
         waves, last, device = schedule(islands, self._last, self._rewrite), self._last, self._tokens.device
         parts = [part for wave in waves for part in (wave.heads, [head - 1 for head in wave.heads], wave.again)]
@@ -207,10 +206,10 @@ class _Repair:
         return {head: number for number, wave in enumerate(waves, start=1) for head in wave.heads}
 
     def on_host(self) -> tuple[list[int], list[str], list[int], int]:
-        """Codes and marks of all but the root, nodes with outdated entries, and how often the target ran, in one copy.
+        """Return, in one copy, codes and marks of all but the root, nodes with outdated entries, and the number of target passes.
 
-        A code is *accepted* where it is the very one that the target would have drawn there, else *relaxed*, by the logits of
-        the last pass that read each place: with entries rewritten, those of the block as it is now.
+        A code is *accepted* if the target would have drawn the same one, else *relaxed*. Both follow from the last pass over each
+        place: with rewritten entries, that over the final block.
         """
         last, position = self._last, self._context.position
         places = range(position + 1, position + 1 + last)
@@ -223,17 +222,18 @@ class _Repair:
         return numbers[:last], marks, outdated, numbers[-1]
 
     def _needed(self, asked: Tensor | None) -> Tensor:
-        """Nodes [node] that a pass has to run before what follows those ``asked`` [node] is drawn; None: once all is drawn."""
+        """Return the nodes [node] that a pass must run before the successors of ``asked`` [node] are drawn; ``asked`` None: at
+        the end of the block."""
         if asked is None:
             pending = self._outdated.cumsum(0) > 0 if self._rewrite else self._changed.clone()
             pending[self._last :].fill_(False)
             return pending
         again = asked & self._outdated
-        # A changed node goes along where one behind it runs.
+        # A changed node is included if a later one runs.
         return again | self._changed & (again.cumsum(0) < again.sum())
 
     def _draw(self, nodes: Sequence[int], at: Tensor, before: Tensor) -> None:
-        """Draw these nodes from the logits of those ``before`` them; ``at`` and ``before`` int64 on the device."""
+        """Draw these nodes from the logits of their predecessors ``before``; ``at`` and ``before`` are int64 on the device."""
         places = [self._context.position + node for node in nodes]
         codes = self._context.warp.choose(self._logits.index_select(0, before), places, self._context.noise)
         tokens = self._tokens.index_copy(0, at, codes)
@@ -242,10 +242,10 @@ class _Repair:
         self._outdated |= differs.cumsum(0) > 0
 
     def _pass(self, nodes: Sequence[int], at: Tensor, needed: Tensor) -> None:
-        """Run those of ``nodes`` (``at`` on the device) that are ``needed`` [node] again.
+        """Run the ``needed`` [node] ones of ``nodes`` (``at`` on the device) again.
 
-        A CPU runs those alone. For a GPU the others are padding, as the host would have to wait to know which are which: a pass
-        in which none is needed takes its time there all the same, though it is not counted.
+        A CPU runs those alone. On a GPU the others are padding, since selecting them would synchronize. A pass without needed
+        nodes takes the same time there, but is not counted.
         """
         wanted: Tensor | None = needed.index_select(0, at)
         if at.device.type == "cpu":
@@ -260,5 +260,5 @@ class _Repair:
         self._passes += needed.any()
         others = ~needed
         self._changed &= others
-        # What was run over entries that are outdated still, is so itself.
+        # Entries computed over outdated ones are outdated too.
         self._outdated &= (self._outdated & others).cumsum(0) > 0

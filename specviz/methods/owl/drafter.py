@@ -1,7 +1,7 @@
 """OWL's drafter: a recurrence on the last token's state alone, level by level of a tree.
 
 Lee et al., OWL (arXiv 2510.07535). With the root at position P, the network starts from the root's embedding and two states of
-the target: that of token P - 1 and that of the [SPEC] token behind it. A node starts where its parent stopped.
+the target: that of token P - 1 and that of the [SPEC] token behind it. A node starts from its parent's final state.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from specviz.trace.schema import Note
 
 
 class RecurrentLevels(Levels):
-    """One round of a recurrence, level by level: a level's state is all that the next one needs."""
+    """One round of a recurrence, level by level: a level depends only on the state of the previous one."""
 
     def __init__(self, stepper: RecurrentRuntime, last: Tensor, root: Tensor) -> None:
-        """``last`` [1, 2 * hidden] is what is known of the last token, ``root`` [1] the token after it."""
+        """``last`` [1, 2 * hidden] are the target's states of the last token, ``root`` [1] is the token after it."""
         self.calls = 0
         self._stepper, self._last, self._root = stepper, last, root
         self._state: State | None = None
 
     def first(self) -> Tensor:
-        """Raw logits [1, support] after the root."""
+        """Return raw logits [1, support] after the root."""
         return self._after(self._stepper.begin(self._last, self._root))
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
+        """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
         assert self._state is not None
         return self._after(self._stepper.go_on((self._state[0][parents], self._state[1][parents]), tokens))
 
@@ -45,9 +45,9 @@ class RecurrentLevels(Levels):
 
 
 class RecurrentDrafter(NullDrafter):
-    """``stepper`` is shared; the states belong to one run, and only the last token's are kept.
+    """Recurrent drafter. ``stepper`` is shared; the states belong to one run, and only the last token's are kept.
 
-    Where the session has no [SPEC] token, its state is taken as missing.
+    If the session has no [SPEC] token, its state is zeros.
     """
 
     def __init__(self, stepper: RecurrentRuntime) -> None:
@@ -82,7 +82,7 @@ class RecurrentDrafter(NullDrafter):
 
     @torch.inference_mode()
     def levels(self, context: Context) -> RecurrentLevels | None:
-        """This round's levels; None where there is no token whose state is known."""
+        """Return this round's levels; None for a prompt of one token, whose state is unknown."""
         self._levels = None
         if self._last is not None:
             self._levels = RecurrentLevels(self._stepper, self._last, to_device([context.ids[-1]], context.device))
@@ -90,9 +90,9 @@ class RecurrentDrafter(NullDrafter):
 
     @torch.inference_mode()
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        """Raw logits [node, support] after each of ``nodes`` of the tree so far, whose parents were asked before.
+        """Return raw logits [node, support] after each of ``nodes`` of the tree so far, whose parents were evaluated before.
 
-        None where there is no token whose state is known: a prompt of one token.
+        None for a prompt of one token, whose state is unknown.
         """
         if self._last is None:
             return None
@@ -108,7 +108,7 @@ class RecurrentDrafter(NullDrafter):
         return self._stepper.logits(state[0])
 
     def _read(self, passed: TargetPass, node: int) -> Tensor:
-        """[1, 2 * hidden]: the state at ``node`` and that of the [SPEC] token below it, zeros where there was none."""
+        """Return the state at ``node`` and that of the [SPEC] token below it (zeros if missing), [1, 2 * hidden]."""
         (tap,) = self.taps
         own = passed.hidden[tap][node][None]
         behind = passed.behind[tap][node][None] if isinstance(passed, SpecTokenPass) else torch.zeros_like(own)

@@ -1,4 +1,4 @@
-"""OWL (Lee et al. 2510.07535): a recurrence that drafts from the last token's state, however long the text is."""
+"""OWL (Lee et al. 2510.07535): a recurrence that drafts from the last token's state, independent of text length."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
 
 
 def opener(parameters: Parameters, network: RecurrentRuntime) -> SpecToken | None:
-    """What opens the target's session with the network's [SPEC] token, where there is to be one."""
+    """Return the opener of sessions with the network's [SPEC] token, or None without probes."""
     from specviz.methods.owl.spec_token import SpecToken
 
     return SpecToken(network.probe.detach()) if parameters.probe else None
 
 
 def drafting(parameters: Parameters, resources: MethodResources) -> tuple[RecurrentRuntime, HybridController]:
-    """The network, ready to draft, and a controller with it and no memory."""
+    """Return the network, and a controller with it and no memory."""
     from specviz.drafting.trees.dynamic import Dynamic
     from specviz.methods.howl.hybrid import HybridController
     from specviz.methods.owl.drafter import RecurrentDrafter

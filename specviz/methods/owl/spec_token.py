@@ -1,6 +1,6 @@
 """OWL's [SPEC] token: a learned embedding behind every scored token, whose state the drafter reads too.
 
-It stands there as if it were the next token: it sees what that token sees, and nothing sees it. Lee et al. (arXiv 2510.07535).
+It takes the next token's position and attention, and no token attends to it. Lee et al. (arXiv 2510.07535).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from specviz.targets.text import TextSession, TextTarget, joined
 
 @dataclass(frozen=True)
 class SpecTokenPass(TargetPass):
-    """``behind`` are the hidden states [node, hidden] of the [SPEC] token below each node, by layer; after a prefill that of
-    the one behind the last position alone, [1, hidden]."""
+    """Target pass with [SPEC] tokens. ``behind`` are the hidden states [node, hidden] of the [SPEC] token below each node, by
+    layer; after a prefill, only that behind the last position, [1, hidden]."""
 
     behind: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class SpecToken:
-    """Opens sessions with a [SPEC] token whose ``embedding`` is [hidden]."""
+    """Opener of sessions with a [SPEC] token whose ``embedding`` is [hidden]."""
 
     embedding: Tensor
     unshared = (
@@ -37,7 +37,7 @@ class SpecToken:
     )
 
     def open(self, target: Target, capacity: int, taps: Sequence[int]) -> SpecTokenSession:
-        """Raises ContextFull beyond the model's own context, ModelUnavailable for a target that reads no embeddings."""
+        """Open a session. Raises ContextFull beyond the model's context, ModelUnavailable for an unsupported target."""
         if type(target) is not TextTarget:
             raise ModelUnavailable(f"{target.name} takes no [SPEC] token; give the parameter probe=false.")
         if target.boundary:
@@ -50,11 +50,11 @@ class SpecToken:
 
 
 class SpecTokenSession(TextSession):
-    """One run's cache, in which no [SPEC] token ever stays."""
+    """One run's cache, which never keeps a [SPEC] token."""
 
     def __init__(self, target: TextTarget, capacity: int, taps: tuple[int, ...], embedding: Tensor) -> None:
         self.token = target.vocab_size
-        """Stands for [SPEC] among token ids: no token has this id."""
+        """Id of [SPEC], which no other token has."""
         table = target.model.get_input_embeddings()
 
         def embed(tokens: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class SpecTokenSession(TextSession):
                 continue
             logits, hidden = self._chain([*ids[start:], self.token], last=2)
             self._cache.advance(end - start)
-            self._cache.rewind(self.length)  # the token's own keys and values go
+            self._cache.rewind(self.length)  # drops the [SPEC] token's keys and values
             last = _split(logits[:1], hidden, end - start)
             passes, behind = [*passes, last], dict(last.behind)
         read = joined(passes)
@@ -91,11 +91,11 @@ class SpecTokenSession(TextSession):
 
 @device_cache(64)
 def with_leaves(shape: TreeShape) -> TreeShape:
-    """The shape with one more leaf below each of its nodes, all of them after the nodes, in their order."""
+    """Return the shape with one more leaf below each of its nodes; the leaves follow all nodes, in their order."""
     return TreeShape((*shape.parents, *range(len(shape))))
 
 
 def _split(logits: Tensor, hidden: Mapping[int, Tensor], real: int) -> SpecTokenPass:
-    """What belongs to tokens, and what to the [SPEC] tokens behind them."""
+    """Split the outputs into those of the tokens and those of the [SPEC] tokens behind them."""
     own = {layer: states[:real] for layer, states in hidden.items()}
     return SpecTokenPass(logits[:real], own, behind={layer: states[real:] for layer, states in hidden.items()})

@@ -2,8 +2,8 @@
 buffer.
 
 After Wang et al. (arXiv 2510.26527) in a lossless form. The intermediate model decodes with the drafter below it, by an accept
-rule that is exact for it: what it writes has its own distribution, whatever the drafter said. It goes on until the buffer holds
-the tokens wanted, a stop that looks only backwards. So each buffered token was drawn from the intermediate model's distribution
+rule that is exact for it: its output has its own distribution, whatever the drafter proposes. It continues until the buffer is
+full, a stop rule that depends only on past tokens. So each buffered token was drawn from the intermediate model's distribution
 after the ones before it, and that distribution is the q of the target's accept rule; the drafter's would be wrong.
 """
 
@@ -33,32 +33,32 @@ from specviz.trace.notes.models import CascadeCosts, CascadeNote, CascadePass, C
 from specviz.trace.schema import Note
 
 LONGEST = 64
-"""No buffer holds more."""
+"""Largest number of tokens in a buffer."""
 
 
 class Provisional(Drafter, Protocol):
-    """A drafter that can take back what it learned of a text that was not kept."""
+    """A drafter that can roll back to an earlier state."""
 
     def bookmark(self) -> Any:
-        """Where it stands between two rounds."""
+        """Return its state between two rounds."""
 
     def back(self, bookmark: Any) -> None:
-        """Stand there again."""
+        """Restore that state."""
 
 
 class Verifying(Protocol):
-    """An intermediate model, as the cascade uses it."""
+    """An intermediate model."""
 
     name: str
     context_length: int
 
     def open(self, capacity: int, taps: Sequence[int] = ()) -> Session:
-        """A session for one run."""
+        """Open a session for one run."""
 
 
 @dataclass
 class FilterPass:
-    """One pass of the intermediate model: nodes drafted for it and kept by it, drafter forwards, nanoseconds of both."""
+    """One pass of the intermediate model: nodes drafted and accepted, drafter forwards, nanoseconds of drafting and verifying."""
 
     drafted: int
     kept: int
@@ -70,7 +70,7 @@ class FilterPass:
 
 @dataclass
 class _Buffer:
-    """The tokens gathered in a round, with the intermediate model's logits each was chosen from."""
+    """The tokens gathered in a round, with the intermediate model's logits for each."""
 
     tokens: list[int] = field(default_factory=list)
     rows: list[Tensor] = field(default_factory=list)
@@ -81,9 +81,10 @@ Below = TypeVar("Below", bound=Provisional)
 
 
 class Cascade(Generic[Below]):
-    """``builder`` drafts with ``drafter`` below ``intermediate``, ``judge`` is the intermediate model's rule; ``gathered`` tokens
-    make a round, or fewer where one of ``ends`` is among them. ``facts`` say for the screen what the levels cost and accept;
-    ``taps`` are what the drafter reads of a pass.
+    """Controller of a cascade: ``builder`` drafts with ``drafter`` below ``intermediate``, whose rule is ``judge``.
+
+    A round gathers ``gathered`` tokens, or fewer if one of ``ends`` is among them. ``facts`` are the levels' costs and
+    acceptance, for the screen; ``taps`` are the hidden states that the drafter reads.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Cascade(Generic[Below]):
         self._spent = {"drafting": 0.0, "verifying": 0.0}
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        """The intermediate model and the drafter both read the prompt."""
+        """Prefill the intermediate model and the drafter with the prompt."""
         self._drafter.begin(context, prefill)
         self._so_far = dict.fromkeys(self._so_far, 0)
         self._spent = dict.fromkeys(self._spent, 0.0)
@@ -118,7 +119,7 @@ class Cascade(Generic[Below]):
                 self._session.prefill(context.ids[:-1])
 
     def _fits(self, context: Context) -> bool:
-        """Whether the intermediate model can still look back on the whole text and a buffer behind it."""
+        """Whether the text and a buffer behind it fit the intermediate model's context."""
         return len(context.ids) + min(context.max_depth, 2 * LONGEST) <= self.intermediate.context_length
 
     def close(self) -> None:
@@ -128,7 +129,7 @@ class Cascade(Generic[Below]):
             session.close()
 
     def draft(self, context: Context) -> Draft:
-        """A chain of what the intermediate model wrote, each node's distribution being the intermediate model's."""
+        """Return a chain of the intermediate model's tokens, with its distribution at each node."""
         buffer, mark = _Buffer(), self._drafter.bookmark()
         inner_noise = Noise(int(context.noise.uniform(EXTRA, context.round) * 2**52))
         most = min(LONGEST, context.max_depth - 1) if self._session is not None and self._fits(context) else 0
@@ -146,7 +147,7 @@ class Cascade(Generic[Below]):
         return self._block(context, buffer, most)
 
     def _filter(self, inner: Context, buffer: _Buffer) -> None:
-        """One round of the intermediate model with the drafter below it, at the end of the buffer."""
+        """Run one round of the intermediate model with the drafter below it, at the end of the buffer."""
         started = time.perf_counter_ns()
         draft = self._builder.build(self._drafter, inner)
         between = time.perf_counter_ns()
@@ -173,7 +174,8 @@ class Cascade(Generic[Below]):
         )
 
     def _score(self, inner: Context, tree: DraftTree) -> tuple[TargetPass, int]:
-        """The intermediate model's pass over the tree, and how many committed tokens it had not read yet and takes in first."""
+        """Run the intermediate model over missing committed tokens and the tree in one pass; return the tree's part, and the
+        number of missing tokens."""
         session = self._session
         assert session is not None
         lead = list(inner.ids[session.length : -1])
@@ -198,12 +200,12 @@ class Cascade(Generic[Below]):
                     confidence[node + 1] = float(context.warp.log_probabilities(row)[tokens[node]].exp())
         self._count(buffer, len(tokens))
         notes = context.notes(lambda: [self._note(buffer, len(tokens))])
-        # All that drafts for the target counts: the drafter's forwards, and the intermediate model's passes over them.
+        # Everything that drafts for the target counts: the drafter's forwards and the intermediate model's passes.
         calls = sum(filter_pass.calls for filter_pass in buffer.passes) + len(buffer.passes)
         return Draft(tree, proposals, confidence, calls, notes=notes)
 
     def _count(self, buffer: _Buffer, length: int) -> None:
-        """What the run's levels did so far, for the screen."""
+        """Update the run's totals by level, for the screen."""
         totals = {
             "rounds": 1,
             "buffered": length,
@@ -232,7 +234,7 @@ class Cascade(Generic[Below]):
         return CascadeNote(self.intermediate.name, self.gathered, length, passes, so_far, self._facts).to_note()
 
     def observe(self, finished: Round) -> None:
-        """The drafter learns the target's own states; the intermediate model forgets what the target did not keep."""
+        """Update the drafter with the target's own states; drop rejected tokens from the intermediate model's cache."""
         self._drafter.observe(finished)
         accepted = len(finished.verdict.path)
         self._so_far["kept"] += accepted

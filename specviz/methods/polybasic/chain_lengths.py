@@ -1,4 +1,4 @@
-"""Calibrated accepted lengths of a cascade's levels, and whether an intermediate model pays by them."""
+"""Calibrated acceptance lengths of a cascade's levels, and the resulting forecasts for intermediate models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from specviz.methods.polybasic.cost_model import CascadeForecast, Costs, Lengths
 
 @dataclass(frozen=True)
 class ChainLengths:
-    """``alone`` are the lengths of ``target`` with ``drafter`` right below it, ``middles`` those with each model between."""
+    """Acceptance lengths: ``alone`` of ``target`` with ``drafter`` directly below it, ``middles`` with each model between."""
 
     target: str
     drafter: str
@@ -25,7 +25,7 @@ class ChainLengths:
 
     @staticmethod
     def load(path: Path) -> tuple[ChainLengths, ...]:
-        """All that were calibrated. Raises ModelUnavailable where the file is missing or damaged."""
+        """Load all calibrations. Raises ModelUnavailable if the file is missing or damaged."""
         try:
             return tuple(_read(fields) for fields in json.loads(path.read_text(encoding="utf-8"))["chains"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
@@ -36,12 +36,12 @@ class ChainLengths:
 
     @staticmethod
     def find(path: Path, target: str, drafter: str) -> ChainLengths | None:
-        """Those of this pair, or None where nobody calibrated it."""
+        """Return the calibration of this pair, or None."""
         known = ChainLengths.load(path)
         return next((lengths for lengths in known if (lengths.target, lengths.drafter) == (target, drafter)), None)
 
     def save(self, path: Path) -> None:
-        """Write them beside those of other pairs. Of this pair only the intermediate models that were not asked again stay."""
+        """Save next to other pairs' calibrations. This pair's older results stay for intermediate models not calibrated again."""
         other_pairs: list[ChainLengths] = []
         lengths_by_model = dict(self.middles)
         for lengths in ChainLengths.load(path) if path.is_file() else ():
@@ -60,7 +60,7 @@ def _read(fields: dict[str, Any]) -> ChainLengths:
 
 
 class Costed(Protocol):
-    """An intermediate model, as far as choosing between several goes."""
+    """Properties of an intermediate model that the choice among several requires."""
 
     @property
     def name(self) -> str: ...
@@ -77,7 +77,7 @@ class Costed(Protocol):
 
 @dataclass(frozen=True)
 class WeighedModel:
-    """An intermediate model, the buffer that suits it, and what it is expected to do; None where nobody calibrated it."""
+    """An intermediate model, its optimal buffer size, and its forecast (None if not calibrated)."""
 
     intermediate: Any
     block: int
@@ -85,11 +85,11 @@ class WeighedModel:
 
     @property
     def gain(self) -> float:
-        """Expected speed-up over the chain without it; unknown counts as none."""
+        """Expected speed-up over the chain without it; 1 if unknown."""
         return self.forecast.gain if self.forecast else 1.0
 
     def describe(self) -> str:
-        """The model with its forecast, in words."""
+        """Return the model with its forecast, in words."""
         forecast = self.forecast
         if forecast is None:
             return f"{self.intermediate.title}, never calibrated"
@@ -100,9 +100,9 @@ class WeighedModel:
 
 
 def warning(best: WeighedModel, candidates: Sequence[WeighedModel], recipe: str = "") -> str:
-    """What the user should know of the model taken among these candidates, or nothing where it should pay.
+    """Return a warning about the best of these candidates, or an empty string if it should pay.
 
-    ``recipe`` is the command that calibrates it, if one does.
+    ``recipe`` is the command that calibrates it, if any.
     """
     if best.forecast is None:
         unknown = f"How much of {best.intermediate.title} this target keeps was never calibrated, so whether it pays is unknown"
@@ -119,9 +119,8 @@ def warning(best: WeighedModel, candidates: Sequence[WeighedModel], recipe: str 
 def weighed(
     intermediate: Costed, above: CostCurve, forward: float, known: ChainLengths | None, nodes: int, block: int, unknown: int
 ) -> WeighedModel:
-    """``forward`` is a drafter forward in milliseconds; ``block`` 0 takes the buffer that pays most, or ``unknown`` where
-    nothing is known.
-    """
+    """Return the model with its forecast. ``forward`` is a drafter forward in milliseconds; ``block`` 0 takes the optimal
+    buffer size, or ``unknown`` without a calibration."""
     lengths = known.middles.get(intermediate.name) if known else None
     if known is None or lengths is None:
         return WeighedModel(intermediate, block or unknown, None)

@@ -1,8 +1,8 @@
 """Time model of a cascade that verifies at every level, and its condition for an intermediate model to pay.
 
 In Polybasic speculative decoding (Wang et al., arXiv 2510.26527) the time of N tokens is a sum over levels: N / L passes of time
-T each, where L is the mean number of tokens per pass. Its condition for inserting a model drops the drafter's own time. Where the
-new model stands just above the drafter, that time can be kept, which is the exact form.
+T each, where L is the mean number of tokens per pass. Its condition for inserting a model neglects the drafter's own time. For
+a new model directly above the drafter, the exact form includes that time.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from specviz.engine.cost import CostCurve
 from specviz.trace.notes.models import CascadeCosts
 
 DEEPEST = 32
-"""Longest buffer that is considered."""
+"""Longest buffer considered."""
 
 
 @dataclass(frozen=True)
 class CascadeForecast:
-    """Milliseconds a pass of the target as it verifies without (``above``) and with the model (``above_new``), of the model
-    itself (``new``) and of a drafter forward (``drafter``); tokens a pass of the target alone with the drafter (``without``),
-    with the model between (``with_it``), and those that stay of a pass of the model (``below``); drafter forwards a pass
-    without the model (``calls``) and with it (``calls_new``).
+    """Forecast for inserting a model.
+
+    Milliseconds: a target pass without (``above``) and with the model (``above_new``), a pass of the model itself (``new``), a
+    drafter forward (``drafter``). Tokens per pass: of the target with the drafter alone (``without``) and with the model between
+    (``with_it``), and the finally kept ones per pass of the model (``below``). Drafter forwards per pass without the model
+    (``calls``) and with it (``calls_new``).
     """
 
     above: float
@@ -37,27 +39,27 @@ class CascadeForecast:
 
     @property
     def ratio(self) -> float:
-        """What a pass of the new model costs in passes of the target."""
+        """Cost of a pass of the new model, in passes of the target."""
         return self.new / self.above
 
     @property
     def bound(self) -> float:
-        """Below this ratio the published condition says that the model pays: L_new (1 / L - 1 / L')."""
+        """Ratio below which the model pays by the published condition: L_new (1 / L - 1 / L')."""
         return self.below * (1 / self.without - 1 / self.with_it)
 
     @property
     def margin(self) -> float:
-        """How far below the bound it is; negative where it does not pay."""
+        """Bound minus ratio; negative if the model does not pay."""
         return self.bound - self.ratio
 
     @property
     def before(self) -> float:
-        """Milliseconds a token without the model."""
+        """Milliseconds per token without the model."""
         return (self.above + self.calls * self.drafter) / self.without
 
     @property
     def after(self) -> float:
-        """Milliseconds a token with it."""
+        """Milliseconds per token with the model."""
         return self.above_new / self.with_it + (self.new + self.calls_new * self.drafter) / self.below
 
     @property
@@ -67,31 +69,28 @@ class CascadeForecast:
 
     @property
     def pays(self) -> bool:
-        """Whether the exact form says so."""
+        """Whether the model pays by the exact form."""
         return self.gain > 1
 
 
 def kept_of(probability: float, block: float) -> float:
-    """Mean tokens a pass over a buffer of ``block`` tokens, each kept with this probability while all before it were: 1 and what
-    is kept, a capped geometric.
-    """
+    """Return the mean tokens per pass over a buffer of ``block`` tokens, each kept with this probability if all before it were:
+    1 plus a capped geometric variable."""
     if probability >= 1:
         return 1 + block
     return 1 + probability * (1 - probability**block) / (1 - probability)
 
 
 def passes_for(size: int, below: float) -> float:
-    """Mean passes of ``below`` tokens each until at least ``size`` are there: the last one overshoots by half of what a pass
-    gives beyond its first token.
-    """
+    """Return the mean number of passes of ``below`` tokens each until at least ``size`` are gathered: the last one overshoots by
+    half of a pass's tokens beyond its first."""
     return max(1.0, (size + (below - 1) / 2) / below)
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """What a chain's levels accept, found by decoding: ``probability`` that the target keeps one token of the intermediate model;
-    ``below`` tokens a pass of the intermediate model, kept or not, and ``calls`` drafter forwards for it.
-    """
+    """Acceptance of a chain's levels, measured by decoding: ``probability`` that the target keeps one token of the intermediate
+    model; ``below`` tokens per pass of the intermediate model, kept or not, and ``calls`` drafter forwards for it."""
 
     probability: float
     below: float
@@ -100,9 +99,8 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Costs:
-    """Milliseconds: of target passes and of the intermediate model's by width, and of a drafter forward. ``nodes`` are those of
-    the drafter's tree under the intermediate model.
-    """
+    """Milliseconds of target passes (``above``) and intermediate passes (``new``) by width, and of a drafter forward. ``nodes``
+    counts the drafter's tree under the intermediate model."""
 
     above: CostCurve
     new: CostCurve
@@ -111,9 +109,8 @@ class Costs:
 
 
 def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tuple[int, CascadeForecast]:
-    """The buffer (the one that pays most when ``block`` is 0) and what inserting the model then does. ``alone`` are the
-    lengths of the target with the drafter directly below it.
-    """
+    """Return the buffer size (the optimal one if ``block`` is 0) and the forecast for inserting the model. ``alone`` are the
+    lengths of the target with the drafter directly below it."""
     new = costs.new.at(1 + costs.nodes)
 
     def forecast_of(size: int) -> CascadeForecast:
@@ -137,7 +134,7 @@ def forecast(costs: Costs, alone: Lengths, chain: Lengths, block: int = 0) -> tu
 
 
 def as_note(forecast: CascadeForecast) -> CascadeCosts:
-    """A forecast for the screen."""
+    """Convert a forecast to its note for the screen."""
     return CascadeCosts(
         target=forecast.above,
         target_block=forecast.above_new,

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 INTERMEDIATES = ("int4", "int8", "fewer_layers", "plain_copy", "small_draft")
 AUTO = ("int4", "int8", "small_draft")
 UNKNOWN = 8
-"""Tokens gathered where nobody measured what pays."""
+"""Tokens gathered by default without a calibration."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's intermediate model is the target in 4 bits under EAGLE-2's drafter; we found no K and μ in it."""
+    """The paper's intermediate model is the target in 4 bits above EAGLE-2's drafter; it states no K and μ that we found."""
 
     middle: str = choice(
         "auto",
@@ -103,9 +103,8 @@ def _below(parameters: Parameters, resources: TextResources) -> str:
 
 
 def _best(parameters: Parameters, resources: TextResources, below: str, forward: float) -> tuple[WeighedModel, str]:
-    """The intermediate model that should pay most among those this machine can make, or the one that was asked for, and what the
-    user should know of it. ``forward`` is a drafter forward in milliseconds.
-    """
+    """Return the available intermediate model with the best forecast, or the requested one, and a warning for the user.
+    ``forward`` is a drafter forward in milliseconds."""
     from specviz.methods.polybasic.chain_lengths import ChainLengths, warning, weighed
 
     kinds: tuple[str, ...] = (parameters.middle,)
@@ -124,7 +123,7 @@ def _best(parameters: Parameters, resources: TextResources, below: str, forward:
     if not candidates:
         raise refused[0]
     best = max(candidates, key=lambda candidate: candidate.gain)
-    # What finds out what such a chain accepts: calibrate runs these two pairs.
+    # The command that measures such a chain's acceptance: calibrate supports these two pairs.
     recipe = f"python -m specviz calibrate polybasic --target {resources.target.name}"
     if kinds == ("draft",):
         recipe = f"{recipe} --draft {resources.draft_name}" if below == "copy" else ""

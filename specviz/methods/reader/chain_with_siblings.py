@@ -1,4 +1,4 @@
-"""Chain with siblings: the likeliest token goes on and the next best stay leaves."""
+"""Chain with siblings: the likeliest token is extended, and the next best stay leaves."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from specviz.engine.tree import DraftTree
 
 
 class ExtendsChain(Protocol):
-    """A drafter that gives the distribution after a chain."""
+    """A drafter of distributions after a chain."""
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
     ) -> list[Proposal | None]:
-        """For ``nodes``, which is the end of the chain alone, the distribution of its children; None where it has none."""
+        """Return the distribution of the children of ``nodes``, the chain's end alone; None if unavailable."""
 
     def calls(self) -> int:
-        """Drafter forwards since the last call of this."""
+        """Return the number of drafter forwards since the last call."""
 
 
 class Ladder:
-    """``depth`` rungs of the ``width`` likeliest tokens each; it ends where the chain itself is less likely than
-    ``floor``. The choice looks at the distribution alone, so every child is certain.
-    """
+    """Ladder of ``depth`` levels with the ``width`` likeliest tokens each; it ends once the chain is less likely than ``floor``.
+    The tokens depend on the distribution alone, so every child is a point mass."""
 
     def __init__(self, depth: int, width: int, floor: float = 0.1) -> None:
         self.depth = depth

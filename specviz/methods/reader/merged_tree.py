@@ -1,6 +1,6 @@
-"""Merged tree of two sources, a drafter and memories: joined by shared prefix and cut to the size that pays.
+"""Merged tree of two sources, a drafter and memories: joined by shared prefix and cut to the optimal size.
 
-Retrieved branches grafted on a drafter's tree are READER's idea (arXiv 2508.09072). The paper leaves open how a node is valued.
+READER (arXiv 2508.09072) grafts retrieved branches on a drafter's tree, but does not define a node's value.
 Here the acceptance of each kind of node is estimated while decoding, and a node is worth the product down its path. A parent is
 never worth less than its child, so the best n nodes form a tree. Their sum, the expected number of accepted tokens, is the
 largest of any tree of n nodes.
@@ -22,43 +22,43 @@ from specviz.trace.schema import MAX_PRUNED, Note
 
 DRAFTER = "drafter"
 LARGEST = 255
-# Probability that the one known successor is right by the length of the match before it, in powers of two, in the text
-# itself and elsewhere: as measured on the calibration prompts, and only where an estimate starts.
+# Prior probability that the only known successor is right, by the length of the match before it in powers of two, in the text
+# itself and elsewhere. Measured on the calibration prompts.
 BY_MATCH = (0.16, 0.55, 0.76, 0.89, 0.95, 0.97)
 BY_DISTANT_MATCH = (0.1, 0.3, 0.5, 0.7, 0.85, 0.95)
-# And of a drafter's token by its rank among its siblings where the drafter gives no probability.
+# Prior of a drafter's token by its rank among its siblings, for drafters without probabilities.
 BY_RANK = (0.4, 0.12, 0.07, 0.04, 0.03)
-# A leaf that is less likely than this is not worth a look-up.
+# Least value of a leaf for a look-up.
 FAINT = 0.02
 
 
 class Looked(Protocol):
-    """Retrieved tokens: nodes count from 1, ``parents`` names them and 0 is the end of a match of ``matched`` tokens."""
+    """Retrieved tokens: nodes count from 1; in ``parents``, 0 is the end of a match of ``matched`` tokens."""
 
     matched: int
     tokens: list[int]
     parents: list[int]
 
     def certainty(self, node: int) -> float:
-        """How often this node is what went on from its parent, as a share."""
+        """Return the fraction of the parent's continuations that are this node."""
 
 
 class Held(Protocol):
-    """What one memory expects."""
+    """One memory's proposal."""
 
     @property
     def source(self) -> str: ...
 
     @property
     def near(self) -> bool:
-        """Whether it holds this very text."""
+        """Whether the memory holds this very text."""
 
     @property
     def guess(self) -> Looked: ...
 
 
 class Memories(Protocol):
-    """Says what each memory expects after the committed text and ``tail``."""
+    """Memories, each of which proposes continuations of the committed text plus ``tail``."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None: ...
 
@@ -83,7 +83,7 @@ class _Leaf:
 
 
 class _Merging:
-    """Candidates by their path: the same token below the same parent is one node, from either source."""
+    """Candidates by their path: equal tokens below one parent are one node, whatever their source."""
 
     def __init__(self, root: int, deepest: int) -> None:
         self.leaves = [_Leaf(-1, root, 0)]
@@ -92,7 +92,7 @@ class _Merging:
         self._deepest = deepest
 
     def add(self, parent: int, token: int, source: str, kind: Hashable, prior: float) -> int | None:
-        """The node of this token, made if need be; None where the context ends."""
+        """Return the node of this token, made if needed; None beyond the end of the context."""
         depth = self.leaves[parent].depth + 1
         if depth > self._deepest:
             return None
@@ -108,7 +108,7 @@ class _Merging:
         return node
 
     def draft(self, draft: Draft) -> None:
-        """A drafter's tree."""
+        """Add a drafter's tree."""
         shape, tokens, place = draft.tree.shape, draft.tree.host_tokens, {0: 0}
         for node in range(1, len(shape)):
             parent = shape.parents[node]
@@ -123,7 +123,7 @@ class _Merging:
                 place[node] = leaf
 
     def graft(self, node: int, held: Held) -> None:
-        """What a memory expects after the text that ends at ``node``."""
+        """Add a memory's proposal for the text that ends at ``node``."""
         guess, place = held.guess, {0: node}
         for number, (token, parent) in enumerate(zip(guess.tokens, guess.parents, strict=True), start=1):
             above = place.get(parent)
@@ -141,7 +141,7 @@ class _Merging:
             self.grafts.append(Graft(node, held.source, guess.matched, len(guess.tokens)))
 
     def path(self, node: int) -> list[int]:
-        """Tokens from below the root down to ``node``."""
+        """Return the tokens from below the root down to ``node``."""
         tokens = []
         while node:
             tokens.append(self.leaves[node].token)
@@ -149,8 +149,7 @@ class _Merging:
         return tokens[::-1]
 
     def weigh(self, estimates: Estimates) -> None:
-        """Give every node its probability and its value. Siblings exclude each other, so their probabilities add up to 1 at
-        most."""
+        """Set every node's probability and value. Siblings are mutually exclusive, so their probabilities sum to at most 1."""
         for leaf in self.leaves[1:]:
             weighted_kinds = [(estimates.probability(kind, prior), kind) for kind, prior in leaf.sources.values()]
             leaf.probability, leaf.kind = max(weighted_kinds, key=lambda pair: pair[0])
@@ -168,15 +167,15 @@ class _Merging:
                 leaf.value = self.leaves[node].value * leaf.probability
 
     def ranked(self) -> list[int]:
-        """All nodes but the root by value; the earlier one first of equals, so a parent before its children."""
+        """Return all nodes but the root by descending value; ties in order of insertion, so parents precede children."""
         return sorted(range(1, len(self.leaves)), key=lambda node: -self.leaves[node].value)
 
 
 class Merged:
-    """Drafts with ``inner`` (None for memories alone) and ``memories``, and keeps the best ``nodes`` (0: what pays).
+    """Drafts with ``inner`` (None for memories alone) and ``memories``, and keeps the best ``nodes`` (0: the optimal number).
 
-    ``deepened`` of the likeliest leaves of the drafter's tree are looked up as well. Trees are chosen, not drawn, at
-    every temperature: the inner drafter always drafts as at temperature 0.
+    The ``deepened`` likeliest leaves of the drafter's tree are looked up as well. Trees are deterministic at every
+    temperature: the inner drafter always drafts as at temperature 0.
     """
 
     def __init__(
@@ -228,7 +227,7 @@ class Merged:
     def _make_draft(
         self, merging: _Merging, kept_nodes: Sequence[int], pruned_nodes: Sequence[int], calls: int, context: Context
     ) -> Draft:
-        """The kept nodes as a tree, the best of the others as pruned ones numbered after them."""
+        """Return the kept nodes as a tree, with the best of the others as pruned nodes numbered after them."""
         nodes, place = [0], {0: 0}
         for node in [*kept_nodes, *pruned_nodes[:MAX_PRUNED]] if context.record_notes else kept_nodes:
             place[node] = len(nodes)
@@ -254,7 +253,7 @@ class Merged:
         ).to_note()
 
     def observe(self, finished: Round) -> None:
-        """Every node whose parent was accepted tells how good its kind is."""
+        """Update the estimates with every node whose parent was accepted."""
         shape = finished.draft.tree.shape
         accepted = set(finished.verdict.path)
         for node in finished.verdict.visited[: len(finished.emitted)]:
@@ -273,5 +272,5 @@ class Merged:
 
 
 def _tenth(share: float) -> int:
-    """Which tenth a share lies in, 0 to 9."""
+    """Return the decile of a share, 0 to 9."""
     return min(9, int(share * 10))

@@ -1,4 +1,4 @@
-"""READER (2508.09072): branches looked up in this text and in earlier outputs, grafted on a drafter's tree."""
+"""READER (2508.09072): branches retrieved from this text and earlier outputs, grafted on a drafter's tree."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ BASES: dict[str, tuple[str, dict[str, Any]]] = {
     "small_draft": ("speculative_sampling", {}),
     "eagle3": ("eagle3", {"depth": 4, "nodes": 48}),
 }
-"""Which method's drafting branches are grafted on, and its parameters."""
+"""Base methods on whose drafts branches are grafted, with their parameters."""
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """We could not read which budgets the paper uses; these are ours."""
+    """The defaults are specviz's own, since the paper's budgets were not available to us."""
 
     drafter: str = choice(
         "recycling",
@@ -66,7 +66,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     if parameters.remembered:
         store = resources.remember(("target_outputs", resources.target.name), OutputStore)
         store.most_outputs = parameters.remembered
-    # Wider than the length rule's own: what does not pay is cut when the tree is whole.
+    # More generous than the length rule's defaults: the merged tree is cut to the optimal size later.
     rule = LengthRule(parameters.retrieved, factor=6.0, offset=1.0, floor=0.05)
     estimates = resources.remember(("estimates", resources.target.name, parameters.drafter), Estimates)
     pays = None if parameters.nodes else tree_costs(resources, None, 1)
@@ -79,7 +79,7 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
 
 
 def _base(name: str, resources: MethodResources) -> Composition | None:
-    """Another method's drafting, with more nodes than pay: the merged tree is cut when it is whole."""
+    """Compose the base method with more nodes than optimal, since the merged tree is cut later."""
     from specviz.engine.controller import SingleDrafter
     from specviz.methods.reader.chain_with_siblings import Ladder
 

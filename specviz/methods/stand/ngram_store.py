@@ -29,13 +29,13 @@ MOST_ENTRIES = 200_000
 
 @dataclass
 class Entry:
-    """One n-gram: how often it was met, and its likeliest next tokens with averaged probability, likeliest first."""
+    """One n-gram: its visits, and its likeliest next tokens with averaged probability, likeliest first."""
 
     visits: int
     distribution: dict[int, float]
 
     def add(self, distribution: dict[int, float]) -> None:
-        """Running mean over visits; a token missing from one side counts 0 there; the best ten of the union stay."""
+        """Update the running mean over visits. A token missing from one side counts as 0 there; the best ten are kept."""
         weight = 1.0 / (self.visits + 1)
         union = {token: p * (1 - weight) for token, p in self.distribution.items()}
         for token, p in distribution.items():
@@ -46,9 +46,9 @@ class Entry:
 
 
 class NgramStore:
-    """The table, shared by all trajectories of one prompt. The oldest entries leave when it is full.
+    """The table, shared by all trajectories of one prompt. The oldest entries are evicted when it is full.
 
-    An n-gram of order n is n - 1 tokens and the one they lead to, so order 2 looks at the last token alone.
+    An n-gram of order n is n - 1 tokens and their successor, so order 2 depends on the last token alone.
     """
 
     def __init__(self, orders: Sequence[int] = ORDERS) -> None:
@@ -56,7 +56,7 @@ class NgramStore:
         self.entries: OrderedDict[tuple[int, ...], Entry] = OrderedDict()
 
     def learn(self, suffix: Sequence[int], distribution: dict[int, float]) -> None:
-        """The target's best next tokens after ``suffix`` (at least as long as the longest order, or the whole text)."""
+        """Add the target's best next tokens after ``suffix`` (at least as long as the longest order, or the whole text)."""
         for order in self.orders:
             if len(suffix) < order - 1:
                 continue
@@ -69,7 +69,7 @@ class NgramStore:
             self.entries.popitem(last=False)
 
     def lookup(self, suffix: Sequence[int]) -> tuple[int, Entry] | None:
-        """(order, entry) of the longest known n-gram that ends the text."""
+        """Return (order, entry) of the longest known n-gram that ends the text, or None."""
         for order in self.orders:
             entry = self.entries.get(tuple(suffix[1 - order :])) if len(suffix) >= order - 1 else None
             if entry is not None:
@@ -77,13 +77,13 @@ class NgramStore:
         return None
 
     def order_at(self, suffix: Sequence[int]) -> int:
-        """Order of the longest known n-gram that ends the text, 0 when none is known."""
+        """Return the order of the longest known n-gram that ends the text, 0 if none is known."""
         hit = self.lookup(suffix)
         return 0 if hit is None else hit[0]
 
 
 def best_tokens(logits: Tensor) -> list[dict[int, float]]:
-    """Per row of [node, vocab] the likeliest tokens at temperature 1, ``{id: probability}``."""
+    """Return the likeliest tokens of each row of [node, vocab] at temperature 1, ``{id: probability}``."""
     wide = logits if logits.dtype == torch.float64 else logits.float()
     best = wide.topk(min(KEPT, wide.shape[-1]), dim=-1)
     log_p = best.values - torch.logsumexp(wide, -1, keepdim=True)
@@ -92,7 +92,7 @@ def best_tokens(logits: Tensor) -> list[dict[int, float]]:
 
 
 def warped(distribution: dict[int, float], warp: Warp) -> list[float]:
-    """A stored row under the run's warp, summing to 1; plain renormalisation at temperature 0."""
+    """Return a stored row under the run's warp, summing to 1; plain renormalisation at temperature 0."""
     temperature = 1.0 if warp.greedy else warp.temperature
     peak = max(distribution.values())
     scores = [math.exp(math.log(max(p, 1e-30) / peak) / temperature) for p in distribution.values()]
@@ -104,7 +104,7 @@ def warped(distribution: dict[int, float], warp: Warp) -> list[float]:
 
 
 class NgramDrafter(NullDrafter):
-    """Reads the store while a tree grows; writes it from the target's rows at committed positions."""
+    """Drafts from the store, and updates it with the target's rows at committed positions."""
 
     def __init__(self, store: NgramStore) -> None:
         self.store = store
@@ -120,7 +120,7 @@ class NgramDrafter(NullDrafter):
 
     @staticmethod
     def _suffix(ids: Sequence[int], tokens: Sequence[int], parents: Sequence[int], node: int, longest: int) -> list[int]:
-        """The last ``longest`` tokens of the text that ends at ``node``."""
+        """Return the last ``longest`` tokens of the text that ends at ``node``."""
         suffix: list[int] = []
         while node > 0 and len(suffix) < longest:
             suffix.append(tokens[node])
@@ -135,13 +135,13 @@ class NgramDrafter(NullDrafter):
             return None
         order, entry = hit
         self._orders[node] = order
-        # On the host, whatever the target runs on: ten numbers are not worth a trip to a GPU and back.
+        # On the host for every target device: ten numbers are not worth copies to a GPU and back.
         return Proposal(
             torch.tensor(warped(entry.distribution, context.warp), dtype=torch.float64), torch.tensor(list(entry.distribution))
         )
 
     def calls(self) -> int:
-        """Look-ups are no forwards: one a round, as for every model-free method."""
+        """Return 1: all look-ups of a round count as one call, as for every model-free method."""
         return 1
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:

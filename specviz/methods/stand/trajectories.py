@@ -1,6 +1,6 @@
-"""Earlier trajectories of a prompt, decoded before a run for what its drafter learns from them.
+"""Earlier trajectories of a prompt, decoded before a run so that its drafter learns from them.
 
-Rows of one batch decode several in little more time than one takes, as a pass costs by the weights that it reads.
+Several rows of one batch take little more time than one, since a pass's cost is dominated by reading the weights.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows
 
 LONGEST_PROMPT = 512
-"""Most prompt tokens that rows of a batch read: each reads them in one piece, and a run can end only between pieces."""
+"""Most prompt tokens for rows of a batch: each row is prefilled in one chunk, and a run can stop only between chunks."""
 CUT = frozenset({"cancelled", "time_limit"})
 
 
 class PreparedRun(Protocol):
-    """The prepared request as its method sees it."""
+    """Interface of a prepared request for its method."""
 
     @property
     def request(self) -> Any: ...
@@ -51,10 +51,10 @@ class PreparedRun(Protocol):
 
 
 def decode(run: PreparedRun, cancel: threading.Event, progress: Callable[[str, float | None], None]) -> str:
-    """Decode as many trajectories as the run's parameters ask for, in at most half of a time limit.
+    """Decode the run's ``earlier_trajectories``, in at most half of a time limit.
 
-    No run has their noise, whatever its seed: a run must neither be judged by numbers that its drafter has seen, nor find its
-    own text learned by heart. Returns a warning where time cut them short, or "".
+    Their noise differs from every run's, whatever its seed. Otherwise a run would be judged by random numbers that its drafter
+    has seen, or find its own text in the store. Returns a warning if time cut them short, or "".
     """
     count = run.request.parameters.earlier_trajectories
     outcomes: list[Outcome] = []
@@ -83,7 +83,7 @@ def decode(run: PreparedRun, cancel: threading.Event, progress: Callable[[str, f
 
 
 def _alone(run: PreparedRun, numbers: Sequence[int], cancel: threading.Event) -> tuple[Generator[object], list[Outcome]]:
-    """Rounds and outcome of one trajectory with a session of its own. Closing the rounds early stops it."""
+    """Return rounds and outcome of one trajectory with its own session. Closing the rounds early stops it."""
     decoding = run.decoding(run.compose(), run.request.seed, "off", cancel, numbers[0])
 
     def rounds() -> Generator[object]:
@@ -99,7 +99,7 @@ def _alone(run: PreparedRun, numbers: Sequence[int], cancel: threading.Event) ->
 
 
 def _batch(run: PreparedRun, numbers: Sequence[int], cancel: threading.Event) -> tuple[Generator[object], list[Outcome]]:
-    """Rounds and outcomes of several trajectories as rows of a batch. Trees are sized by a row's share of a pass."""
+    """Return rounds and outcomes of several trajectories as rows of a batch. Trees are sized by a row's share of a pass."""
     rows = []
     for number in numbers:
         composition = run.compose(cost_curve=lambda: shared(run.resources.cost_curve(), len(numbers)))

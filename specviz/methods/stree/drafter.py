@@ -1,7 +1,7 @@
-"""Tree drafter from a language model that can score trees: every level is one more pass of it.
+"""Tree drafter from a language model that can score trees, one pass per level.
 
-Its session follows the committed text like a target's own. What the last drafting pass held of the accepted path is kept
-(for a state-space model: replayed) at no cost; only what lies beyond it is read again, together with the next root.
+Its session follows the committed text like a target's. The accepted path's entries in the last drafting pass are kept (for a
+state-space model: replayed) at no cost; only tokens beyond them are read again, together with the next root.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from specviz.trace.schema import Note
 
 
 class TreeLevels(Levels):
-    """One round, level by level: ``root`` gives raw logits [1, support] after the root, ``score`` those [node, support] of a
-    tree, in one pass, which holds all rows asked for so far, on the device. ``deepest`` is how many levels there is room for."""
+    """One round, level by level. ``root`` returns raw logits [1, support] after the root; ``score`` returns those [node, support]
+    of the whole tree so far, in one pass, on the device. ``deepest`` is the number of levels that fit."""
 
     def __init__(
         self, root: Callable[[], Tensor], score: Callable[[DraftTree], Tensor], token: Tensor, deepest: int
@@ -29,11 +29,11 @@ class TreeLevels(Levels):
         self._tree = DraftTree(GrownShape.root(token.device), token)
 
     def first(self) -> Tensor:
-        """Raw logits [1, support] after the root."""
+        """Return raw logits [1, support] after the root."""
         return self._root()
 
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
+        """Return raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
         shape = self._tree.shape
         assert isinstance(shape, GrownShape)
         self._tree = DraftTree(shape.below(parents), torch.cat((self._tree.tokens, tokens)))
@@ -41,7 +41,7 @@ class TreeLevels(Levels):
 
 
 class TreeModelDrafter:
-    """``model`` is shared; the session belongs to one run. ``vocab_size`` is the verifying target's."""
+    """Tree drafter. ``model`` is shared; the session belongs to one run. ``vocab_size`` is the verifying target's."""
 
     def __init__(self, model: Target, vocab_size: int) -> None:
         self._model = model
@@ -52,17 +52,17 @@ class TreeModelDrafter:
         self._session: Session | None = None
         self._calls = 0
         self._tree: DraftTree | None = None
-        """What the session's last pass holds."""
+        """Tree of the session's last pass."""
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         capacity = min(self._model.context_length, len(context.ids) + context.max_depth)
         self._session, self._tree = self._model.open(capacity), None
         if len(context.ids) > 1:
             self._session.prefill(context.ids[:-1])
-        self._calls = 0  # taking in the prompt is part of the prefill
+        self._calls = 0  # reading the prompt counts as prefill
 
     def levels(self, context: Context) -> TreeLevels | None:
-        """This round's levels; None where the context is full."""
+        """Return this round's levels; None if the context is full."""
         session, deepest = self._session, self._model.context_length - len(context.ids) + 1
         assert session is not None
         if deepest <= 0:
@@ -74,13 +74,13 @@ class TreeModelDrafter:
         def score(tree: DraftTree) -> Tensor:
             self._tree = tree
             self._calls += 1
-            session.rewind(session.length)  # the pass before held the same tree without this level
+            session.rewind(session.length)  # drops the previous pass over the same tree without this level
             return session.score(tree).logits[:, : self._vocab]
 
         return TreeLevels(root, score, to_device(context.ids[-1:], self._model.device), deepest)
 
     def _after_root(self, session: Session, context: Context) -> Tensor:
-        """The root's own pass, behind the committed tokens that the session has not seen yet."""
+        """Run the root's pass, together with the committed tokens not yet in the session; return the root's logits."""
         missing = list(context.ids[session.length :])
         tree = DraftTree.of(missing, range(-1, len(missing) - 1), self._model.device)
         row = session.score(tree).logits[-1:, : self._vocab]
@@ -91,7 +91,7 @@ class TreeModelDrafter:
         return row
 
     def observe(self, finished: Round) -> None:
-        """Keep what the last pass holds of the committed path. The last emitted token is the next root."""
+        """Keep the last pass's entries on the committed path. The last emitted token is the next root."""
         if self._tree is not None and self._session is not None:
             path, tokens, at = [0], self._tree.host_tokens, 0
             for token in finished.emitted[:-1]:

@@ -97,7 +97,7 @@ def compose(parameters: Parameters, resources: TextResources) -> Composition:
 
 
 def _paying(parameters: Parameters, resources: TextResources, draft: Target) -> CurrentCosts:
-    """Who sizes a beam's tree: level by level the drafter runs over all that it has seen of the tree so far."""
+    """Return the size policy of a beam's tree; the drafter's pass at each level covers the whole tree so far."""
     from specviz.drafting.trees.dynamic import CurrentCosts
 
     own = resources.cost_curve_of(draft)

@@ -1,4 +1,4 @@
-"""Token Recycling (Luo et al. 2408.08696): a matrix of every token's last seen successors, unfolded into a fixed tree."""
+"""Token Recycling (Luo et al. 2408.08696): a matrix of every token's most recent successors, unfolded into a fixed tree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PUBLISHED = (
 
 @dataclass(frozen=True)
 class Parameters:
-    """Which tree, and whether the matrix outlives a run."""
+    """Tree, and whether the matrix is kept between runs."""
 
     tree: str = choice(
         "fitted", ("published", "fitted"), "The published 80 nodes, or as many of the best as pay on this machine."

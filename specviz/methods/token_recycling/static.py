@@ -17,14 +17,14 @@ class RanksSuccessors(Protocol):
     """A drafter that ranks successors of a token."""
 
     def successors(self, tokens: Sequence[int]) -> Sequence[Sequence[int]]:
-        """For each token its successors, likeliest first; an empty row where nothing is known."""
+        """Return each token's successors, likeliest first; an empty row if unknown."""
 
     def note(self, rows: Sequence[SuccessorRow]) -> Note:
-        """The story of the rows that were unfolded."""
+        """Return the note on the unfolded rows."""
 
 
 class Static:
-    """Fills ``shape`` level by level. Where the drafter knows nothing the branch ends: a made-up token is waste."""
+    """Fills ``shape`` level by level. A branch ends where no successor is known, since an arbitrary token would waste a row."""
 
     def __init__(self, shape: TreeShape) -> None:
         self.shape = shape

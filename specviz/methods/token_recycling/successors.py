@@ -20,11 +20,11 @@ _GROUP = 64
 
 
 def top_successors(logits: Tensor, width: int = WIDTH) -> Tensor:
-    """Ids of the ``width`` largest logits, int64 [node, width].
+    """Return the ids of the ``width`` largest logits, int64 [node, width].
 
-    In two passes, since the largest tokens lie in the groups with the largest maxima: several times faster on a CPU
-    than one top-k over the whole vocabulary. A group is every n-th token, as a maximum over the outer axis is the
-    faster one. Equal logits may be ranked either way.
+    Computed in two passes, since the largest tokens lie in the groups with the largest maxima: several times faster on a CPU
+    than one top-k over the whole vocabulary. A group is every n-th token, since a maximum over the outer axis is faster. Equal
+    logits may be ranked either way.
     """
     nodes, vocab = logits.shape
     groups = vocab // _GROUP
@@ -42,28 +42,26 @@ def top_successors(logits: Tensor, width: int = WIDTH) -> Tensor:
 
 
 class SuccessorMatrix:
-    """``rows`` int32 [vocab, 8] on the host and which rows were ever written. Kept across runs when the caller keeps
-    it.
-    """
+    """Matrix ``rows`` int32 [vocab, 8] on the host, and the set of rows ever written. The caller may keep it across runs."""
 
     def __init__(self, vocab_size: int) -> None:
         self.rows = torch.zeros(vocab_size, min(WIDTH, vocab_size), dtype=torch.int32)
         self.known: set[int] = set()
 
     def write(self, tokens: Sequence[int], best: Tensor) -> None:
-        """Row ``tokens[i]`` becomes ``best[i]``; of duplicates the last one wins."""
+        """Set row ``tokens[i]`` to ``best[i]``; of duplicates the last one wins."""
         last = {token: place for place, token in enumerate(tokens)}
         where = torch.tensor(list(last))
         self.rows[where, : best.shape[1]] = best[list(last.values())].to(torch.int32)
         self.known.update(last)
 
     def read(self, token: int) -> list[int]:
-        """Successors of ``token``, likeliest first; none where the row was never written."""
+        """Return the successors of ``token``, likeliest first; empty if the row was never written."""
         return self.rows[token].tolist() if token in self.known else []
 
 
 class Recycler(NullDrafter):
-    """The drafter: reads the matrix while drafting, rewrites it from every row of every target pass."""
+    """Drafter that reads the matrix while drafting, and updates it from every row of every target pass."""
 
     def __init__(self, matrix: SuccessorMatrix) -> None:
         self.matrix = matrix

@@ -18,7 +18,7 @@ DEEPEST_BINARY = 6
 
 @dataclass(frozen=True)
 class Parameters:
-    """The paper's trees: a chain of 5, a binary tree, and EAGLE's 25 nodes. Only a tree that is drawn can gain anything."""
+    """The paper's trees: a chain of 5, a binary tree, and EAGLE's 25 nodes. Only sampled trees can gain."""
 
     shape: str = choice(
         "sparse",
@@ -64,7 +64,7 @@ def compose(parameters: Parameters, resources: TextResources) -> Composition:
 
 
 def _drafter(parameters: Parameters, resources: TextResources) -> tuple[Any, tuple[int, ...], str, tuple[str, ...]]:
-    """The drafter, the hidden states it reads, its name, and what the user should know about it."""
+    """Return the drafter, the hidden-state layers it reads, its name, and warnings for the user."""
     from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
     from specviz.drafting.runtimes.language_model import LanguageModelDrafter
 

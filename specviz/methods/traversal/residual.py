@@ -1,7 +1,7 @@
 """Residual mass of a node in Traversal Verification after k rejected children.
 
-Everything is kept in float64 on the host and on the drafter's support alone: outside it a failed child changes nothing
-but one common factor, so that 8 000 drafted tokens against a vocabulary of 50 000 cost a sixth of it.
+Everything is float64 on the host, on the drafter's support alone: outside it a failed child changes only one common factor,
+so 8,000 drafted tokens against a vocabulary of 50,000 cost a sixth of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specviz.acceptance.tree_probabilities import TreeProbabilities
 from specviz.engine.interfaces import Draft, TargetPass
 from specviz.engine.sampling import Warp
 
-# A mass below this is what rounding left of a difference that is nothing.
+# A mass below this is the rounding error of a zero difference.
 _NOTHING = 1e-300
 
 
@@ -34,7 +34,7 @@ class NodeProbabilities:
 
 
 class NodeResidual:
-    """The debt of one node. ``weight`` is its whole mass: the probability that the node itself is accepted now."""
+    """Residual of one node. ``weight`` is its total mass: the probability that the node itself is accepted now."""
 
     def __init__(self, weight: float, distributions: NodeProbabilities) -> None:
         self.weight = weight
@@ -60,14 +60,14 @@ class NodeResidual:
         return int((self._ids == token).nonzero()[0, 0])
 
     def weight_of(self, token: int) -> float:
-        """The weight that the child carrying ``token`` is entered with: min(1, w p / q)."""
+        """Return the initial weight of the child carrying ``token``: min(1, w p / q)."""
         slot = self._slot(token)
         mass, q = float(self._mass[slot]), 1.0 if self._q is None else float(self._q[slot])
         return min(1.0, mass / q) if q > 0 else float(mass > 0)
 
     def fail(self, token: int) -> None:
-        """The child carrying ``token`` failed, and everything below it: subtract its distribution, strike it from the
-        drafter's."""
+        """Update after the child carrying ``token`` and its subtree failed: subtract the drafter's distribution from the
+        residual, and remove the child from the drafter's."""
         slot = self._slot(token)
         if self._q is None:
             left = self._mass.clone()
@@ -84,7 +84,7 @@ class NodeResidual:
         owed = float(left.sum()) + self._rest
         total = owed + (1.0 - self.weight)  # in this order a weight of 1 stays exactly 1
         if owed < _NOTHING or total < _NOTHING:
-            # Either nothing is owed any more, or the child could not have failed: a branch of probability 0.
+            # Either the residual is empty, or the child could not have failed: a branch of probability 0.
             sure = self.weight == 1.0
             self.weight, self._scale = float(sure), float(sure)
             self._mass, self._rest = self._distributions.p * self._scale, self._distributions.rest * self._scale
@@ -95,7 +95,7 @@ class NodeResidual:
         self.weight = owed / total
 
     def distribution(self, target: Tensor) -> Tensor:
-        """What is owed as a distribution over [vocab], not normalised; ``target`` is the target's own at this node."""
+        """Return the unnormalised residual over [vocab]; ``target`` is the target's own distribution at this node."""
         if not self._failed or self.weight == 0:
             return target
         mass = upload(self._mass, target.device)
@@ -105,22 +105,22 @@ class NodeResidual:
 
 
 class TreeResiduals:
-    """What the nodes of one scored tree owe."""
+    """Residuals of the nodes of one scored tree."""
 
     def __init__(self, draft: Draft, target: TargetPass, warp: Warp) -> None:
         self._draft = draft
         self._probabilities = TreeProbabilities(draft, target, warp, outside=True)
 
     def distribution(self, node: int) -> Tensor:
-        """The target's warped distribution after ``node``, [vocab]."""
+        """Return the target's warped distribution after ``node``, [vocab]."""
         return self._probabilities.row(node)
 
     def at(self, node: int, weight: float) -> NodeResidual:
-        """What ``node``, entered with ``weight``, owes before any of its children is tried."""
+        """Return the residual of ``node``, entered with ``weight``, before any of its children is tried."""
         table = self._probabilities.table(node)
         p, q = table.p.double(), table.q.double()
         assert table.outside is not None
-        # A softmax in float32 adds up to one only nearly; an exact rule wants a distribution.
+        # A softmax in float32 sums to 1 only approximately; an exact rule requires a distribution.
         total = p.sum() + table.outside
         drawn = node in self._draft.proposals
         return NodeResidual(weight, NodeProbabilities(p / total, float(table.outside / total), q if drawn else None, table.ids))

@@ -1,17 +1,17 @@
 """Traversal Verification: a draft tree judged from its leaves upwards, so that a good descendant can rescue a weak parent.
 
 Traversal Verification (Weng et al., arXiv 2505.12398); on a chain it is Block Verification (Sun et al., arXiv
-2403.10444). A node enters with the weight min(1, w p/q), w and p being what its parent still owes. A leaf is accepted
-with its weight, and the whole path above it with it. After a failed child the parent owes [w p - q]+; with S its mass,
-p becomes norm([w p - q]+), w becomes S / (S + 1 - w), and q the distribution of the next sibling. When all children failed the
-node is judged like a leaf. The root's weight stays 1.
+2403.10444). A node enters with the weight min(1, w p/q), w and p being its parent's current residual. A leaf is accepted
+with its weight, and the whole path above it with it. After a failed child the parent's residual is [w p - q]+; with S its
+mass, p becomes norm([w p - q]+), w becomes S / (S + 1 - w), and q the distribution of the next sibling. Once all children
+have failed, the node is judged like a leaf. The root's weight stays 1.
 
 Invariant, by induction from the leaves: a node entered with weight w is accepted (itself or a descendant) with
-probability w over the draws below it, and what then follows it has the target's distribution. So the rule is exact for children
-really drawn without replacement and kept in draw order. On a chain it never accepts fewer tokens on average than the rule
-from the root downwards. On a tree it mostly accepts more, but not always: a leaf that was drawn before a sibling with
-children is asked first, and what it wins those children lose. A node without a stored distribution has children chosen
-deterministically; each then counts as a point mass, and the rule accepts as often as the one from the root downwards.
+probability w over the draws below it, and its continuation then has the target's distribution. So the rule is exact for
+children drawn without replacement and kept in draw order. On a chain it never accepts fewer tokens on average than the top-down
+rule. On a tree it mostly accepts more, but not always: a leaf drawn before a sibling with children is judged first, at the
+expense of those children. A node without a stored distribution has children chosen deterministically; each then counts as a
+point mass, and the rule accepts as often as the top-down one.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from specviz.trace.schema import Note
 class Traversal:
     """Leaf-to-root verification. At temperature 0 both distributions are point masses and the rule is plain greedy matching.
 
-    A verdict's ``thresholds`` are the weights that uniform draws were held against, in the order of the visits: failed nodes,
-    and last the accepted one unless it is the root. Nodes above it on the path were passed without a uniform draw.
+    A verdict's ``thresholds`` are the weights compared with uniform draws, in the order of the visits: failed nodes, and last
+    the accepted one unless it is the root. Nodes above it on the path were accepted without a uniform draw.
     """
 
     def judge(self, draft: Draft, target: TargetPass, context: Context) -> Verdict:
@@ -43,7 +43,7 @@ class Traversal:
 
 @dataclass
 class _Visit:
-    """A node that the walk stands at or came through: the weight it was entered with, the children tried so far."""
+    """A current or past node of the walk: its initial weight, and the number of children tried so far."""
 
     node: int
     start: float
@@ -88,7 +88,7 @@ class _Walk:
         )
 
     def _walk(self, debts: TreeResiduals) -> _Visit:
-        """The visit where the walk ends. ``judged`` is then in post-order, the end last."""
+        """Walk the tree; return the last visit. ``judged`` is then in post-order, the last visit included."""
         children = self.draft.tree.shape.children
         open_visits = [self._enter(0, 1.0, debts)]
         while True:
@@ -101,7 +101,7 @@ class _Walk:
             self.judged.append(visit)
             if visit.node == 0:
                 return visit
-            # Keyed by round as well: a place may be tried again by a later round, with a fresh uniform draw.
+            # Keyed by round as well: a later round may try a position again, with a fresh uniform draw.
             self.draws[visit.node] = self.context.noise.uniform(ACCEPT, self.context.round, visit.node)
             if self.draws[visit.node] < visit.weight:
                 return visit
@@ -111,7 +111,7 @@ class _Walk:
             above.fail(self._token(visit.node))
 
     def _enter(self, node: int, weight: float, debts: TreeResiduals) -> _Visit:
-        """Nothing below a node of weight 0 can be accepted either, so its children are not looked at."""
+        """Return a new visit. Children of a node of weight 0 are skipped, since none below it can be accepted."""
         if weight == 0 or not self.draft.tree.shape.children[node]:
             return _Visit(node, weight, None)
         self.entered.append(node)
@@ -121,7 +121,7 @@ class _Walk:
         return self.draft.tree.host_tokens[node]
 
     def _note(self, path: tuple[int, ...]) -> Note:
-        """The walk, and beside it what the rule from the root downwards does with the same tree and uniform draws."""
+        """Return the note on the walk, with the top-down rule's result on the same tree and uniform draws."""
         downwards = Rejection().judge(self.draft, self.target, replace(self.context, record_notes=False)).path
         judged = [
             Visit(one.node, one.start, one.weight, self.draws.get(one.node), "accepted" if one is self.judged[-1] else "failed")
