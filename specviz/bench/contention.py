@@ -1,7 +1,7 @@
-"""The contention suite: tokens a second idle and beside other programs, by how OpenMP's threads wait.
+"""The contention suite: tokens per second, idle and beside other programs, by OpenMP's wait policy.
 
-Run as a program, this file is one decoder: ``python -m specviz.bench.contention TARGET follow|fixed`` prints a line
-when its model is loaded, then for each number of seconds on its input the tokens a second it decoded in them.
+As a program, this file is one decoder: ``python -m specviz.bench.contention TARGET follow|fixed`` prints a line once its model
+is loaded. For each number of seconds on its input, it then decodes that long and prints its tokens per second.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SETTINGS: dict[str, tuple[str, dict[str, str]]] = {
 
 
 class Decoder:
-    """A decoding process that waits to be asked."""
+    """A decoding process that runs on request."""
 
     def __init__(self, target: str, setting: str) -> None:
         mode, openmp = SETTINGS[setting]
@@ -52,12 +52,12 @@ class Decoder:
         self.next_line()
 
     def ask(self, seconds: float) -> None:
-        """Begin to decode for so long."""
+        """Start decoding for ``seconds``."""
         assert self.process.stdin is not None
         print(seconds, file=self.process.stdin, flush=True)
 
     def next_line(self) -> str:
-        """The next line it prints; waits for it."""
+        """Wait for the process's next output line and return it."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
@@ -68,7 +68,7 @@ class Decoder:
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """Every setting idle and beside each kind of other program, in turn, so that a drifting machine hits all alike."""
+    """Measure every setting idle and beside each kind of other program, in turn, so that drift affects all alike."""
     rounds = 2 if quick else ROUNDS
     chosen = (SHIPPED, FIXED) if quick else tuple(SETTINGS)
     with ExitStack() as stack:
@@ -92,7 +92,7 @@ def _rate(decoder: Decoder, other: Decoder | None, company: Callable[[], Abstrac
     with company():
         if other is not None:
             other.ask(SECONDS + 2)
-            threading.Event().wait(0.5)  # let it begin
+            threading.Event().wait(0.5)  # for the other run to start
         decoder.ask(SECONDS)
         rate = float(decoder.next_line())
         if other is not None:
@@ -123,37 +123,37 @@ def _programs(*commands: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for process in running:  # with the processes that they started
+        for process in running:  # and their child processes
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
 def busy_loops(count: int = 0) -> AbstractContextManager[None]:
-    """So many busy loops beside what runs inside; by default one on each core. They end with this process, however it ends."""
+    """Run ``count`` busy loops, by default one per core, during the ``with`` block. They end with this process in any case."""
     loop = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     return _programs(*([[sys.executable, "-c", loop]] * (count or os.cpu_count() or 1)))
 
 
 def chromium_path() -> str | None:
-    """Chromium on this machine."""
+    """Return the path of Chromium on this machine, or None."""
     return os.environ.get("SPECVIZ_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
 @contextmanager
 def _browser(browser: str) -> Iterator[None]:
-    """A headless browser that plays a recorded run from a file."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # a killed browser's helpers write a moment longer
+    """Run a headless browser that plays a recorded run from a file."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # helpers of a killed browser may still be writing
         page, trace = Path(folder) / "run.html", ASSETS / "traces" / "stand.spectrace.jsonl.gz"
         command = [sys.executable, "-m", "specviz", "export", str(trace), "--to", "html", "--out", str(page)]
         subprocess.run(command, check=True, capture_output=True, cwd=ASSETS.parent)
         with _programs([browser, "--headless", "--no-sandbox", f"--user-data-dir={folder}/profile", "--remote-debugging-port=0",
                         "--window-size=1280,720", page.as_uri()]):  # fmt: skip
-            threading.Event().wait(2)  # let it open the page
+            threading.Event().wait(2)  # for the page to open
             yield
 
 
 def main(target: str, mode: str) -> None:
-    """Decode greedily whenever asked, one run after another."""
+    """Decode greedily on each request, one run after another."""
     from specviz.engine.threads import ThreadLimit
     from specviz.pipeline.request import Request
     from specviz.pipeline.runner import prepare

@@ -1,4 +1,4 @@
-"""The costs suite: whether trees that are sized by learned costs keep up with the best fixed size, busy or idle."""
+"""The costs suite: trees sized by learned costs against the best fixed size, busy and idle."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from specviz.pipeline.runner import Prepared, prepare
 GOAL = 0.9
 METHODS = ("eagle2", "eagle3")
 PAIRS, REAL_TOKENS = ((4, 8), (16, 25)), 40
-"""Sizes that are measured one after the other, between two runs of the default."""
+"""Sizes measured one after the other between two runs of the default, and tokens per run."""
 LAPS = (
     "Explain how rain forms, and give two examples of where it falls most.",
     "A shop sells pens at 3 dollars each. How much do 14 pens and a 5 dollar notebook cost? Explain each step.",
 )
-"""Prompts, one a lap: what pays depends on what is written."""
+"""Prompts, one per lap, since the optimal size depends on the text."""
 BUSY = "beside a busy loop"
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """Every method and size in turn, scene after scene."""
+    """Measure every method and size in turn, in one scene after the other."""
     laps = LAPS[: 1 if quick else None]
     ready = {arm: _prepared(target, *arm) for arm in product(methods or METHODS, (0, *chain(*PAIRS)), laps)}
     for scene in ("idle", BUSY, "idle again"):
@@ -45,9 +45,11 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
 
 
 def _against_sizes(prepared: Callable[[int, str], Prepared], laps: Sequence[str]) -> tuple[list[float], dict[int, list[float]]]:
-    """Tokens a second of the default's runs, and by size what they are over those of the runs between two of them: a machine
-    drifts by a third within a minute with nothing of ours beside it. One run and its baseline come first, as when a visitor
-    presses the button, and learn what has changed."""
+    """Return tokens per second of the default's runs, and by size the default's gains over the fixed-size runs between them.
+
+    Interleaved, since an otherwise idle machine drifts by a third within a minute. One run with its baseline comes first, as when
+    a visitor starts a run, so that changed costs are learned.
+    """
     own, gains = list[float](), {size: list[float]() for size in chain(*PAIRS)}
     _rate(prepared(0, laps[0]), baseline=True)
     for prompt in laps:
@@ -68,8 +70,11 @@ def _prepared(target: str, method: str, nodes: int, prompt: str) -> Prepared:
 
 
 def _rate(prepared: Prepared, fixed: bool = False, baseline: bool = False) -> float:
-    """Tokens a second of one run's whole steps, its prefill apart. A ``fixed`` size teaches nothing: the default has to know what
-    it does not try. A ``baseline`` that follows, as in the app, tells what a pass of one row costs."""
+    """Return tokens per second over one run's uncut steps, without prefill.
+
+    A ``fixed`` size updates no costs, so that the default learns only from its own runs. A ``baseline`` run afterwards, as in the
+    app, updates the cost of a pass of one row.
+    """
     with ThreadLimit():
         composition = prepared.compose()
         composition = replace(composition, learn=None) if fixed else composition

@@ -1,7 +1,7 @@
-"""The engines suite: the same prompts by specviz and by running servers, each prompt on all of them in turn.
+"""The engines suite: the same prompts in specviz and on running servers, each prompt on all of them in turn.
 
-``python -m specviz.bench.engines vllm=http://127.0.0.1:8000 llama.cpp=http://127.0.0.1:8080``. What is compared is the
-decoding after the first token, as a client sees it of a server and as a step is timed here; reading the prompt is left out.
+``python -m specviz.bench.engines vllm=http://127.0.0.1:8000 llama.cpp=http://127.0.0.1:8080``. It compares decoding after the
+first step, timed by the client for a server and by step times for specviz; prefill is excluded.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ TOKENS = 96
 
 
 def rate(trace: Trace) -> float:
-    """Tokens a second after the first step, whose time holds the prompt's where a server answers."""
+    """Return tokens per second after the first step, whose time includes the prefill for a server."""
     steps = trace.steps[1:]
     return sum(len(step.emitted) for step in steps) / max(1e-9, sum(step.time.total for step in steps) / 1e9)
 
 
 def measured(prompts: Sequence[str], servers: dict[str, Server]) -> dict[str, list[Trace]]:
-    """A trace a prompt of each of our methods and each server; who begins changes from prompt to prompt."""
+    """Return one trace per prompt of each own method and each server; the order rotates from prompt to prompt."""
     names = [*(f"specviz {name}" for name in OWN), *servers]
     traces: dict[str, list[Trace]] = {name: [] for name in names}
     for number, prompt in enumerate(prompts):
@@ -52,7 +52,8 @@ def _one(name: str, prompt: str, servers: dict[str, Server]) -> Trace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a row for each: median tokens a second, its range, τ, and how many texts equal our autoregressive run's."""
+    """Print a row for each: median tokens per second, range, τ, and the number of texts equal to specviz's autoregressive
+    run's."""
     servers = {}
     for argument in arguments:
         name, _, url = argument.partition("=")

@@ -1,4 +1,4 @@
-"""Paired runs: arms on prompts, each beside the target's own run in the same process and tier, and what they are counted by."""
+"""Paired runs: arms on prompts, each beside the target's own run in the same process and tier, and their statistics."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class TimedRun:
 
     @property
     def tau(self) -> float:
-        """Tokens a target pass; 1 when every step was cut."""
+        """Tokens per target pass; 1 if every step was cut."""
         return tau(self.steps) or 1.0
 
     @property
     def per_token(self) -> float:
-        """Seconds a token."""
+        """Seconds per token."""
         return self.seconds / max(1, len(self.ids))
 
 
@@ -56,12 +56,12 @@ class PictureQuestion:
 Prompts = Mapping[str, "Sequence[str | PictureQuestion]"]
 """Prompts by kind."""
 COMMON: dict[str, Any] = {}
-"""What every request of a suite is asked with beside the suite's own settings, such as ``dtype``."""
+"""Settings of every request in addition to the suite's own, such as ``dtype``."""
 
 
 @dataclass
 class Bencher:
-    """Prepares requests on one target and runs them. ``memory`` None gives every run a fresh one."""
+    """Prepares requests on one target and runs them. ``settings`` apply to all, beside ``COMMON``."""
 
     target: str
     tokens: int = 96
@@ -73,7 +73,7 @@ class Bencher:
     def prepared(
         self, method: str, prompt: str | PictureQuestion, temperature: float = 0.0, memory: Memory | None = None, **more: Any
     ) -> Prepared:
-        """A request made ready; the model is loaded once per process."""
+        """Prepare a request; the model is loaded once per process. ``memory`` None uses a fresh one."""
         if isinstance(prompt, PictureQuestion):
             more, prompt = {**more, "image": prompt.picture}, prompt.question
         request = Request(
@@ -88,9 +88,9 @@ class Bencher:
         return prepare(request, memory)
 
     def timed_run(self, ready: Prepared, seed: int = 0, record: str = "off", composition: Composition | None = None) -> TimedRun:
-        """Decode and time, with a new composition unless one is given. Garbage is collected before, not during.
+        """Decode and time, by default with a new composition. Garbage is collected before the run.
 
-        Raises SpecvizError where the run broke off.
+        Raises SpecvizError if the run broke off.
         """
         decoding = ready.decoding(composition or ready.compose(), seed, record, threading.Event())
         gc.collect()
@@ -104,22 +104,22 @@ class Bencher:
 
 
 def in_own_thread(work: Callable[[], T]) -> T:
-    """What ``work`` returns, done in a thread of its own that ends with it.
+    """Run ``work`` in a temporary thread and return its result.
 
-    Each thread that computes keeps helpers for its operations, and where there are more of them than cores, all of them
-    sleep between operations instead of waiting awake: a run in one thread slows down for what another once did.
+    Each computing thread keeps OpenMP helper threads. If these outnumber the cores, all of them sleep between operations instead
+    of spinning, so an idle thread's helpers slow down later runs in other threads.
     """
     with ThreadPoolExecutor(max_workers=1) as pool:
         return pool.submit(work).result()
 
 
 _NOT_OURS = (type, ModuleType, BuiltinFunctionType, torch.device, torch.dtype, type(threading.Lock()), threading.Event)
-"""Types of objects that no method holds for itself: what they refer to is not followed."""
+"""Types of objects that no method owns; their referents are not followed."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """A method with its parameters, under a name of its own."""
+    """A method with its parameters, under its own label."""
 
     label: str
     method: str
@@ -128,11 +128,12 @@ class Arm:
 
 @dataclass(frozen=True)
 class Sample:
-    """One prompt decoded by one arm. ``gain`` is the target's own seconds a token over the arm's; ``same`` says that both
-    wrote the same text; ``lengths`` are the accepted drafts of each step that was not cut; ``emitted``, ``steps``, target
-    ``passes`` and drafter ``forwards`` count over those steps too, and ``offered`` are the drafted nodes of each; ``repeated``
-    is the share of 4-grams the text had written before; ``seconds`` are of the run, ``drafting`` of all its drafts, and ``more``
-    what a suite measured beside.
+    """One prompt decoded by one arm.
+
+    ``gain`` is the target's own seconds per token over the arm's; ``same``: both texts are equal. ``lengths`` are the accepted
+    drafts of each uncut step; ``emitted``, ``steps``, target ``passes`` and drafter ``forwards`` count over those steps too, and
+    ``offered`` are the drafted nodes of each. ``repeated`` is the fraction of repeated 4-grams in the text; ``seconds`` is the
+    run's time, ``drafting`` that of all its drafts, and ``more`` holds a suite's further measurements.
     """
 
     kind: str
@@ -155,7 +156,7 @@ class Sample:
 
     @property
     def tau(self) -> float:
-        """Tokens a target pass, bonus included; 1 when every step was cut."""
+        """Tokens per target pass, bonus included; 1 if every step was cut."""
         return self.emitted / self.passes if self.passes else 1.0
 
 
@@ -164,37 +165,36 @@ Measure = Callable[[Prepared, TimedRun, "str | PictureQuestion"], Mapping[str, f
 
 @dataclass
 class Samples:
-    """What was gathered, by arm; ``missing`` says why an arm could not run, ``held_bytes`` how many bytes of weights, caches and
-    stores it had beside the target after its first run."""
+    """Samples by arm; ``missing`` holds the reason why an arm could not run, ``held_bytes`` its bytes of weights, caches and
+    stores besides the target after its first run."""
 
     by_arm: dict[str, list[Sample]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     held_bytes: dict[str, int] = field(default_factory=dict)
 
     def of(self, label: str) -> list[Sample]:
-        """An arm's samples, none when it could not run."""
+        """Return an arm's samples, empty if it could not run."""
         return self.by_arm.get(label, [])
 
     def mean(self, label: str, of: Callable[[Sample], float]) -> float | None:
-        """Mean over the kinds of the mean over each kind's prompts."""
+        """Return the mean over kinds of the mean over each kind's prompts."""
         kinds = self.by_kind(label, of)
         return statistics.mean(kinds.values()) if kinds else None
 
     def by_kind(self, label: str, of: Callable[[Sample], float]) -> dict[str, float]:
-        """The mean over each kind's prompts."""
+        """Return the mean over each kind's prompts."""
         by_kind: dict[str, list[float]] = {}
         for sample in self.of(label):
             by_kind.setdefault(sample.kind, []).append(of(sample))
         return {kind: statistics.mean(values) for kind, values in by_kind.items()}
 
     def total(self, label: str, of: Callable[[Sample], float]) -> float:
-        """Sum over all prompts."""
+        """Return the sum over all prompts."""
         return sum(of(sample) for sample in self.of(label))
 
     def by_depth(self, label: str) -> list[tuple[float, int]]:
-        """Acceptance by depth for arms that draft chains: of the steps that reached depth d - 1 and offered a node at d the
-        share that went on, and how many steps that rests on. Where the last share is 0, nothing was accepted that deep, and
-        what lies deeper was never judged.
+        """Return acceptance by depth for arms that draft chains: (fraction, count) over the steps that reached depth d - 1 and
+        offered a node at d. If the last fraction is 0, no step accepted at that depth, and deeper nodes were never judged.
         """
         steps = [both for sample in self.of(label) for both in zip(sample.lengths, sample.offered, strict=True)]
         depths = range(1, 2 + max((length for length, _ in steps), default=0))
@@ -214,10 +214,10 @@ def gather(
     remember: bool = False,
     measure: Measure | None = None,
 ) -> Samples:
-    """Every arm on every prompt, ``between`` of them from one run of the target alone to the next.
+    """Run every arm on every prompt, ``between`` of them from one run of the target alone to the next.
 
-    With ``remember`` an arm keeps one memory over all prompts, and each kind has a seed of its own. ``measure`` adds numbers to
-    a sample. An arm that cannot run is left out, and the samples say why.
+    With ``remember``, an arm keeps one memory over all prompts, and each kind has its own seed. ``measure`` adds numbers to a
+    sample. An arm that cannot run is skipped, with the reason in ``missing``.
     """
     samples = Samples()
     memories = {arm.label: Memory() if remember else None for arm in arms}
@@ -246,7 +246,7 @@ def gather(
 
 
 def _warm_up(bench: Bencher, arm: Arm, prompt: str | PictureQuestion, temperature: float, samples: Samples) -> bool:
-    """Whether the arm's parts are all here; the first run of a process is no measure."""
+    """Run the arm once, untimed; return whether all its parts exist. A process's first run is not representative."""
     try:
         ready = bench.prepared(arm.method, prompt, temperature, parameters=arm.parameters)
         composition = ready.compose()
@@ -264,7 +264,7 @@ def sample_of(
     kind: str, timed: TimedRun, own: float, alone: Sequence[int], ends: frozenset[int] = frozenset(),
     more: Mapping[str, float] | None = None,
 ) -> Sample:  # fmt: skip
-    """The sample of a timed run, against ``own`` seconds a token and the text ``alone`` of the target's own run."""
+    """Return the sample of a timed run, against ``own`` seconds per token and the text ``alone`` of the target's own run."""
     whole = [step for step in timed.steps if step.cut is None]
     return Sample(
         kind=kind,
@@ -284,16 +284,17 @@ def sample_of(
 
 
 def repetition(ids: Sequence[int], gram: int = 4) -> float:
-    """Share of a text's 4-grams that it had already written: greedy text of small models loops, and loops are easy."""
+    """Return the fraction of a text's n-grams that repeat earlier ones: greedy text of small models loops, and loops are easy to
+    draft."""
     grams = [tuple(ids[place : place + gram]) for place in range(len(ids) - gram + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
 def held_bytes(composition: Any, ready: Any) -> int:
-    """Bytes that ``composition`` keeps alive and the prepared request ``ready`` would not hold without it.
+    """Return the bytes that ``composition`` keeps alive beyond the prepared request ``ready``.
 
-    Every object is counted once. A tensor counts its whole storage, unless the target's weights live there: heads that
-    read the target's embedding do not hold it.
+    Every object counts once. A tensor counts its whole storage, unless it is shared with the target's weights: heads that use
+    the target's embedding do not own it.
     """
     model = getattr(ready.loaded, "model", None)
     outside = [ready, *vars(ready).values(), model, getattr(ready.target, "model", None)]
@@ -318,7 +319,8 @@ def held_bytes(composition: Any, ready: Any) -> int:
 
 
 def _room(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where a tensor's numbers lie, and how many bytes there are; weights packed for the processor say neither."""
+    """Return a tensor's storage address and size in bytes; packed CPU weights expose neither, so their id and element count are
+    used."""
     if tensor.layout != torch.strided:
         return id(tensor), tensor.numel() * tensor.element_size()
     storage = tensor.untyped_storage()
@@ -326,12 +328,12 @@ def _room(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _tensors(model: Any) -> Iterable[torch.Tensor]:
-    """Weights and buffers of a model, nothing where there is none."""
+    """Return weights and buffers of a model; empty for None."""
     return [*model.parameters(), *model.buffers()] if isinstance(model, torch.nn.Module) else ()
 
 
 def _referents(node: Any) -> list[Any]:
-    """What an object refers to; of a function what it closes over, not the module it was written in."""
+    """Return an object's referents; for a function, its closure and defaults, not its module."""
     if isinstance(node, MethodType):
         return [node.__self__, node.__func__]
     if isinstance(node, FunctionType):

@@ -1,7 +1,6 @@
-"""τ by the length of the text before the answer: a diary of as many days as fill it, then a question.
+"""τ by the length of the text before the answer: a diary that fills the length, then a question.
 
-Every day is different; the diary that is copied begins again each week. Trees have one depth and size, so that drafters differ
-alone.
+Every day is different; the diary for copies repeats each week. Trees have one depth and size, so that only the drafters differ.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ WEEK = 7
 
 
 def diary(question: str, length: int, count: Callable[[str], int], every: int) -> str:
-    """The question behind as many days as make at least ``length`` tokens; after ``every`` days the diary begins again."""
+    """Return the question behind enough days for at least ``length`` tokens; the diary repeats after ``every`` days."""
 
     def day(number: int) -> str:
         words = {
@@ -37,7 +36,7 @@ def diary(question: str, length: int, count: Callable[[str], int], every: int) -
 
 
 def by_length(name: str, every: int) -> Callable[[Bencher, bool], Prompts]:
-    """One set of questions behind texts of each length, a kind a length."""
+    """Return a maker of one set of questions behind texts of each length, with one kind per length."""
 
     def make(bench: Bencher, quick: bool) -> Prompts:
         loaded: Any = bench.prepared("autoregressive", "a").loaded
@@ -62,7 +61,7 @@ LENGTH = {
 
 
 def run_length(report: Report, target: str, methods: Sequence[str] = (), quick: bool = False, keep: bool = False) -> None:
-    """τ of every method by length; with ``keep`` the curves go to where the app draws them from."""
+    """Measure τ of every method by length; ``keep`` saves the curves for the app."""
     curves = []
     for kind, suite in LENGTH.items():
         for samples in suite.run(report, target, methods, quick).values():

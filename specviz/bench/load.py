@@ -1,7 +1,7 @@
 """The app under load: thirty visitors at once, half of them leaving midway; the cost of waiting and of watching.
 
-The app runs in a process of its own with its own folder for files. The visitors run in this one and cost it processor time as
-well, which browsers on other machines would not. Every request goes to this machine's loopback address.
+The app runs in its own process with its own folder for files. The visitors run in this process and take processor time from
+the same machine, unlike browsers on other machines. Every request goes to this machine's loopback address.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ VISITORS, RUNS, QUICK_RUNS = 30, 200, 60
 WAITERS, PAIRS = 16, 5
 IDLE_SECONDS, SETTLING_SECONDS, STARTING_SECONDS = 15.0, 5.0, 120.0
 BACK_SECONDS = 5.0
-"""After which a visitor who was refused presses again."""
+"""Delay in seconds before a refused visitor presses again."""
 
 
 def controls(prompt: str, tokens: int, **more: str) -> dict[str, str]:
-    """A greedy run of prompt lookup without its baseline, in the page's own values."""
+    """Return the page's control values for a greedy run of prompt lookup without its baseline."""
     return {
         "sp-method": "prompt_lookup",
         "sp-prompt": prompt,
@@ -68,19 +68,19 @@ def paused(request, memory, cancel, progress):
 app["running"].live.stream = paused
 app["demo"].launch(**app["options"])
 """
-"""The app with an engine that computes nothing: what it costs then is what waiting costs."""
+"""The app with an engine that computes nothing, so that its cost is that of waiting."""
 
 
 @dataclass
 class Server:
-    """The app in a process of its own."""
+    """The app in its own process."""
 
     process: psutil.Popen
     address: str
 
     @property
     def spent(self) -> float:
-        """Seconds of processor time so far, of all its threads."""
+        """Seconds of processor time so far, over all threads."""
         return sum(self.process.cpu_times()[:2])
 
     @property
@@ -91,7 +91,7 @@ class Server:
 
 @contextmanager
 def served_app(target: str, *options: str) -> Iterator[Server]:
-    """The app as strangers get it, on a free port of this machine. ``options`` of the interpreter stand before its file."""
+    """Run the app with public settings on a free port of this machine. ``options`` are interpreter options."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -112,18 +112,18 @@ def served_app(target: str, *options: str) -> Iterator[Server]:
 
 
 def load(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """Waiting pages, a token alone and among sixteen waiting runs, and a classroom of visitors."""
+    """Measure waiting pages, a token's cost alone and with sixteen waiting runs, and a classroom of visitors."""
     with served_app(target, "-c", PAUSED) as server:
         idle(report, server)
     with served_app(target) as server:
         form = Form(server.address)
-        for one in (SHORT, {}, SHORT):  # loads the model, and what the page's own run touches
+        for one in (SHORT, {}, SHORT):  # loads the model and the parts of the page's default run
             Visitor(form).press(one)
         waiting(report, server, form)
         before, threads, started = server.memory, server.process.num_threads(), time.monotonic()
         outcomes = classroom(form, QUICK_RUNS if quick else RUNS)
         add_visits(report, outcomes, time.monotonic() - started)
-        Visitor(form).press(SHORT)  # comes when everybody else is gone
+        Visitor(form).press(SHORT)  # after all other visitors have left
         after = server.memory
         detail = f"{before:.0f} MB resident before, {after:.0f} MB after"
         report.add(Row("memory grows by", 100 * (after / before - 1), "%", 10.0, at_most=True, detail=detail))
@@ -131,7 +131,7 @@ def load(report: Report, target: str, methods: Sequence[str], quick: bool = Fals
 
 
 def idle(report: Report, server: Server) -> None:
-    """Processor time of the app while pages wait and nothing is computed."""
+    """Measure the app's processor time while pages wait and nothing is computed."""
     form, pause, pages = Form(server.address), threading.Event(), 0
     for count in (1, 1 + WAITERS, 1 + VISITORS):
         for _ in range(count - pages):
@@ -146,7 +146,8 @@ def idle(report: Report, server: Server) -> None:
 
 
 def waiting(report: Report, server: Server, form: Form) -> None:
-    """Processor time of a token alone and while others wait behind it, which other programs disturb less than the clock."""
+    """Measure processor time per token, alone and while other runs wait; it is less disturbed by other programs than wall
+    time."""
     start = server.spent
     alone = [Visitor(form).press(SHORT) for _ in range(PAIRS)]
     middle = server.spent
@@ -162,7 +163,8 @@ def waiting(report: Report, server: Server, form: Form) -> None:
 
 
 def classroom(form: Form, runs: int) -> list[Outcome]:
-    """Visitors who press until ``runs`` presses are done; every second one leaves, at the first update or at the first step."""
+    """Simulate visitors until ``runs`` presses are done; in every second press the visitor leaves at the first update or
+    step."""
     presses: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in range(runs):
         presses.put(number)
@@ -189,7 +191,7 @@ def classroom(form: Form, runs: int) -> list[Outcome]:
 
 
 def add_visits(report: Report, outcomes: Sequence[Outcome], took: float) -> None:
-    """How visitors fared."""
+    """Add the visitors' outcomes to the report."""
     refused, left = [one for one in outcomes if one.refused], [one for one in outcomes if one.left]
     whole = [one for one in outcomes if one.served]
     lost = len(outcomes) - len(refused) - len(left) - len(whole)
@@ -204,7 +206,7 @@ def add_visits(report: Report, outcomes: Sequence[Outcome], took: float) -> None
 
 
 def quantiles(report: Report, what: str, times: Sequence[float], goal: float | None = None) -> None:
-    """The median and the 95th percentile of ``times`` in seconds."""
+    """Add the median and the 95th percentile of ``times`` in seconds."""
     ordered = sorted(times)
     for share in (0.5, 0.95):
         value = ordered[round(share * (len(ordered) - 1))] if ordered else None
@@ -213,7 +215,7 @@ def quantiles(report: Report, what: str, times: Sequence[float], goal: float | N
 
 
 def long_trace(steps: int) -> bytes:
-    """A trace of so many ``steps``: a recorded run that goes on and on."""
+    """Return a trace of ``steps`` steps, made by repeating a recorded run's."""
     run = store.read(RECORDED)
     whole = [step for step in run.steps if step.cut is None]
     made: list[Step] = []
@@ -229,12 +231,12 @@ def long_trace(steps: int) -> bytes:
 
 
 class Clock:
-    """Tokens a second of the last run, from its run line to its end line, whichever thread takes its events meanwhile."""
+    """Tokens per second of the last run, from its run record to its end record, whichever thread consumes its events."""
 
     rate = 0.0
 
     def timed(self, events: Iterator[Run | Step | End]) -> Iterator[Run | Step | End]:
-        """The same events."""
+        """Yield the events unchanged, timing them."""
         started, tokens = time.perf_counter(), 0
         for event in events:
             if isinstance(event, Step):
@@ -247,7 +249,7 @@ class Clock:
 
 
 def watching(report: Report, target: str, methods: Sequence[str] = (), quick: bool = False) -> None:
-    """Updates a second while a run is watched by another process, and tokens a second watched against not watched.
+    """Measure updates per second while another process watches a run, and tokens per second watched against unwatched.
 
     The app runs in this process, so that both kinds of run share one model.
     """

@@ -1,4 +1,4 @@
-"""What our engine costs: against transformers' own generate, recording against not recording."""
+"""Overheads of the engine: against transformers' own ``generate``, and of recording."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from specviz.prompts import prompts
 
 
 def against_transformers(report: Report, bench: Bencher) -> None:
-    """Our autoregressive loop against ``generate`` of the model as transformers loads it, greedy, no early end."""
+    """Compare specviz's autoregressive loop with ``generate`` of the model as loaded by transformers, greedy, without early
+    end."""
     ready = bench.prepared("autoregressive", prompts("question answering")[0])
     tokens, target = bench.tokens, ready.target
     model: Any = AutoModelForCausalLM.from_pretrained(fetched(bench.target), dtype=target.dtype, use_safetensors=True)
     theirs = generate_seconds(model.to(target.device).eval(), ready.prompt_ids, tokens)
 
     def ours() -> float:
-        """Seconds of a whole run that never ends early, prefill included."""
+        """Return seconds of a whole run without early end, prefill included."""
         decoding = ready.decoding(ready.compose(), 0, "off", threading.Event())
         decoding.ignore_eos = True
         started = time.perf_counter()
@@ -39,14 +40,14 @@ def against_transformers(report: Report, bench: Bencher) -> None:
 
 
 def generate_seconds(model: Any, prompt: Sequence[int], tokens: int) -> Callable[[], float]:
-    """Seconds of transformers' own greedy decoding, eager and with its growing cache, no early end."""
+    """Return a function that times transformers' own greedy decoding, eager, with its growing cache, without early end."""
     ids = torch.tensor([prompt], device=model.device)
-    # Values a call leaves unset come from the model's own settings, so the end token is taken out there.
+    # Unset values are taken from the model's own settings, so the end token is removed there.
     model.generation_config = GenerationConfig(do_sample=False, max_new_tokens=tokens, pad_token_id=0, use_cache=True)
 
     def theirs() -> float:
         started = time.perf_counter()
-        generated = model.generate(ids, attention_mask=torch.ones_like(ids)).tolist()  # waits for the device
+        generated = model.generate(ids, attention_mask=torch.ones_like(ids)).tolist()  # synchronizes the device
         spent = time.perf_counter() - started
         if len(generated[0]) != len(prompt) + tokens:
             raise SpecvizError("transformers stopped before the budget, so its time means nothing.")
@@ -56,7 +57,7 @@ def generate_seconds(model: Any, prompt: Sequence[int], tokens: int) -> Callable
 
 
 def recording(report: Report, bench: Bencher) -> None:
-    """What recording every tree costs, on the method with the largest trees."""
+    """Measure the cost of recording every tree, with the method of the largest trees."""
     ready = bench.prepared("token_recycling", prompts("question answering")[0], parameters={"tree": "published", "keep": False})
     bench.timed_run(ready)
     ratios = paired(lambda: bench.timed_run(ready, record="tree").seconds, lambda: bench.timed_run(ready).seconds, 9)

@@ -1,7 +1,7 @@
-"""The page suite: what opening the page costs a visitor, and what a frame of a long run costs the browser.
+"""The page suite: a visitor's cost of opening the page, and the browser's cost of a frame of a long run.
 
-A real Chromium opens the app, which runs in a process of its own on this machine; the browser's own marks say when the stage
-was seen. Slower lines and processors are the browser's emulation of them.
+A real Chromium opens the app, which runs in its own process on this machine; the browser's performance marks record when the
+stage was visible. Slower connections and processors are emulated by the browser.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from specviz.trace import store
 VISITS, QUICK_VISITS = 7, 3
 STEPS = (300, 1000)
 FRAMES = 60
-"""Steps that are shown one after the other, spread over the run."""
+"""Number of steps shown one after the other, spread over the run."""
 FRAME_MS = 8.0
 PATIENCE_MS = 120_000
 AFTERWARDS_MS = 1500
-"""For what the page asks for once the stage is seen, which counts as sent; some of its connections stay open for good."""
+"""Wait for the page's requests after the stage is visible, which count as sent. A fixed time, since some connections stay
+open."""
 SIZE: Any = {"width": 1280, "height": 720}
 
 SEEN = """(() => {
@@ -81,11 +82,11 @@ LINES = (Line("this machine", 1500), Line("10 Mbit/s, processor 4 times slower",
 
 
 def run(report: Report, target: str, methods: Sequence[str], quick: bool = False) -> None:
-    """Measure; there are no methods to choose."""
+    """Measure the page; ``methods`` is ignored."""
     with served_app(target) as server, chromium() as browser:
         for line in LINES:
             visits = [open_page(browser, server.address, line) for _ in range(QUICK_VISITS if quick else VISITS)]
-            add_visits(report, line, visits[1:])  # the first one warms the server
+            add_visits(report, line, visits[1:])  # the first visit warms up the server
         for steps in STEPS:
             first, again = frame_times(browser, server.address, steps)
             for title, times, goal in (
@@ -101,7 +102,7 @@ def run(report: Report, target: str, methods: Sequence[str], quick: bool = False
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """The browser. Raises BadInput where there is none, or nothing to drive it."""
+    """Launch the browser. Raises BadInput if Chromium or playwright is missing."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -117,7 +118,7 @@ def chromium() -> Iterator[Any]:
 
 
 def open_page(browser: Any, address: str, line: Line) -> tuple[float, float]:
-    """A first visit, nothing cached: milliseconds until the stage was seen, and bytes that came over the line."""
+    """Make a first visit without a cache; return milliseconds until the stage was visible, and bytes transferred."""
     context = browser.new_context(viewport=SIZE)
     page, sizes = context.new_page(), []
     devtools = context.new_cdp_session(page)
@@ -138,7 +139,7 @@ def open_page(browser: Any, address: str, line: Line) -> tuple[float, float]:
 
 
 def add_visits(report: Report, line: Line, visits: Sequence[tuple[float, float]]) -> None:
-    """Median time and weight of the visits, with how busy the machine was."""
+    """Add median time and size of the visits, with the machine's load."""
     times, sizes = zip(*visits, strict=True)
     detail = f"{min(times):.0f} to {max(times):.0f} ms in {len(visits)} visits, {load()}"
     report.add(Row(f"stage seen, {line.name}", statistics.median(times), "ms", line.goal, at_most=True, detail=detail))
@@ -146,12 +147,12 @@ def add_visits(report: Report, line: Line, visits: Sequence[tuple[float, float]]
 
 
 def load() -> str:
-    """How busy the machine is with this and everything else."""
+    """Return the machine's load average over one minute, in words."""
     return f"load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "load unknown"
 
 
 def frame_times(browser: Any, address: str, steps: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Milliseconds of script that each frame takes while a run of ``steps`` steps is walked through, and then once more."""
+    """Return milliseconds of script per frame while stepping through a run of ``steps`` steps, for two passes."""
     context = browser.new_context(viewport=SIZE)
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)

@@ -1,8 +1,8 @@
-"""Quality of drawn pictures: the latent distance of their codes to the target's own choice, and a retrieval score.
+"""Quality of generated pictures: the latent distance of their codes to the target's own choice, and a retrieval score.
 
-The target reads the finished codes once more, in one pass: with each place's own noise that gives the code the baseline would
-have chosen there. A method that is exact token for token has distance 0 but for rounding; one that is exact in distribution
-lies between 0 and about the distance of two independent draws.
+The target scores the finished codes once more, in one pass; each place's own noise then yields the code that the baseline would
+have chosen there. A token-exact method has distance 0 except for rounding; one that is exact in distribution lies between 0
+and about the distance of two independent draws.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from specviz.models.image.image_score import ImageScore, load
 from specviz.pipeline.runner import Prepared
 
 BLOCK = 1024
-"""Codes whose distances to all others are held at once."""
+"""Codes per block of distances to all others."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Distances:
 
 @torch.inference_mode()
 def code_distances(ready: Prepared, codes: Sequence[int], seed: int) -> Distances:
-    """Distances of a picture's ``codes``, drawn with ``seed``, between the codebook's vectors: at most 2."""
+    """Return the distances of a picture's ``codes``, drawn with ``seed``, in the codebook's vectors: at most 2."""
     prompt, target, warp = ready.prompt_ids, ready.target, ready.resources.warp
     session = target.open(len(prompt) + len(codes))
     try:
@@ -54,13 +54,14 @@ def code_distances(ready: Prepared, codes: Sequence[int], seed: int) -> Distance
 
 
 def distance(codebook: Tensor, ours: Sequence[int], others: Sequence[int]) -> float:
-    """Mean distance of the codes' vectors, place by place."""
+    """Return the mean distance of the codes' vectors, place by place."""
     gaps = codebook[list(ours)] - codebook[list(others)]
     return float(gaps.norm(dim=-1).mean())
 
 
 def independent(codebook: Tensor, distributions: Tensor) -> float:
-    """Expected distance of two codes drawn independently from each of ``distributions`` [place, code], mean over places."""
+    """Return the expected distance of two independent draws from each of ``distributions`` [place, code], averaged over
+    places."""
     distributions, wide = distributions.double(), codebook.double()
     expected = torch.zeros_like(distributions)
     for start in range(0, len(wide), BLOCK):
@@ -78,7 +79,8 @@ def _score() -> ImageScore | None:
 
 
 def quality(ready: Prepared, timed: TimedRun, prompt: str | PictureQuestion) -> Mapping[str, float]:
-    """``distance`` and ``independent`` of one picture's codes, drawn with seed 0, and its ``score`` where the scorer is here."""
+    """Return ``distance`` and ``independent`` of one picture's codes, drawn with seed 0, and its ``score`` if the scorer is
+    available."""
     distances, score, loaded = code_distances(ready, timed.ids, 0), _score(), cast(Any, ready.loaded)
     numbers = {"distance": distances.own, "independent": distances.independent}
     if score is not None:

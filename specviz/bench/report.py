@@ -1,4 +1,4 @@
-"""Rows of a suite, each with a number, a goal and whether it was reached, as a table or as JSON."""
+"""Rows of a suite, each with a number, a goal and its outcome, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Row:
-    """One measured number. ``goal`` is the least (with ``at_most`` the most) it should be, None where it only informs.
+    """One measured number. ``goal`` is its lower bound (with ``at_most``, upper bound), None without a goal.
 
-    ``cells`` stand in columns of the table called ``table``.
+    ``cells`` are columns of the table ``table``.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Row:
 
     @property
     def number(self) -> str:
-        """The value with its unit."""
+        """Value with its unit."""
         if self.value is None:
             return "–"
         digits = 1 if self.unit in {"%", "/s", "ms"} else 2
@@ -43,18 +43,18 @@ class Row:
 
     @property
     def bound(self) -> str:
-        """The goal with its sign, empty without one."""
+        """Goal with its sign, empty without one."""
         return "" if self.goal is None else f"{'≤' if self.at_most else '≥'} {self.goal:g}"
 
     def __str__(self) -> str:
-        """One line for the terminal."""
+        """Return one line for the terminal."""
         goal = self.bound and f"  (goal {self.bound}: {'reached' if self.reached else 'NOT reached'})"
         return f"{self.name}: {self.number}{goal}" + (f"  {self.detail}" if self.detail else "")
 
 
 @dataclass
 class Report:
-    """All rows of a suite and where they were measured."""
+    """All rows of a suite, with the machine and versions in ``where``."""
 
     suite: str
     where: dict[str, Any]
@@ -62,17 +62,17 @@ class Report:
     say: Callable[[str], None] = lambda line: None
 
     def add(self, row: Row) -> None:
-        """Keep the row and print it at once: a suite takes minutes."""
+        """Add the row and print it at once, since a suite takes minutes."""
         self.rows.append(row)
         self.say(str(row))
 
     def as_json(self) -> str:
-        """One object with every row."""
+        """Return one JSON object with every row."""
         rows = [{**asdict(row), "reached": row.reached} for row in self.rows]
         return json.dumps({"suite": self.suite, "where": self.where, "rows": rows}, ensure_ascii=False)
 
     def as_table(self) -> str:
-        """Markdown: tables of rows in columns first, then all others."""
+        """Return Markdown: tables of rows with cells first, then all others."""
         lines = [f"{self.suite}: " + ", ".join(f"{key} {value}" for key, value in self.where.items())]
         for name in dict.fromkeys(row.table for row in self.rows if row.cells):
             rows = [row for row in self.rows if row.cells and row.table == name]
@@ -89,7 +89,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Ratios:
-    """Ratios of paired runs; above 1 the first of a pair took longer."""
+    """Ratios of paired runs; above 1, the first of a pair has the larger value."""
 
     values: tuple[float, ...]
 
@@ -99,18 +99,18 @@ class Ratios:
 
     @property
     def sign_test(self) -> float:
-        """Two-sided probability of signs split as unevenly, were either as likely; ties are left out."""
+        """Two-sided p-value of the sign test; ties are left out."""
         more, less = sum(ratio > 1 for ratio in self.values), sum(ratio < 1 for ratio in self.values)
         tail = sum(math.comb(more + less, count) for count in range(min(more, less) + 1))
         return min(1.0, 2 * tail / 2 ** (more + less))
 
     def __str__(self) -> str:
-        """Range, number of pairs and sign test, for a row's detail."""
+        """Return range, number of pairs and sign test, for a row's detail."""
         return f"{min(self.values):.2f}–{max(self.values):.2f} over {len(self.values)} pairs, sign test p = {self.sign_test:.2g}"
 
 
 def paired(first: Callable[[], float], second: Callable[[], float], pairs: int) -> Ratios:
-    """``first()`` / ``second()`` over interleaved pairs whose order is swapped every time, so that drift cancels."""
+    """Return ``first()`` / ``second()`` over interleaved pairs whose order alternates, so that drift cancels."""
     ratios: Sequence[float] = ()
     for number in range(pairs):
         if number % 2:

@@ -1,4 +1,4 @@
-"""``python -m specviz.bench.results``: prints ``RESULTS.md`` from ``assets/results.json``."""
+"""Printer of ``RESULTS.md`` from ``assets/results.json``: ``python -m specviz.bench.results``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ is `python -m specviz bench`. The machines:
 
 
 def page() -> str:
-    """The whole of ``RESULTS.md``: every table that has a title."""
+    """Return the whole of ``RESULTS.md``: every table with a title."""
     shown = [table for table in tables().values() if table.title]
     machines = json.loads(FILE.read_text("utf-8"))["machines"]
     named = [f"- **{name}**: {machines[name]}." for name in dict.fromkeys(table.machine for table in shown)]

@@ -1,4 +1,4 @@
-"""Runs a suite by name and says where it was measured."""
+"""Runner of suites by name, with a record of the machine and versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Part = Callable[[Report, str, Sequence[str], bool], object]
 
 
 def _of_engine(part: Callable[[Report, Bencher], None], method: str) -> Part:
-    """A part of the engine's own, left out where other methods are asked for."""
+    """Wrap an engine part as a suite part, skipped if only other methods are requested."""
 
     def run(report: Report, target: str, methods: Sequence[str], quick: bool) -> None:
         if not methods or method in methods:
@@ -50,7 +50,7 @@ SUITES: dict[str, tuple[Part, ...]] = {
 
 
 OWN_PROCESSES = ("contention", "load", "page", "live")
-"""Suites that run the app or other processes directly, or nothing at all."""
+"""Suites that run the app or other processes, and so take no number format."""
 
 
 def run_suite(
@@ -62,9 +62,11 @@ def run_suite(
     save: bool = False,
     dtype: str = "auto",
 ) -> Report:
-    """Measure the suite called ``name``; ``report`` hears each row as it is known. With ``save`` the app's copy of it is
-    written anew, but for methods that were not asked for. ``dtype`` is the number format of all its runs. Raises BadInput for
-    unknown names, and where there is nothing whole to save."""
+    """Measure the suite ``name``; ``report`` receives each row once it is known.
+
+    ``save`` rewrites the app's copy of the results for the requested methods. ``dtype`` is the number format of all runs. Raises
+    BadInput for unknown names or an incomplete measurement to save.
+    """
     if name not in SUITES:
         raise BadInput(f"There is no suite {name!r}; there are: {', '.join(SUITES)}.")
     unknown = sorted(set(methods) - set(all_methods()))
@@ -88,7 +90,7 @@ def run_suite(
 
 
 def where(target: str) -> dict[str, str]:
-    """Target, machine, libraries and date: without them a number means nothing."""
+    """Return target, machine, libraries and date, without which a number means nothing."""
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else f"{platform.machine()} CPU"
     return {
         "target": target,

@@ -1,7 +1,7 @@
-"""The suites of paired runs, which are data in ``suites.toml``: prompts, arms, columns, comparisons and goals.
+"""The suites of paired runs, defined in ``suites.toml``: prompts, arms, columns, comparisons and goals.
 
-A speed-up is the target's own seconds a token, of runs just before and after, over the arm's. Means are over the kinds of
-prompts. τ counts the bonus token and leaves out steps that were cut.
+A speed-up is the target's own seconds per token, from runs just before and after, over the arm's. Means are over the kinds of
+prompts. τ counts the bonus token and excludes cut steps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STATE_SPACE_TARGET = "hybrid-small"
 
 @dataclass(frozen=True)
 class Versus:
-    """One arm's mean over another's in one column, prompt by prompt; a ``goal`` of 0 only informs."""
+    """Ratio of two arms' means in one column, compared prompt by prompt; a ``goal`` of 0 stands for none."""
 
     what: str
     first: str
@@ -43,10 +43,10 @@ class Versus:
 
 @dataclass(frozen=True)
 class Suite:
-    """Arms on prompts. ``goals`` are by column and arm, ``fastest`` those of the best exact arm by temperature and column.
+    """Arms on prompts. ``goals`` are by column and arm, ``fastest`` those of the fastest exact arm by temperature and column.
 
-    ``prompts`` makes them for the bencher, fewer of them where the flag says quick. ``target`` stands in for the default text
-    target; with ``remember`` an arm keeps one memory over all prompts.
+    ``prompts`` makes the prompts for a bencher, fewer if its flag ``quick`` is set. ``target`` replaces the default text target;
+    with ``remember`` an arm keeps one memory over all prompts.
     """
 
     title: str
@@ -63,7 +63,7 @@ class Suite:
     fastest: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def run(self, report: Report, target: str, methods: Sequence[str] = (), quick: bool = False) -> dict[float, Samples]:
-        """Gather at every temperature and report each arm, comparison and goal; all arms where ``methods`` is empty."""
+        """Gather at every temperature and report each arm, comparison and goal; all arms if ``methods`` is empty."""
         chosen = [arm for arm in self.arms if not methods or arm.method in methods]
         name = self.target if self.target and target == DEFAULT_TEXT_TARGET else target
         bench, gathered = Bencher(name, self.tokens), dict[float, Samples]()
@@ -164,23 +164,23 @@ COLUMNS: Mapping[str, Callable[[Samples, str], str]] = {
 
 
 def kinds(bench: Bencher, quick: bool, each: int | None = None, few: int = 2, every: int = 1) -> Prompts:
-    """``each`` prompts of each kind, all where it is None; where it should be quick ``few`` of every ``every``-th kind."""
+    """Return ``each`` prompts of each kind (None: all); if ``quick``, ``few`` of every ``every``-th kind."""
     of_kinds = list(held_out.kinds().items())
     return {kind: texts[: few if quick else each] for kind, texts in of_kinds[:: every if quick else 1]}
 
 
 def sets(bench: Bencher, quick: bool, names: Sequence[str]) -> Prompts:
-    """Named sets of prompts, a kind each."""
+    """Return named sets of prompts, one kind each."""
     return {name: held_out.prompts(name)[: 2 if quick else None] for name in names}
 
 
 def tries(bench: Bencher, quick: bool) -> Prompts:
-    """A prompt of each kind, four times."""
+    """Return one prompt of each kind, four times."""
     return dict.fromkeys(("1st try", "2nd try", "3rd try", "4th try"), tuple(texts[0] for texts in held_out.kinds().values()))
 
 
 def stream(bench: Bencher, quick: bool) -> Prompts:
-    """Five subjects, gone through twice."""
+    """Return five subjects, in two laps."""
     few, subjects = 1 if quick else 3, ("code", "stories", "copying", "translation", "maths")
     return {
         f"{subject}{again}": held_out.prompts(subject)[lap * few : (lap + 1) * few]
@@ -190,18 +190,18 @@ def stream(bench: Bencher, quick: bool) -> Prompts:
 
 
 def pictures(bench: Bencher, quick: bool, count: int = 64, few: int = 4) -> Prompts:
-    """Prompts for pictures of held-out concepts."""
+    """Return prompts for pictures of held-out concepts."""
     return {"pictures": held_out.pictures(few if quick else count)}
 
 
 def scenes(bench: Bencher, quick: bool, count: int = 0, few: int = 4) -> Prompts:
-    """Held-out scenes, evenly from all, each with the question for a description; all where ``count`` is 0."""
+    """Return held-out scenes, evenly spaced, each with the question for a description; all if ``count`` is 0."""
     everything, wanted = held_out_scenes(), few if quick else count
     return {"scenes": everything[:: max(1, len(everything) // wanted) if wanted else 1]}
 
 
 def held_out_scenes(folder: Path = SCENES) -> list[PictureQuestion]:
-    """Every held-out scene with its question. Raises BadInput where the sheet is missing."""
+    """Return every held-out scene with its question. Raises BadInput if the sheet is missing."""
     try:
         index = json.loads((folder / "held-out.json").read_text(encoding="utf-8"))
         sheet = Image.open(folder / "held-out.webp").convert("RGB")
@@ -218,7 +218,7 @@ def held_out_scenes(folder: Path = SCENES) -> list[PictureQuestion]:
 def suite(
     prompts: dict[str, Any], arms: Sequence[Any] = (), versus: Sequence[Any] = (), modality: str = "", **fields: Any
 ) -> Suite:  # fmt: skip
-    """An entry of ``suites.toml``; with a ``modality`` its arms are all methods of it by default."""
+    """Build the suite of an entry in ``suites.toml``. With a ``modality``, its arms are all methods of it except ``APART``."""
     of = dict(prompts)
     make = partial(PROMPTS[of.pop("of")], **of)
     if modality:
@@ -229,7 +229,7 @@ def suite(
 
 
 APART = ("autoregressive", "stree")
-"""The baseline, and the method of another target."""
+"""The baseline, and a method for another target."""
 PROMPTS: Mapping[str, Callable[..., Prompts]] = {one.__name__: one for one in (kinds, sets, tries, stream, pictures, scenes)}
 DATA = tomllib.loads(Path(__file__).with_name("suites.toml").read_text(encoding="utf-8"))
 SYSTEMS, GROUPS, DIARY = DATA.pop("systems"), DATA.pop("groups"), DATA.pop("diary")
@@ -237,7 +237,7 @@ SUITES: Mapping[str, tuple[Suite, ...]] = {name: tuple(suite(**entry) for entry 
 
 
 def run_all(report: Report, target: str, methods: Sequence[str] = (), quick: bool = False) -> None:
-    """Every method on its kind of target; then how many of the systems ran."""
+    """Run every method on its kind of target, then report the number of systems that ran."""
     ran: set[str] = set()
     for one in SUITES["all"]:
         for samples in one.run(report, target, methods, quick).values():

@@ -1,7 +1,7 @@
-"""A visitor of the running app: presses *Run live*, times what comes, may leave midway.
+"""Simulated visitor of the running app: presses *Run live*, times the updates, may leave midway.
 
-The page's events are private, so that Gradio's own client refuses them. Run as a program, it reads values for the page's
-controls, a JSON object a line, and prints how many updates came and what reading them cost:
+The page's events are private, so Gradio's own client refuses them. As a program, it reads values for the page's controls, one
+JSON object per line, and prints the number of updates and the cost of reading them:
 ``python -m specviz.bench.visitor ADDRESS``.
 """
 
@@ -21,12 +21,12 @@ from urllib.parse import urlsplit
 TAIL = "specviz/tail"
 RUN_LINE, STEP_LINE, END_LINE, KEY, REFUSAL = ('"kind":"run"', '"kind":"step"', '"kind":"end"', '"run":"', "sp-say-error")
 PATIENCE = 900.0
-"""Seconds after which a visitor who hears nothing gives up."""
+"""Timeout in seconds without an answer."""
 
 
 @dataclass
 class Outcome:
-    """What one press brought: seconds since then, None for what never came. ``decoding`` is by the run's own end line."""
+    """Result of one press: times in seconds since then, None for missing events. ``decoding`` is from the run's end line."""
 
     first_update: float | None = None
     first_step: float | None = None
@@ -39,11 +39,11 @@ class Outcome:
 
     @property
     def served(self) -> bool:
-        """Whether the run was seen to its end."""
+        """Whether the run was followed to its end."""
         return self.over is not None and not self.left and not self.refused
 
     def take(self, line: str, now: float) -> None:
-        """One line of the events or of the run's tail."""
+        """Process one line of the events or of the run's tail."""
         plain = line.replace('\\"', '"')
         if '"process_generating"' in line:
             self.updates.append(now)
@@ -62,7 +62,7 @@ class Outcome:
 
 
 class Form:
-    """What the page asks for when *Run live* is pressed, from the app's own configuration."""
+    """Inputs of the *Run live* event, from the app's own configuration."""
 
     def __init__(self, address: str) -> None:
         self.host = urlsplit(address).netloc
@@ -76,12 +76,12 @@ class Form:
         self._inputs = [(components[id].get("elem_id"), components[id].get("value")) for id in found["inputs"]]
 
     def data(self, controls: dict[str, Any]) -> list[Any]:
-        """The values of all controls, ``controls`` by element over the page's own defaults."""
+        """Return the values of all controls: ``controls`` by element, else the page's defaults."""
         return [controls.get(name, value) for name, value in self._inputs]
 
     @contextmanager
     def get(self, path: str) -> Iterator[HTTPResponse]:
-        """An answer that may be read line by line."""
+        """Yield an HTTP response, to be read line by line."""
         connection = HTTPConnection(self.host, timeout=PATIENCE)
         try:
             connection.request("GET", path)
@@ -101,23 +101,23 @@ class Form:
             connection.close()
 
     def events(self, session: str) -> Iterator[str]:
-        """Lines of a page's events, until the stream is closed or breaks off."""
+        """Yield lines of a page's events, until the stream is closed or breaks off."""
         try:
             with self.get(f"{self.prefix}/queue/data?session_hash={session}") as answer:
                 while line := answer.readline():
                     yield line.decode("utf-8")
         except (OSError, HTTPException):
-            return  # a visitor whose stream breaks off has seen no end, and is counted so
+            return  # a visitor whose stream breaks off counts as not served
 
 
 class Visitor:
-    """One page. It is left for good when it leaves midway."""
+    """One page session. A visitor who leaves midway cannot be reused."""
 
     def __init__(self, form: Form) -> None:
         self.form, self.session = form, secrets.token_hex(6)
 
     def press(self, controls: dict[str, Any], leave: Callable[[Outcome], bool] = lambda outcome: False) -> Outcome:
-        """Press the button and read to the end, or until ``leave``, asked after every line, is true."""
+        """Press the button and read to the end, or until ``leave``, called after every line, returns True."""
         outcome, started = Outcome(), time.perf_counter()
         heartbeat = HTTPConnection(self.form.host, timeout=PATIENCE)
         heartbeat.request("GET", f"{self.form.prefix}/heartbeat/{self.session}")
@@ -133,7 +133,7 @@ class Visitor:
         return outcome
 
     def _lines(self) -> Iterator[str]:
-        """Lines of the events, and once the run goes on, those of its tail instead until that is over."""
+        """Yield lines of the events; once the run starts, those of its tail until that ends."""
         key = ""
         for line in self.form.events(self.session):
             yield line
@@ -151,7 +151,7 @@ class Visitor:
 
 
 def main(address: str) -> None:
-    """Serve a measuring process until it closes the input."""
+    """Answer a measuring process until it closes the input."""
     form = Form(address)
     print("ready", flush=True)
     for line in sys.stdin:

@@ -1,7 +1,7 @@
 """Export of a run to other tools' formats: Perfetto, GraphML, node-link JSON, a summary in vLLM's words, an HTML replay.
 
-GraphML and node-link JSON hold one step's draft tree as a networkx graph. networkx takes a while to import and most exports do
-without it, so it is imported where a tree is made.
+GraphML and node-link JSON hold one step's draft tree as a networkx graph. networkx is slow to import and most exports do not
+use it, so it is imported only when a graph is made.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ KINDS = {
     "summary": ".summary.json",
     "html": ".html",
 }
-"""What a trace can be turned into, and how such a file's name ends."""
+"""Export formats, with their file suffixes."""
 
 OF_ONE_STEP = ("graphml", "nodelink")
 
 _BONUS = "bonus"
 _NOT_XML = re.compile("[^\t\n\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML cannot hold, and the carriage return, which its readers turn into a line end."""
+"""Characters that XML cannot hold, and the carriage return, which XML readers convert to a line feed."""
 
 DEFINITIONS = (
     "mean_acceptance_length to per_step_drafted have the names and definitions of vLLM's per-request metrics: steps "
@@ -49,12 +49,12 @@ DEFINITIONS = (
 
 
 def html(trace: Trace, viewer_js: str, viewer_css: str, template: str | None = None) -> str:
-    """A page below 1 MB that plays the run offline (see ``trace.replay.page``)."""
+    """Return a page below 1 MB that replays the run offline (see ``trace.replay.page``)."""
     return replay.page(trace, viewer_js, viewer_css, template)
 
 
 def vllm(steps: tuple[Step, ...]) -> dict[str, Any]:
-    """The fields of vLLM's ``metrics.speculative_decoding`` at its level "detailed"."""
+    """Return the fields of vLLM's ``metrics.speculative_decoding`` at its level "detailed"."""
     drafted = [step for step in steps if step.verified]
     depths = [_deepest(step) for step in drafted]
     accepted, proposed = sum(step.accepted for step in drafted), sum(step.verified for step in drafted)
@@ -79,7 +79,7 @@ def vllm(steps: tuple[Step, ...]) -> dict[str, Any]:
 
 
 def _deepest(step: Step) -> int:
-    """Depth of the deepest node that the target scored: the most tokens this step could have accepted."""
+    """Return the depth of the deepest node that the target scored: the most tokens this step could have accepted."""
     return max(depth for node, depth in zip(step.nodes, step.depths, strict=True) if node.status != PRUNED)
 
 
@@ -89,7 +89,7 @@ def _dense(steps: list[Step], most: int) -> list[int]:
 
 
 def summary(trace: Trace) -> dict[str, Any]:
-    """vLLM's fields first, then this app's metrics (tree fields, times, speed-ups) beside them, then the run."""
+    """Return vLLM's fields, then specviz's metrics (tree fields, times, speed-ups), then the run."""
     end = trace.end
     outcome = ("unfinished", 0) if end is None else (end.reason, end.prefill_ns, end.baseline, end.capture_ns)
     trees = {
@@ -111,9 +111,9 @@ def _about(run: Run) -> dict[str, Any]:
 
 
 def content(trace: Trace, kind: str, step: int | None = None, page: Callable[[Trace], str] | None = None) -> str:
-    """The text of an export. ``step`` chooses the tree of graphml and nodelink; the viewer's ``page`` makes the html.
+    """Return the text of an export. ``step`` selects the tree of graphml and nodelink; the viewer's ``page`` makes the html.
 
-    Raises BadInput on an unknown kind and on a step that there is not.
+    Raises BadInput for an unknown kind or step.
     """
     if kind not in KINDS:
         raise BadInput(f"There is no export called {kind!r}; choose one of {', '.join(KINDS)}.")
@@ -127,9 +127,9 @@ def content(trace: Trace, kind: str, step: int | None = None, page: Callable[[Tr
 
 
 def graph(step: Step) -> nx.DiGraph:
-    """One step's draft tree: nodes are "0" (the root) to "n", and "bonus".
+    """Return one step's draft tree: nodes are "0" (the root) to "n", and "bonus".
 
-    Their attributes are scalars, left out where they are unknown.
+    Their attributes are scalars; unknown ones are omitted.
     """
     import networkx as nx
 
@@ -161,7 +161,8 @@ def _attributes(node: Node | Bonus) -> dict[str, Any]:
 
 
 def _tree(step: Step, kind: str) -> str:
-    """The graph as node-link JSON, its edges under "edges", or as GraphML, where what XML cannot write becomes \\xNN."""
+    """Return the graph as node-link JSON, with its edges under "edges", or as GraphML, with \\xNN for characters invalid in
+    XML."""
     import networkx as nx
 
     tree = graph(step)
@@ -188,5 +189,5 @@ def _chosen(trace: Trace, kind: str, step: int | None) -> Step:
 
 
 def write(trace: Trace, kind: str, out: str | Path, step: int | None = None, page: Callable[[Trace], str] | None = None) -> Path:
-    """Write an export to the file ``out`` and return its path. Arguments and errors as for ``content``."""
+    """Write an export to the file ``out`` and return its path. Arguments and errors are as in ``content``."""
     return save(content(trace, kind, step, page), out)

@@ -1,7 +1,7 @@
-"""JSON Schema of a trace line, made of the types of the records and of the typed notes.
+"""JSON Schema of a trace line, generated from the types of the records and of the typed notes.
 
-``trace.schema.json`` is this schema, so that a reader in any language needs no Python to know it. After a change of a record or
-of a note write it anew: ``python -c "from specviz.trace import json_schema; json_schema.write()"``.
+``trace.schema.json`` holds this schema for readers in any language. After a change of a record or a note, regenerate it:
+``python -c "from specviz.trace import json_schema; json_schema.write()"``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ABOUT_NOTES = (
 
 
 def schema() -> dict[str, Any]:
-    """The schema of one line of a trace file."""
+    """Return the schema of one line of a trace file."""
     (lines, *_), parts = msgspec.json.schema_components((Record, Metrics, *NOTE_TYPES.values()))
     _describe(parts)
     head = {
@@ -66,7 +66,7 @@ def schema() -> dict[str, Any]:
 
 
 def _describe(parts: dict[str, dict[str, Any]]) -> None:
-    """Give each part the first paragraph of its class, and each field the text that stands below it in the source."""
+    """Describe each part by its class docstring's first paragraph, and each field by the string below it in the source."""
     for kind in (kind for base in (Object, Array, Part, TypedNote) for kind in base.__subclasses__()):
         part = parts.get(kind.__name__, {})
         part["description"] = _prose(inspect.getdoc(kind) or "")
@@ -82,10 +82,10 @@ def _prose(text: str) -> str:
 
 
 def text() -> str:
-    """The schema as the file that is shipped."""
+    """Return the schema as the text of the shipped file."""
     return json.dumps(schema(), ensure_ascii=False, indent=1) + "\n"
 
 
 def write() -> None:
-    """Write the file anew."""
+    """Write the shipped file."""
     FILE.write_text(text(), encoding="utf-8")

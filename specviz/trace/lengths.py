@@ -1,8 +1,8 @@
-"""Curves of τ by text length, as the length suite measured them and ``assets/lengths`` keeps them.
+"""Curves of τ by text length, measured by the length suite and stored in ``assets/lengths``.
 
 A file holds one target: {"target", "source", "date", "lengths": [64, ...], "curves": [{"method", "kind", "tau": [...]}]}.
-``kind`` is "answers", what the target writes by itself behind a text of that length, or "copies", what it writes out of it.
-No speeds are kept, only counts of tokens, which do not hang on the machine.
+``kind`` is "answers", free answers behind a text of that length, or "copies", quotations from it. Only token counts are stored,
+no speeds, since counts do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REMAKE = "measure it again with `python -m specviz bench --suite length --save`"
 
 @dataclass(frozen=True)
 class Curve:
-    """One method's tokens a pass, bonus included, at each of the lengths."""
+    """One method's tokens per pass, bonus included, at each of the lengths."""
 
     method: str
     kind: str
@@ -33,7 +33,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class LengthCurves:
-    """``lengths`` are tokens of text before the first draft, ascending; ``source`` says what was decoded, ``date`` when."""
+    """Curves of one target. ``lengths`` are tokens before the first draft, ascending; ``source`` describes the decoded texts."""
 
     target: str
     source: str
@@ -42,11 +42,11 @@ class LengthCurves:
     curves: tuple[Curve, ...]
 
     def of(self, kind: str) -> list[Curve]:
-        """The curves of this kind, in the order they were measured."""
+        """Return the curves of this kind, in the order of measurement."""
         return [curve for curve in self.curves if curve.kind == kind]
 
     def after(self, earlier: LengthCurves | None) -> LengthCurves:
-        """These curves behind those of ``earlier`` that were not measured again, where both decoded the same."""
+        """Return the curves of ``earlier`` not measured again, then these; only these if target, source or lengths differ."""
         alike = ("target", "source", "lengths")
         if earlier is None or any(getattr(self, name) != getattr(earlier, name) for name in alike):
             return self
@@ -56,7 +56,7 @@ class LengthCurves:
 
     @staticmethod
     def load(path: Path) -> LengthCurves:
-        """Read a file. Raises BadInput, with the way out, where it is damaged."""
+        """Read a file. Raises BadInput, with the way out, if it is damaged."""
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             lengths = tuple(record["lengths"])
@@ -68,7 +68,7 @@ class LengthCurves:
         return length_curves
 
     def save(self, folder: Path | None = None) -> Path:
-        """Write it as its target's file; the path of that. Raises BadInput when there is nothing to draw."""
+        """Write the target's file and return its path. Raises BadInput for invalid curves."""
         try:
             _check(self)
         except ValueError as problem:
@@ -99,10 +99,10 @@ def _tau(value: Any) -> bool:
 
 
 def measured(folder: Path | None = None) -> list[LengthCurves]:
-    """Every target's curves, none where nobody has measured any. Raises BadInput where a file is damaged."""
+    """Return every target's measured curves. Raises BadInput if a file is damaged."""
     return [LengthCurves.load(path) for path in sorted((folder or FOLDER).glob("*.json"))]
 
 
 def measured_on(target: str, folder: Path | None = None) -> LengthCurves | None:
-    """This target's curves, None where nobody has measured them."""
+    """Return this target's curves, or None if not measured."""
     return next((curves for curves in measured(folder) if curves.target == target), None)

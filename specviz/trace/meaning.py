@@ -12,7 +12,7 @@ MAX_DEPTH = 512
 
 
 def check_step(step: Step) -> None:
-    """Raise BadTrace, with the field of the step's line, when the step contradicts itself."""
+    """Raise BadTrace, with the field of the step's line, if the step is inconsistent."""
     _check_tree(step)
     _check_path(step)
     _check_tokens(step)
@@ -20,7 +20,7 @@ def check_step(step: Step) -> None:
 
 
 def check_follows(step: Step, before: Step | None) -> None:
-    """Raise BadTrace when ``step`` cannot come right after ``before`` (None for the first step)."""
+    """Raise BadTrace if ``step`` cannot follow ``before`` (None for the first step)."""
     index = 0 if before is None else before.index + 1
     if step.index != index:
         _wrong("index", f"is {step.index}, and {index} steps come before this one.")
@@ -35,7 +35,7 @@ def check_follows(step: Step, before: Step | None) -> None:
 
 
 def check_end(end: End) -> None:
-    """Raise BadTrace when the baseline that an end line carries contradicts itself."""
+    """Raise BadTrace if the baseline of an end line is inconsistent."""
     baseline = end.baseline
     if baseline is None:
         return
@@ -83,7 +83,7 @@ def _check_path(step: Step) -> None:
         above = number
     on_path = set(step.path)
     for place, node in enumerate(step.nodes):
-        if node.status == RESAMPLED:  # on the path it carries its new token, elsewhere the one that was drafted
+        if node.status == RESAMPLED:  # on the path it has its new token, elsewhere the drafted one
             continue
         if (node.status in (ACCEPTED, RELAXED)) != (place in on_path):
             on = "on" if place in on_path else "not on"
@@ -106,7 +106,7 @@ def _check_tokens(step: Step) -> None:
 
 def _check_counts(step: Step) -> None:
     scored = sum(node.status != PRUNED for node in step.nodes) - 1
-    if step.verified < scored:  # it may be more: a sparse recording keeps the path alone
+    if step.verified < scored:  # verified may be larger: a sparse recording keeps only the path
         _wrong("verified", f"is {step.verified}, and {scored} nodes below the root were not pruned.")
     if step.padded < step.verified + 1:
         _wrong("padded", f"is {step.padded}; root and verified nodes alone are {step.verified + 1} rows.")

@@ -1,7 +1,7 @@
 """Metrics of a run from its steps alone: τ, acceptance by depth, efficiency, time by phase, speed-ups.
 
-Public tools disagree about what these words mean, so ``FORMULAS`` says in one sentence which definition is used here.
-A number that has no meaning for a run (no steps, no time, no baseline) is None, never 0 and never an exception.
+Public tools define these terms differently, so ``FORMULAS`` states the definition used here in one sentence each.
+A number that is undefined for a run (no steps, no time, no baseline) is None, never 0 and never an exception.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ FORMULAS: dict[str, str] = {
 
 
 LEVEL = 1.05
-"""Two times per token closer than this count as equal: two runs of one kind on one machine differ by as much."""
+"""Ratio below which two times per token count as equal: repeated runs on one machine differ by as much."""
 DRAWN_RULES = ("ratio", "without_replacement", "traversal")
-"""Rules by which the output follows the target's distribution, not the tokens of one autoregressive run."""
+"""Rules that preserve the target's distribution, not the tokens of one autoregressive run."""
 EQUAL_RULES = ("none", "greedy", "match")
-"""Rules that keep what the target itself chooses: the tokens are those of the autoregressive run, but for rounding."""
+"""Rules that keep the target's own choices: the tokens equal those of the autoregressive run, except for rounding."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a run and its autoregressive run come to: the one verdict that every view prints.
+    """Comparison of a run with its autoregressive run: the one verdict that every view prints.
 
-    ``speedup`` is time per token over time per token, so the lengths of the two texts may differ. ``saved_ns`` is what this
-    run's ``tokens`` would have taken one at a time, less what they took: negative where time was lost.
+    ``speedup`` is a ratio of times per token, so the lengths of the two texts may differ. ``saved_ns`` is the autoregressive time
+    of this run's ``tokens`` minus their actual time: negative if time was lost.
     """
 
     speedup: float
@@ -71,12 +71,12 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        """ "faster", "slower", or "level" where the difference is not worth a word."""
+        """ "faster", "slower", or "level" if the difference is within ``LEVEL``."""
         return "level" if 1 / LEVEL < self.speedup < LEVEL else "faster" if self.speedup > 1 else "slower"
 
     @property
     def sentence(self) -> str:
-        """The verdict without its final stop."""
+        """Verdict in words, without its final full stop."""
         if self.word == "level":
             return f"About as fast as one token at a time ({self.speedup:.2f}×)"
         how = "as fast as" if self.word == "faster" else "the speed of"
@@ -84,7 +84,7 @@ class Verdict:
 
 
 def verdict(trace: Trace) -> Verdict | None:
-    """The verdict on a run; None without a timed autoregressive run, or without a time or a token of its own."""
+    """Return the verdict on a run; None without a timed autoregressive run, or for a run without time or tokens."""
     return _verdict(trace.steps, trace.end.baseline if trace.end is not None else None)
 
 
@@ -98,9 +98,9 @@ def _verdict(steps: Sequence[Step], baseline: Baseline | None) -> Verdict | None
 
 
 def promise(trace: Trace) -> str:
-    """What a run promises of its output, by the rules that judged it: "equal", "distribution" or "relaxed".
+    """Return a run's guarantee about its output, by its accept rules: "equal", "distribution" or "relaxed".
 
-    A method that relaxes above temperature 0 alone keeps the target's own choice at 0, and says so by its rule.
+    A method that is relaxed only above temperature 0 keeps the target's own choice at 0, which its rule shows.
     """
     rules = {step.rule for step in trace.steps}
     judged = rules - {"none"}
@@ -110,10 +110,10 @@ def promise(trace: Trace) -> str:
 
 
 def parting(trace: Trace) -> str:
-    """Where a run that promises the same tokens parts from its autoregressive run, and on what; else nothing.
+    """Return where a run with the guarantee "equal" diverges from its autoregressive run, and its logit gap; else "".
 
-    Positions count from 0, so a run parts after as many tokens as its position says. At a temperature the logits say
-    nothing of how near the draw was, so the gap is reported for greedy runs alone.
+    Positions count from 0, so the divergence comes after that many tokens. Above temperature 0, logits do not show how close the
+    draw was, so the gap is reported only for greedy runs.
     """
     divergence = trace.end.baseline.first_divergence if trace.end is not None and trace.end.baseline is not None else None
     if divergence is None or promise(trace) != "equal":
@@ -125,18 +125,18 @@ def parting(trace: Trace) -> str:
 
 
 def ratio(above: float, below: float) -> float | None:
-    """``above / below``, or None where that has no meaning."""
+    """Return ``above / below``, or None if ``below`` is 0."""
     return above / below if below else None
 
 
 def tau(steps: Sequence[Step]) -> float | None:
-    """Tokens emitted per target pass over the steps that were not cut. None when every step was cut."""
+    """Return tokens emitted per target pass over the uncut steps; None if every step was cut."""
     uncut = [step for step in steps if step.cut is None]
     return ratio(sum(len(step.emitted) for step in uncut), sum(step.passes for step in uncut))
 
 
 def histogram(steps: Sequence[Step]) -> list[int]:
-    """Entry i: how many steps put exactly i drafted tokens into the output. Empty without steps."""
+    """Return in entry i the number of steps with exactly i accepted tokens. Empty without steps."""
     counts = [0] * (1 + max((step.accepted for step in steps), default=-1))
     for step in steps:
         counts[step.accepted] += 1
@@ -144,10 +144,10 @@ def histogram(steps: Sequence[Step]) -> list[int]:
 
 
 def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
-    """Entry d - 1: of the steps that reached depth d - 1 and had a node to judge at d, the share that accepted one.
+    """Return in entry d - 1, of the steps that reached depth d - 1 and judged a node at d, the fraction that accepted one.
 
-    Verdicts count in full here. That includes verdicts on tokens that a budget or an end of sequence cut off afterwards, and on a
-    served run's drafts that were counted but not named.
+    All verdicts count, including those on tokens cut off afterwards by budget or end of sequence, and on a served run's drafts
+    that the engine counted without naming them.
     """
     judging: list[int] = []
     accepting: list[int] = []
@@ -166,24 +166,24 @@ def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
 
 
 def _untold(step: Step) -> bool:
-    """Whether the engine counts rejected drafts behind the path that it does not name."""
+    """Whether the serving engine counted rejected drafts behind the path without naming them."""
     return any(note.type == "served" and note.data.get("untold") for note in step.notes)
 
 
 def node_efficiency(steps: Sequence[Step]) -> float | None:
-    """Accepted tokens divided by drafted nodes the target scored. None when it scored none."""
+    """Return accepted tokens divided by drafted nodes that the target scored; None if it scored none."""
     return ratio(sum(step.accepted for step in steps), sum(step.verified for step in steps))
 
 
 def seconds(steps: Sequence[Step], prefill_ns: int = 0, capture_ns: int = 0) -> dict[str, float]:
-    """Wall time per phase in seconds, their total, and the prefill and any capturing, which the total leaves out."""
+    """Return wall time per phase in seconds, their total, and the prefill and any capturing, which the total excludes."""
     spent = {phase: sum(getattr(step.time, phase) for step in steps) for phase in PHASES}
     apart = {"prefill": prefill_ns, **({"capture": capture_ns} if capture_ns else {})}
     return {phase: ns / 1e9 for phase, ns in {**spent, "total": sum(spent.values()), **apart}.items()}
 
 
 def predicted_speedup(steps: Sequence[Step], baseline: Baseline) -> float | None:
-    """tau times the baseline's time per token, divided by the mean time of a step that was not cut."""
+    """Return mean tokens per step times the baseline's time per token, divided by the mean time of an uncut step."""
     uncut = [step for step in steps if step.cut is None]
     length = ratio(sum(len(step.emitted) for step in uncut), len(uncut))
     per_token = ratio(baseline.total_ns, len(baseline.token_ns))
@@ -196,7 +196,7 @@ def predicted_speedup(steps: Sequence[Step], baseline: Baseline) -> float | None
 def summarise(
     steps: Sequence[Step], end_reason: str, prefill_ns: int, baseline: Baseline | None = None, capture_ns: int = 0
 ) -> dict[str, Any]:
-    """All numbers of a run as plain JSON; the keys are those of ``FORMULAS``, the last four only with a baseline."""
+    """Return all numbers of a run as plain JSON; the keys are those of ``FORMULAS``, the last four only with a baseline."""
     emitted = sum(len(step.emitted) for step in steps)
     spent = seconds(steps, prefill_ns, capture_ns)
     summary: dict[str, Any] = {
@@ -233,7 +233,7 @@ def _against(baseline: Baseline, steps: Sequence[Step]) -> dict[str, Any]:
 
 
 class Totals:
-    """Running counts over a trace's steps, so that an end line is held against all of them without a second walk."""
+    """Running counts over a trace's steps, to check an end line without a second pass."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -242,7 +242,7 @@ class Totals:
         self._emitted = array("q")
 
     def add(self, step: Step) -> None:
-        """Count a step, which follows those counted before."""
+        """Count the next step."""
         accepted = step.accepted
         self.steps += 1
         self.accepted += accepted
@@ -251,7 +251,7 @@ class Totals:
         self._emitted.extend(step.emitted)
 
     def check(self, end: End | None = None) -> None:
-        """Raise BadTrace unless the counts add up, in the steps and in the metrics that the end line carries."""
+        """Raise BadTrace unless the counts of the steps agree with each other and with the end line's metrics."""
         _equal("the sum of the histogram", sum(self._histogram), self.steps, "steps")
         _equal("accepted tokens by the histogram", _weighted(self._histogram), self.accepted, "accepted tokens in the steps")
         if end is None:
@@ -268,7 +268,7 @@ class Totals:
 
 
 def check_identities(trace: Trace) -> None:
-    """Raise BadTrace unless the counts of a trace add up, in its steps and in the metrics its end line carries."""
+    """Raise BadTrace unless the counts of a trace's steps agree with each other and with its end line's metrics."""
     totals = Totals()
     for step in trace.steps:
         totals.add(step)

@@ -1,6 +1,6 @@
 """Chrome trace JSON of a run for the Perfetto UI: one track per phase, and the autoregressive run on the same clock.
 
-Perfetto does not draw overlapping events of one track, so every lane has a track of its own number in the file.
+Perfetto does not draw overlapping events of one track, so every lane has its own track number in the file.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ Event = dict[str, Any]
 
 
 def events(trace: Trace) -> list[Event]:
-    """Names, then complete ("X") and counter ("C") events; ``ts`` and ``dur`` are microseconds since the prefill began.
+    """Return names, then complete ("X") and counter ("C") events; ``ts`` is microseconds since the prefill began, ``dur`` in
+    microseconds.
 
-    Inside a step the recorder keeps the sum of each phase, so the phases are drawn one after the other, host last.
+    A step records only the sum of each phase, so the phases are drawn one after the other, in the order of PHASES.
     """
     trace_events = [*_names(RUN, f"{trace.run.title} on {trace.run.target}", TRACKS)]
     trace_events += _run(trace)
@@ -34,7 +35,7 @@ def events(trace: Trace) -> list[Event]:
 
 
 def document(trace: Trace) -> dict[str, Any]:
-    """The JSON object that Perfetto opens."""
+    """Return the JSON object that Perfetto opens."""
     run = trace.run
     metadata = {
         "method": run.method, "target": run.target, "draft": run.draft, "device": run.device, "dtype": run.dtype,
@@ -52,7 +53,7 @@ def _names(process: int, name: str, tracks: dict[str, int]) -> Iterator[Event]:
 
 
 def _span(process: int, track: int, name: str, start: int, length: int, args: Event | None = None) -> Iterator[Event]:
-    """One event, unless it took no time at all: nanoseconds in, microseconds out."""
+    """Yield one event, unless its length is 0: nanoseconds in, microseconds out."""
     if length > 0:
         yield {
             "ph": "X", "cat": "specviz", "name": name, "pid": process, "tid": track, "ts": start / 1000,

@@ -1,7 +1,7 @@
-"""HTML page of a run that plays without a network: the viewer, its style and the trace's lines, safely embedded.
+"""HTML page that replays a run without a network: the viewer, its style and the trace's lines, safely embedded.
 
-Nothing of the trace is ever markup: its lines stand in a data block in which no "<" occurs, and the page's own policy
-lets no script run but the viewer's and no request leave.
+The trace is never parsed as markup: its lines are in a data block without any "<", and the page's policy allows only the
+viewer's script and no requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from specviz.trace.schema import Trace
 from specviz.trace.store import lines
 
 MAX_PAGE = 1_000_000
-"""Bytes that a page stays below."""
+"""Upper limit of a page's size in bytes."""
 DATA_ID = "specviz-trace"
 
 TEMPLATE = """<!doctype html>
@@ -42,15 +42,15 @@ _MARK = re.compile(r"\{\{(policy|title|style|notice|trace|script)\}\}")
 
 
 def embedded(text: str) -> str:
-    """JSON lines as the content of a script element: still the same JSON, with nothing that could end the element."""
+    """Escape JSON lines for a script element: equivalent JSON that cannot end the element."""
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def page(trace: Trace, viewer_js: str, viewer_css: str, template: str | None = None) -> str:
-    """The page, below a million bytes. What had to be left out for that is said in a banner at its top.
+    """Return the page, below a million bytes. A banner at its top lists the parts omitted for that.
 
     ``template`` has each of the marks {{policy}} {{title}} {{style}} {{notice}} {{trace}} {{script}} once; the viewer
-    finds the lines in the element with the id "specviz-trace". Raises BadInput when not even one step fits.
+    reads the lines from the element with the id "specviz-trace". Raises BadInput if not even one step fits.
     """
     frame = _Frame.of(trace, viewer_js, viewer_css, template or TEMPLATE)
     for shorten, notice in _CUTS:
@@ -61,7 +61,7 @@ def page(trace: Trace, viewer_js: str, viewer_css: str, template: str | None = N
 
 
 def _first_steps(frame: _Frame, trace: Trace) -> str:
-    """As many steps from the start as fit. The end line goes, because its totals are those of the whole run."""
+    """Return a page with the first steps that fit, without the end line, whose totals are of the whole run."""
     embedded_lines = [embedded(line) for line in lines(trace.replace(end=None))]
     total = len(trace.steps)
     notice = _LEFT_OUT.format(f"the steps after the first {{}} of {total}, the run's totals, notes and target's tables")
@@ -101,7 +101,7 @@ _CUTS: tuple[tuple[Callable[[Trace], Trace], str], ...] = (
 
 @dataclass(frozen=True)
 class _Frame:
-    """Everything on the page but the trace and what is said about it."""
+    """Everything on the page except the trace and the notice."""
 
     template: str
     title: str
@@ -113,15 +113,15 @@ class _Frame:
         marks = _MARK.findall(template)
         if sorted(marks) != sorted(set(marks)) or len(marks) != 6:
             raise ValueError(f"the page's template needs its six marks once each; it has {', '.join(marks) or 'none'}")
-        # Inside a string, "<\/" means "</", and a string is the only place where a script or a style has use for that.
+        # Inside a string "<\/" means "</", and "</" occurs in a script or a style only inside strings.
         style = re.sub("</(?=style)", r"<\\/", viewer_css, flags=re.IGNORECASE)
-        script = viewer_js.replace("\r\n", "\n").replace("<!--", "\\x3c!--")  # the policy's digest is of what is parsed
+        script = viewer_js.replace("\r\n", "\n").replace("<!--", "\\x3c!--")  # the policy's digest is of the parsed text
         script = re.sub("</(?=script)", r"<\\/", script, flags=re.IGNORECASE)
         title = html.escape(f"{trace.run.title} on {trace.run.target}")
         return _Frame(template, title, style, script)
 
     def filled(self, embedded_lines: Sequence[str], notice: str) -> str:
-        """One pass over the template, so that nothing put in is ever read as a mark."""
+        """Fill the template in one pass, so that inserted text is never read as a mark."""
         banner = f'<p class="specviz-notice" role="note">{html.escape(notice)}</p>' if notice else ""
         digest = base64.b64encode(hashlib.sha256(self.script.encode("utf-8")).digest()).decode("ascii")
         policy = (

@@ -23,18 +23,18 @@ __all__ = ["SUFFIX", "TraceStore", "TraceWriter", "line", "lines", "read", "rewr
 
 SUFFIX = ".spectrace.jsonl"
 PACKED = ".gz"
-"""What a packed file's name ends in behind that."""
+"""Further suffix of a compressed file."""
 
 
 def lines(trace: Trace) -> list[str]:
-    """The lines of a trace's file, without line ends."""
+    """Return the lines of a trace's file, without line ends."""
     writer = TraceWriter()
     records: list[Record] = [trace.run, *trace.steps, *([] if trace.end is None else [trace.end])]
     return [writer.add(record) for record in records]
 
 
 def text(trace: Trace) -> str:
-    """The whole file's text. Raises BadTrace when it would be longer than a file may be."""
+    """Return the whole file's text. Raises BadTrace if it exceeds ``MAX_FILE``."""
     content = "\n".join(lines(trace)) + "\n"
     if len(content.encode("utf-8")) > MAX_FILE:
         raise BadTrace(f"This run's file would pass {MAX_FILE >> 20} MiB; ask for fewer tokens or smaller trees.")
@@ -42,9 +42,9 @@ def text(trace: Trace) -> str:
 
 
 def write(trace: Trace, path: str | Path) -> None:
-    """Write a trace file. A file of that name is replaced only once the new one is whole.
+    """Write a trace file. An existing file is replaced only once the new one is complete.
 
-    Raises BadTrace for a trace that no reader would take.
+    Raises BadTrace for an invalid trace.
     """
     content = text(trace)
     validate(content)
@@ -52,9 +52,9 @@ def write(trace: Trace, path: str | Path) -> None:
 
 
 def save(content: str, path: str | Path) -> Path:
-    """Write a text file whole or not at all, packed if its name ends in .gz, and return its path.
+    """Write a text file atomically, compressed if its name ends in .gz, and return its path.
 
-    Raises BadInput when the file cannot be written.
+    Raises BadInput if the file cannot be written.
     """
     target, data = Path(path), content.encode("utf-8")
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
@@ -68,15 +68,15 @@ def save(content: str, path: str | Path) -> Path:
 
 
 def read(source: str | Path | bytes) -> Trace:
-    """The trace in a file, or in a file's content. Raises BadTrace naming line and field, BadInput without a file.
+    """Read the trace of a file, or of a file's content. Raises BadTrace with line and field, BadInput for an unreadable file.
 
-    A ``Path`` is a file, ``bytes`` are content, and a ``str`` is content when it starts with a brace or has a line end.
+    A ``Path`` is a file, ``bytes`` are content, and a ``str`` is content if it starts with a brace or contains a line end.
     """
     return read_lines(split(_content(source)))
 
 
 def validate(source: str | Path | bytes) -> None:
-    """None when the trace is good in every respect; else raises BadTrace naming the first wrong line and field."""
+    """Raise BadTrace with the first invalid line and field, if any."""
     read(source)
 
 
@@ -89,7 +89,7 @@ def _content(source: str | Path | bytes) -> bytes:
 
 
 def unpacked(path: str | Path) -> bytes:
-    """What a trace file holds, unpacked, and no more than is needed to see that it is too long.
+    """Return a trace file's content, decompressed, at most ``MAX_FILE`` + 1 bytes.
 
     Raises BadInput for a file that cannot be read.
     """
@@ -103,7 +103,7 @@ def unpacked(path: str | Path) -> bytes:
 
 
 def split(data: bytes) -> Iterator[str]:
-    """A file's lines, one at a time. Raises BadTrace when the file is too long or a line is not UTF-8."""
+    """Return an iterator over a file's lines. Raises BadTrace if the file is too long or a line is not UTF-8."""
     if len(data) > MAX_FILE:
         raise BadTrace(f"The file has more than {MAX_FILE >> 20} MiB, the most that a trace may have.")
     return _lines(data.removeprefix(codecs.BOM_UTF8))
@@ -111,7 +111,7 @@ def split(data: bytes) -> Iterator[str]:
 
 def _lines(data: bytes) -> Iterator[str]:
     start, number = 0, 1
-    while (end := data.find(b"\n", start)) >= 0:  # not splitlines: U+2028 and its like may stand inside a text
+    while (end := data.find(b"\n", start)) >= 0:  # not splitlines, since texts may contain U+2028 and similar
         yield _decoded(data[start:end], number)
         start, number = end + 1, number + 1
     if data[start:].strip():
@@ -126,9 +126,9 @@ def _decoded(data: bytes, number: int) -> str:
 
 
 def rewritten(source: bytes) -> Iterator[str]:
-    """The lines of a file's content, checked and in today's form, one at a time; of two ends the last one.
+    """Yield the lines of a file's content, checked and in the current format, with the last of two end lines.
 
-    No more of the trace than the line at hand is in memory. Raises BadTrace naming line and field.
+    Holds one line of the trace in memory at a time. Raises BadTrace with line and field.
     """
     writer, end = TraceWriter(), None
     for record in records(split(source)):
@@ -142,7 +142,7 @@ def rewritten(source: bytes) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Outline:
-    """What a run was and how it ended, how many steps it took and how many tokens they wrote."""
+    """A run's first and end record, with its numbers of steps and emitted tokens."""
 
     run: Run
     end: End | None
@@ -151,12 +151,12 @@ class Outline:
 
 
 def outlined(trace: Trace) -> Outline:
-    """The outline of a trace in memory."""
+    """Return the outline of a trace in memory."""
     return Outline(trace.run, trace.end, len(trace.steps), sum(len(step.emitted) for step in trace.steps))
 
 
 def outline(trace_lines: Sequence[str]) -> Outline:
-    """The outline of a trace whose lines were checked before: its steps are read only where no end line counts them."""
+    """Return the outline of a trace with validated lines. Steps are decoded only without an end line, to count tokens."""
     run = decoded(json.loads(trace_lines[0]))
     assert isinstance(run, Run)
     ends = [fields for fields in map(json.loads, trace_lines[1:][-MAX_ENDS:]) if fields["kind"] == "end"]
@@ -176,10 +176,9 @@ class _Entry:
 
 
 class TraceStore:
-    """Lines of the latest traces under keys that nobody can guess. Safe to use from several threads.
+    """Lines of the latest traces under unguessable keys. Thread-safe.
 
-    When there are more than ``max_traces``, or more than ``max_bytes`` in all, the one left alone longest goes first;
-    whoever asks for it later gets a BadInput that says so.
+    Beyond ``max_traces``, or ``max_bytes`` in all, the least recently used trace is evicted; later access to it raises BadInput.
     """
 
     def __init__(self, max_traces: int = 96, max_bytes: int = 256 << 20) -> None:
@@ -190,7 +189,7 @@ class TraceStore:
         self._size = 0
 
     def new(self, first_lines: Iterable[str] = (), checked: bool = False) -> str:
-        """Room for a trace; returns its key. ``first_lines`` are its first lines, all of it and found good when ``checked``."""
+        """Create a trace and return its key. ``first_lines`` are its first lines; with ``checked``, all lines, validated."""
         key = secrets.token_urlsafe(18)
         with self._lock:
             self._entries[key] = _Entry(checked=checked)
@@ -204,12 +203,12 @@ class TraceStore:
         return key
 
     def add(self, trace: Trace) -> str:
-        """Keep a whole trace; returns its key."""
+        """Store a whole trace and return its key."""
         return self.new(lines(trace))
 
     def append(self, key: str, line: str) -> int:
-        """Add a line; returns how many there are now. Raises BadTrace when the trace outgrows what a file may hold."""
-        data = line.encode("utf-8", "surrogatepass")  # as bytes: a single emoji makes a text take four bytes a character
+        """Add a line and return the new number of lines. Raises BadTrace if the trace exceeds the limit of a file."""
+        data = line.encode("utf-8", "surrogatepass")  # as bytes: a single emoji makes a str take four bytes per character
         size = len(data) + 1
         with self._lock:
             entry = self._find(key)
@@ -222,17 +221,17 @@ class TraceStore:
             return len(entry.lines)
 
     def lines(self, key: str, start: int = 0, stop: int | None = None) -> list[str]:
-        """Lines ``start`` to ``stop`` (not included). Counts below 0 are read as 0, counts past the end as the end."""
+        """Return lines ``start`` to ``stop`` (exclusive). Indices below 0 are read as 0, those past the end as the end."""
         with self._lock:
             encoded_lines = self._find(key).lines[max(0, start) : None if stop is None else max(0, stop)]
         return [line.decode("utf-8", "surrogatepass") for line in encoded_lines]
 
     def text(self, key: str) -> str:
-        """The file of this trace as it stands."""
+        """Return the current text of this trace's file."""
         return "".join(line + "\n" for line in self.lines(key))
 
     def trace(self, key: str) -> Trace:
-        """This trace as data. Raises BadTrace when a run of ours has written what the format does not allow."""
+        """Return the decoded trace. Raises BadTrace if unchecked lines violate the format."""
         with self._lock:
             entry = self._find(key)
             encoded_lines, checked = list(entry.lines), entry.checked
@@ -241,7 +240,7 @@ class TraceStore:
         return read_lines(line.decode("utf-8", "surrogatepass") for line in encoded_lines)
 
     def drop(self, key: str) -> None:
-        """Forget a trace; an unknown key is no error."""
+        """Remove a trace; an unknown key is ignored."""
         with self._lock:
             entry = self._entries.pop(key, None)
             self._size -= 0 if entry is None else entry.size
@@ -256,7 +255,7 @@ class TraceStore:
 
     @property
     def size(self) -> int:
-        """Bytes kept, line ends included."""
+        """Stored bytes, line ends included."""
         with self._lock:
             return self._size
 

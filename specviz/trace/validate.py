@@ -1,4 +1,4 @@
-"""Validation of trace files, line by line: version and order, then what the lines say together."""
+"""Validation of trace files, line by line: version and order, then consistency of the lines."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MAX_FILE = 32 << 20
 """Most bytes of a trace file."""
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""Version -> what turns one of its lines into a line of the next version, so that old files stay readable."""
+"""Version -> function from one of its lines to a line of the next version, so that old files stay readable."""
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """One line's JSON object in today's version. Raises BadTrace on anything else, and on a version that never existed."""
+    """Return one line's JSON object in the current version. Raises BadTrace for any other input or an unknown version."""
     fields = strict_json(text)
     if not isinstance(fields, dict):
         raise BadTrace('a line is one JSON object, like {"v":1,"seq":0,"kind":"run",...}.')
@@ -38,9 +38,9 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 class Intake:
-    """Takes the lines of a trace in their order, refusing the first one that is wrong.
+    """Validator of a trace's lines, in order, that raises at the first invalid one.
 
-    It keeps counts and the step before, not the records: checking a file takes no more memory than one line of it.
+    It keeps emitted tokens, counts and the previous step, not the records, so checking a file takes little memory.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Intake:
         self.count = 0
 
     def take(self, text: str) -> Record:
-        """The next line's record. Raises BadTrace with the line's number and the field that is wrong."""
+        """Return the next line's record. Raises BadTrace with the line's number and the invalid field."""
         try:
             if len(text) > MAX_LINE // 4 and len(text.encode("utf-8", "surrogatepass")) > MAX_LINE:
                 raise BadTrace(f"is longer than {MAX_LINE} bytes.")
@@ -98,12 +98,12 @@ class Intake:
 
 
 def alone(text: str) -> Record:
-    """One line's record without the lines around it. Raises BadTrace with the field that is wrong."""
+    """Return one line's record, without checking it against other lines. Raises BadTrace with the invalid field."""
     return decoded(parsed(text))
 
 
 def records(lines: Iterable[str]) -> Iterator[Record]:
-    """The record of each line, checked before it is handed out. Raises BadTrace with line and field."""
+    """Yield the record of each line, checked. Raises BadTrace with line and field."""
     intake = Intake()
     for text in lines:
         yield intake.take(text)
@@ -112,12 +112,12 @@ def records(lines: Iterable[str]) -> Iterator[Record]:
 
 
 def read_lines(lines: Iterable[str]) -> Trace:
-    """The trace that these lines hold. Raises BadTrace with line and field."""
+    """Return the trace of these lines. Raises BadTrace with line and field."""
     return collect(records(lines))
 
 
 def check(trace: Trace) -> None:
-    """The same checks of meaning on a trace in memory. Raises BadTrace naming the step."""
+    """Run the same semantic checks on a trace in memory. Raises BadTrace with the step."""
     before: Step | None = None
     for step in trace.steps:
         try:

@@ -31,26 +31,27 @@ Record = Run | Step | End
 LineNumber = Annotated[int, msgspec.Meta(ge=0, le=MAX_STEPS + 100, description="Lines before this one.")]
 
 MAX_LINE = 1 << 20
-"""Most bytes of one line, its end not counted."""
+"""Most bytes of one line, excluding its line end."""
 MAX_ENDS = 2
-"""End lines of a file: a run writes one when it is over, and a second one once its baseline has been timed."""
+"""Most end lines of a file: one at the end of the run, and a second one once its baseline is timed."""
 MAX_DIGITS = 20
 MAX_NESTING = 8
-"""Levels of free JSON (a note, a run's metrics) below the line itself."""
+"""Most levels of free JSON (a note, a run's metrics) below the line itself."""
 MAX_VALUES = 16_384
-"""Values, keys included, in one such piece of free JSON."""
+"""Most values, keys included, in one such piece of free JSON."""
 _PACKED = 2048
-"""Bytes of JSON from which a note that was read stays JSON."""
+"""Size in bytes from which a note that was read is kept as JSON text."""
 
 
 def line(record: Record, seq: int) -> str:
-    """``record`` as line ``seq`` (from 0) of its file, without line end. Raises BadTrace on what JSON cannot hold."""
+    """Encode ``record`` as line ``seq`` (from 0) of its file, without line end. Raises BadTrace for values that JSON cannot
+    hold, or a line that is too long."""
     name = f"step {record.index}" if isinstance(record, Step) else f"the {record.__struct_config__.tag} record"
     try:
         fields = {"v": SCHEMA_VERSION, "seq": seq, **_body(record)}
         try:
             data = msgspec.json.encode(fields)
-        except UnicodeEncodeError:  # half characters, which UTF-8 cannot hold, become U+FFFD
+        except UnicodeEncodeError:  # lone surrogates, which UTF-8 cannot hold, become U+FFFD
             data = json.dumps(fields, ensure_ascii=False).encode("utf-8", "surrogatepass").decode("utf-8", "replace").encode()
     except (ValueError, TypeError, RecursionError, OverflowError) as fault:
         raise BadTrace(f"{name[0].upper()}{name[1:]} cannot be written: {str(fault) or type(fault).__name__}.") from fault
@@ -74,9 +75,9 @@ def _body(record: Record) -> dict[str, Any]:
 
 
 class TraceWriter:
-    """Lines made as their records arrive, so that a file and a live screen share the very same lines.
+    """Encoder of records as they arrive, so that a file and a live screen share the same lines.
 
-    ``out`` is an open text file (UTF-8) that gets every line at once, flushed, so a run that dies leaves what it did.
+    ``out`` is an open text file (UTF-8); every line is written and flushed at once, so an aborted run leaves its steps so far.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:
@@ -86,7 +87,7 @@ class TraceWriter:
         self.count = 0
 
     def add(self, record: Record) -> str:
-        """The record's line, without its line end. Raises BadTrace when it comes out of order: run, steps, end(s)."""
+        """Return the record's line, without its line end. Raises BadTrace if it is out of order: run, steps, end(s)."""
         kind = type(record)
         fits = kind is Run if self._before is None else kind is End or (kind is Step and self._before is not End)
         if not fits or (kind is End and self._ends == MAX_ENDS):
@@ -130,7 +131,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse
 
 
 def strict_json(text: str) -> Any:
-    """The value of a JSON text. Raises BadTrace on anything that is not strict, finite, shallow JSON."""
+    """Return the value of a JSON text. Raises BadTrace unless it is strict, finite, shallow JSON."""
     try:
         value = _DECODER.decode(text)
         if "\\ud" in text or "\\uD" in text:
@@ -145,9 +146,9 @@ def strict_json(text: str) -> Any:
 
 
 def typed(kind: Any, value: Any, inside: str = "", of: str = "") -> Any:
-    """``value`` out of JSON as ``kind``. Raises BadTrace with the field, as a path: ``nodes[3][4]``, ``sampling.top_p``.
+    """Convert a JSON ``value`` to ``kind``. Raises BadTrace with the field, as a path: ``nodes[3][4]``, ``sampling.top_p``.
 
-    ``inside`` is the path to ``value`` in its line, and ``of`` says what it is.
+    ``inside`` is the path to ``value`` in its line; ``of`` is appended to the error's message.
     """
     try:
         return msgspec.convert(value, kind)
@@ -162,7 +163,7 @@ def typed(kind: Any, value: Any, inside: str = "", of: str = "") -> Any:
 
 
 def decoded(fields: dict[str, Any]) -> Record:
-    """A line's JSON object, in today's version, as its record. Raises BadTrace with the field that is wrong."""
+    """Convert a line's JSON object, in the current version, to its record. Raises BadTrace with the invalid field."""
     body = {name: value for name, value in fields.items() if name not in ("v", "seq")}
     if isinstance(body.get("notes"), list):
         body["notes"] = [_note(note, f"notes[{place}]") for place, note in enumerate(body["notes"])]
@@ -179,7 +180,7 @@ def decoded(fields: dict[str, Any]) -> Record:
 
 
 def _note(fields: Any, where: str) -> Note:
-    """A note of a known type has that type's fields, and may have more; one that a newer version wrote is plain JSON."""
+    """Convert a note. One of a known type must have that type's fields, and may have more; any other is plain JSON."""
     if not isinstance(fields, dict):
         raise BadTrace("is no object.", field=where)
     name = typed(NoteType, fields.get("type"), f"{where}.type")
@@ -192,13 +193,13 @@ def _note(fields: Any, where: str) -> Note:
 
 
 def _check_free(value: Any, field: str) -> None:
-    """Bound JSON that the schema leaves open: nesting, number of values, length of texts and keys."""
+    """Check the limits of free JSON: nesting, number of values, length of texts and keys."""
     level: list[Any] = [value]
     count = 0
     for _ in range(MAX_NESTING + 1):
         below: list[Any] = []
         for entry in level:
-            kind = type(entry)  # what JSON was read as is of no subclass
+            kind = type(entry)  # the JSON decoder returns no subclasses
             if kind is str:
                 if len(entry) > MAX_TEXT:
                     raise BadTrace(f"holds a text of more than {MAX_TEXT} characters.", field=field)
@@ -217,7 +218,7 @@ def _check_free(value: Any, field: str) -> None:
 
 
 class _PackedNote(Mapping[str, Any]):
-    """A note's data as JSON text, read anew for each part that is asked for: Python objects take twenty times the memory."""
+    """A note's data as JSON text, decoded at every access: Python objects take twenty times the memory."""
 
     __slots__ = ("_json",)
 
@@ -238,7 +239,7 @@ class _PackedNote(Mapping[str, Any]):
         return len(self._read())
 
     def items(self) -> Any:
-        """All of it, read once."""
+        """Return all items, decoded once."""
         return self._read().items()
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""Calibration of a cascade: what each intermediate model's chain accepts, which its insertion condition is judged by."""
+"""Calibration of a cascade: the acceptance of each intermediate model's chain, the input of its insertion condition."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DRAFTER_TREE = {"depth": 2, "width": 3, "nodes": 3}
 """The drafter's tree, alone under the target and under every intermediate model."""
 DRAFTER_ALONE: tuple[str, Mapping[str, Any]] = ("eagle3", DRAFTER_TREE)
 COPY_ALONE = ("prompt_lookup", {"longest": 3, "shortest": 2, "copied": 2, "occurrence": "latest", "partial": True})
-"""The drafter alone where a named model is the intermediate one: text copied as far as K levels."""
+"""The drafter alone if a named model is the intermediate one: text copied up to K levels."""
 LENGTHS = TREES / "polybasic.json"
 TOKENS = 64
 
 
 @dataclass
 class ChainCounts:
-    """What a chain's levels did over some runs: target passes and tokens, intermediate passes, tokens kept and judged."""
+    """Counts of a chain's levels over several runs: target passes and tokens, intermediate passes, tokens kept and judged."""
 
     rounds: int = 0
     emitted: int = 0
@@ -38,7 +38,7 @@ class ChainCounts:
     accepted: int = 0
 
     def add(self, steps: Sequence[Step]) -> None:
-        """One run's steps; those that were cut short say nothing."""
+        """Count one run's uncut steps."""
         for step in steps:
             if step.cut is not None:
                 continue
@@ -56,18 +56,18 @@ class ChainCounts:
 
     @property
     def alone(self) -> Lengths:
-        """As a chain of two: tokens a target pass, drafter forwards for it."""
+        """Lengths of a chain of two: tokens per target pass, and drafter forwards for it."""
         return Lengths(0.0, self.emitted / max(1, self.rounds), self.calls / max(1, self.rounds))
 
     @property
     def between(self) -> Lengths:
-        """As a chain of three: how often a token is kept, tokens an intermediate pass, drafter forwards for it."""
+        """Lengths of a chain of three: a token's acceptance, tokens per intermediate pass, and drafter forwards for it."""
         passes = max(1, self.passes)
         return Lengths(self.accepted / max(1, self.judged), self.buffered / passes, self.calls / passes)
 
 
 def count_chain(bench: Bencher, texts: Sequence[str], method: str, parameters: Mapping[str, Any]) -> ChainCounts:
-    """Greedy runs with their notes."""
+    """Run greedily with notes; return the counts."""
     counts = ChainCounts()
     for prompt in texts:
         ready = bench.prepared(method, prompt, parameters=dict(parameters))
@@ -78,9 +78,10 @@ def count_chain(bench: Bencher, texts: Sequence[str], method: str, parameters: M
 def calibrate(
     target: str, tokens: int = TOKENS, report: Callable[[str], None] = print, draft: str = "", out: Path = LENGTHS
 ) -> Path:
-    """Count what every intermediate model's chain accepts on the calibration prompts, with EAGLE-3 below; or, where a
-    ``draft`` is named, what the chain with that intermediate model and copied text below accepts. Writes it into ``out`` beside
-    what is known of other targets.
+    """Measure every intermediate model's chain on the calibration prompts, with EAGLE-3 below, and return ``out``.
+
+    With ``draft``, measure only the chain with that intermediate model and copied text below. The results join those of other
+    targets in ``out``.
     """
     bench, texts, below = Bencher(target, tokens, {"draft": draft} if draft else {}), prompts("calibration"), "eagle3"
     kinds, without = dict.fromkeys(INTERMEDIATES, ""), DRAFTER_ALONE

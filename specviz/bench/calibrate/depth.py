@@ -1,9 +1,9 @@
-"""Calibration of dynamic trees: the acceptance that each depth and size brings.
+"""Calibration of dynamic trees: the acceptance of each depth and size.
 
 The target writes its answers one token at a time, and a tree is grown to the full depth at every position. It contains every
 shallower and smaller tree: the beams are the same, and the best nodes of fewer levels are among those of more. One text
-therefore shows how far each depth and size would have been followed from each position. Walking along it, each round from
-where the last one ended, gives the tokens per round of a run at that depth and size: match keeps the target's text.
+therefore shows the accepted path of each depth and size at each position. Walking along it, each round from the last one's end,
+yields the tokens per round of a run at that depth and size, since match keeps the target's text.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ DRAFTERS = {"eagle2": "eagle", "eagle3": "eagle3", "gto": "gto"}
 class Place:
     """Position in a text where a tree was grown.
 
-    ``ranks[d - 1][j]`` counts the nodes of at most ``d`` levels that rank above the node at depth ``j + 1`` which the text
-    continued with. It ends where the tree had no such node.
+    ``ranks[d - 1][j]`` is the rank of the text's node at depth ``j + 1`` among the nodes of at most ``d`` levels. It ends where
+    the tree has no such node.
     """
 
     ranks: tuple[tuple[int, ...], ...]
 
     def followed(self, depth: int, nodes: int) -> int:
-        """Accepted nodes of a tree of that depth and size."""
+        """Return the number of accepted nodes of a tree of that depth and size."""
         return sum(rank < nodes for rank in self.ranks[depth - 1])
 
 
 def place_of(tree: Draft, following: Sequence[int], deepest: int) -> Place:
-    """``tree`` with all its candidates, against the text that followed its root."""
+    """Compare ``tree``, with all its candidates, with the text that followed its root."""
     tokens, parents, depths = tree.tree.host_tokens, tree.tree.shape.parents, tree.tree.shape.depths
     value, node, path = [0.0], 0, []
     for parent, probability in zip(parents[1:], tree.confidence[1:], strict=True):
@@ -73,10 +73,10 @@ def place_of(tree: Draft, following: Sequence[int], deepest: int) -> Place:
 
 
 class UnsentTrees:
-    """Grows a tree at every place and sends nothing but the root, so that the target writes as if alone."""
+    """Builder that grows a tree at every place, but drafts only the root, so that the target decodes autoregressively."""
 
     def __init__(self, depth: int, width: int) -> None:
-        self._builder = Dynamic(depth, width, EVERY, cooled=SHARPER)  # as trees that are as large as pays
+        self._builder = Dynamic(depth, width, EVERY, cooled=SHARPER)  # as in trees of optimised size
         self.trees: list[Draft] = []
 
     def build(self, drafter: Any, context: Context) -> Draft:
@@ -85,13 +85,13 @@ class UnsentTrees:
 
 
 def places_of(unsent: UnsentTrees, output: Sequence[int], deepest: int) -> list[Place]:
-    """Every place of a text from which a whole path could have been followed."""
+    """Return every place of a text that is followed by at least ``deepest`` tokens."""
     known = range(len(output) - deepest)
     return [place_of(unsent.trees[at], output[at : at + deepest], deepest) for at in known]
 
 
 def tau(texts: Sequence[Sequence[Place]], depth: int, nodes: int) -> float:
-    """Tokens a round of trees of that depth and size, each round from where the last one ended."""
+    """Return tokens per round of trees of that depth and size, each round starting at the last one's end."""
     rounds = tokens = 0
     for places in texts:
         at = 0
@@ -102,12 +102,12 @@ def tau(texts: Sequence[Sequence[Place]], depth: int, nodes: int) -> float:
 
 
 def table(texts: Sequence[Sequence[Place]], deepest: int, sizes: Sequence[int]) -> tuple[tuple[float, ...], ...]:
-    """τ by depth, then by size."""
+    """Return τ by depth, then by size."""
     return tuple(tuple(tau(texts, depth, nodes) for nodes in sizes) for depth in range(1, deepest + 1))
 
 
 def run(name: str, target: str, tokens: int = 48, report: Callable[[str], None] = print) -> Path:
-    """Measure the trees of method ``name`` on ``target``; writes ``assets/trees/NAME.json``."""
+    """Measure the trees of method ``name`` on ``target``; write ``assets/trees/NAME.json`` and return its path."""
     tables, count = {}, 0
     for temperature in TEMPERATURES:
         texts = []
@@ -123,7 +123,7 @@ def run(name: str, target: str, tokens: int = 48, report: Callable[[str], None] 
 
 
 def _places_by_prompt(name: str, target: str, tokens: int, temperature: float) -> Iterator[list[Place]]:
-    """Per prompt the places of the target's answer."""
+    """Yield the places of the target's answer for each prompt."""
     stated = {"depth": DEEPEST, "width": WIDTH, "nodes": SIZES[-1]}
     for prompt in CALIBRATION:
         ready = prepare(Request(name, prompt, target, max_new_tokens=tokens, temperature=temperature, parameters=stated))

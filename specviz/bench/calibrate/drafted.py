@@ -1,5 +1,5 @@
-"""Calibration of trained drafters: how often each node of EAGLE's and Medusa's trees is accepted, and how much probability a
-beam holds level by level, for the threshold of Dynamic Depth Decoding (arXiv 2409.00142).
+"""Calibration of trained drafters: acceptance of each node of EAGLE's and Medusa's trees, and a beam's probability mass by
+level, for the threshold of Dynamic Depth Decoding (arXiv 2409.00142).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from specviz.training.families.medusa import refit
 CALIBRATION = prompts("calibration")
 
 DRAFTER = "eagle3"
-"""Whose beams the threshold of Dynamic Depth is calibrated on."""
+"""Drafter whose beams calibrate the threshold of Dynamic Depth Decoding."""
 
 DEPTH = 8
 """Levels of its rounds."""
 
 
 def eagle(target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
-    """Count on greedy answers how often each node of the published tree is accepted; writes ``assets/trees/eagle.json``."""
+    """Count each published tree node's acceptances on greedy answers; write ``assets/trees/eagle.json`` and return its path."""
     counts: Counter[tuple[int, ...]] = Counter()
     rounds = 0
     for number, steps in enumerate(_decoded_steps("eagle", {"tree": "published"}, target, tokens), start=1):
@@ -49,7 +49,7 @@ def eagle(target: str, tokens: int = 96, report: Callable[[str], None] = print) 
 
 
 def ranks(step: Step) -> tuple[int, ...]:
-    """The accepted path as ranks among siblings."""
+    """Return the accepted path as ranks among siblings."""
     path_ranks = []
     for node in step.path:
         siblings = [other for other, sibling in enumerate(step.nodes) if sibling.parent == step.nodes[node].parent]
@@ -58,7 +58,8 @@ def ranks(step: Step) -> tuple[int, ...]:
 
 
 def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
-    """Draft to full depth on greedy answers, note what each level's beam held; writes ``assets/trees/ddd.json``."""
+    """Draft to full depth on greedy answers and record each level's beam mass; write ``assets/trees/ddd.json`` and return its
+    path. Raises BadInput without an uncut round."""
     rounds: list[CalibratedRound] = []
     nodes = 0
     never = {"drafter": DRAFTER, "threshold": "own", "log_mass": -12.0, "levels": "published", "depth": DEPTH}
@@ -80,14 +81,14 @@ def ddd(target: str, tokens: int = 96, report: Callable[[str], None] = print) ->
 
 
 def _decoded_steps(method: str, parameters: dict[str, Any], target: str, tokens: int) -> Iterator[list[Step]]:
-    """The steps of every calibration prompt, greedy, with their notes."""
+    """Yield the steps of every calibration prompt, greedy, with their notes."""
     for prompt in CALIBRATION:
         ready = prepare(Request(method, prompt, target, max_new_tokens=tokens, parameters=parameters))
         yield list(ready.decoding(ready.compose(), 0, "tree", threading.Event()).steps())
 
 
 def medusa(target: str, report: Callable[[str], None] = print) -> Path:
-    """The rank paths of Medusa's tree, from answers that its heads did not learn from."""
+    """Fit the rank paths of Medusa's tree on answers outside its heads' training data. Raises BadInput for another target."""
     if target != DEFAULT_TEXT_TARGET:
         raise BadInput(f"The heads that ship, and the tree fitted to them, are for {DEFAULT_TEXT_TARGET}.")
     return refit(report)

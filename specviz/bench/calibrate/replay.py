@@ -1,9 +1,9 @@
-"""Calibration of STAND's and Token Recycling's trees: replay of the target's own texts, counting which rank paths were right.
+"""Calibration of STAND's and Token Recycling's trees: replay of the target's own texts, counting the correct rank paths.
 
 STAND (arXiv 2506.04708) decodes with a tree of 625 nodes and keeps the 80 that were accepted most; Token Recycling
-(arXiv 2408.08696) searches likewise. Here the target writes one token at a time and its rows are kept. At every position the
-drafter, knowing only what came before, is asked by which ranks it would have reached the text that followed. That gives the
-same counts for every conceivable path at once, without a pass over a wide tree.
+(arXiv 2408.08696) searches likewise. Here the target writes one token at a time and its rows are kept. At every position, the
+drafter's state from earlier text alone determines the ranks that lead to the following text. This yields the same counts for
+all possible paths at once, without a pass over a wide tree.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RankPath = tuple[int, ...]
 
 @dataclass(frozen=True)
 class FollowedRanks:
-    """The ranks that lead along what followed a place, and how long a context the drafter knew there (0: says nothing)."""
+    """The ranks that lead along the text after a place, and the drafter's matched context length there (0: unknown)."""
 
     path: RankPath
     evidence: int = 0
@@ -50,25 +50,25 @@ class FollowedRanks:
 
 @dataclass
 class Tally:
-    """How often each rank path would have been right, over so many places."""
+    """Counts of correct rank paths over a number of places."""
 
     counts: Counter[RankPath] = field(default_factory=Counter)
     places: int = 0
 
     def add(self, path: RankPath) -> None:
-        """One place, and every beginning of the path that was right there."""
+        """Count one place and every prefix of its correct path."""
         self.places += 1
         self.counts.update(path[:depth] for depth in range(1, len(path) + 1))
 
     def tree(self, source: str) -> CalibratedTree:
-        """The likeliest paths."""
+        """Return the tree of the likeliest paths."""
         tree = from_counts(dict(self.counts), self.places, f"{source}, {self.places} places")
         return CalibratedTree(tree.paths[:MOST_PATHS], tree.probability[:MOST_PATHS], tree.source)
 
 
 @dataclass
 class Text:
-    """One text the target wrote: prompt and output ids, and for each output token the row it was chosen from."""
+    """One text of the target: prompt and output ids, and the row of each output token."""
 
     prompt: list[int]
     output: list[int]
@@ -77,7 +77,7 @@ class Text:
 
 
 class Listener(NullDrafter):
-    """Keeps the target's rows at committed positions."""
+    """Drafter of nothing that stores the target's rows at committed positions."""
 
     def __init__(self) -> None:
         self.rows: list[dict[int, float]] = []
@@ -89,17 +89,17 @@ class Listener(NullDrafter):
 
 
 def run(name: str, target: str, tokens: int = 96, report: Callable[[str], None] = print) -> Path:
-    """Calibrate ``name`` on ``target`` and write ``assets/trees/NAME.json``; the path of that file."""
+    """Calibrate ``name`` on ``target``; write ``assets/trees/NAME.json`` and return its path. Raises BadInput for others."""
     if name not in DEEPEST:
         raise BadInput(f"{name} has no tree to calibrate; choose {' or '.join(DEEPEST)}.")
     tallies: defaultdict[int, Tally] = defaultdict(Tally)
     replay = replay_stand if name == "stand" else replay_recycling
-    # Three sampled trajectories a prompt for STAND, the greedy text for Token Recycling.
+    # Three sampled trajectories per prompt for STAND, the greedy text for Token Recycling.
     temperature, tries = (STAND_HEAT, TRAJECTORIES) if name == "stand" else (0.0, 1)
     for number, prompt in enumerate(CALIBRATION, start=1):
         ready = prepare(Request("autoregressive", prompt, target, max_new_tokens=tokens, temperature=temperature))
         for followed in replay([_write(ready, seed) for seed in range(tries)]):
-            if followed is not None:  # nothing known, nothing drafted: such a place costs no tree and says nothing about one
+            if followed is not None:  # with nothing known nothing is drafted, so such a place carries no information on trees
                 tallies[0].add(followed.path)
                 if followed.evidence:
                     tallies[followed.evidence].add(followed.path)
@@ -123,9 +123,9 @@ def _write(ready: Prepared, seed: int) -> Text:
 
 
 def replay_recycling(texts: Sequence[Text]) -> Iterator[FollowedRanks | None]:
-    """At every place of every text, the ranks by which the matrix as it was then leads along what followed.
+    """Yield, at every place of every text, the ranks along the following text in the matrix at that time.
 
-    None where the matrix knew nothing of the place's token.
+    None if the matrix had no row for the place's token.
     """
     for text in texts:
         matrix = SuccessorMatrix(1 + max(max(row) for row in [text.prompt, text.output, *text.successors]))
@@ -148,12 +148,13 @@ def _recycled_path(following: Sequence[int], token: int, matrix: SuccessorMatrix
 
 
 def replay_stand(texts: Sequence[Text]) -> Iterator[FollowedRanks | None]:
-    """The same for the n-gram store, filled by earlier trajectories and by this one so far; ranks are draw orders."""
+    """As :func:`replay_recycling`, for the n-gram store filled by earlier trajectories and this one so far. Ranks are draw
+    orders."""
     store, warp = NgramStore(), Warp(STAND_HEAT)
     for number, text in enumerate(texts):
         for place, row in enumerate(text.rows):
             before = [*text.prompt, *text.output[:place]]
-            if number or place >= len(text.output) // 2:  # an empty store says nothing about shapes
+            if number or place >= len(text.output) // 2:  # a nearly empty store carries no information on shapes
                 known, noise = store.order_at(before), Noise(number * 100_003 + place)
                 yield FollowedRanks(_drawn_path(text.output[place:], before, store, warp, noise), known) if known else None
             store.learn(before, row)

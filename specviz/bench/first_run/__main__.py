@@ -1,4 +1,4 @@
-"""``gpu_first_run.sh``: all parts one after the other, one of them, or the rows of an earlier run."""
+"""Entry point of ``gpu_first_run.sh``: all parts one after the other, one of them, or the rows of an earlier run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from specviz.bench.first_run.sizes import DRY, GPU, Sizes
 from specviz.bench.report import Report, Row
 
 OLDEST = (5, 23)
-"""transformers, as ``requirements.txt`` has it: those before count a list of hidden states in another way."""
+"""Oldest transformers version, as in ``requirements.txt``: earlier ones index a list of hidden states differently."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0 when every part was done, 1 where one was not."""
+    """Run the command; return 0 if every part was done, else 1."""
     parser = argparse.ArgumentParser(prog="gpu_first_run.sh", description="measure on a GPU, for the first time or again")
     parser.add_argument("--cpu", action="store_true", help="a dry run: every part with tiny sizes, on any machine")
     parser.add_argument("--out", type=Path, default=Path("gpu_first_run.json"), metavar="FILE", help="what is left behind")
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def rows_for_results(record: Mapping[str, Any]) -> str:
-    """Where it was measured, a table for each suite, the rows to enter into ``assets/results.json``, what went wrong."""
+    """Return machine and versions, a table for each suite, the rows for ``assets/results.json``, and the parts not done."""
     device, versions = record["device"], record["versions"]
     memory = f", {device['memory_gb']:g} GB" if "memory_gb" in device else ""
     where = {
@@ -73,7 +73,7 @@ def rows_for_results(record: Mapping[str, Any]) -> str:
 
 
 def entry(row: Row) -> str:
-    """A row of ``results.json``: of a method its speed-up and τ, otherwise value, unit, goal and detail."""
+    """Return a row of ``results.json``: speed-up and τ for a method, otherwise value, unit, goal and detail."""
     name = row.name
     cells: list[Any] = [row.unit, row.bound or None, row.detail or None]
     if row.cells:
@@ -83,7 +83,7 @@ def entry(row: Row) -> str:
 
 
 def _too_old() -> str | None:
-    """What to say where transformers is older than it has to be: rented machines come with packages of their own."""
+    """Return an error if transformers is too old, else None: rented machines have preinstalled packages."""
     found = version("transformers")
     if tuple(map(int, found.split(".")[:2])) >= OLDEST:
         return None
@@ -92,7 +92,7 @@ def _too_old() -> str | None:
 
 
 def measure(name: str, sizes: Sizes, file: Path) -> None:
-    """One part in this process; its rows are in the file as soon as they are known."""
+    """Run one part in this process; each row is written to ``file`` once it is known."""
     part = parts.PARTS[name]
 
     def said(line: str) -> None:

@@ -1,5 +1,5 @@
-"""The clock of a model of random weights: autoregressive decoding against the memory's bandwidth and against transformers, the
-draft of five levels against a target pass, and what recording costs."""
+"""Timings of a model of random weights: autoregressive decoding against memory bandwidth and transformers, a draft of five
+levels against a target pass, and the cost of recording."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from specviz.trace.schema import Step
 
 LEVELS = 5
 BANDWIDTH, TRANSFORMERS, DRAFT, RECORDING = 60.0, 2.0, 1.0, 3.0
-"""Goals: per cent of the memory's bandwidth, times transformers' speed, target passes, per cent."""
+"""Goals: per cent of the memory's bandwidth, multiple of transformers' speed, target passes per draft, per cent of time."""
 TREE = {"depth": LEVELS, "width": 10, "nodes": 59, "rule": "match"}
 """The paper's tree, five levels of it drafted."""
 
 
 def bytes_of_a_pass(model: Any, columns: float) -> float:
-    """Bytes that a pass over one token behind ``columns`` tokens cannot do without: every weight once, of the embedding its one
-    row where the head has a table of its own, and the keys and values."""
+    """Return the bytes that a pass over one token behind ``columns`` tokens must read: every weight once, keys and values.
+
+    An embedding separate from the head is not counted, since only one row of it is read.
+    """
     config, weights = model.config, {id(one): one for one in model.parameters()}
     embedding = model.get_input_embeddings().weight
     if embedding is not model.get_output_embeddings().weight:
@@ -42,7 +44,7 @@ def waited(device: str) -> None:
 
 
 def copy_bandwidth(sizes: Sizes) -> float:
-    """Bytes a second that a large copy reads and writes: median of ``pairs`` times ten copies."""
+    """Return bytes per second read and written by a large copy: the median of ``pairs`` timings of ten copies."""
     source = torch.ones(sizes.copied, dtype=torch.uint8, device=sizes.device)
     target, rates = torch.empty_like(source), []
     for _ in range(sizes.pairs + 1):
@@ -56,7 +58,7 @@ def copy_bandwidth(sizes: Sizes) -> float:
 
 
 def autoregressive(report: Report, sizes: Sizes) -> None:
-    """Tokens a second, the bandwidth that is, and ``generate`` of the same model, run in turns with ours."""
+    """Measure tokens per second, the bandwidth used, and the speed-up over ``generate`` of the same model in alternating runs."""
     copied = copy_bandwidth(sizes)
     report.add(Row("memory bandwidth of a copy", copied / 1e9, "GB/s"))
     bench = Bench.made(sizes)
@@ -80,7 +82,7 @@ def autoregressive(report: Report, sizes: Sizes) -> None:
 
 
 def draft(report: Report, sizes: Sizes) -> None:
-    """Five levels of EAGLE-3's tree against one target pass over one token, by the steps' own times."""
+    """Compare five levels of EAGLE-3's tree with one target pass over one token, by the steps' own times."""
     bench = Bench.made(sizes)
     bench.run("eagle3", TREE), bench.run("autoregressive")  # captures
     ratios, drafts, passes = [], [], []
@@ -96,12 +98,12 @@ def draft(report: Report, sizes: Sizes) -> None:
 
 
 def _median(steps: Sequence[Step], of: Callable[[Step], int]) -> float:
-    """Over the steps behind the first, which waits for what was sent before it."""
+    """Return the median over all steps but the first, which waits for previously queued work."""
     return statistics.median([of(step) for step in steps[1:] or steps])
 
 
 def recording(report: Report, sizes: Sizes) -> None:
-    """What recording every 80-node tree costs."""
+    """Measure the cost of recording every 80-node tree."""
     bench, values = Bench.made(sizes), {"tree": "published", "keep": False}
     bench.run("token_recycling", values, "tree"), bench.run("token_recycling", values)
 

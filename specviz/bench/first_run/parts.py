@@ -1,4 +1,4 @@
-"""The parts of the first run, each in a process of its own and bounded in time: one that fails leaves its error, not a hole."""
+"""Parts of the first run, each in its own process with a time limit; a failed part records its error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True)
 class Part:
-    """``module`` of this package and the ``function`` that fills a report; ``seconds`` are its limit."""
+    """A part: its ``module`` in this package, the ``function`` that fills a report, and its limit in ``seconds``."""
 
     module: str
     function: str
@@ -40,20 +40,20 @@ PARTS: Mapping[str, Part] = {
     "recording": Part("clock", "recording", 25),
     "tests": Part("suites", "tests", 110),
 }
-"""In this order, what the goals stand on first: what comes late has what is left of the whole time."""
+"""Parts in order, those with goals first, since late parts get only the remaining time."""
 NOT_BEGUN = {"state": "not begun", "seconds": 0.0, "error": "The whole time was spent before.", "rows": []}
 Say = Callable[[str], None]
 Command = Callable[[str, Path], list[str]]
-"""What runs the part of this name, its rows going to the file."""
+"""Function from a part's name and its file of rows to the command that runs it."""
 PATIENCE = 4
-"""A dry run has as many times the seconds of each part: machines without a GPU are slow to start."""
+"""Factor of each part's limit in a dry run: machines without a GPU are slow to start."""
 
 
 def run(
     file: Path, names: Sequence[str], dry: bool, whole: float, say: Say = print, command: Command | None = None,
     limits: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Every part, and the file written anew after each. ``command`` and ``limits`` stand in for the parts' own."""
+    """Run every part and rewrite the file after each; return the record. ``command`` and ``limits`` override the defaults."""
     limits = limits or shares(names, dry, whole)
     started, found = time.monotonic(), dict[str, Any]()
     record: dict[str, Any] = {"dry": dry, "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), **machine()}
@@ -68,19 +68,19 @@ def run(
 
 
 def shares(names: Sequence[str], dry: bool, whole: float) -> dict[str, float]:
-    """Seconds for each of these parts: its own, and more in proportion where others were left out."""
+    """Return the limit of each of these parts in seconds, scaled up proportionally if others are left out."""
     more = max(1.0, whole / sum(PARTS[name].seconds for name in names))
     return {name: PARTS[name].seconds * (PATIENCE if dry else more) for name in names}
 
 
 def own_command(dry: bool) -> Command:
-    """This package, for one part."""
+    """Return the command function that runs one part with this package."""
     more = ["--cpu"] if dry else []
     return lambda name, rows: [sys.executable, "-m", "specviz.bench.first_run", "--part", name, "--out", str(rows), *more]
 
 
 def bounded(name: str, command: Command, seconds: float) -> dict[str, Any]:
-    """One part in a process group of its own, ended with all it started when its time is up; its rows so far are kept."""
+    """Run one part in its own process group, killed at the time limit; return state, time, error and the rows so far."""
     with tempfile.TemporaryDirectory() as folder:
         rows, log = Path(folder) / "rows.json", Path(folder) / "log.txt"
         started, state, error = time.monotonic(), "done", ""
@@ -104,14 +104,14 @@ def bounded(name: str, command: Command, seconds: float) -> dict[str, Any]:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Nothing of a part outlives it, the workers of its tests neither."""
+    """Kill a part's process group, including its test workers."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
 
 
 def machine() -> dict[str, Any]:
-    """Device, libraries and the commit: without them a number means nothing."""
+    """Return device, libraries and commit, without which a number means nothing."""
     import torch
     import transformers
 

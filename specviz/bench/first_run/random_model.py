@@ -1,4 +1,4 @@
-"""A language model of random weights, with what a run on it takes: enough for every clock, and it needs no network."""
+"""A language model of random weights, with the resources of a run on it: sufficient for timings, without a network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROMPT = 64
 
 
 def random_llama(shape: Shape, sizes: Sizes) -> Any:
-    """Made where it runs, the same each time."""
+    """Return a Llama created on its device, with the same weights each time."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.inner, num_hidden_layers=shape.layers,
@@ -43,7 +43,7 @@ def random_llama(shape: Shape, sizes: Sizes) -> Any:
 
 
 def random_eagle3(model: Any, shape: Shape) -> FeatureNet:
-    """EAGLE-3's drafter of the target's own widths: one layer, three hidden states, a vocabulary of its own."""
+    """Return an EAGLE-3 drafter of the target's widths: one layer, three hidden states, its own vocabulary."""
     config = FeatureConfig(
         vocab_size=shape.vocab, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.kv_heads,
         head_size=shape.hidden // shape.heads, inner=shape.inner, taps=(2, shape.layers // 2, shape.layers - 2), wide=True,
@@ -56,7 +56,7 @@ def random_eagle3(model: Any, shape: Shape) -> FeatureNet:
 
 
 class Numbers:
-    """Texts of tokens that stand for nothing."""
+    """Token texts of a model without a tokenizer: the ids."""
 
     def of(self, token: int) -> str:
         return f"{token} "
@@ -67,7 +67,7 @@ class Numbers:
 
 @dataclass
 class Kept:
-    """What earlier runs left."""
+    """Objects kept from earlier runs."""
 
     entries: dict[Hashable, Any] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ class Kept:
 
 @dataclass
 class RandomResources(TextResources):
-    """A random EAGLE-3 and nothing else."""
+    """Resources with a random EAGLE-3 drafter only."""
 
     net: FeatureNet | None = None
 
@@ -96,7 +96,7 @@ class RandomResources(TextResources):
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds of decoding by the steps' own times, which leave prefill and capturing out, of the whole run, and the steps."""
+    """Seconds of decoding by the steps' times (without prefill and capturing), seconds of the whole run, and the steps."""
 
     decoding: float
     whole: float
@@ -129,7 +129,7 @@ class Bench:
         return Bench(sizes, model, target, resources, prompt)
 
     def run(self, method: str, values: Mapping[str, Any] | None = None, record: str = "off") -> Timed:
-        """One run of ``tokens`` tokens. Raises SpecvizError where it ends otherwise."""
+        """Run once for ``tokens`` tokens. Raises SpecvizError if the run ends otherwise."""
         card = get(method)
         composition = card.compose(build(card.parameters, dict(values or {}), method), self.resources)
         decoding = Decoding(

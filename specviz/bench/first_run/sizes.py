@@ -1,4 +1,4 @@
-"""How much each part of the first run measures: on a GPU, and in the dry run that any machine makes."""
+"""Sizes of the first run's parts: on a GPU, and in a dry run on any machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Shape:
-    """A Llama of random weights. Its ``draft_vocab`` is that of the EAGLE-3 drafter on it."""
+    """Shape of a Llama of random weights. ``draft_vocab`` is its EAGLE-3 drafter's vocabulary."""
 
     hidden: int
     inner: int
@@ -20,8 +20,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class Sizes:
-    """``tokens`` a run, ``pairs`` of runs behind each median, ``prompts`` a method, ``whole`` seconds for all parts. Of a suite's
-    methods those in ``methods`` alone are run, all where it is empty; ``targets`` are by suite."""
+    """Sizes: ``tokens`` per run, ``pairs`` of runs per median, ``prompts`` per method, ``whole`` seconds for all parts. Only the
+    suite methods in ``methods`` are run, all if it is empty; ``targets`` are by suite."""
 
     device: str
     dtype: str
@@ -39,7 +39,7 @@ class Sizes:
 
 
 LLAMA_1B = Shape(hidden=2048, inner=8192, layers=16, heads=32, kv_heads=8, vocab=128256, draft_vocab=32000)
-"""The shape of Llama 3.2 1B: 1.24 billion weights, the head's being the embedding's."""
+"""The shape of Llama 3.2 1B: 1.24 billion weights, with tied embeddings."""
 TINY = Shape(hidden=32, inner=64, layers=6, heads=4, kv_heads=2, vocab=96, draft_vocab=40)
 
 GPU = Sizes(

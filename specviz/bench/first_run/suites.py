@@ -1,4 +1,4 @@
-"""The tests of ``tests/gpu``, and every method of a modality beside the target's own runs, in turns, prompt by prompt."""
+"""The tests of ``tests/gpu``, and every method of a modality against the target's own runs, in turn for each prompt."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from specviz.prompts import kinds, pictures
 ROOT = Path(__file__).resolve().parents[3]
 MODALITIES = {"text": "text", "vision": "vision_language", "image": "image", "hybrid": "text"}
 LAST = ("not_a_bandit", "bandit_ucb", "bandit_exp3")
-"""A choice among drafters runs them all: on an H200 these three took most of the suite's time."""
+"""Methods to run last: each of their rounds runs all drafters, and on an H200 these three took most of the suite's time."""
 HYBRID = ("stree", "prompt_lookup", "suffix_decoding", "token_recycling")
 """Methods that a target with recurrent layers can verify."""
 
 
 def suite(report: Report, name: str, sizes: Sizes) -> None:
-    """Every method of the modality: median speed-up over the prompts, the sign test, and τ."""
+    """Measure every method of the modality: median speed-up over the prompts, the sign test, and τ."""
     target = sizes.targets[name]
     bench = Bencher(target, sizes.tokens, {"device": sizes.device, "tier": "auto" if target == "hybrid-small" else "graph"})
     texts = prompts(name, sizes.prompts)
@@ -38,7 +38,7 @@ def suite(report: Report, name: str, sizes: Sizes) -> None:
 
 
 def prompts(name: str, count: int) -> Sequence[str | PictureQuestion]:
-    """Held-out prompts: of text as many of each kind as there may be, of pictures evenly from all."""
+    """Return held-out prompts: text evenly by kind, pictures evenly spaced from all."""
     if name == "image":
         return pictures(count)
     if name == "vision":
@@ -49,14 +49,14 @@ def prompts(name: str, count: int) -> Sequence[str | PictureQuestion]:
 
 
 def compared(bench: Bencher, name: str, method: str, texts: Sequence[str | PictureQuestion]) -> Row:
-    """One method, at the temperature its modality has by itself; a method that cannot run leaves why."""
+    """Measure one method at its modality's default temperature; a method that cannot run reports the reason."""
     temperature = 1.0 if name == "image" else 0.0
     gains, taus, tier = list[float](), list[float](), ""
     try:
         for number, text in enumerate(texts):
             ready, alone = (bench.prepared(one, text, temperature) for one in (method, "autoregressive"))
             tier = ready.target.tier
-            if not number:  # the first run of each captures
+            if not number:  # the first run of each captures graphs
                 bench.timed_run(ready), bench.timed_run(alone)
             order = (alone, ready) if number % 2 else (ready, alone)
             timed = {id(one): bench.timed_run(one) for one in order}
@@ -73,7 +73,7 @@ def compared(bench: Bencher, name: str, method: str, texts: Sequence[str | Pictu
 
 
 def tests(report: Report, sizes: Sizes) -> None:
-    """``tests/gpu``, which runs every method in the graph tier on the device."""
+    """Run ``tests/gpu``, which runs every method in the graph tier on the device."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "tests.xml"
         options = ["-q", "--no-header", "-p", "no:cacheprovider", f"--junitxml={file}", *sizes.tests]
@@ -87,7 +87,7 @@ def tests(report: Report, sizes: Sizes) -> None:
 
 
 def counted(file: Path) -> list[Row]:
-    """Rows of a JUnit file. Raises SpecvizError where nothing was run: that is no pass."""
+    """Return rows of a JUnit file. Raises SpecvizError if no test was run, which is not a pass."""
     cases = list(xml.parse(file).getroot().iter("testcase"))
     by_kind: dict[str, list[str]] = {"failed": [], "skipped": [], "passed": []}
     for case in cases:
