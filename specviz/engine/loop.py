@@ -32,7 +32,7 @@ class Decoding(RunState):
             yield from self._rounds(session, recorded)
         except Interrupted:
             self.stopped()
-        except Exception as error:  # the steps so far must survive a fault in any part, ours included
+        except Exception as error:  # the steps so far must survive a fault in any component
             self.note_fault(error)
             last = _rescued(recorded)
             if last is not None:

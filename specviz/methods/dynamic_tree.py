@@ -97,7 +97,7 @@ def dynamic_tree(
         return Drawn(parameters.depth or default_depth, parameters.width, parameters.nodes, pays)
     if parameters.depth and parameters.nodes:
         return Dynamic(parameters.depth, parameters.width, parameters.nodes)
-    pays = tree_costs(resources, network, parameters.width * (1 if resources.guidance is None else 2))  # a guided row beside each
+    pays = tree_costs(resources, network, parameters.width * (1 if resources.guidance is None else 2))  # plus one guided row each
     if parameters.depth:
         return Dynamic(parameters.depth, parameters.width, pays=pays)
     known = DepthProfile.load(resources.tree_file(profile))

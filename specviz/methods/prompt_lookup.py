@@ -1,4 +1,4 @@
-"""Prompt lookup decoding (Saxena 2023): copy what followed an earlier occurrence of the current suffix."""
+"""Prompt lookup decoding (Saxena 2023): copy the continuation of an earlier occurrence of the current suffix."""
 
 from __future__ import annotations
 

@@ -146,8 +146,8 @@ def histogram(steps: Sequence[Step]) -> list[int]:
 def accepted_by_depth(steps: Sequence[Step]) -> list[float | None]:
     """Return in entry d - 1, of the steps that reached depth d - 1 and judged a node at d, the fraction that accepted one.
 
-    All verdicts count, including those on tokens cut off afterwards by budget or end of sequence, and on a served run's drafts
-    that the engine counted without naming them.
+    All verdicts count, even on tokens that a budget or an end of sequence cut off afterwards. So do verdicts on a served run's
+    drafts that the engine counted without naming them.
     """
     judging: list[int] = []
     accepting: list[int] = []

@@ -2,8 +2,8 @@
 
 The target writes its answers one token at a time, and a tree is grown to the full depth at every position. It contains every
 shallower and smaller tree: the beams are the same, and the best nodes of fewer levels are among those of more. One text
-therefore shows the accepted path of each depth and size at each position. Walking along it, each round from the last one's end,
-yields the tokens per round of a run at that depth and size, since match keeps the target's text.
+therefore shows the accepted path of each depth and size at each position. A walk along it, each round from the last one's end,
+yields a run's tokens per round at that depth and size: match keeps the target's text.
 """
 
 from __future__ import annotations

@@ -42,10 +42,10 @@ class Fixed:
         return list(self._probabilities)
 
     def learn(self, losses: Sequence[float]) -> None:
-        """Nothing to learn."""
+        """Ignored: the choice is fixed."""
 
     def update_reward(self, arm: int, reward: float) -> None:
-        """Nothing to learn."""
+        """Ignored: the choice is fixed."""
 
 
 class NormalHedge:
@@ -119,7 +119,7 @@ class UpperConfidence:
         return [float(arm == best) for arm in range(len(values))]
 
     def learn(self, losses: Sequence[float]) -> None:
-        """A bandit does not get to know them."""
+        """Ignored: a bandit receives only rewards."""
 
     def update_reward(self, arm: int, reward: float) -> None:
         self.rounds = [self.keep * rounds for rounds in self.rounds]
@@ -145,7 +145,7 @@ class ExponentialWeights:
         return [(1 - self.explore) * weight / total + self.explore / arms for weight in weights]
 
     def learn(self, losses: Sequence[float]) -> None:
-        """A bandit does not get to know them."""
+        """Ignored: a bandit receives only rewards."""
 
     def update_reward(self, arm: int, reward: float) -> None:
         probability = self.probabilities()[arm]

@@ -1,4 +1,4 @@
-"""Medusa's drafter: each head ranks the tokens of its own depth, independently of the depths above.
+"""Medusa's drafter: each head ranks the tokens of one depth, independently of the depths above.
 
 Alignment: the heads read the target's hidden state at the last token that has been through the target, the one before the
 root. There the target's own head predicted the root; head 1 predicts the root's child, head k the token k + 1 after that state.

@@ -183,7 +183,7 @@ class _Repair:
         self._changed = torch.zeros_like(self._tokens, dtype=torch.bool)
         """Nodes [node] whose cache entries are still those of a previous code."""
         self._outdated = torch.zeros_like(self._changed)
-        """Nodes [node] whose cache entries were made before something at or in front of them changed, or over such entries."""
+        """Nodes [node] whose cache entries predate a change at or before them, or were computed over such entries."""
         self._passes = torch.ones_like(self._tokens[:1])
 
     def run(self, islands: Sequence[Sequence[int]]) -> dict[int, int]:

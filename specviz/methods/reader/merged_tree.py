@@ -1,8 +1,8 @@
 """Merged tree of two sources, a drafter and memories: joined by shared prefix and cut to the optimal size.
 
 READER (arXiv 2508.09072) grafts retrieved branches on a drafter's tree, but does not define a node's value.
-Here the acceptance of each kind of node is estimated while decoding, and a node is worth the product down its path. A parent is
-never worth less than its child, so the best n nodes form a tree. Their sum, the expected number of accepted tokens, is the
+Here the acceptance of each kind of node is estimated while decoding, and a node's value is the product along its path. A parent's
+value is at least its child's, so the best n nodes form a tree. Their sum, the expected number of accepted tokens, is the
 largest of any tree of n nodes.
 """
 

@@ -1,4 +1,4 @@
-"""Speculative Jacobi decoding (Teng et al. 2410.01699): the target redraws and tests a window of its own guesses."""
+"""Speculative Jacobi decoding (Teng et al. 2410.01699): the target redraws and tests a window of guesses."""
 
 from __future__ import annotations
 
