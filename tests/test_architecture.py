@@ -68,7 +68,7 @@ BUDGETS = {
     "specviz": 1_696,
     "targets": 14_300,
     "trace": 16_815,
-    "training": 71_165,
+    "training": 68_225,
     "ui": 46_622,
     "viewer": 3_700,
 }

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.networks.small_lm import SmallLM
-from specviz.training.data import IGNORED, Dialogues, Markers, places_in
+from specviz.training.data import Dialogues, Markers
 from specviz.training.features import DialogueFeatures
 
 BREADTH = 5
@@ -79,57 +79,36 @@ def path_counts(ranks: Tensor, breadth: int = 10) -> Counter[Path]:
     return counts
 
 
-def steps_along(length: int, depth: int, accepted: Callable[[int], int]) -> list[int]:
-    """Where the steps of decoding an answer of ``length`` tokens begin. ``accepted`` says how many drafts behind a place are
-    right; a step that the answer's end would cut is left out."""
-    done, places = 0, []
-    while done + depth + 1 <= length:
-        places.append(done)
-        done += accepted(done) + 1
-    return places
-
-
 @torch.inference_mode()
-def token_ranks(
-    model: SmallLM, dialogues: Dialogues, number: int, markers: Markers, place: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Of a dialogue's answer tokens the ranks, and the logits and labels [token] in the draft vocabulary; ``place`` [vocab]."""
-    ids = torch.tensor([*markers.prefix, *dialogues.of(number)], device=place.device)[None]
-    first = ids.shape[1] - len(dialogues.answer(number))
-    features = model.features(F.pad(ids[:, :-2], (1, 0)), ids[:, :-1])[0, first - 1 :]
-    logits, label = F.linear(features, model.head(), model.bias).float(), place[ids[0, first:]]
-    return ranks_of(logits, label), logits, label
-
-
-def next_token_agreement(
-    model: SmallLM, dialogues: Dialogues, chosen: Sequence[int], markers: Markers, place: Tensor
-) -> dict[str, float]:
-    """Cross-entropy (nats) over all ``chosen`` answers, and top-1/top-5 agreement on the greedy ones among them."""
-    total, counted, greedy = 0.0, 0, [torch.zeros(0)]
+def steps_along(
+    dialogues: Dialogues, chosen: Iterable[int], markers: Markers, depth: int, runs: int,
+    drafter: Callable[[Tensor, int], Callable[[int], Tensor]], device: torch.device,
+) -> Tensor:  # fmt: skip
+    """The ranks [step, depth] of speculating along ``chosen`` greedy answers, at most ``runs`` steps, each from where the last
+    ended; one that the answer's end would cut is left out. ``drafter`` is given a text [token] and where its answer begins.
+    It returns what gives the ranks [depth] of the drafts behind so many tokens of the answer."""
+    rows = [torch.zeros(0, depth, dtype=torch.long)]
     for number in chosen:
-        ranks, logits, label = token_ranks(model, dialogues, number, markers, place)
-        total += float(F.cross_entropy(logits, label, ignore_index=IGNORED, reduction="sum"))
-        counted += int((label != IGNORED).sum())
-        if dialogues.temperature[number] == 0:
-            greedy.append(ranks.cpu())
-    ranks = torch.cat(greedy)
-    shares = {name: int((ranks < breadth).sum()) / max(1, len(ranks)) for name, breadth in (("top1", 1), ("top5", 5))}
-    return {"held_out": total / max(1, counted), **shares}
+        if len(rows) > runs:
+            break
+        text = torch.tensor([*markers.prefix, *dialogues.of(number)], device=device)
+        length, done = len(dialogues.answer(number)), 0
+        ranks = drafter(text, len(text) - length)
+        while len(rows) <= runs and done + depth < length:
+            rows.append(ranks(done)[None].cpu())
+            done += int((rows[-1] == 0).int().cumprod(1).sum()) + 1
+    return torch.cat(rows)
 
 
 def chain_agreement(
     model: SmallLM, dialogues: Dialogues, chosen: Sequence[int], markers: Markers, depth: int, runs: int = 4000
 ) -> dict[str, float]:
-    """Speculate along ``chosen`` greedy answers with chains of ``depth``, at most ``runs`` steps, each from where the last one
-    ended."""
-    rows = [torch.zeros(0, depth, dtype=torch.long)]
-    place = places_in(model.draft_ids, model.config.vocab_size)
-    for number in chosen:
-        ranks = token_ranks(model, dialogues, number, markers, place)[0].cpu()
-        if sum(map(len, rows)) >= runs or len(ranks) < depth:
-            continue
-        windows = ranks.unfold(0, depth, 1)
-        accepted = (windows == 0).int().cumprod(1).sum(1).tolist()
-        rows.append(windows[steps_along(len(ranks), depth, accepted.__getitem__)])
-    steps = torch.cat(rows)[:runs]
+    """Speculate along ``chosen`` greedy answers with chains of ``depth``."""
+
+    def drafter(text: Tensor, first: int) -> Callable[[int], Tensor]:
+        features = model.features(F.pad(text[None, :-2], (1, 0)), text[None, :-1])[0, first - 1 :]
+        ranks = ranks_of(F.linear(features, model.head(), model.bias).float(), text[first:], model.draft_ids)
+        return lambda done: ranks[done : done + depth]
+
+    steps = steps_along(dialogues, chosen, markers, depth, runs, drafter, model.bias.device)
     return {**figures(steps), "steps": float(len(steps))}

@@ -5,7 +5,6 @@ Axis names: ``dialogue``, ``row`` (of a batch), ``token``.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import zlib
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor
 
 from specviz.errors import BadInput
+from specviz.models.heads.lora_heads import digest
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.training.phrases import KINDS, REPORTED
 
@@ -174,10 +174,10 @@ def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
     return training, [number for number in held_out if questions[number] not in trained_questions]
 
 
-def greedy_only(dialogues: Dialogues, held_out: Sequence[int], temperature: float = 0.0) -> list[int]:
-    """Those of the held-out dialogues whose answers are the target's argmax, or were drawn at another ``temperature``. The kinds
+def greedy_only(dialogues: Dialogues, held_out: Sequence[int]) -> list[int]:
+    """Those of the held-out dialogues whose answers are the target's argmax. The kinds
     that results are reported on take turns, so that any first part of the list is even; where there are others alone, those."""
-    numbers = [number for number in held_out if dialogues.temperature[number] == temperature]
+    numbers = [number for number in held_out if dialogues.temperature[number] == 0]
     piles = by_kind(dialogues, numbers).values()
     return [number for several in zip_longest(*piles) for number in several if number is not None] or numbers
 
@@ -335,10 +335,5 @@ def _grams(ids: Sequence[int]) -> set[int]:
 
 def dialogues_line(files: Sequence[Path], *more: str) -> str:
     """What was learned from, for a card: the dialogue files and the part that was kept out."""
-    named = ", ".join(f"{file.name} sha256 {file_digest(file)}" for file in files)
+    named = ", ".join(f"{file.name} sha256 {digest(file)}" for file in files)
     return "; ".join((f"{named}, one in {HELD_OUT_EVERY} kept out", *more))
-
-
-def file_digest(file: Path) -> str:
-    """The beginning of a file's SHA-256."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]

@@ -59,9 +59,17 @@ class Finished(NamedTuple):
 
 @dataclass
 class _Row:
+    """``start`` is the place of the answer's first token."""
+
     request: Request
+    start: int
     answer: list[int] = field(default_factory=list)
     grams: dict[tuple[int, ...], int] = field(default_factory=dict)
+
+    @property
+    def length(self) -> int:
+        """Tokens so far."""
+        return self.start + len(self.answer)
 
     def looped(self) -> bool:
         """Whether the last tokens repeat what was written before for the second time."""
@@ -81,9 +89,7 @@ class _Slots:
 
     def __init__(self, config: Any, rows: int, places: int, like: Tensor) -> None:
         self._group = GROUP if like.device.type == "cpu" else rows
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        shape = (config.num_hidden_layers, rows, heads, places, size)
+        shape = (config.num_hidden_layers, rows, config.num_key_value_heads, places, config.head_dim)
         self.keys, self.values = like.new_zeros(shape), like.new_zeros(shape)
         self.rows = torch.zeros(1, dtype=torch.long, device=like.device)
         self.places = torch.zeros(1, 1, dtype=torch.long, device=like.device)
@@ -134,35 +140,40 @@ class Decoder:
     """Goes on from many texts at once. ``taps`` are the hidden states to keep (transformers' numbering), none where nobody
     wants them."""
 
+    @torch.inference_mode()
     def __init__(
         self, model: Any, end: int, prefix: Sequence[int], taps: Sequence[int], rows: int = 64, places: int = 768
     ) -> None:
-        """Every request begins with ``prefix``; no text may get longer than ``places``."""
+        """Every request begins with ``prefix``, which is read once: its places in a row stay as they are. No text may get longer
+        than ``places``."""
         self._base = getattr(model.base_model, "text_model", model.base_model)
         self._model, self._end, self._taps = model, end, tuple(taps)
         self._embedding = model.get_input_embeddings()
         self._device, self._dtype = model.device, self._embedding.weight.dtype
         config = model.config.get_text_config()
-        self._places, self._prefix = places, tuple(prefix)
+        self._places, self._prefix = places, len(prefix)
         self._slots = _Slots(config, rows, places, torch.empty(0, dtype=self._dtype, device=self._device))
         shape = (rows, places, len(self._taps), int(config.hidden_size))
         self._features = torch.zeros(shape, dtype=torch.float16, device=self._device)
-        self._rows: list[_Row | None] = [None] * rows
+        self._rows, self._count = dict[int, _Row](), rows
+        if prefix:
+            embedded = self._embedding(torch.tensor([prefix], device=self._device)).expand(rows, -1, -1)
+            at = torch.arange(len(prefix), device=self._device).expand(rows, -1)
+            self._pass(embedded, at, torch.arange(rows, device=self._device), len(prefix))
 
     @torch.inference_mode()
     def run(self, requests: Iterable[Request], generator: torch.Generator | None = None) -> Iterator[Finished]:
         """Answers in the order in which they end. More requests are taken as rows get free."""
-        waiting = iter(requests)
-        more = True
-        while more or any(row is not None for row in self._rows):
-            free = [place for place, row in enumerate(self._rows) if row is None]
-            if self._device.type != "cpu" and len(free) * ROOM < len(self._rows):
+        waiting, more = iter(requests), True
+        while more or self._rows:
+            free = [place for place in range(self._count) if place not in self._rows]
+            if self._device.type != "cpu" and len(free) * ROOM < self._count:
                 free = []
             admitted = [] if not more else [request for _, request in zip(free, waiting, strict=False)]
             more = more and len(admitted) == len(free)
             if admitted:
                 self._admit(free[: len(admitted)], admitted, generator)
-            if any(row is not None for row in self._rows):
+            if self._rows:
                 yield from self._step(generator)
 
     def _admit(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
@@ -171,43 +182,40 @@ class Decoder:
         most = TOKENS if self._device.type == "cpu" else len(requests) * self._places
         waiting = sorted(zip(free, requests, strict=True), key=lambda pair: len(pair[1]))
         while waiting:
-            count = max(1, most // (len(self._prefix) + len(waiting[-1][1])))
+            count = max(1, most // len(waiting[-1][1]))
             waiting, part = waiting[:-count], waiting[-count:]
             self._read([row for row, _ in part], [request for _, request in part], generator)
 
     def _read(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
         """One pass over new requests, and the first token of each answer."""
-        lengths = [len(self._prefix) + len(request) for request in requests]
-        ids = torch.full((len(requests), max(lengths)), self._end)
-        for row, request, length in zip(ids, requests, lengths, strict=True):
-            text = torch.tensor((*self._prefix, *request.ids))
-            row[length - len(text) : length] = text
+        lengths = torch.tensor([len(request) for request in requests])
+        longest = int(lengths.max())
+        ids = torch.full((len(requests), longest), self._end)
+        for row, request in zip(ids, requests, strict=True):
+            row[len(request) - len(request.ids) : len(request)] = torch.tensor(request.ids)
         embedded = self._embedding(ids.to(self._device))
         for row, request in zip(embedded, requests, strict=True):
             if request.before is not None:
                 row[: len(request.before)] = request.before
-        places = torch.arange(max(lengths), device=self._device).expand(len(requests), -1)
-        hidden = self._pass(embedded, places, torch.tensor(free, device=self._device), max(lengths))
-        last = hidden[torch.arange(len(requests)), torch.tensor(lengths) - 1]
+        places = (self._prefix + torch.arange(longest, device=self._device)).expand(len(requests), -1)
+        hidden = self._pass(embedded, places, torch.tensor(free, device=self._device), self._prefix + longest)
+        last = hidden[torch.arange(len(requests)), lengths - 1]
         for row, request in zip(free, requests, strict=True):
-            self._rows[row] = _Row(request)
+            self._rows[row] = _Row(request, self._prefix + len(request))
         self._say(list(free), last, generator)
 
     def _step(self, generator: torch.Generator | None) -> Iterator[Finished]:
         """Every row's last token through the model, and the next one where there is to be one."""
-        rows = {place: row for place, row in enumerate(self._rows) if row is not None}
-        length = {place: len(self._prefix) + len(row.request) + len(row.answer) for place, row in rows.items()}
-        busy = sorted(rows, key=length.__getitem__)
-        ids = torch.tensor([[rows[place].answer[-1]] for place in busy], device=self._device)
-        at = torch.tensor([[length[place] - 1] for place in busy], device=self._device)
-        hidden = self._pass(self._embedding(ids), at, torch.tensor(busy, device=self._device), max(length.values()))[:, 0]
-        on: list[int] = []
-        for number, place in enumerate(busy):
-            row = rows[place]
+        rows = dict(sorted(self._rows.items(), key=lambda item: item[1].length))
+        busy, on = list(rows), list[int]()
+        ids = torch.tensor([[row.answer[-1]] for row in rows.values()], device=self._device)
+        at = torch.tensor([[row.length - 1] for row in rows.values()], device=self._device)
+        hidden = self._pass(self._embedding(ids), at, torch.tensor(busy, device=self._device), rows[busy[-1]].length)[:, 0]
+        for number, (place, row) in enumerate(rows.items()):
             looped = row.looped()
             if looped or row.answer[-1] == self._end or len(row.answer) >= row.request.longest:
-                self._rows[place] = None
-                yield Finished(row.request, tuple(row.answer), self._features[place, : length[place]].clone(), looped)
+                del self._rows[place]
+                yield Finished(row.request, tuple(row.answer), self._features[place, : row.length].clone(), looped)
             else:
                 on.append(number)
         if on:
@@ -215,7 +223,7 @@ class Decoder:
 
     def _say(self, places: Sequence[int], hidden: Tensor, generator: torch.Generator | None) -> None:
         """Draw each row's next token from what the head makes of ``hidden`` [row, hidden]."""
-        rows = [row for row in (self._rows[place] for place in places) if row is not None]
+        rows = [self._rows[place] for place in places]
         logits = self._model.get_output_embeddings()(hidden).float()
         best, ids = logits.topk(min(TOP_K, logits.shape[-1]))
         # In bfloat16 several tokens are often likeliest at once: the first of them is the argmax.

@@ -19,18 +19,18 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import BadInput, ModelUnavailable
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.training import parallel
 from specviz.training.optimizer import LowRank, Optimizer
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training.registry import WEIGHTS
+from specviz.training.registry import Job as Job
 
 Report = Callable[[Mapping[str, float]], None]
 Example = TypeVar("Example")
-SettingsType = TypeVar("SettingsType", bound="Schedule")
 Figures = Mapping[str, Any]
 Save = Callable[[Path, dict[str, str]], None]
 """Writes a file of weights with its card."""
@@ -42,15 +42,14 @@ SAVE_SECONDS = 180.0
 
 @dataclass(frozen=True)
 class Schedule:
-    """What every recipe's settings have in common; ``recipes.toml`` gives the values that differ.
+    """A recipe's settings; ``recipes.toml`` gives the values that differ.
 
     ``minutes`` of training in all, measuring and saving not counted; on a processor those that its cores have really worked.
     The learning rate warms up for ``warm`` updates to its ``peak`` and falls at the end; ``decay`` is the weights' own. A
-    milestone every ``every`` minutes measures the averaged weights, and so does one after as many tokens as each of ``marks``
-    says; after ``patience`` of them without a better value training ends (0: never). An update reads ``batch`` examples,
-    ``part`` of them in one pass (0: all, or as many as a GPU's memory holds); ``workers`` threads share the passes, each with
-    torch at one thread. ``average`` is the share that the
-    averaged weights keep at an update.
+    milestone every ``every`` minutes measures the averaged weights on ``measured`` held-out examples; after ``patience`` of them
+    without a longer acceptance length ``tau`` training ends (0: never). An update reads ``batch`` examples, in a second stage
+    ``later``, and ``part`` of them in one pass (0: all, or as many as a GPU's memory holds); ``workers`` threads share the
+    passes, each with torch at one thread. ``average`` is the share that the averaged weights keep at an update.
     """
 
     minutes: float = 60.0
@@ -58,31 +57,30 @@ class Schedule:
     decay: float = 0.0
     warm: int = 40
     every: float = 2.0
-    marks: tuple[int, ...] = ()
+    measured: int = 24
     patience: int = 0
     batch: int = 1
-    part: int = 0
+    later: int = 0
+    part: int = 1
     workers: int = 1
     average: float = 0.99
-    seed: int = 0
     resume: bool = False
 
 
-def settings_for(job: Job, device: torch.device, kind: type[SettingsType], **own: Any) -> SettingsType:
+def settings_for(job: Job, device: torch.device) -> Schedule:
     """The recipe's settings on this device.
 
     A processor's cores share an update, with torch itself on one thread, unless the recipe counts its workers itself. A GPU takes
     the recipe's ``cuda`` and measures more often.
     """
-    chosen: dict[str, Any] = {"minutes": job.minutes, "resume": job.resume, **own, **job.recipe.settings}
+    chosen: dict[str, Any] = {"minutes": job.minutes, "resume": job.resume, **job.recipe.settings}
     if device.type == "cpu":
         chosen = {"workers": 0, **chosen}
         chosen["workers"] = chosen["workers"] or parallel.sharing()
     else:
-        every = chosen.get("every", kind.every)
+        every = chosen.get("every", Schedule.every)
         chosen |= {"workers": 1, "every": min(every, job.minutes / 10), **job.recipe.cuda}
-    frozen: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in chosen.items()}
-    return kind(**frozen)
+    return Schedule(**chosen)
 
 
 @dataclass
@@ -111,30 +109,33 @@ class TrainState:
 
     unit = "answer tokens"
     """What ``Progress.tokens`` counts."""
-    watched = "tau"
-    """The figure by which early stopping tells the best weights: the greater, the better."""
-    folding: torch.nn.Module | None = None
+    folding: nn.Module | None = None
     """A network that keeps something folded from its weights, which goes when they change."""
     prefix = ""
     """What the names in the file of weights lack."""
     second: tuple[str, float] = ("", 1.0)
     """The second stage, and from which share of the time on it is trained."""
+    marks: Sequence[int] = ()
+    """So many tokens are followed by a milestone of their own."""
     stream: Iterator[Any]
     """The batches of the updates to come, each for ``learn_from``."""
     learn_from: Callable[[Any], Step]
     """Loss and gradients of a batch."""
 
     def __init__(
-        self, settings: Schedule, leaves: Mapping[str, Tensor], change: LowRank | None = None,
+        self, settings: Schedule, learned: nn.Module | LowRank | Mapping[str, Tensor],
         weights: Mapping[str, Tensor] | None = None, buffers: Mapping[str, Tensor] | None = None, **optimizer: Any,
     ) -> None:  # fmt: skip
-        """``leaves`` are the parameters that learn, or the matrices that a low-rank ``change`` is made to. ``weights`` are the
+        """``learned`` are the parameters that learn, a network whose parameters do, or a low-rank change. ``weights`` are the
         network's tensors for the checkpoint where they are more than what the optimizer moves; ``buffers`` are further tensors
         that belong to it and change in place."""
-        self.settings, self.decay, self.change, self.part = settings, settings.decay, change, settings.part
+        self.settings, self.decay, self.part = settings, settings.decay, settings.part
+        self.change = learned if isinstance(learned, LowRank) else None
+        if isinstance(learned, nn.Module):
+            learned = {name: value for name, value in learned.named_parameters() if value.requires_grad}
         self.progress, self.best = Progress(), dict[str, Tensor]()
         self._weights, self._buffers = weights, dict(buffers or {})
-        self.move(leaves, **optimizer)
+        self.move(learned.matrices if isinstance(learned, LowRank) else learned, **optimizer)
 
     def move(self, leaves: Mapping[str, Tensor], **optimizer: Any) -> None:
         """From now on an optimizer of its own moves these leaves: at the beginning, and where a stage begins."""
@@ -161,7 +162,7 @@ class TrainState:
 
     def turn(self) -> None:
         """What the second stage starts from: the first one's average."""
-        self.use_average()
+        self.use(self.optimizer.averaged())
 
     def enter(self, stage: str) -> None:
         """Begin another stage of the training, whose optimizer a subclass makes anew."""
@@ -217,10 +218,15 @@ class TrainState:
             return Step(value, count, self.change.gradients(gradients))
         return Step(value, count, {name: self.shaped(name, gradient) for name, gradient in gradients.items()})
 
+    @property
+    def advanced(self) -> bool:
+        """Whether the second stage has begun."""
+        return self.progress.stage == self.second[0]
+
     def update(self, share: float, rate: float | None = None) -> Step:
         """One update, at the given learning rate or the schedule's."""
         stage, begins = self.second
-        if share >= begins and self.progress.stage != stage:
+        if share >= begins and not self.advanced:
             self.turn()
             self.enter(stage)
         step = self.step(share)
@@ -241,10 +247,6 @@ class TrainState:
                 value.copy_(weights[name].view(value.shape))
         self.settle()
 
-    def use_average(self) -> None:
-        """Put the averaged weights into the network."""
-        self.use(self.optimizer.averaged())
-
     @contextmanager
     def using(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
         """These weights are in the network inside the block, its own again after it."""
@@ -262,7 +264,7 @@ class TrainState:
     def tired(self) -> bool:
         """Whether the last milestones have all been no better than one before."""
         patience = self.settings.patience
-        values = [entry[self.watched] for entry in self.progress.history if self.watched in entry]
+        values = [entry["tau"] for entry in self.progress.history if "tau" in entry]
         return 0 < patience < len(values) and max(values[-patience:]) <= max(values[:-patience])
 
     def tensors(self) -> dict[str, Tensor]:
@@ -288,7 +290,7 @@ class TrainState:
             entered = self.progress.entered
             self.enter(self.progress.stage)
             self.progress.entered = entered
-        if self.settings.patience and any(self.watched in entry for entry in self.progress.history):
+        if self.settings.patience and any("tau" in entry for entry in self.progress.history):
             self.best = {name: torch.empty_like(value) for name, value in self.optimizer.parameters.items()}
         own = self.tensors()
         with safe_open(checkpoint, framework="pt") as file:
@@ -331,7 +333,7 @@ def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> 
         tokens, since = progress.tokens, now()
         losses.append(state.update(share).loss)
         progress.seconds += now() - since
-        marked = any(tokens < mark <= progress.tokens for mark in settings.marks)
+        marked = any(tokens < mark <= progress.tokens for mark in state.marks)
         if progress.seconds >= min(due, limit) or marked:
             _milestone(state, checkpoint, sum(losses) / len(losses), report)
             losses, due, saved = [], progress.seconds + 60 * settings.every, time.monotonic()
@@ -349,8 +351,8 @@ def _milestone(state: TrainState, checkpoint: Path, loss: float, report: Report)
         figures = dict(state.measure())
     if "held_out" in figures:
         figures["gap"] = figures["held_out"] - loss
-    values = [past[state.watched] for past in progress.history if state.watched in past]
-    if state.settings.patience and figures.get(state.watched, -1.0) >= max(values, default=0.0):
+    values = [past["tau"] for past in progress.history if "tau" in past]
+    if state.settings.patience and figures.get("tau", -1.0) >= max(values, default=0.0):
         state.best = {name: value.clone() for name, value in state.optimizer.averaged().items()}
     entry = {"updates": progress.updates, "minutes": progress.seconds / 60, "tokens": progress.tokens, "loss": loss}
     progress.history.append({**entry, **figures})
@@ -358,9 +360,9 @@ def _milestone(state: TrainState, checkpoint: Path, loss: float, report: Report)
     report(progress.history[-1])
 
 
-def rate(peak: float, share: float, updates: int, warm: int = 40, falling: float = 0.45) -> float:
+def rate(peak: float, share: float, updates: int, warm: int = 40) -> float:
     """The learning rate when ``share`` of the time is gone: a short warm-up, then constant, then straight down to 2 %."""
-    fall = 1.0 if share < 1 - falling else max(0.02, (1 - share) / falling)
+    fall = min(1.0, max(0.02, (1 - share) / 0.45))
     return peak * fall * min(1.0, (updates + 1) / warm)
 
 

@@ -102,7 +102,6 @@ class FeatureStore:
         self._memory = memory
         self.taps = tuple(taps)
         self.device = model.device
-        self.hidden = int(model.config.get_text_config().hidden_size)
         self._model = model
         self._folder = None if folder is None else ensure_folder(folder)
 

@@ -116,7 +116,8 @@ def test_a_milestone_tells_train_and_held_out_loss_and_the_gap_of_the_averaged_w
 
 def test_marks_ask_for_milestones_between_those_of_the_clock(tmp_path: Path) -> None:
     told: list[dict[str, float]] = []
-    state = Toy(replace(SETTINGS, every=1e9, marks=(10, 14, 21)), stop=5)
+    state = Toy(replace(SETTINGS, every=1e9), stop=5)
+    state.marks = (10, 14, 21)
     with pytest.raises(KeyboardInterrupt):
         train(state, tmp_path / "c.safetensors", lambda entry: told.append(dict(entry)))
     assert [entry["tokens"] for entry in told] == [14, 21], "one milestone for two marks that an update passed"
@@ -217,12 +218,12 @@ def test_a_recipe_s_settings_are_data_and_a_gpu_has_its_own() -> None:
     job = Job(recipes()["eagle3"], "auto", 30.0, True)
     threads = torch.get_num_threads()
     try:
-        own = driver.settings_for(job, torch.device("cpu"), Schedule, batch=7)
+        own = driver.settings_for(job, torch.device("cpu"))
     finally:
         torch.set_num_threads(threads)
-    assert (own.minutes, own.resume, own.batch) == (30.0, True, 7) and own.workers >= 1
-    gpu = driver.settings_for(job, torch.device("cuda"), Schedule, peak=1.0)
-    assert (gpu.workers, gpu.batch, gpu.part, gpu.peak) == (1, 64, 64, 0.0025) and gpu.every == 2.0
+    assert (own.minutes, own.resume, own.batch) == (30.0, True, 8) and own.workers >= 1
+    gpu = driver.settings_for(job, torch.device("cuda"))
+    assert (gpu.workers, gpu.batch, gpu.part, gpu.peak) == (1, 64, 64, 0.0025) and gpu.every == 3.0
 
 
 def test_what_ships_stays_as_it_was_while_the_rounded_weights_are_measured(

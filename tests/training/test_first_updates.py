@@ -36,7 +36,7 @@ from specviz.training.families import (
     picture_drafters,
     scenes_vlm,
 )
-from specviz.training.families.scenes_batches import train_tokenizer
+from specviz.training.families.scenes_words import train_tokenizer
 from specviz.training.registry import recipes as known_recipes
 from tests.support.tiny.hybrid import hybrid as tiny_hybrid
 from tests.support.tiny.hybrid import pure
@@ -119,10 +119,11 @@ def _hybrid(name: str, folder: Path, patch: Patch) -> None:
 
 def _scenes(name: str, folder: Path, patch: Patch) -> None:
     """A tiny model of pictures."""
-    small = {"batch": 2, "seeing_batch": 2, "scenes": 2, "questions": 2, "reading": 1, "measured": 1}
     patch.setattr(scenes_vlm, "fresh", lambda shape, *asked: tiny_scenes(2, *asked))
     patch.setattr(scenes_vlm, "train_tokenizer", lambda: train_tokenizer(60, 600))
-    _smaller(patch, name, **small)
+    patch.setattr(scenes_vlm, "QUESTIONS", 2)
+    patch.setattr(scenes_vlm, "READING", 1)
+    _smaller(patch, name, batch=2, later=2, part=2, measured=1)
 
 
 def _pictures(name: str, folder: Path, patch: Patch) -> None:

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
@@ -32,10 +32,14 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import ModelUnavailable
+from specviz.models.device import choose_device
+from specviz.models.heads.lora_heads import digest as file_digest
 from specviz.models.hub.cache_dir import cache_folder, ensure_folder, file_lock, fsync
 from specviz.models.image.image import weights_of
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, janus_config
 from specviz.models.image.prompts import SPECIAL, WordPrompts
+from specviz.training import driver
+from specviz.training.driver import Job, Schedule, TrainState
 from specviz.training.phrases import byte_pairs, phrases
 
 SIDE = 64
@@ -107,6 +111,12 @@ def digest() -> str:
 def line(*more: str) -> str:
     """What was learned from, for a card: the emoji art and the concepts that were kept out."""
     return "; ".join((f"emoji {digest()}, one concept in {HELD_OUT_EVERY} kept out", *more))
+
+
+def run(job: Job, family: Callable[[Schedule, torch.device], TrainState]) -> None:
+    """Train, measure on held-out concepts, and write the recipe's file."""
+    device = choose_device(job.device)
+    driver.run(job, family(driver.settings_for(job, device), device), line(), licence=LICENCE)
 
 
 def load() -> Emoji:
@@ -241,12 +251,9 @@ def ground_of(row: int) -> str:
 @torch.inference_mode()
 def coded(grid: int) -> Coded:
     """All drawable emoji as ``grid`` x ``grid`` codes of the shipped tokenizer; made once and kept in the cache folder."""
-    art, (net, number), sums = load(), vq_model(), hashlib.sha256()
-    for name, value in sorted(net.state_dict().items()):
-        if not name.startswith(("decoder", "post_quant")):  # what decides which codes a picture has
-            sums.update(value.numpy().tobytes())
+    art, (net, number) = load(), vq_model()
     folder = ensure_folder(cache_folder() / "emoji" / digest())
-    file = folder / f"codes-{grid}-{sums.hexdigest()[:12]}.npy"
+    file = folder / f"codes-{grid}-{file_digest(weights_of('image_vq'))}.npy"
     if not file.exists():
         rows = np.array(sorted(row for concept in art.concepts if drawable(concept) for row in concept.rows.values()))
         codes = np.zeros((len(art.pictures), 2, grid * grid), np.int16)

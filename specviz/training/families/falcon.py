@@ -30,13 +30,11 @@ from torch.nn.utils.rnn import pad_sequence
 from specviz.drafting.networks.block_net import BlockConfig, BlockNet
 from specviz.training import acceptance, driver, parallel
 from specviz.training.data import IGNORED
-from specviz.training.driver import Step
+from specviz.training.driver import Job, Schedule, Step
 from specviz.training.families import feature
-from specviz.training.families.feature import FeatureTraining
+from specviz.training.families.feature import FeatureTraining, TrainInputs, fitting
 from specviz.training.families.feature_start import dense, fit, gated_layer, shape_of
-from specviz.training.families.unrolling import fitting
 from specviz.training.features import DialogueFeatures, FeatureStore
-from specviz.training.registry import Job
 
 # How far cells swing: enough to be heard, little enough to be linear. What the constant one is fed.
 _SWING, _CONSTANT = 0.4, 1.0
@@ -48,12 +46,9 @@ _STRENGTH, _PAIRS = 30.0, 8
 
 def block_shape(config: Any, tap: int, draft_vocab: int, **own: int) -> BlockConfig:
     """A drafter with the target's own widths and rotary positions; ``own`` are further fields."""
-    target = shape_of(config, (tap,), wide=False)
-    return BlockConfig(
-        vocab_size=target.vocab_size, hidden=target.hidden, heads=target.heads, kv_heads=target.kv_heads,
-        head_size=target.head_size, inner=target.inner, tap=tap, theta=target.theta, epsilon=target.eps,
-        draft_vocab=draft_vocab, **own,
-    )  # fmt: skip
+    target = vars(shape_of(config, (tap,), wide=False))
+    known = {name: value for name, value in target.items() if name in BlockConfig.__dataclass_fields__}
+    return BlockConfig(**known, tap=tap, epsilon=target["eps"], draft_vocab=draft_vocab, **own)
 
 
 @torch.no_grad()
@@ -178,20 +173,11 @@ class BlockTraining(FeatureTraining):
     net: BlockNet
     share = 0.0
 
-    def __init__(
-        self,
-        net: BlockNet,
-        place: Tensor,
-        store: FeatureStore,
-        training: Sequence[int],
-        held_out: Sequence[int],
-        settings: feature.Settings,
-    ) -> None:
-        self.place = place
-        stacked = {name: 4 for name, value in net.named_parameters() if name.startswith("recurrence.weight")}
+    def __init__(self, net: BlockNet, inputs: TrainInputs, settings: Schedule) -> None:
+        self.place, store = inputs.place, inputs.store
+        stacked = {name: 4 for name, _ in net.named_parameters() if name.startswith("recurrence.weight")} | {"layer.up.weight": 2}
         measured = partial(levels, net, store)
-        stacked |= {"layer.up.weight": 2}
-        super().__init__(net, store, training, held_out, settings, self.taught, measured, stacked=stacked)
+        super().__init__(net, store, inputs.training, inputs.judged_on, settings, self.taught, measured, stacked=stacked)
 
     def step(self, share: float) -> Step:
         """Take note of how far the training is."""
@@ -200,57 +186,42 @@ class BlockTraining(FeatureTraining):
 
     def taught(self, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
         """Sum over the counted places of an answer, or of several joined ones, that were not shown, times ``scale``."""
-        net, text, truth = self.net, noisy(dialogue, generator), truth_of(self.net, self.place, dialogue)
+        net, texts, truth = self.net, noisy(dialogue, generator), truth_of(self.net, self.place, dialogue)
         phase, ratio = int(torch.randint(net.block, (), generator=generator)), FIRST_RATIO * (1 - self.share)
-        inputs, counts = text, torch.ones_like(truth.places, dtype=torch.bool)
+        counts = torch.ones_like(truth.places, dtype=torch.bool)
         if ratio > 0:
-            replaced = glanced(net, text, truth, phase, ratio, generator)
-            inputs, counts = reveal(text, replaced, net.block), ~torch.isin(truth.places, replaced)
-        return scale * summed(net, outputs(net, inputs, phase)[truth.places[counts]], truth, counts)
+            replaced = glanced(net, texts, truth, phase, ratio, generator)
+            texts, counts = reveal(texts, replaced, net.block), ~torch.isin(truth.places, replaced)
+        return scale * summed(net, net(*texts, phase).flatten(0, 1)[truth.places[counts]], truth, counts)
 
 
-class Inputs(NamedTuple):
-    """What the network reads: the tokens after each place [input], the features there [input, hidden]; of several texts behind
-    each other ``lengths`` says how many inputs each has."""
+class Texts(NamedTuple):
+    """What the network reads of texts side by side, padded to the longest: the token after each place [text, input] and the
+    features there [text, input, hidden]. What is behind a text only its last, broken-off block sees, of which no input counts."""
 
     tokens: Tensor
     features: Tensor
-    lengths: tuple[int, ...] = ()
-
-    def within(self, places: Tensor) -> Tensor:
-        """The same ``places`` counted from the beginning of their text."""
-        ends = torch.tensor(self.lengths or (len(self.tokens),), device=places.device).cumsum(0)
-        begins = F.pad(ends[:-1], (1, 0))
-        return places - begins[torch.searchsorted(ends, places, right=True)]
 
 
-def noisy(dialogue: DialogueFeatures, generator: torch.Generator) -> Inputs:
-    """What the network reads of a dialogue. While drafting the features are its own and only nearly right, hence noise."""
-    spans, device = dialogue.spans, dialogue.tokens.device
-    places = torch.cat([torch.arange(begin, end - 1) for begin, _, end in spans]).to(device)
-    lengths = tuple(end - 1 - begin for begin, _, end in spans)
-    width = torch.cat([torch.full((length, 1), NOISE / length) for length in lengths]).to(device)
-    features = dialogue.features[places, -1]
-    noise = torch.rand(features.shape, generator=fitting(generator, device), device=device).to(features) - 0.5
-    return Inputs(dialogue.tokens[places + 1], features + noise * width, lengths)
-
-
-def outputs(net: BlockNet, inputs: Inputs, phase: int) -> Tensor:
-    """What the network makes of each input, [input, hidden]. Several texts lie side by side in it, padded to the longest: what is
-    behind a text only its last, broken-off block sees, of which no input counts."""
-    if len(inputs.lengths) < 2:
-        return net(inputs.tokens[None], inputs.features[None], phase)[0]
+def side_by_side(dialogue: DialogueFeatures) -> Texts:
+    """A dialogue, or each of several joined ones."""
     tokens, features = (
-        pad_sequence(values.split(list(inputs.lengths)), batch_first=True) for values in (inputs.tokens, inputs.features)
+        pad_sequence(values.split(dialogue.lengths), batch_first=True) for values in (dialogue.tokens, dialogue.features[:, -1])
     )
-    text = torch.tensor(inputs.lengths)
-    inside = (torch.arange(tokens.shape[1]) < text[:, None]).to(tokens.device)
-    return net(tokens, features, phase)[inside]
+    return Texts(tokens[:, 1:], features[:, :-1])
+
+
+def noisy(dialogue: DialogueFeatures, generator: torch.Generator) -> Texts:
+    """What the network reads of a dialogue. While drafting the features are its own and only nearly right, hence noise."""
+    (tokens, features), device = side_by_side(dialogue), dialogue.tokens.device
+    noise = torch.rand(features.shape, generator=fitting(generator, device), device=device).to(features) - 0.5
+    width = torch.tensor([NOISE / (length - 1) for length in dialogue.lengths], device=device)
+    return Texts(tokens, features + noise * width[:, None, None])
 
 
 class Truth(NamedTuple):
-    """What a text wants of the network at its counted ``places`` [place], numbers of inputs: the target's features k ahead
-    [place, hidden], and what its head makes of them [place, draft]."""
+    """What texts want of the network at their counted ``places`` [place], numbers of inputs of texts side by side: the target's
+    features k ahead [place, hidden], and what its head makes of them [place, draft]."""
 
     places: Tensor
     features: Tensor
@@ -260,36 +231,30 @@ class Truth(NamedTuple):
 @torch.no_grad()
 def truth_of(net: BlockNet, place: Tensor, dialogue: DialogueFeatures) -> Truth:
     """The places whose drafted token is in the answer and has a ``place`` [vocab] in the draft vocabulary."""
-    ahead, device = net.block, dialogue.tokens.device
-    several = [torch.arange(max(begin, first - 1 - ahead), end - 1 - ahead) for begin, first, end in dialogue.spans]
-    # A text of n tokens is n - 1 inputs, so that each text behind the first begins one input earlier than the last did.
-    earlier = torch.cat([torch.full_like(places, number) for number, places in enumerate(several)]).to(device)
-    places = torch.cat(several).to(device)
-    counted = place[dialogue.tokens[places + ahead + 1]] != IGNORED
-    features = dialogue.features[places[counted] + ahead, -1]
-    return Truth((places - earlier)[counted], features, net.logits(features))
+    (tokens, features), ahead = side_by_side(dialogue), net.block
+    inside = torch.zeros(tokens.shape, dtype=torch.bool)
+    for row, (begin, first, end) in zip(inside, dialogue.spans, strict=True):
+        row[max(0, first - begin - 1 - ahead) : end - begin - 1 - ahead] = True
+    places = inside.flatten().nonzero()[:, 0].to(tokens.device)
+    places = places[place[tokens.flatten()[places + ahead]] != IGNORED]
+    thoughts = features.flatten(0, 1)[places + ahead]
+    return Truth(places, thoughts, net.logits(thoughts))
 
 
 @torch.no_grad()
-def glanced(net: BlockNet, text: Inputs, truth: Truth, phase: int, ratio: float, generator: torch.Generator) -> Tensor:
-    """A first pass without gradients, and which inputs to show after it."""
-    guessed = net.logits(outputs(net, text, phase)[truth.places]).argmax(-1)
-    beginnings = truth.places[(text.within(truth.places) - phase) % net.block == 0]
-    return glances(int((guessed != truth.logits.argmax(-1)).sum()), ratio, beginnings, generator)
+def glanced(net: BlockNet, texts: Texts, truth: Truth, phase: int, ratio: float, generator: torch.Generator) -> Tensor:
+    """A first pass without gradients, and which inputs to show then, int64: ``ratio`` of the number that was wrong, at random
+    beginnings of blocks. The block of two that ships is shown its first place."""
+    guessed = net.logits(net(*texts, phase).flatten(0, 1)[truth.places]).argmax(-1)
+    wrong = int((guessed != truth.logits.argmax(-1)).sum())
+    beginnings = truth.places[(truth.places % texts.tokens.shape[1] - phase) % net.block == 0]
+    return beginnings[torch.randperm(len(beginnings), generator=generator)[: round(ratio * wrong)]]
 
 
-def glances(wrong: int, ratio: float, beginnings: Tensor, generator: torch.Generator) -> Tensor:
-    """Inputs to replace, int64, ascending: ``ratio`` of the number that were ``wrong``, at random ``beginnings`` of blocks. The
-    block of two that ships is shown its first place."""
-    return beginnings[torch.randperm(len(beginnings), generator=generator)[: round(ratio * wrong)]].sort().values
-
-
-def reveal(text: Inputs, places: Tensor, block: int) -> Inputs:
-    """``text`` with the truth ``block`` steps ahead at ``places``; it goes at least so much further."""
-    tokens, features = text.tokens.clone(), text.features.clone()
-    tokens[places] = text.tokens[places + block]
-    features[places] = text.features[places + block]
-    return Inputs(tokens, features, text.lengths)
+def reveal(texts: Texts, places: Tensor, block: int) -> Texts:
+    """``texts`` with the truth ``block`` steps ahead at ``places``; each text goes at least so much further."""
+    flat = (rows.flatten(0, 1) for rows in texts)
+    return Texts(*(rows.index_copy(0, places, rows[places + block]).view_as(own) for rows, own in zip(flat, texts, strict=True)))
 
 
 def summed(net: BlockNet, features: Tensor, truth: Truth, counts: Tensor) -> Tensor:
@@ -316,11 +281,11 @@ def levels(net: BlockNet, store: FeatureStore, numbers: Sequence[int]) -> dict[s
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/falcon.safetensors`` and print its card line."""
     inputs = feature.gather(job)
-    settings = driver.settings_for(job, inputs.device, feature.Settings)
+    settings = driver.settings_for(job, inputs.device)
     model, store = inputs.assets.target.model, inputs.store
     shape = block_shape(model.config, store.taps[-1], len(inputs.draft_ids))
     net = BlockNet(shape, inputs.assets.embedding, inputs.head, inputs.draft_ids).to(inputs.device)
     parallel.keep_cast(net.head)
     start(net, model, store.get(inputs.fitted_on(settings)))
-    state = BlockTraining(net, inputs.place, store, inputs.training, inputs.judged_on, settings)
+    state = BlockTraining(net, inputs, settings)
     feature.run(job, inputs, state, net.save)

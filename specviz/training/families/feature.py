@@ -1,5 +1,11 @@
-"""Drafters that read the target's hidden states: ``train eagle`` and ``train eagle3`` whole, and what other families share with
-them."""
+"""Drafters that read the target's hidden states: ``train eagle`` and ``train eagle3``, and what other families share with them.
+
+Li et al. 2025, EAGLE-3 (arXiv 2503.01840), "training-time test": step 0 is an ordinary causal pass; in step j the network
+reads its own output of step j - 1 together with the true next token. A row then sees what it would see while drafting:
+the true keys up to its start, and its own keys of steps 1 to j. Rows with different starts never meet after step 0, so a
+sample of them can go on while the rest stop: the deeper steps cost what one pays for them.
+Axis names: ``token``, ``start`` (positions that draft), ``hidden``.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specviz.drafting.networks.feature_net import FeatureNet
@@ -20,12 +27,11 @@ from specviz.engine.tree import shape_from_counts
 from specviz.methods.eagle import PUBLISHED
 from specviz.methods.medusa.cartesian_tree import paths_of
 from specviz.training import acceptance, data, driver, features, parallel
-from specviz.training.data import Dialogues
-from specviz.training.driver import Schedule, Step, TrainState
+from specviz.training.data import IGNORED, Dialogues
+from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families.feature_start import sample, shape_of, start
-from specviz.training.families.unrolling import EAGLE3_TAPS, EAGLE_TAPS, eagle3_loss, eagle_loss, unroll
-from specviz.training.features import DialogueFeatures, FeatureStore, TargetAssets, joined
-from specviz.training.registry import Job
+from specviz.training.features import DialogueFeatures, FeatureStore, TargetAssets, joined, target_distribution
+from specviz.training.parallel import evened, evenly
 
 SUPPORT = 8192
 FITTED_DIALOGUES = 96
@@ -35,19 +41,201 @@ MARKS = (500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000)
 """Answer tokens at which the learning curve is read off: in the first pass all of them are distinct."""
 
 
-@dataclass(frozen=True)
-class Settings(Schedule):
-    """An update reads ``batch`` dialogues, ``part`` of them joined in one pass. A milestone measures ``measured`` held-out
-    dialogues and as many learned ones, by acceptance length."""
+_DEEPEST = 64
+"""Self-fed steps that rotary positions are made for."""
+Own = list[tuple[Tensor, Tensor]]
+"""Keys and values [start, kv, size] of each self-fed step so far."""
 
-    peak: float = 0.0015
-    decay: float = 0.5
-    every: float = 4.0
-    marks: tuple[int, ...] = MARKS
-    patience: int = 8
-    batch: int = 8
-    part: int = 1
-    measured: int = 24
+
+def unroll(
+    net: FeatureNet, tokens: Tensor, features: Tensor, rows: Sequence[Tensor], embedded: Tensor | None = None,
+    lengths: Sequence[int] = (),
+) -> list[Tensor]:  # fmt: skip
+    """Outputs [start, hidden] of each step. ``rows[j]`` are the starts of step j, each among those of the step before.
+
+    Start i reads the feature of token i and token i + 1; its output of step j stands for token i + 1 + j. Its logits are the
+    distribution of token i + 2 + j. ``tokens`` [token]; ``features`` [token, tap * hidden], those of a last token unused.
+    ``embedded`` [token, hidden] stands for the tokens where some of them are no words. Of several texts behind each other
+    ``lengths`` tells the tokens of each. ``rows`` best lie on the host, since they decide the shapes.
+
+    Inside, starts are rounded up to few numbers, as :func:`specviz.training.parallel.evened` explains: behind them stands the
+    last of them again.
+    """
+    words = F.embedding(tokens, net.embedding) if embedded is None else embedded
+    truth, wanted = Truth(net, words, features, lengths), [len(chosen) for chosen in rows]
+    rows = [torch.cat((chosen, chosen[-1:].expand(-len(chosen) % 16))).cpu() for chosen in rows]
+    outputs, own = [truth.first(rows[0])], Own()
+    for step, (before, chosen) in enumerate(zip(rows, rows[1:], strict=False), start=1):
+        stay = torch.searchsorted(before, chosen).to(tokens.device)
+        own = [(key[stay], value[stay]) for key, value in own]
+        ahead = truth.words[chosen.to(tokens.device) + 1 + step]
+        outputs.append(truth.deeper(chosen, ahead, outputs[-1][stay], own, step))
+    return [output[:number] for output, number in zip(outputs, wanted, strict=True)]
+
+
+class Truth:
+    """The network over the true features of several texts behind each other: keys and values [token, kv, size], of which a start
+    sees those of its own text up to its place.
+
+    In attention, and nowhere else, the texts lie side by side, padded to the longest and to most starts.
+    """
+
+    def __init__(self, net: FeatureNet, words: Tensor, features: Tensor, lengths: Sequence[int] = ()) -> None:
+        """``words`` [token, hidden] are the tokens' embeddings; all as :func:`unroll` takes them."""
+        self.net, self._device, self._lengths = net, words.device, torch.tensor(lengths or [len(words)])
+        features = evened(features[: len(words) - 1])
+        self.words = F.pad(words, (0, 0, 0, len(features) + 1 - len(words)))
+        places = torch.arange(len(features), device=self._device)
+        net.reach(len(features) + _DEEPEST)
+        self._x, self._residual = net.mix(self.words[1:], net.stepped(net.fuse(features), 0))
+        keys, values = net.keys_values(self._x, places)
+        self._begins = self._lengths.cumsum(0) - self._lengths
+        self._places = torch.arange(int(self._lengths.max()))
+        at = (self._begins[:, None] + self._places).clamp_max(len(keys) - 1).to(self._device)
+        self._keys, self._values = keys[at].permute(0, 2, 3, 1), values[at].transpose(1, 2)
+
+    def first(self, chosen: Tensor) -> Tensor:
+        """Outputs [start, hidden] at these starts of the host themselves."""
+        starts = chosen.to(self._device)
+        return self.net.finish(self._residual[starts], self._look(chosen, self.net.queries(self._x[starts], starts), []))
+
+    def deeper(self, chosen: Tensor, words: Tensor, features: Tensor, own: Own, step: int) -> Tensor:
+        """Outputs [start, hidden] of a self-fed step that reads ``words`` and, as ``features``, the outputs before it, both
+        [start, hidden]. ``own`` are the keys and values of each start's earlier steps; those of this one are appended."""
+        net, places = self.net, chosen.to(self._device) + step
+        x, residual = net.mix(words, net.stepped(features, step))
+        own.append(net.keys_values(x, places))
+        return net.finish(residual, self._look(chosen, net.queries(x, places), own))
+
+    def _look(self, chosen: Tensor, queries: Tensor, own: Own) -> Tensor:
+        """Queries [start, head, size] of ascending starts of the host to what attention sees, [start, head * size]."""
+        text = torch.searchsorted(self._begins, chosen, right=True) - 1
+        count = torch.bincount(text, minlength=len(self._begins))
+        most = int(count.max())
+        slot = text * most + torch.arange(len(chosen)) - (count.cumsum(0) - count)[text]
+        until = torch.zeros(len(count) * most, dtype=torch.long).index_copy(0, slot, chosen - self._begins[text])
+        hidden = (self._places > until.view(len(count), most, 1)).to(self._device)
+        slot = slot.to(self._device)
+
+        def side_by_side(rows: Tensor) -> Tensor:
+            padded = rows.new_zeros(len(count) * most, *rows.shape[1:]).index_copy(0, slot, rows)
+            return padded.view(len(count), most, *rows.shape[1:])
+
+        heads, size = queries.shape[1:]
+        kv = self._keys.shape[1]
+        asked = side_by_side(queries * size**-0.5).unflatten(2, (kv, heads // kv)).permute(0, 2, 3, 1, 4)
+        scores = (asked.flatten(2, 3) @ self._keys).unflatten(2, (heads // kv, most))
+        scores = scores.masked_fill(hidden[:, None, None], float("-inf"))
+        mine = [(side_by_side(key).transpose(1, 2)[:, :, None], side_by_side(value).transpose(1, 2)) for key, value in own]
+        weights = torch.cat((scores, *((asked * key).sum(-1, keepdim=True).to(scores) for key, _ in mine)), -1).softmax(-1)
+        seen = (weights[..., : len(self._places)].flatten(2, 3).to(self._values) @ self._values).unflatten(2, (-1, most))
+        for place, (_, value) in enumerate(mine):
+            seen = seen + weights[..., len(self._places) + place, None] * value[:, :, None]
+        return seen.permute(0, 3, 1, 2, 4).reshape(-1, heads * size)[slot]
+
+
+def starts_of(dialogue: DialogueFeatures, shares: Sequence[float], generator: torch.Generator) -> list[Tensor]:
+    """The starts of a dialogue, or of several that are joined, as :func:`unroll` wants them."""
+    several = [
+        [begin + rows for rows in sampled_starts(first - begin, end - begin, shares, generator)]
+        for begin, first, end in dialogue.spans
+    ]
+    return [torch.cat([rows[step] for rows in several if step < len(rows)]) for step in range(max(map(len, several)))]
+
+
+def sampled_starts(first: int, length: int, shares: Sequence[float], generator: torch.Generator) -> list[Tensor]:
+    """For each step a random share of the starts that stay inside the answer, ascending, each step's among the last's.
+
+    Start i drafts token i + 2 first: an answer that begins at ``first`` is drafted from start first - 2 on.
+    """
+    order, places = torch.rand(length, generator=generator), torch.arange(length)
+    inside, starts = places >= max(0, first - 2), list[Tensor]()
+    for step, share in enumerate(shares):
+        inside &= places < length - 2 - step
+        if share < 1:
+            inside &= order < share
+        starts.append(inside.nonzero()[:, 0])
+    return [rows for rows in starts if len(rows)]
+
+
+DEPTH_WEIGHT = 0.8
+# Shares of the starts that go on to each self-fed step. Every start counts as much as it would if all did: the fewer,
+# the heavier. Deeper steps weigh less and cost as much, so they get fewer.
+SHARES = (1.0, 0.35, 0.25, 0.15, 0.1)
+EAGLE3_TAPS = slice(0, 3)
+EAGLE3_NOISE = 0.2
+"""Half the width of the uniform noise on the features, in units of what each varies by. Without it and DROPOUT a network of
+this size soon knows its dialogues by heart (τ 3.2 on those it learned, 1.9 on others)."""
+DROPOUT = 0.1
+"""Share of the features and of the embeddings' entries that are left out, others at each place."""
+
+
+def eagle3_loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
+    """EAGLE-3's, with the target's own head kept frozen and shared; three of its hidden states go in, no feature is regressed.
+
+    Weighted sum over steps and starts of the cross-entropy (nats), times ``scale``.
+
+    ``place`` [vocab] is a token's place in the draft vocabulary. Only answer tokens count, and of them those the draft
+    vocabulary has a place for. ``dialogue`` may be several joined.
+    """
+    rows = starts_of(dialogue, SHARES, generator)
+    features = dialogue.features[:, EAGLE3_TAPS].flatten(1)
+    features = features + (2 * _uniform(features, generator) - 1) * EAGLE3_NOISE / net.fc.scale
+    words = dropped(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
+    outputs = unroll(net, dialogue.tokens, dropped(features, DROPOUT, generator), rows, words, dialogue.lengths)
+    # All steps through the head at once: on a processor casting its rows costs as much as a step.
+    drafted = torch.cat([chosen + 2 + step for step, chosen in enumerate(rows)]).to(place.device)
+    weight = torch.cat([torch.full((len(chosen),), DEPTH_WEIGHT**step / SHARES[step]) for step, chosen in enumerate(rows)])
+    weight = weight.to(place.device) * (place[dialogue.tokens[drafted]] != IGNORED)
+    distribution, at = target_distribution(net.head, dialogue)
+    losses = F.cross_entropy(evenly(net.logits, torch.cat(outputs)), distribution[at[drafted]], reduction="none")
+    return (losses * weight).sum() * scale
+
+
+def dropped(values: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """Dropout with a generator of its own: this share of the entries is zero, the others make up for it."""
+    return values * (_uniform(values, generator) >= share) / (1 - share)
+
+
+def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.rand(like.shape, generator=fitting(generator, like.device), device=like.device)
+
+
+def fitting(generator: torch.Generator, device: torch.device) -> torch.Generator:
+    """A generator for tensors of ``device``: where the given one is of another, one that it seeds."""
+    if generator.device.type == device.type:
+        return generator
+    return torch.Generator(device).manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
+
+
+EAGLE_TAPS = slice(3, 4)
+TOKEN_WEIGHT = 0.1
+EAGLE_NOISE = 0.2 * 512
+"""Width of the noise in a text of one token; in a longer one it is that much weaker."""
+
+
+def eagle_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
+    """EAGLE's: Li et al. 2024 (arXiv 2401.15077). SmoothL1 between features plus 0.1 times the cross-entropy between what the
+    target's own head makes of them; noise comes in, since while drafting features are the network's own and only nearly right.
+
+    Sum over the answer's tokens of the loss, times ``scale``; the regression is a mean over the feature's entries.
+    ``dialogue`` may be several joined."""
+    features, lengths = dialogue.features[:, EAGLE_TAPS].flatten(1), dialogue.lengths
+    noise = torch.rand(features.shape, generator=fitting(generator, features.device), device=features.device) - 0.5
+    width = torch.cat([torch.full((length, 1), EAGLE_NOISE / length) for length in lengths]).to(features.device)
+    rows = starts_of(dialogue, [1.0], generator)
+    words = dropped(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
+    noisy = dropped(features + noise * width, DROPOUT, generator)
+    output = unroll(net, dialogue.tokens, noisy, rows, words, lengths)[0]
+    return regression(net, output, features[rows[0].to(features.device) + 1])[0].sum() * scale
+
+
+def regression(net: FeatureNet, outputs: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+    """EAGLE's loss [start] of outputs against true features, and the target's logits there."""
+    with torch.no_grad():
+        truth = evenly(partial(F.linear, weight=net.head), features)
+    tokens = F.cross_entropy(evenly(net.logits, outputs), truth.softmax(-1), reduction="none")
+    return F.smooth_l1_loss(outputs, features, reduction="none").mean(-1) + TOKEN_WEIGHT * tokens, truth
 
 
 Loss = Callable[[DialogueFeatures, torch.Generator, float], Tensor]
@@ -57,12 +245,12 @@ Measure = Callable[[Sequence[int]], dict[str, float]]
 
 
 class DialogueTraining(TrainState):
-    """A drafter, the dialogues it is judged on, and how; ``shown`` are those of a milestone."""
+    """A drafter, the dialogues it is judged on, and how."""
 
     dialogues: Dialogues
     held_out: Sequence[int]
     measured: Measure
-    shown = 24
+    marks = MARKS
 
     visited: Callable[[], list[int]]
     """The dialogues that were learned from, each once, the first ones first."""
@@ -80,7 +268,7 @@ class DialogueTraining(TrainState):
         return {"read": len(read), "distinct": self.distinct(), "gap": gap, **found}
 
     def measure(self) -> dict[str, float]:
-        return self.compared(self.shown)
+        return self.compared(self.settings.measured)
 
     def figures(self) -> dict[str, Any]:
         """With the acceptance length of each kind, and the learning curve."""
@@ -94,16 +282,13 @@ class DialogueTraining(TrainState):
 class FeatureTraining(DialogueTraining):
     """A drafter on the target's features, the dialogues it learns from and those kept out."""
 
-    settings: Settings
-
     def __init__(
-        self, net: nn.Module, store: FeatureStore, training: Sequence[int], held_out: Sequence[int], settings: Settings,
+        self, net: nn.Module, store: FeatureStore, training: Sequence[int], held_out: Sequence[int], settings: Schedule,
         loss: Loss, measured: Measure, **optimizer: Any,
     ) -> None:  # fmt: skip
-        learned = {name: value for name, value in net.named_parameters() if value.requires_grad}
-        super().__init__(settings, learned, weights=net.state_dict(), **optimizer)
+        super().__init__(settings, net, weights=net.state_dict(), **optimizer)
         self.net, self.store, self.training, self.held_out, self.measured = net, store, training, held_out, measured
-        self.loss, self.shown, self.dialogues = loss, settings.measured, store.dialogues
+        self.loss, self.dialogues = loss, store.dialogues
         self.begin()
 
     def begin(self) -> None:
@@ -116,7 +301,7 @@ class FeatureTraining(DialogueTraining):
 
     def learn_from(self, batch: Sequence[int]) -> Step:
         """Loss and gradients of these dialogues, by answer token; the longest first, so that the passes end together."""
-        answers, seed = self.answers(batch), self.settings.seed + 1_000_003 * self.optimizer.updates
+        answers, seed = self.answers(batch), 1_000_003 * self.optimizer.updates
         longest_first = sorted(batch, key=lambda number: -len(self.dialogues.of(number)))
 
         def loss(examples: Sequence[tuple[int, int]]) -> Tensor:
@@ -139,7 +324,7 @@ class FeatureTraining(DialogueTraining):
 
 def batches(training: Sequence[int], settings: Schedule) -> Iterator[list[int]]:
     """Endless batches of dialogue numbers: every dialogue once, then every one again in another order, and so on."""
-    generator, waiting = np.random.default_rng([settings.seed]), list[int]()
+    generator, waiting = np.random.default_rng([0]), list[int]()
     while True:
         while len(waiting) < settings.batch:
             waiting += generator.permutation(np.asarray(training)).tolist()
@@ -188,7 +373,7 @@ class TrainInputs:
 
     def fitted_on(self, settings: Schedule) -> list[int]:
         """Dialogues that a linear start is fitted on, read by the target."""
-        generator = np.random.default_rng(settings.seed)
+        generator = np.random.default_rng(0)
         chosen = generator.permutation(np.asarray(self.training))[:FITTED_DIALOGUES].tolist()
         read_all(self.store, chosen, settings.workers)
         return chosen
@@ -223,11 +408,8 @@ def run(job: Job, inputs: TrainInputs, state: TrainState, save: driver.Save, *da
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/NAME.safetensors`` and print its card line."""
     inputs, fused = gather(job), job.recipe.name == "eagle3"
-    settings, store, columns = (
-        driver.settings_for(job, inputs.device, Settings),
-        inputs.store,
-        EAGLE3_TAPS if fused else EAGLE_TAPS,
-    )
+    settings, store = driver.settings_for(job, inputs.device), inputs.store
+    columns = EAGLE3_TAPS if fused else EAGLE_TAPS
     model, embedding = inputs.assets.target.model, inputs.assets.embedding
     shape = shape_of(model.config, store.taps[columns], fused)
     net = FeatureNet(shape, embedding, inputs.head, inputs.draft_ids).to(inputs.device)

@@ -36,20 +36,11 @@ class Sample(NamedTuple):
 def shape_of(config: Any, taps: tuple[int, ...], wide: bool) -> FeatureConfig:
     """A drafter with the target's own widths and rotary positions."""
     parts = config.get_text_config()
-    heads = int(parts.num_attention_heads)
-    rope = getattr(parts, "rope_parameters", None) or {}
     return FeatureConfig(
-        vocab_size=int(parts.vocab_size),
-        hidden=int(parts.hidden_size),
-        heads=heads,
-        kv_heads=int(getattr(parts, "num_key_value_heads", None) or heads),
-        head_size=int(getattr(parts, "head_dim", None) or parts.hidden_size // heads),
-        inner=int(parts.intermediate_size),
-        taps=taps,
-        wide=wide,
-        theta=float(rope.get("rope_theta", getattr(parts, "rope_theta", 10000.0))),
-        eps=float(parts.rms_norm_eps),
-    )
+        vocab_size=parts.vocab_size, hidden=parts.hidden_size, heads=parts.num_attention_heads,
+        kv_heads=parts.num_key_value_heads, head_size=parts.head_dim, inner=parts.intermediate_size, taps=taps, wide=wide,
+        theta=float(parts.rope_parameters["rope_theta"]), eps=parts.rms_norm_eps,
+    )  # fmt: skip
 
 
 def sample(store: FeatureStore, chosen: list[int], embedding: Tensor, columns: slice) -> Sample:

@@ -6,7 +6,7 @@ places is then centred and scaled. Where the advantage is positive, the branch t
 a clipped ratio. Only a low-rank change to the matrices of EAGLE-3's drafter is trained.
 
 Trees are those of ``trees.dynamic`` (expand, then rerank), grown together for many places of a dialogue: every start attends to
-the same true keys up to its place and to its own nodes' ancestors, as in ``unrolling``. The target then runs once over all of a
+the same true keys up to its place and to its own nodes' ancestors, as in ``feature``. The target then runs once over all of a
 group's trees, which share what they have in common, and is not asked about leaves: a token's probability stands in its parent's
 row. Axis names: ``group``, ``member`` (of a group: adjacent prefixes), ``start`` (a position that drafts), ``beam``, ``node``.
 """
@@ -32,13 +32,12 @@ from specviz.methods.gto.expected_length import branch_lengths, tree_reward
 from specviz.models.heads.heads import load_heads
 from specviz.models.heads.lora_heads import CHANGES, digest, independent_copy
 from specviz.targets.text import TextTarget
-from specviz.training import acceptance, data, driver
-from specviz.training.driver import Schedule, Step, TrainState
-from specviz.training.families.feature import acceptance_figures, gather, read_all, run
-from specviz.training.families.unrolling import EAGLE3_TAPS, Own, Truth, eagle3_loss
+from specviz.training import data, driver
+from specviz.training.driver import Job, Schedule, Step, TrainState
+from specviz.training.families.feature import EAGLE3_TAPS, Own, Truth, acceptance_figures, eagle3_loss, gather, read_all, run
 from specviz.training.features import DialogueFeatures, FeatureStore
 from specviz.training.optimizer import LowRank
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training.registry import WEIGHTS
 
 
 class Size(NamedTuple):
@@ -83,7 +82,7 @@ def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, siz
     # All that was considered, in order: candidate 0 is the root, a level has tokens, parents and values [start, beam * width].
     levels, own = list[tuple[Tensor, Tensor, Tensor]](), Own()
     for depth in range(1, size.depth + 1):
-        logits = _wide(net.logits(output))
+        logits = net.logits(output).float()
         best = logits.topk(min(size.width, logits.shape[-1]))
         shares = (best.values - logits.logsumexp(-1, keepdim=True)).clamp_max(0.0).double()
         ids = (best.indices if net.draft_ids is None else net.draft_ids[best.indices]).view(count, -1)
@@ -107,10 +106,6 @@ def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, siz
         place = {0: 0} | {number + 1: node for node, number in enumerate(numbers, start=1)}
         trees.append(Tree((-1, *kept), (-1, *(place[parent] for parent in above))))
     return trees
-
-
-def _wide(logits: Tensor) -> Tensor:
-    return logits if logits.dtype == torch.float64 else logits.float()
 
 
 class Worth(NamedTuple):
@@ -149,7 +144,7 @@ def worth(
                             tokens.append(token)
                             parents.append(where[parent])
                         where[node] = shared[pair]
-            logits = _wide(session.score(DraftTree.of(tokens, parents, target.device)).logits)
+            logits = session.score(DraftTree.of(tokens, parents, target.device)).logits.float()
             session.keep(range(stretch))
             rows, columns = torch.tensor(pairs, device=logits.device).T
             found = iter((logits[rows, columns] - logits.logsumexp(-1)[rows]).exp().tolist())
@@ -165,6 +160,10 @@ def worth(
 
 START = "eagle3"
 MEASURED = 40
+RANK = 16
+"""Of the change."""
+GROUPS, MEMBERS, SIZE = 4, 8, Size()
+"""An update grows trees of this size behind so many groups of adjacent prefixes of each dialogue, each of so many."""
 DELTA = 1e-6
 """Keeps the advantages of a group that did equally well at nothing."""
 CLIP = 0.2
@@ -275,55 +274,36 @@ def tree_loss(arena: Arena, dialogue: DialogueFeatures, judgement: Judged, scale
     return surrogate(ratio, judgement.advantage[pulls].to(ratio.dtype)).sum() * scale
 
 
-@dataclass(frozen=True)
-class Settings(Schedule):
-    """An update reads ``batch`` dialogues, one in a pass, and grows trees of this ``size`` behind ``groups`` of ``members``
-    adjacent prefixes of each; ``rank`` is the change's."""
-
-    peak: float = 0.0008
-    warm: int = 10
-    every: float = 1.0
-    batch: int = 8
-    part: int = 1
-    rank: int = 16
-    average: float = 0.97
-    groups: int = 4
-    members: int = 8
-    size: Size = Size()
-
-
 class GtoTraining(TrainState):
     """A low-rank change to the drafter of ``arena``, learned with the tree's reward."""
 
     unit = "prefixes"
-    settings: Settings
 
     def __init__(
-        self, arena: Arena, store: FeatureStore, training: Sequence[int], settings: Settings, held_out: Sequence[int] = ()
+        self, arena: Arena, store: FeatureStore, training: Sequence[int], settings: Schedule, held_out: Sequence[int] = ()
     ) -> None:
-        change = LowRank(arena.net, settings.rank, settings.seed)
-        super().__init__(settings, change.matrices, change)
+        super().__init__(settings, LowRank(arena.net, RANK))
         self.arena, self.store, self.training, self.held_out = arena, store, training, held_out
         self.settle()
 
     def step(self, share: float) -> Step:
         """Cross-entropy, and the reward of trees grown from a few prefixes of each dialogue."""
-        number, arena, settings, seed = self.progress.updates, self.arena, self.settings, self.settings.seed
-        batch, judgements = settings.batch, list[Judged]()
-        numbers = data.in_turn(self.training, number * batch, batch, [seed])
+        number, arena = self.progress.updates, self.arena
+        batch, judgements = self.settings.batch, list[Judged]()
+        numbers = data.in_turn(self.training, number * batch, batch, [0])
         answers = sum(len(self.store.dialogues.answer(dialogue_number)) for dialogue_number in numbers)
-        prefixes = batch * settings.groups * settings.members
+        prefixes = batch * GROUPS * MEMBERS
 
         def loss(part: Sequence[tuple[int, int]]) -> Tensor:
             ((place, dialogue_number),) = part
             dialogue = self.store.get([dialogue_number])[0]
-            generator = torch.Generator().manual_seed(seed + 1_000_003 * number + place)
+            generator = torch.Generator().manual_seed(1_000_003 * number + place)
             total = eagle3_loss(arena.net, arena.place, dialogue, generator, 1.0 / answers)
-            order = np.random.default_rng([seed, number, place])
-            starts = chosen_starts(dialogue, settings.groups, settings.members, order)
+            order = np.random.default_rng([0, number, place])
+            starts = chosen_starts(dialogue, GROUPS, MEMBERS, order)
             if not len(starts):
                 return total
-            judgement = judged(arena, dialogue, starts, settings.size)
+            judgement = judged(arena, dialogue, starts, SIZE)
             judgements.append(judgement)
             pulled = tree_loss(arena, dialogue, judgement, WEIGHT / prefixes)
             return total if pulled is None else total + pulled
@@ -337,7 +317,7 @@ class GtoTraining(TrainState):
         dialogue = self.store.get([number])[0]
         starts = torch.arange(dialogue.first - 2, len(dialogue.tokens) - 2)
         features = dialogue.features[:, EAGLE3_TAPS].flatten(1)
-        return grown(self.arena.net, dialogue.tokens, features, starts, self.settings.size)
+        return grown(self.arena.net, dialogue.tokens, features, starts, SIZE)
 
     def figures(self) -> dict[str, Any]:
         """Of the start and of the change, on held-out answers."""
@@ -348,11 +328,12 @@ class GtoTraining(TrainState):
     def accepted(self, numbers: Sequence[int]) -> dict[str, float]:
         """Along these greedy answers: tokens a step with the trees, bonus included; and by depth how often the truth was drafted
         first or among five."""
-        emitted, depth = list[int](), self.settings.size.depth
+        emitted, depth = list[int](), SIZE.depth
         for number in numbers:
-            trees, answer = self.trees(number), self.store.dialogues.answer(number).tolist()
-            hops = [tree.along(answer[place : place + depth]) for place, tree in enumerate(trees)]
-            emitted += [1 + hops[place] for place in acceptance.steps_along(len(answer), depth, hops.__getitem__)]
+            trees, answer, place = self.trees(number), self.store.dialogues.answer(number).tolist(), 0
+            while place + depth < len(answer):
+                emitted.append(1 + trees[place].along(answer[place : place + depth]))
+                place += emitted[-1]
         chains = acceptance_figures(self.arena.net, self.store, EAGLE3_TAPS, numbers, depth)
         return {**chains, "tau": float(np.mean(emitted))}
 
@@ -360,7 +341,7 @@ class GtoTraining(TrainState):
 def make(job: Job) -> None:
     """Train, measure start and end on held-out answers, write ``assets/weights/gto.safetensors``."""
     inputs = gather(job)
-    settings, loaded = driver.settings_for(job, inputs.device, Settings), inputs.assets.target
+    settings, loaded = driver.settings_for(job, inputs.device), inputs.assets.target
     target = TextTarget(loaded.model, loaded.name, sorted(loaded.eos_ids), "eager")
     shipped = load_heads(START, None, loaded, target)
     net, before = independent_copy(shipped).float(), independent_copy(shipped).float()

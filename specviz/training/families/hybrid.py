@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,12 +23,13 @@ from specviz.models.hub.packed_model import read_model, write_model
 from specviz.models.hub.prepare import prepare
 from specviz.targets.state_layers import anatomy
 from specviz.training import acceptance, data, driver, parallel
-from specviz.training.driver import Schedule, Step, TrainState
+from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.features import TARGET
 from specviz.training.phrases import byte_pairs
-from specviz.training.registry import WEIGHTS, Job, recipes
+from specviz.training.registry import WEIGHTS, recipes
 
-CHUNK = 64
+LENGTH = 384
+"""Tokens of a row."""
 SLOWEST, FASTEST = 0.002, 0.2
 
 
@@ -43,9 +43,9 @@ def draft_config(vocab_size: int) -> Mamba2Config:
     return Mamba2Config(vocab_size=vocab_size, **recipes()[DRAFT].shape)
 
 
-def fresh(config: Any, seed: int) -> Any:
+def fresh(config: Any) -> Any:
     """A network that is silent behind every layer, with time steps from slow to fast: it starts as its own embedding."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     model: Any = BambaForCausalLM(config) if isinstance(config, BambaConfig) else Mamba2ForCausalLM(config)
     model.get_input_embeddings().weight.data.normal_(std=0.02)
     for block in anatomy(model).blocks:
@@ -70,17 +70,16 @@ VOCABULARY = 2048
 HOTTEST = 0.8
 LOOPING = 0.6
 LONGEST = 360
-Item = TypeVar("Item")
 
 
-class Split(NamedTuple, Generic[Item]):
+class Split(NamedTuple):
     """What is learned from and what is kept out: dialogues as text, each starting with ``OPENING``, or as token ids."""
 
-    training: list[Item]
-    held_out: list[Item]
+    training: list[Any]
+    held_out: list[Any]
 
 
-def texts(dialogues: data.Dialogues, tokenizer: Any) -> Split[str]:
+def texts(dialogues: data.Dialogues, tokenizer: Any) -> Split:
     """The usable dialogues, read with the tokenizer they were written in and with their turns marked."""
 
     def usable(numbers: Sequence[int]) -> Iterator[str]:
@@ -110,7 +109,7 @@ def small_tokenizer(training: Sequence[str], size: int = VOCABULARY) -> Tokenize
     return byte_pairs(training, size, [START, END])
 
 
-def corpus(dialogue_texts: Split[str], tokenizer: Tokenizer) -> Split[np.ndarray]:
+def corpus(dialogue_texts: Split, tokenizer: Tokenizer) -> Split:
     """Both parts as ids."""
     encoded = (tokenizer.encode_batch(part) for part in (dialogue_texts.training, dialogue_texts.held_out))
     return Split(*([np.asarray(one.ids[:LONGEST], dtype=np.int64) for one in part] for part in encoded))
@@ -142,29 +141,17 @@ DRAFT = "hybrid_draft"
 TEACHER = WEIGHTS / "hybrid.safetensors"
 
 
-@dataclass(frozen=True)
-class Settings(Schedule):
-    """An update reads ``batch`` rows of ``length`` tokens."""
-
-    peak: float = 0.006
-    decay: float = 0.02
-    batch: int = 6
-    part: int = 1
-    length: int = 6 * CHUNK
-
-
 class StateSpaceTraining(TrainState):
     """A model of state-space layers, the tokens it learns from and those kept out, and its loss."""
 
     unit = "tokens"
-    settings: Settings
 
     def __init__(
-        self, model: Any, corpus: Split[np.ndarray], loss: Loss, settings: Settings, teacher: Any = None,
+        self, model: Any, corpus: Split, loss: Loss, settings: Schedule, teacher: Any = None,
         tokens_a_byte: float = math.nan,
     ) -> None:  # fmt: skip
         self.model, self.corpus, self.loss, self.teacher, self.tokens_a_byte = model, corpus, loss, teacher, tokens_a_byte
-        super().__init__(settings, dict(model.named_parameters()))
+        super().__init__(settings, model)
         self.begin()
 
     def shaped(self, name: str, value: Tensor) -> Tensor:
@@ -173,8 +160,8 @@ class StateSpaceTraining(TrainState):
 
     def begin(self) -> None:
         """Rows from where a resumed training stopped: another seed rather than skipping."""
-        generator = np.random.default_rng([self.settings.seed, self.progress.updates])
-        every = rows(self.corpus.training, self.settings.length, generator)
+        generator = np.random.default_rng([0, self.progress.updates])
+        every = rows(self.corpus.training, LENGTH, generator)
         self.stream = iter(lambda: list(islice(every, self.settings.batch)), [])
 
     def learn_from(self, batch: Sequence[np.ndarray]) -> Step:
@@ -194,7 +181,7 @@ class StateSpaceTraining(TrainState):
     @torch.no_grad()
     def held_out_loss(self, many: int) -> float:
         """Mean loss a token over ``many`` rows of held-out dialogues."""
-        return float(np.mean([float(self.loss(tokens)) for tokens in self._held_out(many)])) / self.settings.length
+        return float(np.mean([float(self.loss(tokens)) for tokens in self._held_out(many)])) / LENGTH
 
     @torch.no_grad()
     def agreement(self, teacher: Any, many: int) -> dict[str, float]:
@@ -211,7 +198,7 @@ class StateSpaceTraining(TrainState):
         return {"held_out_nats": nats, "held_out_bits_a_byte": nats / math.log(2) * self.tokens_a_byte}
 
     def _held_out(self, many: int) -> list[Tensor]:
-        stream = rows(self.corpus.held_out, self.settings.length, np.random.default_rng(0))
+        stream = rows(self.corpus.held_out, LENGTH, np.random.default_rng(0))
         return [torch.from_numpy(next(stream))[None].to(self.device) for _ in range(many)]
 
 
@@ -241,18 +228,17 @@ def make(job: Job) -> None:
     dialogue_texts = _read(files)
     teacher, tokenizer = _teacher(device) if drafts else (None, small_tokenizer(dialogue_texts.training))
     ids = corpus(dialogue_texts, tokenizer)
-    settings = driver.settings_for(job, device, Settings)
-    model = fresh((draft_config if drafts else target_config)(tokenizer.get_vocab_size()), settings.seed).to(device)
+    settings = driver.settings_for(job, device)
+    model = fresh((draft_config if drafts else target_config)(tokenizer.get_vocab_size())).to(device)
     loss = partial(distillation_loss, model, teacher) if drafts else partial(next_token_loss, model)
     letters = sum(len(text.encode()) for text in dialogue_texts.held_out)
     state = StateSpaceTraining(model, ids, loss, settings, teacher, sum(map(len, ids.held_out)) / letters)
     line = data.dialogues_line(files, f"{len(ids.training)} dialogues")
-    licence = "Apache-2.0, as SmolLM2's, whose dialogues it learned"
     more = {IMITATES: named(TEACHER)} if drafts else {}
-    driver.run(job, state, line, lambda path, card: write_model(path, model, tokenizer, card), licence, **more)
+    driver.run(job, state, line, lambda path, card: write_model(path, model, tokenizer, card), **more)
 
 
-def _read(files: list[Path]) -> Split[str]:
+def _read(files: list[Path]) -> Split:
     """The dialogues as text: only SmolLM2's tokenizer is needed, not the model."""
     folder = prepare(TARGET, lambda message, fraction: print(message, flush=True))
     return texts(data.read_all(files), AutoTokenizer.from_pretrained(folder, local_files_only=True))

@@ -14,6 +14,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,16 @@ from transformers import JanusConfig, JanusForConditionalGeneration
 
 from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
-from specviz.models.device import choose_device
 from specviz.models.image.image import SHIPPED
 from specviz.models.image.image_shape import SHIPPED_VQ, TextShape, VqShape, janus_config
 from specviz.models.image.image_vocabulary import WORDS
 from specviz.models.image.prompts import PROMPT_TOKENS
 from specviz.models.loading_lock import exclusive_loading
-from specviz.training import driver
-from specviz.training.driver import Schedule, Step, TrainState
+from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji
 from specviz.training.families.emoji import Batches, coded, learned_names, misread, vq_model, word_prompts
 from specviz.training.parallel import products
-from specviz.training.registry import WEIGHTS, Job, Recipe
+from specviz.training.registry import WEIGHTS, Recipe
 
 LAYERS = "model.language_model.layers."
 PREFIXES = ("model.language_model.", "model.generation_")
@@ -243,8 +242,6 @@ class ImageArTraining(TrainState):
 
 def make(job: Job) -> None:
     """Train, measure on held-out concepts, write the recipe's weights."""
-    device = choose_device(job.device)
-    state = ImageArTraining(job.recipe, driver.settings_for(job, device, Schedule), device)
-    driver.run(job, state, emoji.line(), licence=emoji.LICENCE)
+    emoji.run(job, partial(ImageArTraining, job.recipe))
     if job.recipe.name in SHIPPED.values():
         WORDS.write_text("\n".join(learned_names()) + "\n", "utf-8")

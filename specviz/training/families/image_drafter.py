@@ -24,12 +24,11 @@ from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafting.networks.weights import write_weights
 from specviz.models.image.image import LoadedImage, embedding_table, load_image_model
 from specviz.training import driver
-from specviz.training.driver import Schedule, Step, TrainState
+from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji
 from specviz.training.families.emoji import coded, prompt_of
+from specviz.training.families.feature import sampled_starts, unroll
 from specviz.training.families.image_ar import ADDS, LAYERS, draw, guided, hidden_states
-from specviz.training.families.unrolling import sampled_starts, unroll
-from specviz.training.registry import Job
 
 DRAWN = 32
 """How many pictures of its own the target draws at a time; as many of the data go beside them."""
@@ -212,7 +211,7 @@ class ImageDrafterTraining(TrainState):
     def __init__(self, settings: Schedule, loaded: LoadedImage) -> None:
         self.loaded, self.net = loaded, fresh(loaded).to(loaded.device)
         self.measured = Examples(loaded, held_out=True, seed=9, workers=settings.workers).fresh(MEASURED, given=False)
-        super().__init__(settings, dict(self.net.named_parameters()))
+        super().__init__(settings, self.net)
 
     def begin(self) -> None:
         """A resumed training meets other pictures; a new one starts from a linear guess."""
@@ -244,5 +243,5 @@ class ImageDrafterTraining(TrainState):
 def make(job: Job) -> None:
     """Train, measure on held-out concepts, write ``assets/weights/image_drafter.safetensors``."""
     loaded = load_image_model("emoji-64", "float32", job.device)
-    state = ImageDrafterTraining(driver.settings_for(job, loaded.device, Schedule), loaded)
+    state = ImageDrafterTraining(driver.settings_for(job, loaded.device), loaded)
     driver.run(job, state, emoji.line("and the target's own pictures"), licence=emoji.LICENCE)

@@ -6,6 +6,7 @@ Learned on the codes' vectors, and through the frozen decoder on pixels. Peruzzo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,12 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.networks.latent_samplers import LatentSamplers, SamplerConfig
-from specviz.models.device import choose_device
-from specviz.training import driver
-from specviz.training.driver import Schedule, Step, TrainState
+from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji
 from specviz.training.families.emoji import coded, vq_model
-from specviz.training.registry import Job
 
 DRAWN = 6
 """How many of a batch are also compared in pixels."""
@@ -43,7 +41,7 @@ class SamplersTraining(TrainState):
         torch.manual_seed(0)
         vectors = self.vq.quantize.embedding.weight.detach().clone()
         self.net = LatentSamplers(SamplerConfig(width=96, layers=3), vectors).to(device)
-        super().__init__(settings, dict(self.net.named_parameters()))
+        super().__init__(settings, self.net)
         self.learning, kept_out = (
             np.array([row for concept in self.data[0].part(held_out) for row in concept.rows.values()])
             for held_out in (False, True)
@@ -85,9 +83,10 @@ class SamplersTraining(TrainState):
         guesses = (("up", up, fine), ("copied", copied, fine), ("down", down, coarse))
         return {f"{name}_same": float((guess == codes).float().mean()) for name, guess, codes in guesses}
 
+    def save(self, path: Path, card: dict[str, str]) -> None:
+        self.net.save(path, card | {"codebook": self.codebook})
+
 
 def make(job: Job) -> None:
     """Train, measure on held-out concepts, write ``assets/weights/image_samplers.safetensors``."""
-    device = choose_device(job.device)
-    state = SamplersTraining(driver.settings_for(job, device, Schedule), device)
-    driver.run(job, state, emoji.line(), state.net.save, emoji.LICENCE, codebook=state.codebook)
+    emoji.run(job, SamplersTraining)

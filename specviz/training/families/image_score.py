@@ -12,13 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.networks.weights import write_weights
-from specviz.models.device import choose_device
 from specviz.models.image.image_score import SIDE, ScoreNet
-from specviz.training import driver
-from specviz.training.driver import Schedule, Step, TrainState
+from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji
 from specviz.training.families.emoji import drawable, prompt_of, varied_prompt, word_prompts
-from specviz.training.registry import Job
 
 AMONG = 64
 """How many prompts a picture's own is found among when accuracy is measured."""
@@ -36,7 +33,7 @@ class ScoreTraining(TrainState):
             [concept for concept in self.art.part(held_out) if drawable(concept)] for held_out in (False, True)
         )
         self.net = ScoreNet(self.prompts.size).to(device)
-        super().__init__(settings, dict(self.net.named_parameters()))
+        super().__init__(settings, self.net)
 
     def examples(self, asked: Sequence[tuple[emoji.Concept, str, str, str]]) -> tuple[Tensor, Tensor]:
         """Pictures [picture, rgb, row, column] from -1 to 1 and prompts, of concepts in a style, on a ground, with a prompt."""
@@ -87,6 +84,4 @@ class ScoreTraining(TrainState):
 
 def make(job: Job) -> None:
     """Train, measure on learned and held-out concepts, write ``assets/weights/image_score.safetensors``."""
-    device = choose_device("cpu" if job.device == "auto" else job.device)
-    state = ScoreTraining(driver.settings_for(job, device, Schedule), device)
-    driver.run(job, state, emoji.line(), licence=emoji.LICENCE)
+    emoji.run(job, ScoreTraining)

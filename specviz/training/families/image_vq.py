@@ -8,7 +8,7 @@ so that nothing else has to be trained again. ``train image_patches``: what each
 from __future__ import annotations
 
 import hashlib
-import time
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,12 @@ from torch import Tensor
 
 from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import BadInput
-from specviz.models.device import choose_device
 from specviz.models.image.codebook import tiles
 from specviz.models.image.image import LoadedImage, load_image_model, weights_of
 from specviz.training import driver
-from specviz.training.driver import Schedule, Step, TrainState
+from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import emoji
 from specviz.training.families.emoji import PREFIX, coded, fresh_vq, vq_model
-from specviz.training.registry import Job
 
 CROPS, WHOLE = 20, 5
 """Pictures of 32 pixels in an update, a third of them whole, and of 64."""
@@ -37,6 +35,8 @@ FREE = 0.12
 """The share of the time before there are codes."""
 FROZEN = 0.85
 """From this share on the codebook stands still."""
+MEASURED = 204
+"""Held-out pictures."""
 BATCH = 64
 """Pictures whose patches are counted together."""
 
@@ -87,13 +87,17 @@ class Codebook:
             self.vectors[dead], self.sums[dead], self.counts[dead] = places[chosen], places[chosen] * below * 4, below * 4
 
 
-class Tokenizer:
-    """The network and its codes, ``coded`` once there are any."""
+class PixelTraining(TrainState):
+    """A picture tokenizer ``net`` with its codes, and the pictures that it learns from."""
 
-    def __init__(self, net: Any, vectors: Tensor) -> None:
-        self.net, self.codebook = net, Codebook(vectors)
-        self.encoded: list[Tensor] = []
-        self.coded = torch.zeros(1)
+    unit = "pictures"
+
+    def __init__(self, settings: Schedule, net: Any, codebook: Codebook, fixed: str, seed: int, **buffers: Tensor) -> None:
+        """Parameters whose names match ``fixed`` are not learned."""
+        self.net, self.codebook, self.art, self.generator = net, codebook, emoji.load(), np.random.default_rng(seed)
+        self.rows = [row for concept in self.art.part(held_out=False) for row in concept.rows.values()]
+        learned = {name: value for name, value in net.named_parameters() if not re.match(fixed, name)}
+        super().__init__(settings, learned, buffers=buffers)
 
     def encode(self, pixels: Tensor) -> Tensor:
         """Pixels [batch, rgb, row, column] to unit vectors [batch, dim, row, column], float32."""
@@ -109,6 +113,62 @@ class Tokenizer:
         rows = last.flatten(0, 2).detach()
         codes = self.codebook.nearest(rows)
         return self.codebook.vectors[codes].view(last.shape).permute(0, 3, 1, 2), rows, codes
+
+    def draw(self, count: int) -> Tensor:
+        """Whole pictures over grounds, mirrored now and then."""
+        rows, palette = self.generator.choice(self.rows, count), np.array(list(emoji.GROUNDS.values()))
+        grounds = palette[np.where(self.generator.random(count) < 0.5, 0, self.generator.integers(0, len(palette), count))]
+        free = self.generator.random(count) < 0.15
+        grounds = np.where(free[:, None], self.generator.integers(0, 256, (count, 3)), grounds)
+        pixels = torch.from_numpy(self.art.on(rows, grounds)).to(self.device)
+        return pixels.flip(-1) if self.generator.random() < 0.5 else pixels
+
+    @torch.no_grad()
+    def measure(self) -> dict[str, float]:
+        """On concepts that nobody learned from, half of them on colours: signal to noise in decibels at 64 and 32 pixels."""
+        rows = [row for concept in self.art.part(held_out=True) for row in concept.rows.values()][:MEASURED]
+        grounds = np.array(list(emoji.GROUNDS.values()))[np.arange(len(rows)) % 3 * (np.arange(len(rows)) % 2)]
+        pixels, figures = torch.from_numpy(self.art.on(rows, grounds)).to(self.device), dict[str, float]()
+        for name, batch in (("psnr64", pixels), ("psnr32", F.avg_pool2d(pixels, 2))):
+            errors = [
+                (self.decode(self.quantised(self.encode(part))[0]).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4
+                for part in batch.split(34)
+            ]
+            figures[name] = float(-10 * torch.cat(errors).log10().mean())
+        return figures
+
+
+def reconstruction(drawn: Tensor, pixels: Tensor) -> Tensor:
+    """Mean absolute and squared error, and the same of neighbouring pixels' differences."""
+    error = drawn - pixels
+    edges = error.diff(dim=-1).abs().mean() + error.diff(dim=-2).abs().mean()
+    return error.abs().mean() + 2 * error.square().mean() + 0.5 * edges
+
+
+class VqTraining(PixelTraining):
+    """The tokenizer on crops and whole pictures; its codebook follows what it sees and belongs to the checkpoint, as does whether
+    it is ``coded`` yet."""
+
+    def __init__(self, settings: Schedule, device: torch.device) -> None:
+        torch.manual_seed(0)
+        net, self.coded, self.encoded = fresh_vq().to(device), torch.zeros(1), list[Tensor]()
+        for name, weight in net.named_parameters():
+            if name.endswith(("conv2.weight", "proj_out.weight")):
+                weight.data.zero_()
+        book = Codebook(F.normalize(net.quantize.embedding.weight.data, dim=-1))
+        super().__init__(settings, net, book, "quantize", seed=1, coded=self.coded, **vars(book))
+
+    def small(self) -> Tensor:
+        """Pictures of 32 pixels: a third whole, the rest crops where something is drawn."""
+        pixels, whole = self.draw(CROPS), CROPS // 3
+        corners = self.generator.integers(0, 9, (CROPS, 2)) * 4
+        crops = [pixels[place, :, y : y + 32, x : x + 32] for place, (y, x) in enumerate(corners) if place >= whole]
+        return torch.cat((F.avg_pool2d(pixels[:whole], 2), torch.stack(crops)))
+
+    def step(self, share: float) -> Step:
+        """Small pictures, and after a while whole ones beside them."""
+        parts = [self.small(), *([self.draw(WHOLE)] if share > 0.3 else [])]
+        return self.learn(parts, lambda some: self.loss(some[0], share) * 0.5, sum(map(len, parts)))
 
     def loss(self, pixels: Tensor, share: float) -> Tensor:
         """Reconstruction in pixels and edges, and how far from its code a vector is."""
@@ -126,118 +186,41 @@ class Tokenizer:
         drawn = self.decode(vectors + (code_vectors - vectors).detach())
         return reconstruction(drawn, pixels) + 0.5 * (1 - (vectors * code_vectors.detach()).sum(1)).mean()
 
-    @torch.no_grad()
-    def measure(self, art: emoji.Emoji, count: int) -> dict[str, float]:
-        """On concepts that nobody learned from, half of them on colours: signal to noise in decibels at 64 and 32 pixels."""
-        rows = [row for concept in art.part(held_out=True) for row in concept.rows.values()][:count]
-        grounds = np.array(list(emoji.GROUNDS.values()))[np.arange(len(rows)) % 3 * (np.arange(len(rows)) % 2)]
-        pixels, figures = torch.from_numpy(art.on(rows, grounds)), dict[str, float]()
-        for name, batch in (("psnr64", pixels), ("psnr32", F.avg_pool2d(pixels, 2))):
-            errors = []
-            for part in batch.to(self.codebook.vectors.device).split(34):
-                vectors, _, _ = self.quantised(self.encode(part))
-                errors.append((self.decode(vectors).clamp(-1, 1) - part).square().mean(dim=(1, 2, 3)) / 4)
-            figures[name] = float(-10 * torch.cat(errors).log10().mean())
-        return figures
-
-
-def reconstruction(drawn: Tensor, pixels: Tensor) -> Tensor:
-    """Mean absolute and squared error, and the same of neighbouring pixels' differences."""
-    error = drawn - pixels
-    edges = error.diff(dim=-1).abs().mean() + error.diff(dim=-2).abs().mean()
-    return error.abs().mean() + 2 * error.square().mean() + 0.5 * edges
-
-
-class Pictures:
-    """Batches: crops of 32 pixels where something is drawn, whole pictures of 32, and of 64."""
-
-    def __init__(self, art: emoji.Emoji, device: torch.device, seed: int) -> None:
-        self.art, self.device, self.generator = art, device, np.random.default_rng(seed)
-        self.rows = [row for concept in art.part(held_out=False) for row in concept.rows.values()]
-
-    def draw(self, count: int) -> Tensor:
-        """Whole pictures over grounds, mirrored now and then."""
-        rows = self.generator.choice(self.rows, count)
-        palette = np.array(list(emoji.GROUNDS.values()))
-        grounds = palette[np.where(self.generator.random(count) < 0.5, 0, self.generator.integers(0, len(palette), count))]
-        free = self.generator.random(count) < 0.15
-        grounds = np.where(free[:, None], self.generator.integers(0, 256, (count, 3)), grounds)
-        pixels = torch.from_numpy(self.art.on(rows, grounds)).to(self.device)
-        return pixels.flip(-1) if self.generator.random() < 0.5 else pixels
-
-    def small(self) -> Tensor:
-        """Pictures of 32 pixels: a third whole, the rest crops."""
-        pixels, whole = self.draw(CROPS), CROPS // 3
-        corners = self.generator.integers(0, 9, (CROPS, 2)) * 4
-        crops = [pixels[place, :, y : y + 32, x : x + 32] for place, (y, x) in enumerate(corners) if place >= whole]
-        return torch.cat((F.avg_pool2d(pixels[:whole], 2), torch.stack(crops)))
-
-
-class VqTraining(TrainState):
-    """The tokenizer on crops and whole pictures; its codebook follows what it sees and belongs to the checkpoint."""
-
-    unit = "pictures"
-
-    def __init__(self, settings: Schedule, device: torch.device) -> None:
-        self.art = emoji.load()
-        torch.manual_seed(0)
-        net = fresh_vq().to(device)
-        for name, weight in net.named_parameters():
-            if name.endswith(("conv2.weight", "proj_out.weight")):
-                weight.data.zero_()
-        self.tokenizer = Tokenizer(net, F.normalize(net.quantize.embedding.weight.data, dim=-1))
-        self.pictures, codes = Pictures(self.art, device, seed=1), self.tokenizer.codebook
-        buffers = {"vectors": codes.vectors, "sums": codes.sums, "counts": codes.counts, "coded": self.tokenizer.coded}
-        leaves = {name: value for name, value in net.named_parameters() if not name.startswith("quantize")}
-        super().__init__(settings, leaves, buffers=buffers)
-
-    def step(self, share: float) -> Step:
-        """Small pictures, and after a while whole ones beside them."""
-        parts = [self.pictures.small(), *([self.pictures.draw(WHOLE)] if share > 0.3 else [])]
-        return self.learn(parts, lambda some: self.tokenizer.loss(some[0], share) * 0.5, sum(map(len, parts)))
-
     def measure(self) -> dict[str, float]:
-        return self.tokenizer.measure(self.art, 51) if self.tokenizer.coded else {}
+        return super().measure() if self.coded else {}
 
     def figures(self) -> dict[str, float]:
         """Raises BadInput where the time is over before there are codes."""
-        if not self.tokenizer.coded:
+        if not self.coded:
             raise BadInput("The time was over before there were codes: train for more --minutes, or go on with --resume.")
-        return self.tokenizer.measure(self.art, 204)
+        return self.measure()
 
     def save(self, path: Path, card: dict[str, str]) -> None:
-        vectors = self.tokenizer.codebook.vectors
+        vectors = self.codebook.vectors
         tensors = {**self.leaves, "quantize.embedding.weight": vectors}
         codebook = hashlib.sha256(vectors.cpu().numpy().tobytes()).hexdigest()[:16]
         write_weights(path, {PREFIX + name: value for name, value in tensors.items()}, {**card, "codebook": codebook})
 
 
-class DecoderTraining(TrainState):
+class DecoderTraining(PixelTraining):
     """The shipped picture tokenizer, whose decoder is learned further."""
 
-    unit = "pictures"
-
     def __init__(self, settings: Schedule, device: torch.device) -> None:
-        (net, _), self.art, (self.stored, self.card) = vq_model(), emoji.load(), read_weights(weights_of("image_vq"))
-        net = net.to(device).requires_grad_(True)
-        self.tokenizer, self.pictures = Tokenizer(net, net.quantize.embedding.weight.detach()), Pictures(self.art, device, seed=7)
-        learned = {name: value for name, value in net.named_parameters() if name.startswith(("decoder", "post_quant_conv"))}
-        super().__init__(settings, learned)
+        self.stored, self.card = read_weights(weights_of("image_vq"))
+        net = vq_model()[0].to(device).requires_grad_(True)
+        super().__init__(settings, net, Codebook(net.quantize.embedding.weight.detach()), "encoder|quant", seed=7)
 
     def step(self, share: float) -> Step:
         """Shrunk pictures and whole ones."""
-        parts = [(F.avg_pool2d(self.pictures.draw(SHRUNK), 2), 0.4), (self.pictures.draw(REDRAWN), 0.6)]
+        parts = [(F.avg_pool2d(self.draw(SHRUNK), 2), 0.4), (self.draw(REDRAWN), 0.6)]
 
         def loss(some: Sequence[tuple[Tensor, float]]) -> Tensor:
             ((pixels, weight),) = some
             with torch.no_grad():
-                vectors, _, _ = self.tokenizer.quantised(self.tokenizer.encode(pixels))
-            return weight * reconstruction(self.tokenizer.decode(vectors), pixels)
+                vectors, _, _ = self.quantised(self.encode(pixels))
+            return weight * reconstruction(self.decode(vectors), pixels)
 
         return self.learn(parts, loss, SHRUNK + REDRAWN)
-
-    def measure(self) -> dict[str, float]:
-        return self.tokenizer.measure(self.art, 102)
 
     def spent(self) -> str:
         return f"{self.card['spent']}; the decoder {super().spent()} more"
@@ -271,17 +254,14 @@ def patches(loaded: LoadedImage, codes: Tensor) -> tuple[Tensor, dict[str, float
 
 def make(job: Job) -> None:
     """Train, measure on held-out concepts, write ``assets/weights/image_vq.safetensors`` or ``image_patches.safetensors``."""
-    begun, kinds = time.perf_counter(), {"image_vq": VqTraining, "image_decoder": DecoderTraining}
+    kinds = {"image_vq": VqTraining, "image_decoder": DecoderTraining}
     if job.recipe.name in kinds:
-        device = choose_device(job.device)
-        state = kinds[job.recipe.name](driver.settings_for(job, device, Schedule), device)
-        driver.run(job, state, emoji.line(), licence=emoji.LICENCE)
-        return
+        return emoji.run(job, kinds[job.recipe.name])
     loaded = load_image_model("emoji-64", "float32", job.device)
     data = coded(loaded.grid)
     rows = sorted(row for concept in data.part(held_out=False) for row in concept.rows.values())
     codes = torch.from_numpy(data.codes[rows]).long().flatten(0, 1)
     mean, figures = patches(loaded, codes)
-    spent = f"{(time.perf_counter() - begun) / 60:.1f} minutes, {len(codes)} pictures"
+    spent = f"{len(codes)} pictures, counted"
     save = lambda path, card: write_weights(path, {"patches": mean.flatten(1)}, card)  # noqa: E731
     driver.ship(job, {"pictures": len(codes)}, emoji.line(), spent, figures, save, emoji.LICENCE, codebook=data.codebook)

@@ -9,8 +9,8 @@ the text ends.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -28,15 +28,13 @@ from specviz.models.heads.drafts import FILE as SMALL
 from specviz.models.heads.lora_heads import CHANGES, digest
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.data import IGNORED, Dialogues, Markers, Row
-from specviz.training.driver import Schedule, Step, TrainState
-from specviz.training.families.feature import MARKS, TrainInputs, gather, run
+from specviz.training.driver import Job, Schedule, Step, TrainState
+from specviz.training.families.feature import TrainInputs, gather, run
 from specviz.training.optimizer import LowRank
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training.registry import WEIGHTS
 
 LEAST = 0.05
 """The smallest probability of being hidden: 1/t of a smaller one would drown all other rows."""
-MEAN = (1 + LEAST) / 2
-"""The probability of being hidden, on average."""
 
 
 class Masked(NamedTuple):
@@ -105,33 +103,15 @@ def in_parts(examples: Sequence[Example], size: int, total: float = 1.0) -> list
     return parts
 
 
-@dataclass(frozen=True)
-class Settings(Schedule):
-    """An update reads ``batch`` texts, ``texts`` of them in a pass."""
-
-    peak: float = 0.003
-    decay: float = 0.01
-    every: float = 1.0
-    patience: int = 8
-    batch: int = 16
-    part: int = 1
-    texts: int = 8
-    average: float = 0.98
-
-
 class MaskedTraining(TrainState):
     """A masked language model that is trained whole or, where there is one, by a low-rank ``change`` alone."""
 
     unit = "hidden tokens"
-    settings: Settings
 
-    def __init__(
-        self, model: MaskedLM, inputs: TrainInputs, settings: Settings, share: float = 1.0, change: LowRank | None = None
-    ) -> None:
-        """``share`` of the answer tokens that are read are asked for."""
-        super().__init__(settings, dict(model.named_parameters()) if change is None else change.matrices, change)
+    def __init__(self, model: MaskedLM, inputs: TrainInputs, settings: Schedule, change: LowRank | None = None) -> None:
+        super().__init__(settings, change or model)
         self.model = self.folding = model
-        self.share = share
+        self.part = 1  # a pass is made where its texts are hidden
         self.dialogues, self.markers = inputs.dialogues, inputs.assets.markers
         self.training, self.held_out = data.split(self.dialogues)
         self.place = data.places_in(model.draft_ids, model.config.vocab_size)
@@ -143,10 +123,10 @@ class MaskedTraining(TrainState):
 
     def texts(self, update: int) -> Iterator[list[Masked]]:
         """The masked texts of the updates from there on, a pass in each: packed rows, other ones where a training goes on."""
-        settings, generator = self.settings, np.random.default_rng([self.settings.seed, update])
+        settings, generator = self.settings, np.random.default_rng([0, update])
         stream = data.rows(self.dialogues, self.training, self.markers, self.model.config.window - 1, generator)
         while True:
-            yield in_parts(standard(list(islice(stream, settings.batch)), generator), settings.texts)
+            yield in_parts(standard(list(islice(stream, settings.batch)), generator), settings.part)
 
     def learn_from(self, batch: Sequence[Masked]) -> Step:
         """Loss and gradients of these texts, and how many tokens were asked for."""
@@ -160,31 +140,25 @@ class MaskedTraining(TrainState):
         return self.learn(batch, part_loss, 0)._replace(tokens=sum(counted))
 
     def measure(self) -> dict[str, float]:
-        """Blocks along a few held-out greedy answers, and the gap to the first ones that were read."""
+        """Blocks along a few held-out answers, and the gap to the first ones that were read."""
         # As the rows begin, which are drawn from the same seed.
-        order = np.random.default_rng([self.settings.seed, 0]).permutation(np.asarray(self.training))
-        found, known = (self.shown(numbers) for numbers in (self.held_out, order[:EARLY].tolist()))
-        return {"gap": known["tau"] - found["tau"], **found}
+        order = np.random.default_rng([0, 0]).permutation(np.asarray(self.training))
+        return self.blocks(order[:EARLY].tolist(), *SHOWN)
 
-    def shown(self, numbers: Sequence[int]) -> dict[str, float]:
-        """Blocks along a few of these, the greedy ones."""
-        found = self.blocks(numbers, *SHOWN, 1000)
-        return {name: found[name] for name in ("tau", "first1", "alone2", "longest")}
-
-    def blocks(self, numbers: Sequence[int], count: int, places: int, runs: int) -> dict[str, float]:
-        """:func:`block_agreement` along ``count`` of these, the greedy ones."""
-        greedy = data.greedy_only(self.dialogues, numbers)[:count]
-        return block_agreement(self.model, self.dialogues, greedy, self.markers, places, runs)
-
-    def measured(self) -> dict[str, Any]:
-        """Blocks along held-out greedy answers of the kinds that are reported, and what learned ones bring beyond that."""
-        found, known = (self.blocks(numbers, MEASURED[0], PLACES, MEASURED[1]) for numbers in (self.held_out, self.training))
-        return {**found, "gap": known["tau"] - found["tau"]}
+    def blocks(self, known: Sequence[int], count: int, places: int, runs: int) -> dict[str, float]:
+        """:func:`block_agreement` along ``count`` held-out greedy answers, and what ``known`` ones bring beyond that."""
+        found, learned = (
+            block_agreement(
+                self.model, self.dialogues, data.greedy_only(self.dialogues, numbers)[:count], self.markers, places, runs
+            )
+            for numbers in (self.held_out, known)
+        )
+        return {**found, "gap": learned["tau"] - found["tau"]}
 
     def figures(self) -> dict[str, Any]:
         history = self.progress.history
-        curve = [{"tokens": entry["tokens"] / self.share, "tau": entry["tau"], "gap": entry["gap"]} for entry in history]
-        return {**self.measured(), "curve": curve}
+        curve = [{name: entry[name] for name in ("tokens", "tau", "gap")} for entry in history]
+        return {**self.blocks(self.training, *MEASURED), "curve": curve}
 
 
 def loss(model: MaskedLM, place: Tensor, masked: Masked) -> tuple[Tensor, int]:
@@ -200,38 +174,26 @@ def loss(model: MaskedLM, place: Tensor, masked: Masked) -> tuple[Tensor, int]:
     return (losses * weight[:, 1:][mask]).sum(), int(mask.sum())
 
 
-@torch.inference_mode()
 def block_agreement(
     model: MaskedLM, dialogues: Dialogues, chosen: Sequence[int], markers: Markers, places: int, runs: int
 ) -> dict[str, float]:
     """Speculate along ``chosen`` greedy answers with blocks of ``places`` tokens, at most ``runs`` steps: the figures of the
-    first eight places, and the ``longest`` accepted block. A step that the answer's end cuts short is left out."""
-    rows, device = [torch.zeros(0, places, dtype=torch.long)], model.embedding.device
-    for number in chosen:
-        answer = dialogues.answer(number)
-        text = torch.tensor([*markers.prefix, *dialogues.of(number)], device=device)
-        first = len(text) - len(answer)
+    first eight places, and the ``longest`` accepted block."""
 
-        def accepted(done: int, text: Tensor = text, first: int = first) -> int:
-            truth = text[first + done : first + done + places]
-            rows.append(acceptance.ranks_of(model(text[: first + done], places), truth, model.draft_ids)[None].cpu())
-            return int((rows[-1] == 0).int().cumprod(1).sum())
+    def drafter(text: Tensor, first: int) -> Callable[[int], Tensor]:
+        return lambda done: acceptance.ranks_of(
+            model(text[: first + done], places), text[first + done :][:places], model.draft_ids
+        )
 
-        if len(rows) <= runs:
-            acceptance.steps_along(len(answer), places, accepted)
-    ranks = torch.cat(rows)[:runs]
-    lengths = (ranks == 0).int().cumprod(1).sum(1)
-    longest = float(lengths.max()) if len(lengths) else 0.0
+    ranks = acceptance.steps_along(dialogues, chosen, markers, places, runs, drafter, model.embedding.device)
+    lengths = (ranks == 0).int().cumprod(1).sum(1).tolist()
     shown = acceptance.figures(ranks[:, :8], alone=True)
-    return {**shown, "tau": 1 + float(lengths.float().mean()), "longest": longest, "steps": float(len(ranks))}
+    return {**shown, "tau": 1 + float(np.mean(lengths or [0])), "longest": max(lengths, default=0), "steps": len(lengths)}
 
 
 WINDOW = 384
-SHOWN = (12, 16)
-"""Dialogues and places of the figures that are shown while training."""
-MEASURED = (120, 4000)
-"""Held-out greedy dialogues, and steps at most."""
-PLACES = 32
+SHOWN, MEASURED = (12, 16, 1000), (120, 32, 4000)
+"""Dialogues, places, and steps at most of the figures that are shown while training, and of those of the card."""
 EARLY = 2000
 """The first dialogues that are learned from: at every milestone these have been."""
 
@@ -248,36 +210,23 @@ SECOND = "refinement"
 START = "masked_lm"
 
 
-@dataclass(frozen=True)
-class StagedSettings(Settings):
-    """``first`` is the first stage's share of the minutes. In the second up to ``reach`` tokens are hidden, 96 in the
-    paper, whose blocks are accepted three times as far. ``emphasis`` is its alpha: 1.01 there, so that the first of them
-    counts 2.6 times what the last does; here what is rarely reached can wait. A text has few hidden tokens now, so an
-    update reads ``refined`` of them and goes ``calm`` times as far: at the first stage's pace the noise of so few undid more
-    at the first place (0.405 to 0.385) than was learned.
-    """
-
-    first: float = 0.4
-    rank: int = 24
-    reach: int = 32
-    emphasis: float = 1.2
-    calm: float = 0.25
-    refined: int = 64
+RANK = 24
+"""Of the change."""
+REACH, EMPHASIS = 32, 1.2
+"""In the second stage up to so many tokens are hidden, 96 in the paper, whose blocks are accepted three times as far. The other
+is its alpha: 1.01 there, so that the first of them counts 2.6 times what the last does; here what is rarely reached can wait."""
+CALM = 0.25
+"""How far an update of the second stage goes, of one of the first: its texts have few hidden tokens, at the first stage's pace
+their noise undid more at the first place (0.405 to 0.385) than was learned."""
 
 
 class DeerTraining(MaskedTraining):
     """Both stages, each with an optimizer and a schedule of its own."""
 
-    settings: StagedSettings
+    second = (SECOND, 0.4)
 
-    def __init__(self, model: MaskedLM, inputs: TrainInputs, settings: StagedSettings) -> None:
-        super().__init__(model, inputs, settings, change=LowRank(model, settings.rank, settings.seed))
-        self.second = (SECOND, settings.first)
-
-    @property
-    def refines(self) -> bool:
-        """Whether the second stage has begun."""
-        return self.progress.stage == SECOND
+    def __init__(self, model: MaskedLM, inputs: TrainInputs, settings: Schedule) -> None:
+        super().__init__(model, inputs, settings, LowRank(model, RANK))
 
     def enter(self, stage: str) -> None:
         super().enter(stage)
@@ -286,39 +235,36 @@ class DeerTraining(MaskedTraining):
 
     def rate(self, share: float) -> float:
         """Each stage warms up and falls by itself."""
-        first, peak = self.settings.first, self.settings.peak
-        share, peak = ((share - first) / (1 - first), peak * self.settings.calm) if self.refines else (share / first, peak)
+        first, peak = self.second[1], self.settings.peak
+        share, peak = ((share - first) / (1 - first), peak * CALM) if self.advanced else (share / first, peak)
         return driver.rate(peak, share, self.optimizer.updates, self.settings.warm)
 
     def texts(self, update: int) -> Iterator[list[Masked]]:
         """Batches of the stage, every dialogue before any twice; an update has numbers of its own, so that a resumed training
         sees what it would have."""
-        settings, seed = self.settings, [self.settings.seed, int(self.refines)]
-        size, update = settings.refined if self.refines else settings.batch, update - self.progress.entered
+        settings, seed = self.settings, [0, int(self.advanced)]
+        size, update = settings.later if self.advanced else settings.batch, update - self.progress.entered
         while True:
             generator = np.random.default_rng([*seed, update])
             chosen = data.in_turn(self.training, update * size, size, seed)
             shares = probabilities(len(chosen), generator)
             examples = [self.example(number, float(share), generator) for number, share in zip(chosen, shares, strict=True)]
             total = sum(float(example.weight.sum()) for example in examples) or 1.0
-            yield in_parts(examples, settings.texts, total)
+            yield in_parts(examples, settings.part, total)
             update += 1
-
-    def measure(self) -> dict[str, float]:
-        return self.shown(self.held_out)
 
     def figures(self) -> dict[str, Any]:
         """Beside those of the start, from its card."""
         card = read_weights(WEIGHTS / f"{START}.safetensors")[1]
-        return {"start": json.loads(card.get("metrics", "{}")), "deer": self.measured()}
+        return {"start": json.loads(card.get("metrics", "{}")), "deer": self.blocks(self.training, *MEASURED)}
 
     def example(self, number: int, share: float, generator: np.random.Generator) -> Example:
         """One dialogue as an example of the stage."""
         tokens = np.concatenate((np.asarray(self.markers.prefix, np.int64), self.dialogues.of(number)))
-        first, settings = len(self.markers.prefix) + int(self.dialogues.prompt[number]), self.settings
+        first = len(self.markers.prefix) + int(self.dialogues.prompt[number])
         example = (
-            refinement(tokens, first, settings.reach, settings.emphasis, generator)
-            if self.refines
+            refinement(tokens, first, REACH, EMPHASIS, generator)
+            if self.advanced
             else continuation(tokens, first, share, generator)
         )
         return Example(*(part[-self.model.config.window :] for part in example))
@@ -327,17 +273,13 @@ class DeerTraining(MaskedTraining):
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/masked_lm.safetensors`` or ``deer.safetensors``."""
     inputs = gather(job)
-    where = inputs.device
-    embedding = inputs.assets.embedding.to(where)
+    where, settings = inputs.device, driver.settings_for(job, inputs.device)
+    embedding = inputs.assets.embedding
     if job.recipe.name == "deer":
-        base, settings = WEIGHTS / f"{START}.safetensors", driver.settings_for(job, where, StagedSettings)
+        base = WEIGHTS / f"{START}.safetensors"
         change = DeerTraining(MaskedLM.load(base, (embedding,), torch.float32, where), inputs, settings)
         run(job, inputs, change, change.save, **{CHANGES: f"{base.name} {digest(base)}"})
         return
     start = SmallLM.load(SMALL, (embedding,), torch.float32, where)
-    # Milestones by answer tokens read, of which a share is asked for: hidden ones that the draft vocabulary has.
-    answers = np.concatenate([inputs.dialogues.answer(number) for number in data.split(inputs.dialogues)[0]])
-    share = MEAN * float(np.isin(answers, start.draft_ids.cpu().numpy()).mean())
-    whole = driver.settings_for(job, where, Settings, marks=tuple(round(share * mark) for mark in MARKS))
-    state = MaskedTraining(from_autoregressive(start), inputs, whole, share)
-    run(job, inputs, state, state.model.save, start=f"{SMALL.name} sha256 {data.file_digest(SMALL)}")
+    state = MaskedTraining(from_autoregressive(start), inputs, settings)
+    run(job, inputs, state, state.model.save, start=f"{SMALL.name} sha256 {digest(SMALL)}")

@@ -105,7 +105,7 @@ class MedusaTraining(FeatureTraining):
 
     net: ParallelNet
 
-    def __init__(self, inputs: TrainInputs, settings: feature.Settings) -> None:
+    def __init__(self, inputs: TrainInputs, settings: driver.Schedule) -> None:
         self.inputs, store = inputs, inputs.store
         config = ParallelConfig(inputs.head.shape[1], HEADS, store.taps[-1], blocks=0, trunk=1, turned=True)
         net = ParallelNet(config, inputs.head, inputs.draft_ids).to(inputs.device)
@@ -129,7 +129,7 @@ class MedusaTraining(FeatureTraining):
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/medusa.safetensors`` and ``assets/trees/medusa.json``."""
     inputs = feature.gather(job)
-    state = MedusaTraining(inputs, driver.settings_for(job, inputs.device, feature.Settings))
+    state = MedusaTraining(inputs, driver.settings_for(job, inputs.device))
     feature.run(job, inputs, state, state.net.save)
 
 

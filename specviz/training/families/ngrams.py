@@ -37,23 +37,16 @@ def texts(dialogues: data.Dialogues, numbers: Sequence[int]) -> list[np.ndarray]
 
 def counted(answers: Iterable[np.ndarray], ids: np.ndarray, rare_pair: int, rare_triple: int) -> Counts:
     """Pairs and triples within each text. A triple that stays is at least as rare as its pair, so its pair stays too."""
-    words, texts_ = len(ids), []
-    for text in answers:
-        at = np.searchsorted(ids, text).clip(max=words - 1)
-        texts_.append(np.where(ids[at] == text, at, -1))
-    single = np.zeros(words, np.int64)
-    context = np.zeros(words, np.int64)
-    pairs, triples = [], []
-    for text in texts_:
-        single += np.bincount(text[text >= 0], minlength=words)
-        context += np.bincount(text[:-1][text[:-1] >= 0], minlength=words)
-        both = (text[:-1] >= 0) & (text[1:] >= 0)
-        pair = text[:-1] * words + text[1:]
-        pairs.append(pair[both])
-        three = both[:-1] & both[1:]
-        triples.append((pair[:-1] * words + text[2:])[three])
-    pair, pair_count = _often(np.concatenate(pairs), rare_pair)
-    triple, triple_count = _often(np.concatenate(triples), max(rare_pair, rare_triple))
+    words = len(ids)
+    text = np.concatenate([part for answer in answers for part in (answer, [-1])])  # -1: where a text ends
+    at = np.searchsorted(ids, text).clip(max=words - 1)
+    word = np.where(ids[at] == text, at, -1)
+    followed = word[:-1][(word[:-1] >= 0) & (text[1:] >= 0)]
+    single, context = (np.bincount(counted, minlength=words) for counted in (word[word >= 0], followed))
+    both = (word[:-1] >= 0) & (word[1:] >= 0)
+    pairs, triples = word[:-1] * words + word[1:], word[:-2] * words**2 + word[1:-1] * words + word[2:]
+    pair, pair_count = _often(pairs[both], rare_pair)
+    triple, triple_count = _often(triples[both[:-1] & both[1:]], max(rare_pair, rare_triple))
     of_pair = np.searchsorted(pair, triple // words)
     return Counts(
         ids, context, single,

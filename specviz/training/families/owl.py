@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -27,11 +26,10 @@ from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.errors import BadInput
 from specviz.training import acceptance, driver
 from specviz.training.data import Dialogues, Markers
-from specviz.training.driver import Schedule, Step
-from specviz.training.families.feature import MARKS, DialogueTraining, TrainInputs, gather, run
+from specviz.training.driver import Job, Schedule, Step
+from specviz.training.families.feature import DialogueTraining, TrainInputs, gather, run
 from specviz.training.families.feature_start import fit
 from specviz.training.features import DialogueFeatures
-from specviz.training.registry import Job
 
 LENGTH = 64
 EARLIEST = 8
@@ -245,34 +243,20 @@ PROBE_PEAK = 0.3
 """How large the probe's steps are at first, in units of the embedding's spread."""
 DRAFTING = "drafting"
 """The second stage."""
-
-
-@dataclass(frozen=True)
-class Settings(Schedule):
-    """The ``probing`` share of the time teaches the probe. An update learns from ``batch`` windows, of which ``fresh`` are
-    read by the target for the first time, at ``places`` of each; it remembers the last ``kept``."""
-
-    decay: float = 0.02
-    every: float = 1.0
-    patience: int = 8
-    probing: float = 0.15
-    batch: int = 24
-    fresh: int = 6
-    kept: int = 2400
-    places: int = 28
-    marks: tuple[int, ...] = MARKS
-    part: int = 1
+FRESH, KEPT, PLACES = 1 / 4, 100, 28
+"""The share of an update's windows that the target reads for the first time, how many times as many windows as an update
+learns from are remembered, and from how many places of a window is drafted."""
 
 
 class OwlTraining(DialogueTraining):
     """The probe first, then the recurrence; a stage has an optimizer of its own."""
 
     unit = "tokens read"
-    settings: Settings
+    second = (DRAFTING, 0.15)
 
-    def __init__(self, inputs: TrainInputs, settings: Settings) -> None:
+    def __init__(self, inputs: TrainInputs, settings: Schedule) -> None:
         """A fresh network whose probe starts as the mean word, and the held-out greedy answers of the six kinds."""
-        torch.manual_seed(settings.seed)
+        torch.manual_seed(0)
         self.inputs, self.model = inputs, inputs.assets.target.model.requires_grad_(False)
         embedding, layers = inputs.assets.embedding, int(self.model.config.get_text_config().num_hidden_layers)
         config = RecurrentConfig(embedding.shape[0], embedding.shape[1], layers)
@@ -283,12 +267,12 @@ class OwlTraining(DialogueTraining):
         self.windows = Windows(self.dialogues, inputs.assets.markers, inputs.training)
         buffers = {"reads": self.windows.reads}
         super().__init__(settings, {"probe": self.net.probe}, weights=self.net.state_dict(), buffers=buffers)
-        self.decay, self.second = 0.0, (DRAFTING, settings.probing)  # the probe's weights do not decay
+        self.decay, self.fresh = 0.0, int(FRESH * settings.batch)  # the probe's weights do not decay
         self.known: deque[WindowFeatures] = deque()
 
     def begin(self) -> None:
         """A resumed training goes on with what it has not read."""
-        self.generator = np.random.default_rng([self.settings.seed, self.progress.updates])
+        self.generator = np.random.default_rng([0, self.progress.updates])
         self.stream = self.windows.stream(self.generator)
 
     def enter(self, stage: str) -> None:
@@ -300,18 +284,18 @@ class OwlTraining(DialogueTraining):
 
     def step(self, share: float) -> Step:
         """The probe's loss, or once it stays as it is the network's, and the gradients."""
-        return self._draft() if self.progress.stage == DRAFTING else self._probe()
+        return self._draft() if self.advanced else self._probe()
 
     def rate(self, share: float) -> float:
         """The probe's steps get smaller all the while; the network has a schedule of its own."""
-        probing = self.settings.probing
-        if self.progress.stage != DRAFTING:
+        probing = self.second[1]
+        if not self.advanced:
             return PROBE_PEAK * float(self.inputs.assets.embedding.std()) * (1 - 0.9 * share / probing)
         return driver.rate(self.settings.peak, (share - probing) / (1 - probing), self.optimizer.updates, self.settings.warm)
 
     def measure(self) -> dict[str, float]:
         """Nothing before the network drafts."""
-        return super().measure() if self.progress.stage == DRAFTING else {}
+        return super().measure() if self.advanced else {}
 
     def visited(self) -> list[int]:
         return self.windows.visited()
@@ -337,17 +321,17 @@ class OwlTraining(DialogueTraining):
     def turn(self) -> None:
         """The probe is taught: from here on it stays, and the network starts from what can be guessed without learning."""
         super().turn()
-        for _ in range(FITTED // self.settings.fresh):
+        for _ in range(FITTED // self.fresh):
             self.known.append(self._read())
             self.progress.tokens += self.known[-1].tokens.numel()
         linear_start(self.net, self.model.base_model.norm.weight.float(), self.known)
 
     def _draft(self) -> Step:
-        settings, batch = self.settings, [self._read()]
-        while len(batch) * settings.fresh < settings.batch and self.known:
+        batch = [self._read()]
+        while len(batch) * FRESH < 1 and self.known:
             batch.append(self.known[int(self.generator.integers(len(self.known)))])
         self.known.append(batch[0])
-        while len(self.known) * settings.fresh > settings.kept:
+        while len(self.known) * FRESH > KEPT:
             self.known.popleft()
         generator = torch.Generator().manual_seed(int(self.generator.integers(1 << 40)))
         return self.learn(batch, lambda part: loss(self.net, part[0], generator) / len(batch), batch[0].tokens.numel())
@@ -358,8 +342,8 @@ class OwlTraining(DialogueTraining):
     @torch.no_grad()
     def _read(self) -> WindowFeatures:
         """Fresh windows, as the target sees them; kept in half precision."""
-        tokens = self._windows(self.settings.fresh)
-        places = some_places(self.settings.places, self.generator).to(tokens.device)
+        tokens = self._windows(self.fresh)
+        places = some_places(PLACES, self.generator).to(tokens.device)
         seen = read(self.model, self.net, tokens, places)
         return seen._replace(own=seen.own.bfloat16(), behind=seen.behind.bfloat16())
 
@@ -367,5 +351,5 @@ class OwlTraining(DialogueTraining):
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/owl.safetensors`` and print its card line."""
     inputs = gather(job)
-    state = OwlTraining(inputs, driver.settings_for(job, inputs.device, Settings))
+    state = OwlTraining(inputs, driver.settings_for(job, inputs.device))
     run(job, inputs, state, state.net.save, f"windows of {LENGTH} tokens")

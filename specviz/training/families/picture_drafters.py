@@ -12,7 +12,6 @@ Axis names: ``token``, ``tap``, ``hidden``, ``start`` (places that draft), ``row
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +26,7 @@ from torch import Tensor
 from specviz.drafting.networks.cross_net import CrossConfig, CrossNet
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.models.device import choose_device
+from specviz.models.heads.lora_heads import digest
 from specviz.models.hub.cache_dir import cache_folder
 from specviz.models.hub.vocabulary import tokenizer_hash
 from specviz.models.vision import scenes as shipped
@@ -34,17 +34,16 @@ from specviz.models.vision.vision_drafts import TARGET as LEARNED_FROM
 from specviz.models.vision.vision_drafts import target_version
 from specviz.targets.attention_maps import entropies, importance, middle_layers, most_looked_at
 from specviz.training import acceptance, data, driver, parallel
-from specviz.training.families import feature, scenes, small_draft
-from specviz.training.families.feature import FeatureTraining
+from specviz.training.driver import Job, Schedule
+from specviz.training.families import scenes, small_draft
+from specviz.training.families.feature import FeatureTraining, regression, sampled_starts, unroll
 from specviz.training.families.feature_start import sample, shape_of, start
 from specviz.training.families.scenes import FRESH, held_out
-from specviz.training.families.scenes_batches import Writer
 from specviz.training.families.scenes_vlm import Learner, answers
-from specviz.training.families.scenes_words import exchanges
+from specviz.training.families.scenes_words import Writer, exchanges
 from specviz.training.families.small_draft import TokenTraining
-from specviz.training.families.unrolling import regression, sampled_starts, unroll
 from specviz.training.features import LARGEST, DialogueFeatures
-from specviz.training.registry import WEIGHTS, Job
+from specviz.training.registry import WEIGHTS
 
 SCENES = 700
 HELD_OUT_SCENES = 70
@@ -76,8 +75,7 @@ def scene_of(number: int) -> scenes.Scene:
 
 def answered(learner: Learner, tokenizer: Any, path: Path, report: Callable[[str], None]) -> PictureDialogues:
     """The model's own answers, from the file that belongs to the weights in ``path``, or written now."""
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    file = cache_folder() / "data" / f"pictures-{digest}.npz"
+    file = cache_folder() / "data" / f"pictures-{digest(path)}.npz"
     if not file.is_file():
         written = _write(learner, tokenizer, report)
         data.write(file, written.dialogues)
@@ -99,7 +97,7 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
             part = [(place, writer.ids(one.question)) for place, one in asked if (one.kind == "describe") == long]
             places, questions = [place for place, _ in part], [ids for _, ids in part]
             with parallel.arithmetic(learner.model.device):
-                found = answers(learner, visual[places], questions, writer, [_LONGEST] * len(part), warm, generator)
+                found = answers(learner, visual[places], questions, writer, _LONGEST, warm, generator)
             for ids, row in zip(questions, found, strict=True):
                 ended = row if row[-1] == writer.end else (*row, writer.end)
                 spoken.append(data.Dialogue((*ids, writer.assistant), ended, warm))
@@ -133,11 +131,9 @@ class PictureStore:
 
     keeps = True
 
-    def __init__(
-        self, learner: Learner, writer: Writer, spoken: PictureDialogues, view: str, taps: Sequence[int] = (), keep: float = KEEP
-    ) -> None:
+    def __init__(self, learner: Learner, writer: Writer, spoken: PictureDialogues, view: str, taps: Sequence[int] = ()) -> None:
         layers = int(learner.model.config.text_config.num_hidden_layers)
-        self.taps, self.view, self.keep, self.writer = taps or TAPS[view](layers), view, keep, writer
+        self.taps, self.view, self.writer = taps or TAPS[view](layers), view, writer
         self.dialogues, self.spoken, self.device = spoken.dialogues, spoken, learner.model.device
         self._learner, self._known = learner, dict[int, PictureDialogueFeatures]()
 
@@ -170,7 +166,7 @@ class PictureStore:
         if self.view == COMPRESSED:  # chosen when the prompt but for its last token is all there is
             prompt = {layer: states[: first - 1] for layer, states in hidden.items()}
             weights = importance(text, prompt, places[: first - 1], range(1, 1 + pictured))
-            shown[[1 + place for place in most_looked_at(weights, self.keep)]] = True
+            shown[[1 + place for place in most_looked_at(weights, KEEP)]] = True
         chosen, taps = places[torch.from_numpy(shown).to(self.device)], list[Tensor]()
         for tap in self.taps:
             if tap == MIDDLE:
@@ -272,21 +268,9 @@ def acceptance_figures(net: FeatureNet | CrossNet, dialogues: Sequence[DialogueF
 TARGET = WEIGHTS / "scenes_vlm.safetensors"
 DEPTH = 5
 FITTED = 60
-MEASURED = 80
 TEXT_ONLY = {"width": 128, "layers": 4, "heads": 4, "inner": 384, "window": 256}
 VIEWS = {"vlm_eagle": ALL, "vlm_hivis": WORDS, "vlm_dream": COMPRESSED}
 LOSSES: Mapping[str, Callable[..., Tensor]] = {ALL: all_rows_loss, WORDS: words_loss, COMPRESSED: cross_loss}
-
-
-@dataclass(frozen=True)
-class Settings(feature.Settings):
-    """Small networks on short answers: many answers an update, and a higher rate."""
-
-    peak: float = 0.004
-    decay: float = 0.02
-    every: float = 1.0
-    batch: int = 12
-    measured: int = 30
 
 
 class PictureTraining(FeatureTraining):
@@ -294,45 +278,35 @@ class PictureTraining(FeatureTraining):
 
     net: Any
 
-    def __init__(self, view: str, learner: Learner, tokenizer: Any, spoken: PictureDialogues, settings: Settings) -> None:
+    def __init__(self, view: str, learner: Learner, tokenizer: Any, spoken: PictureDialogues, settings: Schedule) -> None:
         store: Any = PictureStore(learner, Writer(tokenizer), spoken, view)
         training, held_out = spoken.split()
         net = network(learner, store, training[:: max(1, len(training) // FITTED)])
-        super().__init__(net, store, training, held_out, settings, partial(LOSSES[view], net), self.accepted)
-
-    def accepted(self, numbers: Sequence[int]) -> dict[str, float]:
-        """Chains along these answers."""
-        return acceptance_figures(self.net, self.store.get(numbers), DEPTH)
-
-    def figures(self) -> dict[str, float]:
-        return self.accepted(self.held_out[:MEASURED])
+        measured = lambda numbers: acceptance_figures(net, store.get(numbers), DEPTH)  # noqa: E731
+        super().__init__(net, store, training, held_out, settings, partial(LOSSES[view], net), measured)
 
 
 class TextOnlyTraining(TokenTraining):
     """A small language model that knows nothing of the pictures (Gagrani et al., arXiv 2404.08856)."""
 
-    def __init__(self, learner: Learner, tokenizer: Any, spoken: PictureDialogues, settings: small_draft.Settings) -> None:
+    def __init__(self, learner: Learner, tokenizer: Any, spoken: PictureDialogues, settings: Schedule) -> None:
         embedding, writer = learner.model.get_input_embeddings().weight.detach().float(), Writer(tokenizer)
         markers, parts = data.Markers((writer.user,), (writer.user,), writer.end), spoken.split()
         shape = {**TEXT_ONLY, "draft_vocab": len(embedding)}
-        model = small_draft.fresh(embedding, markers, spoken.dialogues, parts[0], shape, settings.seed)
+        model = small_draft.fresh(embedding, markers, spoken.dialogues, parts[0], shape)
         super().__init__(model, spoken.dialogues, markers, parts, settings)
-
-    def figures(self) -> dict[str, float]:
-        greedy = data.greedy_only(self.dialogues, self.held_out)[:MEASURED]
-        return acceptance.chain_agreement(self.model, self.dialogues, greedy, self.markers, DEPTH)
 
 
 def make(job: Job) -> None:
     """Train, measure on held-out pictures, write the weights and print their card's line."""
     target = target_version(TARGET)  # now: the file may be another by the time this is done
     learner, tokenizer, spoken = target_and_answers(job)
+    settings = driver.settings_for(job, learner.model.device)
     state: Any
     if job.recipe.name == "vlm_text_only":
-        state = TextOnlyTraining(learner, tokenizer, spoken, driver.settings_for(job, learner.model.device, small_draft.Settings))
+        state = TextOnlyTraining(learner, tokenizer, spoken, settings)
         save: driver.Save = state.model.save
     else:
-        settings = driver.settings_for(job, learner.model.device, Settings)
         state = PictureTraining(VIEWS[job.recipe.name], learner, tokenizer, spoken, settings)
         save = state.net.save
     line = f"{len(state.training)} answers of scenes-vlm about its own scenes"

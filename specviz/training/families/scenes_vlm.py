@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,14 +27,23 @@ from transformers import (
 from specviz.models.device import choose_device
 from specviz.models.hub.packed_model import write_model
 from specviz.models.hub.vocabulary import tokenizer_hash
-from specviz.models.vision.scenes import END, IMAGE, SPECIAL, USER
+from specviz.models.vision.scenes import END, SPECIAL, USER
 from specviz.training import decoding, driver, parallel
 from specviz.training.decoding import Request
-from specviz.training.driver import Schedule, Step, TrainState
+from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families.scenes import COMBINATIONS, FRESH, UNSEEN_DRAWINGS, Scene, draw, held_out
-from specviz.training.families.scenes_batches import HEADS, IGNORED, KINDS, Batch, Writer, batch_of, batches, train_tokenizer
-from specviz.training.families.scenes_words import Exchange, exchanges
-from specviz.training.registry import Job
+from specviz.training.families.scenes_words import (
+    HEADS,
+    IGNORED,
+    KINDS,
+    Batch,
+    Exchange,
+    Writer,
+    batch_of,
+    batches,
+    exchanges,
+    train_tokenizer,
+)
 
 PATCH_WEIGHT = {"kind": 1.0, "colour": 0.5, "size": 0.5, "region": 0.5}
 _EMPTY = 0.15
@@ -47,16 +55,13 @@ _NAMED = 0.5
 """What naming a patch by the language model's own table of words counts, of the dense teacher."""
 
 
-def fresh(shape: Mapping[str, Any], vocab: int, seed: int) -> Learner:
+def fresh(shape: Mapping[str, Any], vocab: int) -> Learner:
     """A model drawn anew, of the class's standard configuration with these sizes. Its layers are silent: what comes in goes out,
     until training says otherwise."""
-    special: dict[str, Any] = {"bos_token_id": None, "eos_token_id": SPECIAL.index(END), "pad_token_id": SPECIAL.index(END)}
-    # Every configuration has the last one, though the class does not list it.
-    ids: dict[str, Any] = {"image_token_id": SPECIAL.index(IMAGE), "pad_token_id": SPECIAL.index(END)}
-    text = LlamaConfig(vocab_size=vocab, tie_word_embeddings=True, **shape["text"], **special)
+    text = LlamaConfig(vocab_size=vocab, tie_word_embeddings=True, bos_token_id=None, **shape["text"])
     vision = SmolVLMVisionConfig(**shape["vision"])
-    torch.manual_seed(seed)
-    config = SmolVLMConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, scale_factor=shape["shuffle"], **ids)
+    torch.manual_seed(0)
+    config = SmolVLMConfig(text_config=text, vision_config=vision, tie_word_embeddings=True, **shape["model"])
     learner = Learner(SmolVLMForConditionalGeneration(config))
     with torch.no_grad():
         for layer in learner.model.model.text_model.layers:
@@ -161,15 +166,15 @@ _ANSWER = 96
 
 
 def answers(
-    learner: Learner, visual: Tensor, questions: Sequence[Sequence[int]], writer: Writer, limits: Sequence[int],
+    learner: Learner, visual: Tensor, questions: Sequence[Sequence[int]], writer: Writer, longest: int,
     temperature: float = 0.0, generator: torch.Generator | None = None,
 ) -> list[tuple[int, ...]]:  # fmt: skip
-    """Answers of at most so many tokens, their end token included. ``visual`` [row, visual, hidden] is what each row's question
-    is about."""
+    """Answers of at most ``longest`` tokens, their end included. ``visual`` [row, visual, hidden] is what each row's question is
+    about."""
     user = learner.model.get_input_embeddings().weight[writer.user][None].detach()
     requests = [
-        Request((*question, writer.assistant), temperature, limit, before=torch.cat((user, picture.to(user.dtype))))
-        for question, picture, limit in zip(questions, visual, limits, strict=True)
+        Request((*question, writer.assistant), temperature, longest, before=torch.cat((user, picture.to(user.dtype))))
+        for question, picture in zip(questions, visual, strict=True)
     ]
     return decoding.answers(learner.model, writer.end, (), requests, _ROWS, generator)
 
@@ -194,7 +199,7 @@ def ask(learner: Learner, tokenizer: Any, kind: str, numbers: Sequence[int], que
     with torch.no_grad():
         visual = learner.seen(chosen)[[place for place, _ in asked]]
     ids = [writer.ids(exchange.question) for _, exchange in asked]
-    rows = answers(learner, visual, ids, writer, [_ANSWER] * len(asked))
+    rows = answers(learner, visual, ids, writer, _ANSWER)
     texts = [tokenizer.decode(row, clean_up_tokenization_spaces=False).removesuffix(END) for row in rows]
     return [Answered(exchange, text) for (_, exchange), text in zip(asked, texts, strict=True)]
 
@@ -209,28 +214,14 @@ def figures(answered: Sequence[Answered]) -> dict[str, float]:
 SPEAKING = "speaking"
 MEASURED = 80
 QUESTIONS = 6
-SHOWN = 10
+"""About each scene, while learning too."""
 
 
-@dataclass(frozen=True)
-class Settings(Schedule):
-    """``seeing`` of the time (a share) goes to the dense teacher alone. An update reads ``batch`` scenes, ``scenes`` of them in
-    a pass (0: shared out to the workers), with ``questions`` questions each, and for each of them ``reading`` pages about
-    scenes that are told of and not shown. ``teacher`` is the dense teacher's weight while language is learned, ``slower`` what
-    the rate of all that sees is then multiplied by: what language asks of it at first is mostly noise.
-    """
-
-    decay: float = 0.02
-    seeing: float = 0.25
-    batch: int = 6
-    seeing_batch: int = 32
-    part: int = 1
-    scenes: int = 0
-    questions: int = 6
-    reading: int = 4
-    teacher: float = 0.25
-    slower: float = 0.25
-    measured: int = 24
+TEACHER, SLOWER = 0.25, 0.25
+"""The dense teacher's weight while language is learned, and what the rate of all that sees is then multiplied by: what language
+asks of it at first is mostly noise."""
+READING = 4
+"""For each scene that is seen so many pages are read about scenes that are told of and not shown."""
 
 
 class ScenesTraining(TrainState):
@@ -238,12 +229,12 @@ class ScenesTraining(TrainState):
 
     unit = "scenes"
     prefix = "model."
-    settings: Settings
+    second = (SPEAKING, 0.25)
 
-    def __init__(self, learner: Learner, tokenizer: Any, settings: Settings) -> None:
+    def __init__(self, learner: Learner, tokenizer: Any, settings: Schedule) -> None:
         self.learner, self.tokenizer = learner, tokenizer
         super().__init__(settings, learner.leaves(False), weights=dict(learner.named_parameters()))
-        self.second = (SPEAKING, settings.seeing)
+        self.part = 1  # a batch is what one pass reads
 
     def shaped(self, name: str, value: Tensor) -> Tensor:
         """A table of rows that stand for themselves is no matrix, patches are one."""
@@ -251,24 +242,18 @@ class ScenesTraining(TrainState):
             return value[None] if value.ndim == 2 else value.flatten(1)
         return value
 
-    @property
-    def speaks(self) -> bool:
-        """Whether language is learned by now."""
-        return self.progress.stage == SPEAKING
-
     def begin(self) -> None:
         """Scenes never shown before: their seeds go on from how many there were (``progress.tokens`` counts scenes)."""
         settings = self.settings
-        size, questions = (settings.batch, settings.questions) if self.speaks else (settings.seeing_batch, 1)
-        first, reading = (settings.seed << 32) + self.progress.tokens, settings.reading if self.speaks else 0
-        part = settings.scenes or -(-settings.batch // settings.workers)
+        size, questions, reading = (settings.later, QUESTIONS, READING) if self.advanced else (settings.batch, 1, 0)
+        first, part = self.progress.tokens, settings.part or -(-settings.later // settings.workers)
         self.stream = batches(Writer(self.tokenizer), self.learner.grid, size, part, questions, first, reading)
 
     def enter(self, stage: str) -> None:
         """A stage has an optimiser of its own, over what it moves, and batches of its own."""
         super().enter(stage)
-        leaves = self.learner.leaves(self.speaks)
-        self.move(leaves, pace={name: self.settings.slower for name in leaves if ".text_model." not in name})
+        leaves = self.learner.leaves(self.advanced)
+        self.move(leaves, pace={name: SLOWER for name in leaves if ".text_model." not in name})
         self.begin()
 
     def learn_from(self, parts: list[Batch]) -> Step:
@@ -278,8 +263,8 @@ class ScenesTraining(TrainState):
             part = some[0].to(self.device)
             visual = self.learner.visual_tokens(part.pixels)
             total = self.learner.patch_loss(visual, part)
-            if self.speaks:
-                total = self.settings.teacher * total + self.learner.word_loss(visual, part)
+            if self.advanced:
+                total = TEACHER * total + self.learner.word_loss(visual, part)
             return total / len(parts)
 
         return self.learn(parts, loss, sum(len(part.pixels) for part in parts))
@@ -294,21 +279,15 @@ class ScenesTraining(TrainState):
         visual, shows = learner.visual_tokens(batch.pixels), batch.patches["kind"] > 0
         right = {name: head(visual).argmax(-1) == batch.patches[name] for name, head in learner.patch_heads.items()}
         found = {f"patch_{name}": float(value[shows].float().mean()) for name, value in right.items()}
-        if self.speaks:
+        if self.advanced:
             with parallel.arithmetic(self.device):
                 found |= figures(ask(learner, self.tokenizer, FRESH, numbers, QUESTIONS))
         return found
 
     def figures(self) -> dict[str, dict[str, float]]:
-        """What is answered rightly about held-out scenes of each kind; some of it is printed."""
-        found = {}
-        for kind in (FRESH, COMBINATIONS, UNSEEN_DRAWINGS):
-            answers = ask(self.learner, self.tokenizer, kind, range(1000, 1000 + MEASURED), QUESTIONS)
-            found[kind] = figures(answers)
-            for answer in answers[:SHOWN] if kind == FRESH else []:
-                right = "right" if answer.right else answer.exchange.answer
-                print(f"  {answer.exchange.question} | {answer.reply} | {right}", flush=True)
-        return found
+        """What is answered rightly about held-out scenes of each kind."""
+        kinds, numbers = (FRESH, COMBINATIONS, UNSEEN_DRAWINGS), range(1000, 1000 + MEASURED)
+        return {kind: figures(ask(self.learner, self.tokenizer, kind, numbers, QUESTIONS)) for kind in kinds}
 
     def save(self, path: Path, card: dict[str, str]) -> None:
         write_model(path, self.learner.model, self.tokenizer.backend_tokenizer, card)
@@ -317,8 +296,8 @@ class ScenesTraining(TrainState):
 def make(job: Job) -> None:
     """Train, measure on held-out scenes, write ``assets/weights/scenes_vlm.safetensors`` and print its card line."""
     device = choose_device(job.device)
-    settings, tokenizer = driver.settings_for(job, device, Settings), train_tokenizer()
-    learner = fresh(job.recipe.shape, len(tokenizer), settings.seed).to(device)
+    settings, tokenizer = driver.settings_for(job, device), train_tokenizer()
+    learner = fresh(job.recipe.shape, len(tokenizer)).to(device)
     learner.learn_names(tokenizer)
     state = ScenesTraining(learner, tokenizer, settings)
     data = "scenes out of seeds; emoji art of Noto (Apache-2.0) and Twemoji (CC-BY 4.0)"

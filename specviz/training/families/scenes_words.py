@@ -1,22 +1,35 @@
-"""What is said about a scene: long descriptions and questions with their answers, from a fixed grammar with many forms.
+"""What is said about a scene, from a fixed grammar with many forms, and scenes as batches with what a dense teacher says of them.
 
 Facts are exact; the wording is drawn by chance from ``assets/phrases/scenes.toml``. Things are named so that nobody can mistake
 one for another: questions ask only about things whose name is theirs alone in the scene.
 
 Drills are the shortest questions, all to be read off one look. A sentence asks once in twenty tokens for something to be found,
 a drill once in four. Names are found by looking for the same word, and that is learned only from very many cases.
+
+One row holds a prefix (the user's mark and the picture's tokens) and behind it several conversations that do not see each
+other: the description first, then short questions. So the picture is encoded and read once for all of them.
+Axis names: ``scene``, ``visual`` (tokens of the picture), ``token``, ``question``.
 """
 
 from __future__ import annotations
 
+import copy
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from specviz.models.vision.scenes import ASSISTANT, END, IMAGE, SPECIAL, USER, tokenizer_from
+from specviz.training.data import IGNORED
+from specviz.training.families import scenes
 from specviz.training.families.scenes import NAMES, REGIONS, SHAPES, Scene, Thing, overlapping
-from specviz.training.phrases import capital, phrases, sentence
+from specviz.training.phrases import byte_pairs, capital, phrases, sentence
 
 _DATA = phrases("scenes")
 NUMBERS, DESCRIBE = _DATA["numbers"], _DATA["describe"]
@@ -28,9 +41,15 @@ _SIDE_BY_SIDE = 14
 """Pixels that one thing must be further left, or higher, for the words to be said."""
 _DRILLED = {"where": 0.2, "count": 0.15, "there": 0.15, "side": 0.2, "next": 0.3}
 """How often a drill asks each."""
-
-Drill = tuple[str, str]
-"""Question and answer, each with the space before it."""
+_BEGINNING = 3
+"""Tokens of a look that every conversation teaches: enough to know that this kind of question begins with one."""
+_DRILLS = 0.7
+"""Of the pages, those that are drills."""
+_UNSEEN_FROM = 1 << 39
+"""Seeds from here on are of scenes that are told of while training, and never drawn."""
+KINDS = (*NAMES, *SHAPES)
+HEADS = {"kind": len(KINDS) + 1, "colour": len(scenes.COLOURS) + 1, "size": len(scenes.SIZES) + 1, "region": 10}
+"""What the dense teacher says of a patch, and how many answers there are; 0 is "nothing here" (or no colour)."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +114,9 @@ class Speaker:
     """Words about one scene, drawn by ``generator``. ``names`` are the shortest that are a thing's alone ("star", "red star",
     "small red star"), None where there is none; ``known`` are the indices of things that have one."""
 
+    drills = False
+    """Whether questions and answers are in a word or two."""
+
     def __init__(self, scene: Scene, generator: np.random.Generator) -> None:
         self.scene, self.things, self.generator = scene, scene.things, generator
         forms = [tuple(dict.fromkeys((thing.name, thing.kind, named(thing)))) for thing in self.things]
@@ -107,6 +129,7 @@ class Speaker:
 
     def _exchange(self, kind: str, asked: str, answered: str, again: str | None = None, **slots: str | None) -> Exchange:
         """A question and its answer, each in one of the forms there are."""
+        asked, answered = (f"drill_{asked}", f"drilled_{asked}") if self.drills else (asked, answered)
         return Exchange(kind, self.say(asked, **slots), self.say(answered, **slots), again=again or "")
 
     def _any(self, choices: list[Thing] | tuple[Thing, ...]) -> Thing:
@@ -191,13 +214,13 @@ class Speaker:
         """One of the things that have a name of their own."""
         return int(self.generator.choice(self.known)) if self.known else None
 
-    def where(self, asked: str = "where", answered: str = "place") -> Exchange | None:
+    def where(self) -> Exchange | None:
         """Where a thing is."""
         place = self.some_place()
         if place is None:
             return None
         thing, name = self.things[place], self.names[place]
-        return self._exchange("where", asked, answered, name=name, verb=is_are(thing.name), where=at(thing.region))
+        return self._exchange("where", "where", "place", name=name, verb=is_are(thing.name), where=at(thing.region))
 
     def count(self) -> Exchange:
         """How many of a kind, of all things, or of the shapes."""
@@ -232,7 +255,7 @@ class Speaker:
         thing = self._any(shapes)
         return self._exchange("colour", "colour", "is_colour", name=thing.name, colour=thing.colour)
 
-    def side(self, asked: str = "side", answered: str = "relation") -> Exchange | None:
+    def side(self) -> Exchange | None:
         """Left or right of, above or below."""
         if len(self.known) < 2:
             return None
@@ -243,9 +266,9 @@ class Speaker:
             return None
         slots = {"name": self.names[first], "other": self.names[second], "verb": is_are(self.things[first].name)}
         slots |= {"either": "left or right of", "axis": "level"} if level else {"either": "above or below", "axis": "height"}
-        return self._exchange("side", asked, answered, side=side_of(across, down, level), **slots)
+        return self._exchange("side", "side", "relation", side=side_of(across, down, level), **slots)
 
-    def next(self, asked: str = "next", answered: str = "is_next") -> Exchange | None:
+    def next(self) -> Exchange | None:
         """The nearest other thing, where one is plainly the nearest."""
         place = self.some_place()
         if place is None:
@@ -257,27 +280,19 @@ class Speaker:
             return None
         nearest = others[far[0][1]]
         slots = {"verb": is_are(nearest.name), "what": a(named(nearest)), "name": self.names[place]}
-        return self._exchange("next", asked, answered, **slots)
+        return self._exchange("next", "next", "is_next", **slots)
 
     def largest(self) -> Exchange | None:
         """The largest thing."""
         place = self._largest() if len(self.things) > 1 else None
         return None if place is None else self._exchange("what", "largest", "is_largest", name=self.names[place])
 
-    def there(self, asked: str = "there", answered: str = "is_there") -> Exchange:
+    def there(self) -> Exchange:
         """Whether there is one of a kind."""
         name = self.some_name(0.5)
         yes, what = ("Yes", a(name)) if self.number(name) else ("No", f"no {name}")
         slots = {"name": name, "verb": is_are(name), "any": a(name).replace("some", "any"), "yes": yes, "what": what}
-        return self._exchange("count", asked, answered, f"{capital(a(name))}?", **slots)
-
-    def drill(self, kind: str) -> Drill | None:
-        """A question of this kind and its answer, each in a word or two; None where there is nothing to ask."""
-        if kind == "count":
-            name = self.some_name(0.3)
-            return f" {plural(name, 2)}", f" {NUMBERS[self.number(name)]}."
-        exchange = getattr(self, kind)(f"drill_{kind}", f"drilled_{kind}")
-        return exchange and (exchange.question, exchange.answer)
+        return self._exchange("count", "there", "is_there", f"{capital(a(name))}?", **slots)
 
 
 def side_of(across: float, down: float, level: bool) -> str:
@@ -293,12 +308,174 @@ def exchanges(scene: Scene, count: int, weights: Mapping[str, float] = MIXED) ->
     return [speaker.describe(), *speaker.questions(count, weights)]
 
 
-def drill(speaker: Speaker, count: int) -> list[Drill]:
-    """Up to ``count`` questions. None comes twice: its answer would stand there already."""
-    answer_by_question: dict[str, str] = {}
+def drill(speaker: Speaker, count: int) -> list[tuple[str, str]]:
+    """Up to ``count`` questions and answers in a word or two, each with the space before it. None comes twice: its answer would
+    stand there already."""
+    quick, answer_by_question = copy.copy(speaker), dict[str, str]()
+    quick.drills = True
     for _ in range(2 * count):
-        kind = list(_DRILLED)[int(speaker.generator.choice(len(_DRILLED), p=list(_DRILLED.values())))]
-        pair = speaker.drill(kind)
-        if pair is not None and len(answer_by_question) < count:
+        kind = list(_DRILLED)[int(quick.generator.choice(len(_DRILLED), p=list(_DRILLED.values())))]
+        if kind == "count":
+            name = quick.some_name(0.3)
+            pair = f" {plural(name, 2)}", f" {NUMBERS[quick.number(name)]}."
+        elif (exchange := getattr(quick, kind)()) is not None:
+            pair = exchange.question, exchange.answer
+        else:
+            continue
+        if len(answer_by_question) < count:
             answer_by_question.setdefault(*pair)
     return list(answer_by_question.items())
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``pixels`` uint8 [scene, row, column, 3]; ``patches`` by head, int64 [scene, visual]; ``long`` and ``short`` tokens
+    with labels, int64 [scene, token] and [scene, question, token]: labels are IGNORED but on answers. ``read`` and its
+    labels, int64 [page, token], are conversations without a picture."""
+
+    pixels: Tensor
+    patches: dict[str, Tensor]
+    long: Tensor
+    long_labels: Tensor
+    short: Tensor
+    short_labels: Tensor
+    read: Tensor | None = None
+    read_labels: Tensor | None = None
+
+    def to(self, device: torch.device) -> Batch:
+        """The batch on this device."""
+        fields = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, patches={name: value.to(device) for name, value in self.patches.items()}, **fields)
+
+
+def train_tokenizer(examples: int = 4000, vocab: int = 1024) -> Any:
+    """Byte-level pieces learned from what is said about scenes; any other text can still be spelled."""
+    spoken = (exchange for seed in range(examples) for exchange in exchanges(scenes.compose(seed), 6))
+    texts = [text for exchange in spoken for text in (exchange.question, exchange.spoken)]
+    # Every name in every form often enough to become one token.
+    names = [f"a {word} {word}s" for word in KINDS for _ in range(60)]
+    return tokenizer_from(byte_pairs([*texts, *DESCRIBE, *names], vocab, SPECIAL).to_str())
+
+
+Row = tuple[list[int], list[int]]
+"""Tokens and their labels."""
+
+
+class Writer:
+    """Conversations to token ids."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.backend = tokenizer.backend_tokenizer
+        self.end, self.user, self.assistant, self.image = (
+            int(self.backend.token_to_id(token)) for token in (END, USER, ASSISTANT, IMAGE)
+        )
+
+    def ids(self, text: str) -> list[int]:
+        """A text by itself."""
+        return list(self.backend.encode(text, add_special_tokens=False).ids)
+
+    def conversation(self, exchange: Exchange, looking: bool = True) -> Row:
+        """Tokens behind the picture, and labels: for each the token that comes next where it belongs to the answer.
+
+        Without ``looking`` nothing is learned of what is looked at before the answer but how it begins.
+        """
+        question, answer = self.ids(exchange.question), self.ids(exchange.spoken)
+        labels = [IGNORED] * len(question) + [*answer, self.end]
+        if exchange.look and not looking:
+            unlearned = len(self.ids(exchange.look)) - _BEGINNING
+            first = len(question) + _BEGINNING
+            labels[first : first + unlearned] = [IGNORED] * unlearned
+        return [*question, self.assistant, *answer], labels
+
+    def conversations(self, every: Sequence[Exchange]) -> list[Row]:
+        """All about one scene. What is looked at is the same in each: it is learned once, so that answers count."""
+        first = next((place for place, exchange in enumerate(every) if exchange.look), 0)
+        return [self.conversation(exchange, place == first) for place, exchange in enumerate(every)]
+
+    def page(self, every: Sequence[Exchange]) -> Row:
+        """One conversation about a picture that nobody sees: the first answer says what is looked at, the later ones lean
+        on it. Labels are on answers' last sentences alone, which can be known from what stands there."""
+        tokens, labels = list[int](), list[int]()
+        for place, exchange in enumerate(every):
+            turn, turn_labels = self.conversation(replace(exchange, look="") if place else exchange, False)
+            if not place and exchange.look:
+                begun = len(self.ids(exchange.question))
+                turn_labels[begun : begun + _BEGINNING] = [IGNORED] * _BEGINNING
+            tokens += [self.user, *turn, self.end]
+            labels += [IGNORED, *turn_labels, IGNORED]
+        return tokens, labels
+
+    def drill(self, look: str, every: Sequence[tuple[str, str]]) -> Row:
+        """A look, then questions and answers in a few words; labels are on the answers."""
+        tokens = [self.user, self.assistant, *self.ids(look)]
+        labels = [IGNORED] * len(tokens)
+        for question, answer in ((self.ids(question), self.ids(answer)) for question, answer in every):
+            tokens += [*question, *answer]
+            labels += [*[IGNORED] * (len(question) - 1), *answer, IGNORED]
+        return tokens, labels
+
+
+def patches_of(scene: Scene, grid: int) -> dict[str, np.ndarray]:
+    """What the middle of every patch shows, by head, int64 [visual]."""
+    patches = {name: np.zeros((grid, grid), dtype=np.int64) for name in HEADS}
+    middle = (np.arange(grid) + 0.5) * scenes.SIDE / grid
+    for place in scene.depth:
+        thing = scene.things[place]
+        reach = max(thing.pixels * 0.46, scenes.SIDE / grid / 2 + 0.5)
+        area = np.ix_(np.abs(middle - thing.y) < reach, np.abs(middle - thing.x) < reach)
+        patches["kind"][area] = 1 + KINDS.index(thing.name)
+        patches["colour"][area] = 1 + list(scenes.COLOURS).index(thing.colour) if thing.colour else 0
+        patches["size"][area] = 1 + list(scenes.SIZES).index(thing.size)
+        patches["region"][area] = 1 + thing.region
+    return {name: value.reshape(-1) for name, value in patches.items()}
+
+
+def _padded(rows: Sequence[Row], end: int) -> tuple[Tensor, Tensor]:
+    """Tokens and labels, int64 [row, token]."""
+    tokens, labels = ([torch.tensor(part) for part in parts] for parts in zip(*rows, strict=True))
+    return pad_sequence(tokens, True, end), pad_sequence(labels, True, IGNORED)
+
+
+def batch_of(chosen: Sequence[Scene], writer: Writer, grid: int, questions: int) -> Batch:
+    """Scenes to one batch."""
+    conversations = [writer.conversations(exchanges(scene, questions, LESSONS)) for scene in chosen]
+    empty: Row = ([writer.end], [IGNORED])
+    long = _padded([row[0] for row in conversations], writer.end)
+    short = _padded([part for row in conversations for part in (row[1:] + [empty] * questions)[:questions]], writer.end)
+    patches = [patches_of(scene, grid) for scene in chosen]
+    return Batch(
+        torch.from_numpy(np.stack([scenes.draw(scene) for scene in chosen])),
+        {name: torch.from_numpy(np.stack([one[name] for one in patches])) for name in HEADS},
+        *long, *(part.view(len(chosen), questions, -1) for part in short),
+    )  # fmt: skip
+
+
+def pages(chosen: Sequence[Scene], writer: Writer, questions: int) -> tuple[Tensor, Tensor]:
+    """Drills and conversations about scenes that nobody draws, tokens and labels, int64 [page, token]."""
+    rows = []
+    for scene in chosen:
+        speaker = Speaker(scenes.snapped(scene), np.random.default_rng([scene.seed, 13]))
+        if speaker.generator.random() < _DRILLS:
+            rows.append(writer.drill(speaker.look(), drill(speaker, 4 * questions)))
+        else:
+            rows.append(writer.page(sorted(speaker.questions(questions, READING), key=lambda exchange: not exchange.look)))
+    return _padded(rows, writer.end)
+
+
+def batches(
+    writer: Writer, grid: int, size: int, part: int, questions: int, start: int, reading: int = 0
+) -> Iterator[list[Batch]]:
+    """Endless updates of ``size`` scenes in parts of ``part``, alike in length; scene numbers from ``start`` on.
+
+    ``reading`` is how many pages are read for each scene that is seen; they tell of other scenes.
+    """
+    for first in itertools.count(start, size):
+        chosen = sorted((scenes.compose(first + place) for place in range(size)), key=lambda scene: len(scene.things))
+        parts = [batch_of(chosen[place : place + part], writer, grid, questions) for place in range(0, size, part)]
+        if reading:
+            told = (scenes.compose(_UNSEEN_FROM + reading * first + place) for place in range(reading * size))
+            unseen, cut = sorted(told, key=lambda scene: len(scene.things)), -(-reading * size // len(parts))
+            for place, batch in enumerate(parts):
+                read, labels = pages(unseen[place * cut : (place + 1) * cut], writer, questions)
+                parts[place] = replace(batch, read=read, read_labels=labels)
+        yield parts

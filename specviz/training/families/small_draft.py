@@ -8,7 +8,6 @@ would by themselves (DistillSpec, Zhou et al. 2024, arXiv 2310.08461). Where a t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -20,52 +19,40 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
-from specviz.training import acceptance, data, driver, parallel
+from specviz.training import data, driver, parallel
 from specviz.training.acceptance import chain_agreement
 from specviz.training.data import IGNORED, Dialogues, Markers
-from specviz.training.driver import Schedule, Step, TrainState
+from specviz.training.driver import Job, Schedule, Step, TrainState
 from specviz.training.families import feature
 from specviz.training.families.feature import FeatureTraining, TrainInputs
 from specviz.training.features import DialogueFeatures, target_distribution
 from specviz.training.optimizer import LowRank
-from specviz.training.registry import Job
 
 DEPTHS = (4, 6)
-
-
-@dataclass(frozen=True)
-class Settings(Schedule):
-    """An update reads ``batch`` rows of ``length`` tokens. At a ``peak`` of 0.01 and above this network's loss goes up again
-    after a few dozen updates."""
-
-    decay: float = 0.02
-    every: float = 3.0
-    batch: int = 6
-    part: int = 1
-    length: int = 512
+MEASURED, DEPTH = 80, 5
+LENGTH = 256
+"""Tokens of a row where tokens alone are learned from."""
 
 
 class TokenTraining(TrainState):
     """A small language model, or a ``change`` to one, that learns from dialogues' tokens alone; and the dialogues kept out."""
 
-    settings: Settings
-
     def __init__(
         self, model: SmallLM, dialogues: Dialogues, markers: Markers, parts: tuple[Sequence[int], Sequence[int]],
-        settings: Settings, change: LowRank | None = None,
+        settings: Schedule, change: LowRank | None = None,
     ) -> None:  # fmt: skip
         """``parts`` are the dialogues' numbers to train on and those kept out."""
         self.model = self.folding = model
         self.dialogues, self.markers, (self.training, self.held_out) = dialogues, markers, parts
-        super().__init__(settings, dict(model.named_parameters()) if change is None else change.matrices, change)
+        super().__init__(settings, change or model)
         self.place = data.places_in(model.draft_ids, model.config.vocab_size)
         self.settle()
         self.begin()
 
     def begin(self) -> None:
         """Rows from where a resumed training stopped: another seed rather than hours of skipping."""
-        generator = np.random.default_rng([self.settings.seed, self.progress.updates])
-        rows = data.rows(self.dialogues, self.training, self.markers, self.settings.length, generator)
+        generator = np.random.default_rng([0, self.progress.updates])
+        rows = data.rows(self.dialogues, self.training, self.markers, LENGTH, generator)
         self.stream = iter(lambda: list(islice(rows, self.settings.batch)), [])
 
     def learn_from(self, batch: Sequence[data.Row]) -> Step:
@@ -84,16 +71,16 @@ class TokenTraining(TrainState):
         return self.learn(range(len(batch)), loss, int(counts.sum()))
 
     def measure(self) -> dict[str, float]:
-        """Cross-entropy and agreement on held-out answers."""
-        return acceptance.next_token_agreement(self.model, self.dialogues, self.held_out[:100], self.markers, self.place)
+        """Chains along held-out greedy answers."""
+        greedy = data.greedy_only(self.dialogues, self.held_out)[:MEASURED]
+        return chain_agreement(self.model, self.dialogues, greedy, self.markers, DEPTH)
 
 
 def fresh(
-    embedding: Tensor, markers: data.Markers, dialogues: data.Dialogues, training: Sequence[int], shape: Mapping[str, int],
-    seed: int,
+    embedding: Tensor, markers: data.Markers, dialogues: data.Dialogues, training: Sequence[int], shape: Mapping[str, int]
 ) -> SmallLM:  # fmt: skip
     """A network on the target's ``embedding`` [vocab, hidden] that knows how often the training answers use each token."""
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     config = SmallConfig(vocab_size=embedding.shape[0], hidden=embedding.shape[1], **shape)
     ids, count = data.draft_vocabulary(dialogues, training, config.draft_vocab, config.vocab_size, [markers.end])
     model = SmallLM(config, embedding, torch.from_numpy(ids)).to(embedding.device)
@@ -119,10 +106,10 @@ class Distillation(FeatureTraining):
 
     net: SmallLM
 
-    def __init__(self, inputs: TrainInputs, settings: feature.Settings) -> None:
+    def __init__(self, inputs: TrainInputs, settings: Schedule) -> None:
         store = inputs.store
         dialogues, markers, shape = store.dialogues, inputs.assets.markers, {"draft_vocab": len(inputs.draft_ids)}
-        net = fresh(inputs.assets.embedding, markers, dialogues, inputs.training, shape, settings.seed)
+        net = fresh(inputs.assets.embedding, markers, dialogues, inputs.training, shape)
         frozen = net.embedding[net.draft_ids]
         parallel.keep_cast(frozen)
         self.folding = net
@@ -158,5 +145,5 @@ def distilled(
 def make(job: Job) -> None:
     """Train, measure on held-out answers, write ``assets/weights/small_draft.safetensors`` and print its card line."""
     inputs = feature.gather(job)
-    state = Distillation(inputs, driver.settings_for(job, inputs.device, feature.Settings))
+    state = Distillation(inputs, driver.settings_for(job, inputs.device))
     feature.run(job, inputs, state, state.net.save)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.errors import ModelUnavailable
-from specviz.training.families.unrolling import unroll
+from specviz.training.families.feature import unroll
 from tests.support.tiny.text import tiny_llama
 from tests.support.worlds.feature import tiny_net
 

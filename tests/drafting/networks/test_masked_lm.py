@@ -86,7 +86,7 @@ def test_a_change_to_a_model_that_has_drafted_changes_what_the_copy_drafts() -> 
     """The folded head of the original must not travel with the copy."""
     model = masked_lm(TARGET)
     before = model(TEXT, 4)
-    change = LowRank(masked_lm(TARGET), 3, 0)
+    change = LowRank(masked_lm(TARGET), 3)
     factors = {name: value + 0.1 for name, value in change.factors.items()}
     copy = with_lora(model, factors, "a change")
     fresh = masked_lm(TARGET)

@@ -6,11 +6,12 @@ import torch
 
 from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
+from specviz.training.driver import Schedule
 from specviz.training.families import masked
-from specviz.training.families.masked import MaskedTraining, Settings
+from specviz.training.families.masked import MaskedTraining
 from tests.support.training.tiny_training import END, VOCAB, embedding, inputs
 
-SETTINGS = Settings(minutes=60, batch=8, texts=4, peak=0.02)
+SETTINGS = Schedule(minutes=60, batch=8, part=4, peak=0.02, decay=0.01, patience=8, average=0.98)
 
 
 def fresh(seed: int = 0) -> MaskedLM:
@@ -28,11 +29,11 @@ def small_lm(seed: int = 0) -> SmallLM:
     return start
 
 
-def state_of(model: MaskedLM | None = None, settings: Settings = SETTINGS) -> MaskedTraining:
+def state_of(model: MaskedLM | None = None, settings: Schedule = SETTINGS) -> MaskedTraining:
     return MaskedTraining(model or fresh(), inputs(count=120), settings)
 
 
 def taught(made: MaskedTraining, updates: int) -> None:
     for number in range(updates):
         made.update(0.0, 0.02 * (1 - number / updates))
-    made.use_average()
+    made.use(made.optimizer.averaged())

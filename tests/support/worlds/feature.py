@@ -11,7 +11,7 @@ from torch import Tensor
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
 from specviz.engine.interfaces import Context, Round, TargetPass
-from specviz.training.families.unrolling import unroll
+from specviz.training.families.feature import unroll
 
 
 def tiny_net(model: Any, wide: bool, support: int | None = None, seed: int = 3) -> FeatureNet:

@@ -14,13 +14,13 @@ from specviz.drafting.networks.weights import read_weights, write_weights
 from specviz.errors import ModelUnavailable
 from specviz.models.heads.arms import _of, load_arms
 from specviz.training import data
-from specviz.training.driver import train
-from specviz.training.families import arms
+from specviz.training.driver import Schedule, train
+from specviz.training.families import arms, small_draft
 from tests.support.tiny.arms import arm
 from tests.support.tiny.text import tiny_target
 
 MARKERS = data.Markers((1, 2), (3,), 0)
-SETTINGS = arms.Settings(rank=4, minutes=2 / 60, batch=2, length=24, peak=0.02)
+SETTINGS = Schedule(minutes=2 / 60, batch=2, part=0, warm=10, every=0.03, patience=4, peak=0.02)
 
 
 def model() -> SmallLM:
@@ -40,7 +40,9 @@ def dialogues(step: int, count: int = 24) -> data.Dialogues:
 
 
 @pytest.mark.slow
-def test_the_factors_give_the_trained_network_and_fit_its_base_alone(tmp_path: Path) -> None:
+def test_the_factors_give_the_trained_network_and_fit_its_base_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_draft, "LENGTH", 24)
+    monkeypatch.setattr(arms, "RANK", 4)
     net = model()
     base = {name: value.clone() for name, value in net.state_dict().items()}
     domain = arms.DomainTraining(net, dialogues(5), MARKERS, SETTINGS)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,21 +21,20 @@ from specviz.training.families import falcon
 from specviz.training.families.falcon import (
     BlockTraining,
     block_shape,
-    glances,
+    glanced,
     levels,
     noisy,
-    outputs,
     reveal,
     start,
     summed,
     truth_of,
 )
-from specviz.training.families.feature import Settings, TrainInputs, run
+from specviz.training.families.feature import TrainInputs, run
 from specviz.training.features import DialogueFeatures, joined
 from specviz.training.registry import Job, recipes
 from tests.support.training.tiny_training import IDS, VOCAB, inputs
 
-SETTINGS = Settings(minutes=0.02, batch=4, every=1.0, measured=3, workers=1, peak=0.003)
+SETTINGS = driver.Schedule(minutes=0.02, batch=4, every=1.0, measured=3, peak=0.003, decay=0.5)
 
 
 def inputs_of() -> TrainInputs:
@@ -53,7 +52,7 @@ def fresh(given: TrainInputs, started: bool = True, **own: int) -> BlockNet:
 
 
 def state_of(given: TrainInputs, net: BlockNet, share: float = 0.0) -> BlockTraining:
-    made = BlockTraining(net, places_in(IDS, VOCAB), given.store, given.training, given.judged_on, SETTINGS)
+    made = BlockTraining(net, given, SETTINGS)
     made.share = share
     return made
 
@@ -74,11 +73,17 @@ def test_places_that_count_are_those_whose_token_is_in_the_answer_and_in_the_voc
     )
 
 
-@pytest.mark.parametrize(("wrong", "ratio", "shown"), [(10, 0.0, 0), (10, 0.2, 2), (1000, 1.0, 20)])
-def test_as_much_is_shown_as_the_ratio_of_what_was_wrong(wrong: int, ratio: float, shown: int) -> None:
-    beginnings = torch.arange(3, 43, 2)
-    found = glances(wrong, ratio, beginnings, torch.Generator().manual_seed(1)).tolist()
-    assert len(found) == shown and set(found) <= set(beginnings.tolist()) and found == sorted(set(found))
+@pytest.mark.parametrize(("wrong", "ratio", "shown"), [(4, 0.0, 0), (4, 0.5, 2), (8, 1.0, None)])
+def test_as_much_is_shown_as_the_ratio_of_what_was_wrong(wrong: int, ratio: float, shown: int | None) -> None:
+    given, generator = inputs_of(), torch.Generator().manual_seed(1)
+    net, several = fresh(given), joined(given.store.get([4, 5]))
+    texts, truth = noisy(several, generator), truth_of(net, places_in(IDS, VOCAB), several)
+    guessed = net.logits(net(*texts, 1).flatten(0, 1)[truth.places]).argmax(-1)
+    guessed[:wrong] = (guessed[:wrong] + 1) % len(IDS)
+    truth = truth._replace(logits=torch.nn.functional.one_hot(guessed, len(IDS)))
+    beginnings = {place for place in truth.places.tolist() if place % texts.tokens.shape[1] % 2 == 1}
+    found = glanced(net, texts, truth, 1, ratio, generator).tolist()
+    assert len(found) == len(set(found)) == min(wrong if shown is None else shown, len(beginnings)) and set(found) <= beginnings
 
 
 def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +99,7 @@ def test_shown_places_are_read_but_have_no_part_in_the_loss(monkeypatch: pytest.
     text = noisy(seen, generator)
     phase = int(torch.randint(2, (), generator=generator))
     inputs, counts = reveal(text, replaced, 2), ~torch.isin(truth.places, replaced)
-    outputs = net(inputs.tokens[None], inputs.features[None], phase)[0, truth.places].detach()
+    outputs = net(*inputs, phase)[0, truth.places].detach()
     assert int(counts.sum()) == len(truth.places) - 3
     assert found == pytest.approx(float(summed(net, outputs[counts], truth, counts)), rel=1e-5)
     everything = torch.ones_like(counts)
@@ -168,22 +173,24 @@ def test_joined_dialogues_are_taught_as_each_by_itself(monkeypatch: pytest.Monke
     given = inputs_of()
     net, place = fresh(given), places_in(IDS, VOCAB)
     several = given.store.get([4, 5, 6])
-    whole = joined(several)
     monkeypatch.setattr("specviz.training.families.falcon.NOISE", 0.0)
-    one_by_one = [noisy(one, torch.Generator()) for one in several]
-    together = noisy(whole, torch.Generator())
-    assert torch.equal(together.tokens, torch.cat([one.tokens for one in one_by_one]))
-    begins = [0, *itertools.accumulate(together.lengths)]
-    assert together.within(torch.tensor(begins[1:-1])).tolist() == [0, 0], "each text counts from its own beginning"
+    one_by_one, apart = (
+        [of(one) for one in several] for of in (lambda one: noisy(one, torch.Generator()), partial(truth_of, net, place))
+    )
+    together, truth = noisy(joined(several), torch.Generator()), truth_of(net, place, joined(several))
+    width = together.tokens.shape[1]
     for phase in (0, 1):
-        found = outputs(net, together, phase).split(list(together.lengths))
-        for one, several_outputs in zip(one_by_one, found, strict=True):
-            alone = net(one.tokens[None], one.features[None], phase)[0]
-            assert torch.allclose(several_outputs[:-1], alone[:-1], atol=1e-5), "of a broken-off block the end does not count"
-    truth = truth_of(net, place, whole)
-    apart = [truth_of(net, place, one) for one in several]
-    assert truth.places.tolist() == torch.cat([one.places + begin for one, begin in zip(apart, begins, strict=False)]).tolist()
+        for text, one in enumerate(one_by_one):
+            alone, length = net(*one, phase)[0], one.tokens.shape[1]
+            found = net(*together, phase)[text, :length]
+            assert torch.allclose(found[:-1], alone[:-1], atol=1e-5), "of a broken-off block the end does not count"
+    assert truth.places.tolist() == torch.cat([one.places + width * text for text, one in enumerate(apart)]).tolist()
     assert torch.equal(truth.features, torch.cat([one.features for one in apart]))
+    shown = truth.places[::3]
+    for text, one in enumerate(one_by_one):
+        own = shown[shown // width == text] - width * text
+        for found, alone in zip(reveal(together, shown, 2), reveal(one, own, 2), strict=True):
+            assert torch.equal(found[text, : one.tokens.shape[1]], alone[0])
 
 
 def test_what_is_written_loads_again_and_its_card_says_what_was_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,17 @@ from specviz.methods.medusa.cartesian_tree import paths_of
 from specviz.models.packing import PackedLinear, pack
 from specviz.training import data, driver, parallel
 from specviz.training.data import places_in
-from specviz.training.driver import Progress, train
-from specviz.training.families import feature, feature_start, unrolling
-from specviz.training.families.feature import FeatureTraining, Settings, acceptance_figures, batches
-from specviz.training.families.unrolling import eagle3_loss, eagle_loss, sampled_starts, unroll
+from specviz.training.driver import Progress, Schedule, train
+from specviz.training.families import feature, feature_start
+from specviz.training.families.feature import (
+    FeatureTraining,
+    acceptance_figures,
+    batches,
+    eagle3_loss,
+    eagle_loss,
+    sampled_starts,
+    unroll,
+)
 from specviz.training.features import DialogueFeatures, fused_taps, joined, target_distribution
 from specviz.training.phrases import KINDS, REPORTED
 from specviz.training.registry import Job
@@ -31,13 +38,13 @@ from specviz.training.registry import recipes as known_recipes
 from tests.support.tiny.text import tiny_llama
 from tests.support.training.tiny_training import IDS, VOCAB, dialogues, inputs
 
-SETTINGS = Settings(minutes=0.02, batch=4, every=1.0, measured=3, workers=2)
+SETTINGS = Schedule(minutes=0.02, peak=0.0015, decay=0.5, batch=4, every=1.0, measured=3, patience=8, workers=2)
 
 
-def state_of(kind: str, folder: Path | None, settings: Settings = SETTINGS) -> FeatureTraining:
+def state_of(kind: str, folder: Path | None, settings: Schedule = SETTINGS) -> FeatureTraining:
     given = inputs((*fused_taps(2), 2), folder=folder)
     store, training, model = given.store, given.training, given.assets.target.model
-    columns = unrolling.EAGLE3_TAPS if kind == "eagle3" else unrolling.EAGLE_TAPS
+    columns = feature.EAGLE3_TAPS if kind == "eagle3" else feature.EAGLE_TAPS
     embedding, head = model.get_input_embeddings().weight, model.lm_head.weight
     shape = feature_start.shape_of(model.config, store.taps[columns], kind == "eagle3")
     net = FeatureNet(shape, embedding, head, IDS)
@@ -52,11 +59,11 @@ def state_of(kind: str, folder: Path | None, settings: Settings = SETTINGS) -> F
 def test_dialogues_read_in_one_pass_give_the_loss_and_the_gradients_of_each_by_itself(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unrolling, "SHARES", (1.0, 1.0, 1.0))
-    monkeypatch.setattr(unrolling, "EAGLE3_NOISE", 0.0)
-    monkeypatch.setattr(unrolling, "EAGLE_NOISE", 0.0)
+    monkeypatch.setattr(feature, "SHARES", (1.0, 1.0, 1.0))
+    monkeypatch.setattr(feature, "EAGLE3_NOISE", 0.0)
+    monkeypatch.setattr(feature, "EAGLE_NOISE", 0.0)
     monkeypatch.setattr(parallel, "cpu_has_bfloat16", lambda: False)
-    monkeypatch.setattr(unrolling, "dropped", lambda values, *_: values)
+    monkeypatch.setattr(feature, "dropped", lambda values, *_: values)
     one, batch = state_of(kind, None, replace(SETTINGS, workers=1)), [3, 40, 7, 21, 11]
     torch.manual_seed(0)
     for value in one.optimizer.parameters.values():
@@ -153,11 +160,11 @@ def test_starts_stay_inside_the_answer_and_thin_out() -> None:
 def test_acceptance_is_what_drafting_from_each_place_alone_would_find(tmp_path: Path) -> None:
     one = state_of("eagle3", tmp_path)
     numbers = one.held_out[:2]
-    found = acceptance_figures(one.net, one.store, unrolling.EAGLE3_TAPS, numbers, 3)
+    found = acceptance_figures(one.net, one.store, feature.EAGLE3_TAPS, numbers, 3)
     lengths, reached, right, near = [], [0] * 3, [0] * 3, [0] * 3
     tree, in_tree = set(paths_of(shape_from_counts(PUBLISHED))), []
     for seen in one.store.get(numbers):
-        features = seen.features[:, unrolling.EAGLE3_TAPS].flatten(1)
+        features = seen.features[:, feature.EAGLE3_TAPS].flatten(1)
         for start in range(seen.first - 2, len(seen.tokens) - 4):
             outputs = unroll(one.net, seen.tokens, features, [torch.tensor([start])] * 3)
             named = [IDS[one.net.logits(output)[0].topk(5).indices].tolist() for output in outputs]

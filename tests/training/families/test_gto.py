@@ -6,14 +6,15 @@ import pytest
 import torch
 
 from specviz.drafting.networks.lora import TALL, WIDE, merge_lora
+from specviz.training.driver import Schedule
 from specviz.training.families import gto
-from specviz.training.families.gto import Arena, GtoTraining, Settings, Size, grown
-from specviz.training.families.unrolling import unroll
+from specviz.training.families.feature import unroll
+from specviz.training.families.gto import Arena, GtoTraining, Size, grown
 from specviz.training.optimizer import LowRank
 from tests.support.training.tiny_forest import arena, drafter, store, target
 
 SIZE = Size(depth=3, width=3, nodes=8)
-SETTINGS = Settings(batch=3, rank=4, peak=0.02, every=10**9, workers=1, groups=2, members=4, size=SIZE)
+SETTINGS = Schedule(batch=3, peak=0.02, every=10**9)
 
 
 class Unasked:
@@ -40,7 +41,7 @@ def test_the_surrogate_stops_pulling_where_it_is_clipped() -> None:
 
 def test_a_low_rank_change_starts_as_none_and_has_the_gradient_of_its_factors() -> None:
     net, plain = drafter(), drafter()
-    change = LowRank(net, rank=3, seed=1)
+    change = LowRank(net, rank=3)
     change.put()
     assert all(torch.equal(one, other) for one, other in zip(net.parameters(), plain.parameters(), strict=True))
     name = "layer.mlp.up_proj.weight"
@@ -109,12 +110,12 @@ def test_a_branch_is_as_likely_as_its_tokens_one_after_the_other(other: tuple[Ar
         )
 
 
-def state_of(net_noise: float = 0.5, settings: Settings = SETTINGS) -> GtoTraining:
-    both = arena(drafter(net_noise), drafter(net_noise))
-    return GtoTraining(both, store(), list(range(16)), settings)
+def state_of() -> GtoTraining:
+    return GtoTraining(arena(drafter(0.5), drafter(0.5)), store(), list(range(16)), SETTINGS)
 
 
-def test_tau_counts_hops_along_the_greedy_answer() -> None:
+def test_tau_counts_hops_along_the_greedy_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gto, "SIZE", SIZE)
     made = state_of()
     answer, trees = store().dialogues.answer(20).tolist(), made.trees(20)
     assert len(trees) == len(answer)

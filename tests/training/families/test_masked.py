@@ -13,13 +13,19 @@ from specviz.drafting.networks.lora import TALL, merge_lora
 from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.training import data
-from specviz.training.driver import train
+from specviz.training.driver import Schedule, train
 from specviz.training.families import masked
-from specviz.training.families.masked import SECOND, MaskedTraining, Settings, block_agreement
+from specviz.training.families.masked import SECOND, MaskedTraining, block_agreement
 from tests.support.training.tiny_masked import SETTINGS, fresh, state_of, taught
 from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues, embedding, inputs
 
-STAGES = masked.StagedSettings(minutes=60, batch=8, texts=4, peak=0.02, rank=8, reach=6, refined=8)
+STAGES = replace(SETTINGS, later=8)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masked, "RANK", 8)
+    monkeypatch.setattr(masked, "REACH", 6)
 
 
 def probability(seed: int = 0) -> np.random.Generator:
@@ -111,11 +117,13 @@ def test_the_learned_answers_of_a_milestone_are_the_first_that_were_read(monkeyp
     turn = data._turn
     monkeypatch.setattr(data, "_turn", lambda told, number, markers: asked.append(number) or turn(told, number, markers))
     made = state_of(fresh())
-    shown = lambda numbers: judged.append(list(numbers)) or {"tau": 1.0 + len(judged)}  # type: ignore[func-returns-value]  # noqa: E731
-    made.shown = shown  # type: ignore[method-assign]
+    monkeypatch.setattr(
+        masked, "block_agreement", lambda model, told, numbers, *_: judged.append(numbers) or {"tau": 1.0 + len(judged)}
+    )  # type: ignore[func-returns-value]
     next(made.stream)
     assert made.measure() == {"tau": 2.0, "gap": 1.0}
-    assert judged == [data.split(told)[1], list(dict.fromkeys(asked))[:8]]
+    held_out, learned = data.split(told)[1], list(dict.fromkeys(asked))[:8]
+    assert judged == [data.greedy_only(told, numbers)[:12] for numbers in (held_out, learned)]
 
 
 def blind(model: MaskedLM) -> float:
@@ -129,7 +137,7 @@ def blind(model: MaskedLM) -> float:
         return float(sum(masked.loss(model, place, part)[0] for part in masked.in_parts(made, 60)))
 
 
-def stages(model: MaskedLM, stage: str = "", settings: masked.StagedSettings = STAGES) -> masked.DeerTraining:
+def stages(model: MaskedLM, stage: str = "", settings: Schedule = STAGES) -> masked.DeerTraining:
     made = masked.DeerTraining(model, inputs(count=120), settings)
     if stage:
         made.enter(stage)
@@ -147,8 +155,8 @@ def test_the_stages_train_a_change_and_leave_the_base_as_it_was(learned: MaskedL
             made.update(share, 0.02 * (1 - number / 60))
         with made.using(made.optimizer.averaged()):
             losses.append(blind(model))
-    assert made.refines and losses[2] < 0.97 * losses[0] and losses[2] < losses[1], losses
-    made.use_average()
+    assert made.advanced and losses[2] < 0.97 * losses[0] and losses[2] < losses[1], losses
+    made.use(made.optimizer.averaged())
     assert made.change is not None
     change = made.change
     again = copy.deepcopy(learned).eval()
@@ -161,12 +169,12 @@ def test_the_stages_train_a_change_and_leave_the_base_as_it_was(learned: MaskedL
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("kind", ["whole", "", SECOND])
-def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path) -> None:
-    def make(settings: Settings) -> MaskedTraining:
-        return state_of(fresh(), settings) if kind == "whole" else stages(fresh(), "", settings)  # type: ignore[arg-type]
+def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(settings: Schedule) -> MaskedTraining:
+        return state_of(fresh(), settings) if kind == "whole" else stages(fresh(), "", settings)
 
-    first_stage = {"whole": {}, "": {"first": 1.0}, SECOND: {"first": 1e-9}}[kind]
-    settings, told = replace(SETTINGS if kind == "whole" else STAGES, minutes=0.02, every=1e-9, **first_stage), []
+    monkeypatch.setattr(masked.DeerTraining, "second", (SECOND, 1e-9 if kind == SECOND else 1.0))
+    settings, told = replace(STAGES, minutes=0.02, every=1e-9), []
     first = make(settings)
     progress = train(first, tmp_path / "c.safetensors", lambda entry: told.append(dict(entry)))
     assert progress.updates == len(told) >= 1 and {"loss", "tau", "first1"} <= set(told[0])

@@ -13,12 +13,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from specviz.errors import BadInput
 from specviz.training.data import Dialogues
-from specviz.training.driver import train
+from specviz.training.driver import Schedule, train
 from specviz.training.families import owl
-from specviz.training.families.owl import DRAFTING, OwlTraining, Settings
+from specviz.training.families.owl import DRAFTING, OwlTraining
 from tests.support.training.tiny_training import END, MARKERS, dialogues, inputs, short_windows
 
-SETTINGS = Settings(minutes=0.03, every=1e-9, batch=4, fresh=2, kept=8, places=4)
+SETTINGS = Schedule(minutes=0.03, every=1e-9, decay=0.02, patience=8, batch=8)
 
 
 @pytest.fixture(autouse=True)
@@ -27,10 +27,12 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     short_windows(monkeypatch)
     monkeypatch.setattr(owl, "ANSWERED", 4)
     monkeypatch.setattr(owl, "FITTED", 8)
+    monkeypatch.setattr(owl, "PLACES", 4)
+    monkeypatch.setattr(owl, "KEPT", 1)
     monkeypatch.setattr(owl, "DEPTH", 2)
 
 
-def state_of(settings: Settings = SETTINGS) -> OwlTraining:
+def state_of(settings: Schedule = SETTINGS) -> OwlTraining:
     return OwlTraining(inputs((1, 2), torch.tensor([END, *range(5, 40)])), settings)
 
 
@@ -111,7 +113,7 @@ def test_a_milestone_tells_what_was_read_and_the_gap_to_it() -> None:
     known = [number for number in visited if state.inputs.store.dialogues.temperature[number] == 0]
     figures = state.measure()
     assert figures["read"] == len(visited) == len(windows) and figures["distinct"] == state.progress.tokens
-    assert figures["gap"] == pytest.approx(state.measured(known[: state.shown])["tau"] - figures["tau"])
+    assert figures["gap"] == pytest.approx(state.measured(known[: state.settings.measured])["tau"] - figures["tau"])
     for _ in range(20):
         state.update(0.6)
     assert state.measure()["distinct"] < state.progress.tokens == sum(len(window) for window in windows)
@@ -119,12 +121,14 @@ def test_a_milestone_tells_what_was_read_and_the_gap_to_it() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("probing", "stage"), [(0.0, DRAFTING), (1.0, "")])
-def test_either_stage_goes_on_where_it_was_stopped(probing: float, stage: str, tmp_path: Path) -> None:
-    settings = replace(SETTINGS, probing=probing)
-    first = state_of(settings)
+def test_either_stage_goes_on_where_it_was_stopped(
+    probing: float, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OwlTraining, "second", (DRAFTING, probing))
+    first = state_of()
     progress = train(first, tmp_path / "c.safetensors", lambda entry: None)
     assert progress.updates > 0 and progress.stage == stage
-    second = state_of(replace(settings, resume=True))
+    second = state_of(replace(SETTINGS, resume=True))
     assert not second.windows.distinct
     again = train(second, tmp_path / "c.safetensors", lambda entry: None)
     assert again.updates == progress.updates and second.optimizer.updates == first.optimizer.updates, "its time was over"

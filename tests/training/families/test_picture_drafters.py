@@ -18,6 +18,7 @@ from specviz.models.vision import scenes as shipped
 from specviz.targets.attention_maps import importance, most_looked_at
 from specviz.training import driver
 from specviz.training.families import picture_drafters as making
+from specviz.training.families.feature import unroll
 from specviz.training.families.picture_drafters import (
     ALL,
     COMPRESSED,
@@ -27,9 +28,8 @@ from specviz.training.families.picture_drafters import (
     acceptance_figures,
     draft_logits,
 )
-from specviz.training.families.scenes_batches import Writer, train_tokenizer
 from specviz.training.families.scenes_vlm import Learner
-from specviz.training.families.unrolling import unroll
+from specviz.training.families.scenes_words import Writer, train_tokenizer
 from specviz.training.registry import Job, recipes
 from tests.support.training.tiny_scenes import tiny_scenes
 
@@ -65,9 +65,9 @@ def job(name: str, minutes: float = 0.02, resume: bool = False) -> Job:
     return Job(recipes()[name], "cpu", minutes, resume)
 
 
-def stored(home: Path, taps: tuple[int, ...], shown: str, keep: float = 1.0) -> tuple[Learner, PictureStore, Any]:
+def stored(home: Path, taps: tuple[int, ...], shown: str) -> tuple[Learner, PictureStore, Any]:
     learner, tokenizer, spoken = making.target_and_answers(job("vlm_eagle"))
-    return learner, PictureStore(learner, Writer(tokenizer), spoken, shown, taps, keep), spoken
+    return learner, PictureStore(learner, Writer(tokenizer), spoken, shown, taps), spoken
 
 
 @pytest.mark.slow
@@ -84,7 +84,8 @@ def test_answers_are_written_once_and_held_out_scenes_are_greedy(home: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_store_shows_each_drafter_its_part_of_the_prompt(home: Path) -> None:
+def test_a_store_shows_each_drafter_its_part_of_the_prompt(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "KEEP", 0.25)
     learner, every, spoken = stored(home, (0, 2, LAYERS), ALL)
     whole = every.get([0])[0]
     assert whole.tokens[1 : 1 + VISUAL].eq(3).all() and len(whole.tokens) == 1 + VISUAL + len(spoken.dialogues.of(0))
@@ -92,18 +93,19 @@ def test_a_store_shows_each_drafter_its_part_of_the_prompt(home: Path) -> None:
     assert words.tokens.tolist() == [1, *spoken.dialogues.of(0).tolist()]
     assert torch.equal(words.features[1:, 0], whole.features[1 + VISUAL :, 2]) and words.first == whole.first - VISUAL
     assert words.positions.tolist() == list(range(len(words.tokens)))
-    some = PictureStore(learner, every.writer, spoken, COMPRESSED, keep=0.25).get([0])[0]
+    some = PictureStore(learner, every.writer, spoken, COMPRESSED).get([0])[0]
     assert int((some.tokens == 3).sum()) == 16 and some.positions[-1] == len(whole.tokens) - 1
     assert torch.equal(some.features[-1, 2], whole.features[-1, 2])
 
 
-def test_the_visual_tokens_kept_are_those_the_last_layer_looks_at_most(home: Path) -> None:
+def test_the_visual_tokens_kept_are_those_the_last_layer_looks_at_most(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "KEEP", 0.5)
     learner, every, spoken = stored(home, tuple(range(LAYERS + 1)), ALL)
     whole = every.get([1])[0]
     prefill = whole.first - 1
     hidden = {layer: whole.features[:prefill, layer] for layer in range(LAYERS + 1)}
     looked = importance(learner.model.model.text_model, hidden, torch.arange(prefill), range(1, 1 + VISUAL))
-    some = PictureStore(learner, every.writer, spoken, COMPRESSED, (0,), 0.5).get([1])[0]
+    some = PictureStore(learner, every.writer, spoken, COMPRESSED, (0,)).get([1])[0]
     kept = (some.positions[(some.tokens == 3)] - 1).tolist()
     assert len(set(kept) & set(most_looked_at(looked, 0.5))) >= 31  # float16 may swap two that are equally bright
 

@@ -14,9 +14,9 @@ from specviz.models.hub.packed_model import write_model
 from specviz.models.vision import vision_language
 from specviz.models.vision.scenes import load
 from specviz.training import driver
+from specviz.training.driver import Schedule
 from specviz.training.families import scenes, scenes_vlm
 from specviz.training.families.scenes import FRESH
-from specviz.training.families.scenes_batches import KINDS, Batch, Writer, batch_of, pages, patches_of, train_tokenizer
 from specviz.training.families.scenes_vlm import (
     LONG,
     READ,
@@ -24,12 +24,11 @@ from specviz.training.families.scenes_vlm import (
     SPEAKING,
     Learner,
     ScenesTraining,
-    Settings,
     answers,
     ask,
     figures,
 )
-from specviz.training.families.scenes_words import exchanges
+from specviz.training.families.scenes_words import KINDS, Batch, Writer, batch_of, exchanges, pages, patches_of, train_tokenizer
 from specviz.training.registry import WEIGHTS, Job, recipes
 from tests.support.training.tiny_scenes import tiny_scenes
 
@@ -41,9 +40,9 @@ def tokenizer() -> Any:
     return train_tokenizer(60, 600)
 
 
-def opened(tokenizer: Any, seed: int = 0) -> Learner:
+def opened(tokenizer: Any) -> Learner:
     """A learner whose layers are not silent."""
-    learner = tiny_scenes(2, len(tokenizer), seed)
+    learner = tiny_scenes(2, len(tokenizer))
     with torch.no_grad():
         for name, value in learner.model.named_parameters():
             if value.ndim == 2 and "embed" not in name:
@@ -137,9 +136,9 @@ def test_patches_learn_the_words_for_what_they_show(tokenizer: Any) -> None:
     assert found > without and moved[learner.names[learner.names >= 0]].min() > 0
 
 
-def state_of(tokenizer: Any, settings: Settings | None = None) -> ScenesTraining:
-    state = ScenesTraining(tiny_scenes(2, len(tokenizer)), tokenizer, settings or Settings(slower=1.0))
-    state.measure = lambda: {"stage": float(state.speaks)}  # type: ignore[method-assign]
+def state_of(tokenizer: Any) -> ScenesTraining:
+    state = ScenesTraining(tiny_scenes(2, len(tokenizer)), tokenizer, Schedule(batch=2, later=2))
+    state.measure = lambda: {"stage": float(state.advanced)}  # type: ignore[method-assign]
     return state
 
 
@@ -166,7 +165,7 @@ def test_answers_in_a_batch_are_those_the_shipped_model_gives_alone(tokenizer: A
     ids = [tokenizer(one)["input_ids"] for one in asked]
     with torch.no_grad():
         visual = learner.visual_tokens(torch.stack([torch.from_numpy(one) for one in pictures]))
-        said = answers(learner, visual, ids, Writer(tokenizer), [12] * 3)
+        said = answers(learner, visual, ids, Writer(tokenizer), 12)
         for picture, question, found in zip(pictures, asked, said, strict=True):
             assert list(found) == greedy(loaded, picture, question)[: len(found)]
 
@@ -220,7 +219,7 @@ def test_a_whole_recipe_writes_the_model_that_it_measured(tmp_path: Path, monkey
         return own(state)
 
     monkeypatch.setattr(ScenesTraining, "figures", watched)
-    recipe = replace(recipes()["scenes_vlm"], settings={"batch": 2, "seeing_batch": 2, "measured": 1})
+    recipe = replace(recipes()["scenes_vlm"], settings={"batch": 2, "later": 2, "measured": 1})
     scenes_vlm.make(Job(recipe, "cpu", 1e-12, False))
     torch.set_num_threads(threads)
     model, _ = load(tmp_path / "scenes_vlm.safetensors")

@@ -13,13 +13,13 @@ from specviz.training.features import DialogueFeatures, joined
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
 
 SHAPE = {"draft_vocab": 36, "width": 32, "layers": 6, "heads": 2, "inner": 64, "window": 64}
-SETTINGS = small_draft.Settings(minutes=60, batch=4, length=64, peak=0.02, workers=1)
+SETTINGS = driver.Schedule(minutes=60, batch=4, peak=0.02, workers=1)
 
 
-def state_of(settings: small_draft.Settings = SETTINGS) -> TokenTraining:
+def state_of(settings: driver.Schedule = SETTINGS) -> TokenTraining:
     told = dialogues(120)
     parts = data.split(told)
-    model = small_draft.fresh(embedding(), MARKERS, told, parts[0], SHAPE, settings.seed)
+    model = small_draft.fresh(embedding(), MARKERS, told, parts[0], SHAPE)
     return TokenTraining(model, told, MARKERS, parts, settings)
 
 
@@ -47,7 +47,7 @@ def test_questions_have_no_say_in_the_gradient() -> None:
 def pupil() -> tuple[small_draft.SmallLM, torch.Tensor]:
     """A fresh draft model and the target's head over its vocabulary."""
     made = dialogues(40)
-    model = small_draft.fresh(embedding(), MARKERS, made, range(len(made)), SHAPE, 0)
+    model = small_draft.fresh(embedding(), MARKERS, made, range(len(made)), SHAPE)
     with torch.no_grad():
         for weight in (model.leave.weight, *(one for block in model.blocks for one in (block.out.weight, block.down.weight))):
             weight.normal_(std=0.3)

@@ -6,14 +6,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 
+from specviz.training.driver import Schedule
+from specviz.training.families import hybrid as recipe
 from specviz.training.families.hybrid import (
-    CHUNK,
     END,
     START,
-    Settings,
     Split,
     StateSpaceTraining,
     corpus,
@@ -28,7 +29,13 @@ from specviz.training.families.hybrid import (
 )
 from tests.support.tiny.hybrid import VOCAB, hybrid
 
-SETTINGS = Settings(minutes=0.02, batch=2, length=CHUNK)
+CHUNK = 64
+SETTINGS = Schedule(minutes=0.02, batch=2)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe, "LENGTH", CHUNK)
 
 
 def spoken(many: int = 12) -> list[np.ndarray]:
@@ -37,12 +44,12 @@ def spoken(many: int = 12) -> list[np.ndarray]:
     return [np.cumsum(generator.integers(1, 3, 40)) % VOCAB for _ in range(many)]
 
 
-def state_of(model: Any, settings: Settings = SETTINGS) -> StateSpaceTraining:
+def state_of(model: Any, settings: Schedule = SETTINGS) -> StateSpaceTraining:
     return StateSpaceTraining(model, Split(spoken(), spoken(2)), partial(next_token_loss, model), settings)
 
 
 def test_the_shipped_shapes_are_small_and_start_calm() -> None:
-    target, draft = fresh(target_config(2048), 0), fresh(draft_config(2048), 0)
+    target, draft = fresh(target_config(2048)), fresh(draft_config(2048))
     counts = [sum(weight.numel() for weight in model.parameters()) for model in (target, draft)]
     assert counts == [2_849_306, 480_280]
     ids = torch.randint(0, 2048, (1, CHUNK), generator=torch.Generator().manual_seed(0))
@@ -54,10 +61,10 @@ def test_the_shipped_shapes_are_small_and_start_calm() -> None:
 
 
 def test_a_drafter_that_is_its_teacher_has_nothing_to_learn() -> None:
-    teacher = hybrid(dtype=torch.float32)
+    teacher = hybrid(dtype=torch.float32).requires_grad_(True)
     tokens = torch.from_numpy(np.stack([next(rows(spoken(), CHUNK, np.random.default_rng(0)))]))
     assert abs(float(distillation_loss(teacher, teacher, tokens))) < 1e-3
-    other = hybrid(seed=3, dtype=torch.float32)
+    other = hybrid(seed=3, dtype=torch.float32).requires_grad_(True)
     assert float(distillation_loss(other, teacher, tokens)) > 1
     assert state_of(teacher).agreement(teacher, 2) == {"top1": 1.0, "top4": 1.0}
     assert state_of(other).agreement(teacher, 2)["top1"] < 0.9
