@@ -54,23 +54,23 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 DOORS = {("trace", "specviz.viewer.replay")}
 # Most Python tokens of a room, without comments, docstrings and layout. A number may only fall: what comes pays by what goes.
 BUDGETS = {
-    "acceptance": 6_100,
+    "acceptance": 6_029,
     "bench": 24_986,
     "commands": 10_952,
-    "drafting": 56_995,
-    "engine": 25_149,
-    "figures": 9_980,
-    "inspection": 8_100,
+    "drafting": 56_990,
+    "engine": 25_147,
+    "figures": 9_972,
+    "inspection": 8_048,
     "interop": 22_396,
     "methods": 54_428,
-    "models": 53_300,
+    "models": 53_297,
     "pipeline": 8_255,
     "specviz": 1_696,
-    "targets": 14_300,
+    "targets": 14_266,
     "trace": 16_815,
-    "training": 68_225,
+    "training": 67_885,
     "ui": 46_622,
-    "viewer": 3_700,
+    "viewer": 3_697,
 }
 # Which libraries stay out of which rooms: (library, where it may be).
 FENCES = {

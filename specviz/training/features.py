@@ -12,10 +12,11 @@ import json
 import os
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,8 +26,12 @@ from torch import Tensor
 from specviz.errors import ModelUnavailable
 from specviz.models.hub.cache_dir import cache_folder, ensure_folder
 from specviz.models.text.load import LoadedText, load_causal_lm
+from specviz.training import data
 from specviz.training.data import ANSWER, PREFIX, TURN, Dialogues, Markers
 from specviz.training.parallel import evenly
+
+if TYPE_CHECKING:
+    from specviz.training.driver import Job, Schedule
 
 MEMORY = 0.5
 """Share of a GPU's free memory for hidden states: 4.6 kB a token of SmolLM2."""
@@ -34,6 +39,9 @@ BATCH_TOKENS, PADDED = 2048, 1.25
 """Tokens that a processor reads in one pass, padding included, and how much longer than another a text beside it may be."""
 BATCH_TOKENS_GPU, PADDED_GPU = 32768, 2.5
 LARGEST = 65504.0
+SUPPORT = 8192
+"""Tokens of a draft vocabulary at most."""
+FITTED_DIALOGUES = 96
 
 
 def fused_taps(layers: int) -> tuple[int, int, int]:
@@ -128,7 +136,13 @@ class FeatureStore:
             if features.nbytes <= self._memory:
                 self._kept[number] = features
                 self._memory -= features.nbytes
-        known = computed | {number: self._stored(number) for number in numbers if number not in computed}
+        known = computed | {
+            number: self._kept[number]
+            if number in self._kept
+            else torch.from_numpy(np.load(self._file(self.ids(number)))).to(self.device)
+            for number in numbers
+            if number not in computed
+        }
         prefix, prompt = len(self.markers.prefix), self.dialogues.prompt
         return [
             DialogueFeatures(
@@ -155,11 +169,6 @@ class FeatureStore:
         fresh = file.with_name(f"{file.stem}.{os.getpid()}.{threading.get_ident()}.npy")
         np.save(fresh, features.cpu().numpy())
         os.replace(fresh, file)
-
-    def _stored(self, number: int) -> Tensor:
-        """Features that are in memory or on disk."""
-        known = self._kept.get(number)
-        return torch.from_numpy(np.load(self._file(self.ids(number)))).to(self.device) if known is None else known
 
     def _buckets(self, numbers: Sequence[int]) -> list[list[int]]:
         """Numbers sorted by length in groups of so many tokens, padding included, as the device reads best in one pass."""
@@ -237,3 +246,70 @@ def target_assets(device: str) -> TargetAssets:
 
 def _ids(tokenizer: Any, text: str) -> tuple[int, ...]:
     return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+@dataclass(frozen=True)
+class TrainInputs:
+    """The frozen target's assets, the data and its split, the features, and the draft vocabulary's ids [support]. ``unread`` are
+    dialogues that drafters do not learn from and that changes to them do."""
+
+    assets: TargetAssets
+    files: list[Path]
+    store: FeatureStore
+    training: list[int]
+    held_out: list[int]
+    draft_ids: Tensor
+    unread: Sequence[int] = ()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the target is, and so where training is."""
+        return self.assets.target.device
+
+    @property
+    def dialogues(self) -> Dialogues:
+        """All dialogues."""
+        return self.store.dialogues
+
+    @property
+    def head(self) -> Tensor:
+        """The target's own head, [vocab, hidden]."""
+        weight: Tensor = self.assets.target.model.get_output_embeddings().weight
+        return weight.detach().float()
+
+    @property
+    def judged_on(self) -> list[int]:
+        """The held-out answers that figures are taken on: greedy ones, of the kinds that results are reported on."""
+        return data.greedy_only(self.dialogues, self.held_out)
+
+    @property
+    def place(self) -> Tensor:
+        """[vocab]: a token's place in the draft vocabulary."""
+        return data.places_in(self.draft_ids, self.assets.embedding.shape[0])
+
+    def fitted_on(self, settings: Schedule) -> list[int]:
+        """Dialogues that a linear start is fitted on, read by the target."""
+        generator = np.random.default_rng(0)
+        chosen = generator.permutation(np.asarray(self.training))[:FITTED_DIALOGUES].tolist()
+        read_all(self.store, chosen, settings.workers)
+        return chosen
+
+
+def gather(job: Job) -> TrainInputs:
+    """Load the target and the data."""
+    files, assets = data.find(job.data), target_assets(job.device)
+    dialogues, vocab = data.read_all(files), assets.embedding.shape[0]
+    both, held_out = data.split(dialogues)
+    training, unread = data.set_apart(dialogues, both)
+    store = store_for(assets.target.model, assets.target.name, dialogues, assets.markers)
+    ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [assets.markers.end])
+    return TrainInputs(assets, files, store, training, held_out, torch.from_numpy(ids).to(assets.target.device), unread)
+
+
+def read_all(store: FeatureStore, numbers: Sequence[int], workers: int) -> None:
+    """Let the target read these dialogues now, on all cores."""
+    missing = [number for number in numbers if not store.has(number)]
+    if store.keeps and missing:
+        groups = [missing[place : place + 4] for place in range(0, len(missing), 4)]
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(store.get, groups))

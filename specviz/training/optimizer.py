@@ -65,7 +65,16 @@ class Optimizer:
     @torch.no_grad()
     def _move(self, name: str, gradient: Tensor, rate: float, decay: float) -> None:
         value, rate = self.parameters[name], rate * self.pace.get(name, 1.0)
-        move = self._muon(name, gradient) if value.ndim == 2 else self._adam(name, gradient)
+        first = self.state[f"first.{name}"]
+        if value.ndim == 2:
+            first.lerp_(gradient, 1 - _MOMENTUM)
+            ahead = gradient.lerp(first, _MOMENTUM).chunk(self.stacked.get(name, 1))
+            moves = [orthogonalised(matrix if self.rough is None else matrix.to(self.rough)) for matrix in ahead]
+            move = torch.cat([one.to(gradient) * (0.2 * max(one.shape) ** 0.5) for one in moves])
+        else:  # Adam
+            first.lerp_(gradient, 0.1)
+            second = self.state[f"second.{name}"].lerp_(gradient.square(), 0.02)
+            move = (first / (1 - 0.9**self.updates)) / ((second / (1 - 0.98**self.updates)).sqrt() + 1e-10)
         value.mul_(1 - rate * decay).sub_(move, alpha=rate)
         keep = min(self.average, self.updates / (self.updates + 10))
         self.state[f"mean.{name}"].lerp_(value, 1 - keep)
@@ -73,17 +82,6 @@ class Optimizer:
     def averaged(self) -> dict[str, Tensor]:
         """The weights averaged over the last updates: what is measured and shipped."""
         return {name: self.state[f"mean.{name}"] for name in self.parameters}
-
-    def _muon(self, name: str, gradient: Tensor) -> Tensor:
-        first = self.state[f"first.{name}"].lerp_(gradient, 1 - _MOMENTUM)
-        ahead = gradient.lerp(first, _MOMENTUM).chunk(self.stacked.get(name, 1))
-        moves = [orthogonalised(matrix if self.rough is None else matrix.to(self.rough)) for matrix in ahead]
-        return torch.cat([move.to(gradient) * (0.2 * max(move.shape) ** 0.5) for move in moves])
-
-    def _adam(self, name: str, gradient: Tensor) -> Tensor:
-        first = self.state[f"first.{name}"].lerp_(gradient, 0.1)
-        second = self.state[f"second.{name}"].lerp_(gradient.square(), 0.02)
-        return (first / (1 - 0.9**self.updates)) / ((second / (1 - 0.98**self.updates)).sqrt() + 1e-10)
 
 
 class LowRank:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -62,11 +61,6 @@ def collect(assets: TargetAssets, domain: str, path: Path) -> Dialogues:
     return dialogues
 
 
-def named(factors: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """All domains' factors in one file: ``domain/matrix.tall`` and ``domain/matrix.wide``."""
-    return {f"{domain}/{name}": value for domain, parts in factors.items() for name, value in parts.items()}
-
-
 def make(job: Job) -> None:
     """Write ``assets/weights/arms.safetensors`` and print its card line. Dialogues that were written once are kept.
 
@@ -77,7 +71,7 @@ def make(job: Job) -> None:
     # A few more updates than it needs, and a domain's dialogues are known by heart.
     settings = replace(settings, minutes=job.minutes / 2 / len(phrases.DOMAINS))
     sums, seconds = hashlib.sha256(), 0.0
-    factors: dict[str, Mapping[str, Tensor]] = {}
+    factors: dict[str, Tensor] = {}
     figures: dict[str, Any] = {}
     for name in phrases.DOMAINS:
         dialogues = collect(assets, name, cache_folder() / "data" / f"domain_{name}.npz")
@@ -86,16 +80,16 @@ def make(job: Job) -> None:
         before = state.measure()
         seconds += driver.train(state, driver.checkpoint_of(f"arms_{name}")).seconds
         figures[name] = {"base": before, "changed": state.measure()}
-        factors[name] = {key: value.detach().clone() for key, value in state.optimizer.parameters.items()}
+        factors |= {f"{name}/{key}": value.detach().clone() for key, value in state.optimizer.parameters.items()}
         driver.say(f"{name} {figures[name]}")
     line = (
         f"{DIALOGUES} dialogues a domain that the target wrote to prompts of assets/phrases/domains.toml, one in eight "
         f"kept out; sha256 of all tokens {sums.hexdigest()[:16]}"
     )
     cost = f"{seconds / 60:.0f} minutes of training on {assets.target.device.type}"
-    more = {"arms": json.dumps(list(factors)), CHANGES: f"{BASE.name} {digest(BASE)}"}
+    more = {"arms": json.dumps(list(figures)), CHANGES: f"{BASE.name} {digest(BASE)}"}
     more["tokenizer_hash"] = assets.target.tokenizer_hash
-    driver.ship(job, asdict(settings), line, cost, figures, lambda path, card: write_weights(path, named(factors), card), **more)
+    driver.ship(job, asdict(settings), line, cost, figures, lambda path, card: write_weights(path, factors, card), **more)
 
 
 def fresh(assets: TargetAssets) -> SmallLM:

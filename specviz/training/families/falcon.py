@@ -32,8 +32,7 @@ from specviz.training import acceptance, driver, parallel
 from specviz.training.data import IGNORED
 from specviz.training.driver import Job, Schedule, Step
 from specviz.training.families import feature
-from specviz.training.families.feature import FeatureTraining, TrainInputs, fitting
-from specviz.training.families.feature_start import dense, fit, gated_layer, shape_of
+from specviz.training.families.feature import FeatureTraining, TrainInputs, dense, fit, fitting, gated_layer, shape_of
 from specviz.training.features import DialogueFeatures, FeatureStore
 
 # How far cells swing: enough to be heard, little enough to be linear. What the constant one is fed.
@@ -54,7 +53,15 @@ def block_shape(config: Any, tap: int, draft_vocab: int, **own: int) -> BlockCon
 @torch.no_grad()
 def start(net: BlockNet, model: Any, dialogues: Sequence[DialogueFeatures]) -> None:
     """Set every weight of ``net`` from the target ``model`` and what it thought of ``dialogues``."""
-    _take_last_layer(net, model)
+    last, layer = model.base_model.layers[-1], net.layer
+    with gated_layer(model):
+        attention, mlp = last.self_attn, last.mlp
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        layer.qkv.weight.copy_(torch.cat([dense(projection) for projection in projections]))
+        layer.up.weight.copy_(torch.cat([dense(mlp.gate_proj), dense(mlp.up_proj)]))
+        layer.between.copy_(last.post_attention_layernorm.weight)
+    layer.out.weight.zero_()  # it speaks once it has learned to: until then the linear guesses are better
+    layer.down.weight.zero_()
     # Centre and scale what the recurrence reads; until now it reads its inputs as they are.
     inputs, block = torch.cat(_inputs(net, dialogues)), net.block
     net.centre.copy_(inputs.mean(0))
@@ -65,7 +72,11 @@ def start(net: BlockNet, model: Any, dialogues: Sequence[DialogueFeatures]) -> N
         begin += len(text)
     rows, thoughts = torch.cat(places), torch.cat([dialogue.features[1:, -1] for dialogue in dialogues])
     ahead = [thoughts[rows + step] for step in range(block)]
-    _open_recurrence(net, _directions(torch.cat(texts)[rows], torch.cat(ahead, dim=-1), net.config.width - 1))
+    # Projections [direction, in] of the inputs that say most about what is ahead, each with a swing of _SWING.
+    read, outputs = torch.cat(texts)[rows], torch.cat(ahead, dim=-1)
+    linear = fit(read, outputs - outputs.mean(0)) / outputs.double().std(0).clamp_min(1e-6)
+    chosen = linear @ _principal(read.double() @ linear, net.config.width - 1)
+    _open_recurrence(net, (chosen / (read.double() @ chosen).std(0).clamp_min(1e-6)).T * _SWING)
     states = torch.cat([net.recurrence(text[None])[0][0] for text in texts])
     net.leave.weight.copy_(fit(states[rows], ahead[-1], 1e-3).T)
     _look_at_the_last(net, net.leave(states), rows, ahead[-1])
@@ -76,28 +87,9 @@ def _inputs(net: BlockNet, dialogues: Sequence[DialogueFeatures]) -> list[Tensor
     return [net.inputs(dialogue.tokens[1:], dialogue.features[:-1, -1]) for dialogue in dialogues]
 
 
-def _take_last_layer(net: BlockNet, model: Any) -> None:
-    last, layer = model.base_model.layers[-1], net.layer
-    with gated_layer(model):
-        attention, mlp = last.self_attn, last.mlp
-        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-        layer.qkv.weight.copy_(torch.cat([dense(projection) for projection in projections]))
-        layer.up.weight.copy_(torch.cat([dense(mlp.gate_proj), dense(mlp.up_proj)]))
-        layer.between.copy_(last.post_attention_layernorm.weight)
-    layer.out.weight.zero_()  # it speaks once it has learned to: until then the linear guesses are better
-    layer.down.weight.zero_()
-
-
 def _principal(rows: Tensor, count: int) -> Tensor:
     """The directions [hidden, count] in which ``rows`` vary most."""
     return torch.linalg.eigh(rows.T @ rows / len(rows)).eigenvectors.flip(1)[:, :count]
-
-
-def _directions(inputs: Tensor, outputs: Tensor, count: int) -> Tensor:
-    """Projections [direction, in] of the inputs that say most about ``outputs``, each with a swing of _SWING."""
-    linear = fit(inputs, outputs - outputs.mean(0)) / outputs.double().std(0).clamp_min(1e-6)
-    chosen = linear @ _principal(inputs.double() @ linear, count)
-    return (chosen / (inputs.double() @ chosen).std(0).clamp_min(1e-6)).T * _SWING
 
 
 def _open_recurrence(net: BlockNet, directions: Tensor) -> None:

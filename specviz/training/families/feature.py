@@ -10,36 +10,35 @@ Axis names: ``token``, ``start`` (positions that draft), ``hidden``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.engine.tree import shape_from_counts
+from specviz.errors import ModelUnavailable
 from specviz.methods.eagle import PUBLISHED
 from specviz.methods.medusa.cartesian_tree import paths_of
-from specviz.training import acceptance, data, driver, features, parallel
+from specviz.training import acceptance, data, driver, parallel
 from specviz.training.data import IGNORED, Dialogues
 from specviz.training.driver import Job, Schedule, Step, TrainState
-from specviz.training.families.feature_start import sample, shape_of, start
-from specviz.training.features import DialogueFeatures, FeatureStore, TargetAssets, joined, target_distribution
+from specviz.training.features import DialogueFeatures, FeatureStore, TrainInputs, gather, joined, read_all, target_distribution
 from specviz.training.parallel import evened, evenly
 
-SUPPORT = 8192
-FITTED_DIALOGUES = 96
 MEASURED_DIALOGUES = 60
 DEPTH = 5
 MARKS = (500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000)
 """Answer tokens at which the learning curve is read off: in the first pass all of them are distinct."""
 
+_RIDGE = 1e-2
+# What a token's own key scores with its query over what another's does, before training: it attends to itself.
+_SELF = 1.0
 
 _DEEPEST = 64
 """Self-fed steps that rotary positions are made for."""
@@ -332,71 +331,137 @@ def batches(training: Sequence[int], settings: Schedule) -> Iterator[list[int]]:
         waiting = waiting[settings.batch :]
 
 
-@dataclass(frozen=True)
-class TrainInputs:
-    """The frozen target's assets, the data and its split, the features, and the draft vocabulary's ids [support]. ``unread`` are
-    dialogues that drafters do not learn from and that changes to them do."""
+class Sample(NamedTuple):
+    """Rows to fit on: true ``features`` [row, tap * hidden], the ``embedded`` next token [row, hidden], and the target's
+    ``thought`` at that next token, which its head reads [row, hidden]."""
 
-    assets: TargetAssets
-    files: list[Path]
-    store: FeatureStore
-    training: list[int]
-    held_out: list[int]
-    draft_ids: Tensor
-    unread: Sequence[int] = ()
-
-    @property
-    def device(self) -> torch.device:
-        """Where the target is, and so where training is."""
-        return self.assets.target.device
-
-    @property
-    def dialogues(self) -> Dialogues:
-        """All dialogues."""
-        return self.store.dialogues
-
-    @property
-    def head(self) -> Tensor:
-        """The target's own head, [vocab, hidden]."""
-        weight: Tensor = self.assets.target.model.get_output_embeddings().weight
-        return weight.detach().float()
-
-    @property
-    def judged_on(self) -> list[int]:
-        """The held-out answers that figures are taken on: greedy ones, of the kinds that results are reported on."""
-        return data.greedy_only(self.dialogues, self.held_out)
-
-    @property
-    def place(self) -> Tensor:
-        """[vocab]: a token's place in the draft vocabulary."""
-        return data.places_in(self.draft_ids, self.assets.embedding.shape[0])
-
-    def fitted_on(self, settings: Schedule) -> list[int]:
-        """Dialogues that a linear start is fitted on, read by the target."""
-        generator = np.random.default_rng(0)
-        chosen = generator.permutation(np.asarray(self.training))[:FITTED_DIALOGUES].tolist()
-        read_all(self.store, chosen, settings.workers)
-        return chosen
+    features: Tensor
+    embedded: Tensor
+    thought: Tensor
 
 
-def gather(job: Job) -> TrainInputs:
-    """Load the target and the data."""
-    files, assets = data.find(job.data), features.target_assets(job.device)
-    dialogues, vocab = data.read_all(files), assets.embedding.shape[0]
-    both, held_out = data.split(dialogues)
-    training, unread = data.set_apart(dialogues, both)
-    store = features.store_for(assets.target.model, assets.target.name, dialogues, assets.markers)
-    ids, _ = data.draft_vocabulary(dialogues, training, min(SUPPORT, vocab), vocab, [assets.markers.end])
-    return TrainInputs(assets, files, store, training, held_out, torch.from_numpy(ids).to(assets.target.device), unread)
+def shape_of(config: Any, taps: tuple[int, ...], wide: bool) -> FeatureConfig:
+    """A drafter with the target's own widths and rotary positions."""
+    parts = config.get_text_config()
+    return FeatureConfig(
+        vocab_size=parts.vocab_size, hidden=parts.hidden_size, heads=parts.num_attention_heads,
+        kv_heads=parts.num_key_value_heads, head_size=parts.head_dim, inner=parts.intermediate_size, taps=taps, wide=wide,
+        theta=float(parts.rope_parameters["rope_theta"]), eps=parts.rms_norm_eps,
+    )  # fmt: skip
 
 
-def read_all(store: FeatureStore, numbers: Sequence[int], workers: int) -> None:
-    """Let the target read these dialogues now, on all cores."""
-    missing = [number for number in numbers if not store.has(number)]
-    if store.keeps and missing:
-        groups = [missing[place : place + 4] for place in range(0, len(missing), 4)]
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(store.get, groups))
+def sample(store: FeatureStore, chosen: list[int], embedding: Tensor, columns: slice) -> Sample:
+    """Answer positions of the ``chosen`` dialogues; ``columns`` are the drafter's taps among the store's."""
+    rows = []
+    for dialogue in store.get(chosen):
+        places = torch.arange(max(0, dialogue.first - 2), len(dialogue.tokens) - 1, device=dialogue.tokens.device)
+        rows.append(
+            (
+                dialogue.features[places][:, columns].flatten(1),
+                F.embedding(dialogue.tokens[places + 1], embedding),
+                dialogue.features[places + 1, -1],
+            )
+        )
+    return Sample(*(torch.cat(parts) for parts in zip(*rows, strict=True)))
+
+
+@torch.no_grad()
+def start(net: FeatureNet, model: Any, rows: Sample) -> None:
+    """Set every weight of ``net`` from the target ``model`` and ``rows``."""
+    last, attention, mlp, hidden = model.base_model.layers[-1], net.layer.self_attn, net.layer.mlp, net.config.hidden
+    with gated_layer(model):
+        for name in ("gate_proj", "up_proj", "down_proj"):
+            getattr(mlp, name).weight.copy_(dense(getattr(last.mlp, name)))
+        net.layer.post_attention_layernorm.weight.copy_(last.post_attention_layernorm.weight)
+        for name in ("q_proj", "k_proj", "v_proj"):
+            getattr(attention, name).weight[:, -hidden:].copy_(dense(getattr(last.self_attn, name)))
+        attention.o_proj.weight.copy_(dense(last.self_attn.o_proj))
+    if net.config.wide:
+        _start_wide(net, model, rows)
+    else:  # the projection predicts the next feature; the layer starts silent
+        inputs = _even_out(net, torch.cat((rows.embedded, rows.features), dim=-1))
+        net.fc.weight.copy_(fit(inputs, rows.thought).T)
+        attention.o_proj.weight.zero_()
+    mlp.down_proj.weight.zero_()
+
+
+def dense(linear: Any) -> Tensor:
+    """The weight [out, in] of a linear layer, also of one that keeps it in a layout of its own."""
+    if getattr(linear, "weight", None) is not None:
+        return linear.weight.detach()
+    packed: Tensor = linear.packed.to_dense()
+    return packed
+
+
+@contextmanager
+def gated_layer(model: Any) -> Iterator[None]:
+    """Inside, the target's last layer is read. Raises ModelUnavailable where it has other parts than a drafter's."""
+    try:
+        yield
+    except (AttributeError, RuntimeError) as problem:
+        raise ModelUnavailable(
+            f"The last layer of {type(model).__name__} is no gated decoder layer that a drafter can start from "
+            f"({problem}): choose a Llama-like target."
+        ) from problem
+
+
+def _even_out(net: FeatureNet, inputs: Tensor) -> Tensor:
+    """Give the entering projection its scale, and return the inputs it then sees."""
+    scale = 1 / inputs.square().mean(0).sqrt().clamp_min(1e-6)
+    net.fc.scale.copy_(scale)
+    return inputs * scale
+
+
+def fit(inputs: Tensor, outputs: Tensor, ridge: float = _RIDGE) -> Tensor:
+    """Ridge regression: float64 [in, out] with inputs @ it near ``outputs``."""
+    x, y = inputs.double(), outputs.double()
+    gram = x.T @ x / len(x)
+    gram += ridge * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+    return torch.linalg.solve(gram, x.T @ y / len(x))
+
+
+def _start_wide(net: FeatureNet, model: Any, rows: Sample) -> None:
+    """The projection guesses from the features, attention to oneself adds what the embedding says; both in units in which
+    the final norm has little to do."""
+    config, attention = net.config, net.layer.self_attn
+    net.norm.weight.copy_(model.base_model.norm.weight)
+    features = _even_out(net, rows.features)
+    embedded = F.rms_norm(rows.embedded, (config.hidden,), eps=config.eps)
+    outputs = rows.thought / net.norm.weight.where(net.norm.weight.abs() > 1e-3, torch.ones_like(net.norm.weight))
+    linear = fit(torch.cat((features, embedded), dim=-1), outputs)
+    net.fc.weight.copy_(linear[: features.shape[1]].T)
+    _attend_to_oneself(net, linear[features.shape[1] :], embedded)
+    attention.q_proj.weight[:, config.hidden :].zero_()
+    attention.k_proj.weight[:, config.hidden :].zero_()
+    attention.v_proj.weight[:, config.hidden :].zero_()
+
+
+def _attend_to_oneself(net: FeatureNet, linear: Tensor, embedded: Tensor) -> None:
+    """Queries and keys that match on equal tokens; values and output carry the best low-rank part of ``linear`` [in, out]."""
+    config, attention, hidden = net.config, net.layer.self_attn, net.config.hidden
+    size, groups = config.head_size, config.kv_heads
+    spread = embedded.double().T @ embedded.double() / len(embedded)
+    values, vectors = torch.linalg.eigh(spread)
+    root = vectors * values.clamp_min(1e-8).sqrt()
+    left, strength, right = torch.linalg.svd(root.T @ linear, full_matrices=False)
+    rank = min(groups * size, len(strength))
+    into = (vectors / values.clamp_min(1e-8).sqrt()) @ left[:, :rank]
+    value, output = torch.zeros_like(attention.v_proj.weight[:, :hidden]), torch.zeros_like(attention.o_proj.weight)
+    value[:rank] = into.T.to(value)
+    outward = (strength[:rank, None] * right[:rank]).T.to(value)
+    sharing = config.heads // groups
+    for head in range(config.heads):
+        group = head // sharing
+        group_output = outward[:, group * size : (group + 1) * size]
+        output[:, head * size : head * size + group_output.shape[1]] = group_output / sharing
+    attention.v_proj.weight[:, :hidden] = value
+    attention.o_proj.weight.copy_(output)
+    generator = torch.Generator().manual_seed(0)
+    for group in range(groups):
+        match = torch.linalg.qr(torch.randn(hidden, min(size, hidden), generator=generator)).Q.T.to(value) * _SELF
+        attention.k_proj.weight[group * size : group * size + len(match), :hidden] = match
+        for head in range(group * sharing, (group + 1) * sharing):
+            attention.q_proj.weight[head * size : head * size + len(match), :hidden] = match
 
 
 def run(job: Job, inputs: TrainInputs, state: TrainState, save: driver.Save, *data_more: str, **card: str) -> None:

@@ -26,7 +26,7 @@ from specviz.training import acceptance, driver, parallel
 from specviz.training.data import IGNORED
 from specviz.training.families import feature
 from specviz.training.families.feature import FeatureTraining, TrainInputs
-from specviz.training.features import DialogueFeatures, FeatureStore, target_distribution
+from specviz.training.features import FITTED_DIALOGUES, DialogueFeatures, FeatureStore, target_distribution
 from specviz.training.parallel import evenly
 from specviz.training.registry import WEIGHTS, Job, recipes
 
@@ -110,7 +110,7 @@ class MedusaTraining(FeatureTraining):
         config = ParallelConfig(inputs.head.shape[1], HEADS, store.taps[-1], blocks=0, trunk=1, turned=True)
         net = ParallelNet(config, inputs.head, inputs.draft_ids).to(inputs.device)
         read = [number for number in inputs.training if store.has(number)]
-        chosen = read[:LINEAR_DIALOGUES] or inputs.training[: feature.FITTED_DIALOGUES]
+        chosen = read[:LINEAR_DIALOGUES] or inputs.training[:FITTED_DIALOGUES]
         feature.read_all(store, chosen, settings.workers)
         start(net, store, chosen)
         super().__init__(

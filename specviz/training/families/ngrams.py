@@ -9,7 +9,7 @@ import numpy as np
 
 from specviz.drafting.memory.ngram_model import Counts, NgramModel, save
 from specviz.training import data, driver
-from specviz.training.families.feature import SUPPORT, gather
+from specviz.training.features import SUPPORT, gather
 from specviz.training.registry import Job
 
 MEASURED = 100

@@ -27,8 +27,7 @@ from specviz.errors import BadInput
 from specviz.training import acceptance, driver
 from specviz.training.data import Dialogues, Markers
 from specviz.training.driver import Job, Schedule, Step
-from specviz.training.families.feature import DialogueTraining, TrainInputs, gather, run
-from specviz.training.families.feature_start import fit
+from specviz.training.families.feature import DialogueTraining, TrainInputs, fit, gather, run
 from specviz.training.features import DialogueFeatures
 
 LENGTH = 64
@@ -284,7 +283,11 @@ class OwlTraining(DialogueTraining):
 
     def step(self, share: float) -> Step:
         """The probe's loss, or once it stays as it is the network's, and the gradients."""
-        return self._draft() if self.advanced else self._probe()
+        if self.advanced:
+            return self._draft()
+        tokens = self._windows(PROBED)
+        places = some_places(PROBE_PLACES, self.generator).to(tokens.device)
+        return self.learn([tokens], lambda part: probe_loss(self.model, self.net, part[0], places), tokens.numel())
 
     def rate(self, share: float) -> float:
         """The probe's steps get smaller all the while; the network has a schedule of its own."""
@@ -312,11 +315,6 @@ class OwlTraining(DialogueTraining):
             for number in numbers
         ]
         return acceptance_figures(self.model, self.net, texts, DEPTH)
-
-    def _probe(self) -> Step:
-        tokens = self._windows(PROBED)
-        places = some_places(PROBE_PLACES, self.generator).to(tokens.device)
-        return self.learn([tokens], lambda part: probe_loss(self.model, self.net, part[0], places), tokens.numel())
 
     def turn(self) -> None:
         """The probe is taught: from here on it stays, and the network starts from what can be guessed without learning."""

@@ -36,8 +36,7 @@ from specviz.targets.attention_maps import entropies, importance, middle_layers,
 from specviz.training import acceptance, data, driver, parallel
 from specviz.training.driver import Job, Schedule
 from specviz.training.families import scenes, small_draft
-from specviz.training.families.feature import FeatureTraining, regression, sampled_starts, unroll
-from specviz.training.families.feature_start import sample, shape_of, start
+from specviz.training.families.feature import FeatureTraining, regression, sample, sampled_starts, shape_of, start, unroll
 from specviz.training.families.scenes import FRESH, held_out
 from specviz.training.families.scenes_vlm import Learner, answers
 from specviz.training.families.scenes_words import Writer, exchanges

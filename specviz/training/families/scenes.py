@@ -170,20 +170,18 @@ def draw(scene: Scene) -> np.ndarray:
     for place in scene.depth:
         thing = scene.things[place]
         top, left = round(thing.y - thing.pixels / 2), round(thing.x - thing.pixels / 2)
-        art = _art(thing)[max(0, -top) : SIDE - top, max(0, -left) : SIDE - left]
+        if thing.is_shape:
+            covered = coverage(thing.name, thing.pixels)[..., None]
+            colour = np.asarray(COLOURS[thing.colour], dtype=np.float32) / 255
+            art = np.concatenate((covered * colour, covered), axis=-1)
+        else:
+            art = emoji(thing.name, thing.drawing, thing.pixels)
+        art = art[max(0, -top) : SIDE - top, max(0, -left) : SIDE - left]
         top, left = max(0, top), max(0, left)
         under = canvas[top : top + art.shape[0], left : left + art.shape[1]]
         under *= 1 - art[..., 3:]
         under += art[..., :3]
     return (np.clip(canvas, 0, 1) * 255 + 0.5).astype(np.uint8)
-
-
-def _art(thing: Thing) -> np.ndarray:
-    """float32 [row, column, 4], colours multiplied by their coverage."""
-    if not thing.is_shape:
-        return emoji(thing.name, thing.drawing, thing.pixels)
-    covered = coverage(thing.name, thing.pixels)[..., None]
-    return np.concatenate((covered * (np.asarray(COLOURS[thing.colour], dtype=np.float32) / 255), covered), axis=-1)
 
 
 @lru_cache(maxsize=1)

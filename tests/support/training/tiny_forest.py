@@ -10,7 +10,7 @@ import torch
 from specviz.drafting.networks.feature_net import FeatureNet
 from specviz.targets.text import TextTarget
 from specviz.training.data import Dialogues, places_in
-from specviz.training.families.feature_start import sample, shape_of, start
+from specviz.training.families.feature import sample, shape_of, start
 from specviz.training.families.gto import Arena
 from specviz.training.features import FeatureStore
 from tests.support.tiny.text import tiny_llama

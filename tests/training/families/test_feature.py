@@ -21,7 +21,7 @@ from specviz.models.packing import PackedLinear, pack
 from specviz.training import data, driver, parallel
 from specviz.training.data import places_in
 from specviz.training.driver import Progress, Schedule, train
-from specviz.training.families import feature, feature_start
+from specviz.training.families import feature
 from specviz.training.families.feature import (
     FeatureTraining,
     acceptance_figures,
@@ -46,9 +46,9 @@ def state_of(kind: str, folder: Path | None, settings: Schedule = SETTINGS) -> F
     store, training, model = given.store, given.training, given.assets.target.model
     columns = feature.EAGLE3_TAPS if kind == "eagle3" else feature.EAGLE_TAPS
     embedding, head = model.get_input_embeddings().weight, model.lm_head.weight
-    shape = feature_start.shape_of(model.config, store.taps[columns], kind == "eagle3")
+    shape = feature.shape_of(model.config, store.taps[columns], kind == "eagle3")
     net = FeatureNet(shape, embedding, head, IDS)
-    feature_start.start(net, model, feature_start.sample(store, training[:8], embedding, columns))
+    feature.start(net, model, feature.sample(store, training[:8], embedding, columns))
     loss = partial(eagle3_loss, net, places_in(IDS, VOCAB)) if kind == "eagle3" else partial(eagle_loss, net)
     return FeatureTraining(
         net, store, training, given.judged_on, settings, loss, lambda numbers: acceptance_figures(net, store, columns, numbers, 3)
@@ -208,7 +208,7 @@ def test_weights_kept_in_a_layout_of_their_own_are_read_exactly(dtype: torch.dty
     wanted = model.base_model.layers[-1].mlp.down_proj.weight.clone()
     if pack(model):
         assert isinstance(model.base_model.layers[-1].mlp.down_proj, PackedLinear)
-    assert torch.equal(feature_start.dense(model.base_model.layers[-1].mlp.down_proj), wanted)
+    assert torch.equal(feature.dense(model.base_model.layers[-1].mlp.down_proj), wanted)
 
 
 def test_the_card_tells_the_learning_curve_and_the_gap(
