@@ -22,7 +22,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from specviz.engine.to_device import clear_device_caches
@@ -241,7 +240,7 @@ class EmulatedCuda(TorchFunctionMode):
             func(*args, **kwargs)
             return args[0]
         change = _placed if away else _plain
-        if not away and (device is None or func not in _device_constructors()):
+        if not away:  # made where it was asked for, on the meta device as well
             return func(*args, **kwargs) if device is None else func(*args, device=device, **kwargs)
         if away and name in READS:
             self.wait(name)
