@@ -18,6 +18,7 @@ from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.to_device import clear_device_caches
 from specviz.methods.registry import all_methods
+from specviz.trace.notes.base import TypedNote
 from specviz.trace.schema import Note
 from tests.support.ladder import PICTURES, PLAIN, ROWS, Row
 from tests.support.tiny.text import Letters
@@ -85,13 +86,14 @@ def test_every_method_is_watched() -> None:
 @pytest.mark.parametrize("row", SHOWN.values(), ids=str)
 def test_what_is_only_shown_is_made_aside(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     watches: list[Watch] = []
-    plain = Note.__init__
+    plain = TypedNote.to_note
 
-    def noted(note: Note, *given: Any, **named: Any) -> None:
-        plain(note, *given, **named)
-        watches[-1].made(note.type)
+    def noted(note: TypedNote) -> Note:
+        made = plain(note)
+        watches[-1].made(made.type)
+        return made
 
-    monkeypatch.setattr(Note, "__init__", noted)
+    monkeypatch.setattr(TypedNote, "to_note", noted)
     written = []
     for level in ("off", "tree", "off"):  # the first one fills what is computed once a process
         watches.append(Watch())

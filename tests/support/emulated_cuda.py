@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo  # torch imports it late, and its annotations cannot be read while torch.Generator is replaced
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode

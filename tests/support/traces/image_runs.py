@@ -36,7 +36,7 @@ def tiny_models(grid: int = GRID) -> Iterator[None]:
 
 
 PARAMETERS: dict[str, dict[str, Any]] = {
-    "lantern_pp": {"factor": 4.0},
+    "lantern_pp": {"factor": 4.0, "tree": "25"},  # by default the tree depends on the machine
     "lantern": {"nodes": 12, "delta": 0.3},
     "mulo_sd": {"tau": 0.08, "pool": 6},
     "speculative_jacobi": {"window": 6},

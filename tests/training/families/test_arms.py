@@ -48,7 +48,8 @@ def test_the_factors_give_the_trained_network_and_fit_its_base_alone(tmp_path: P
     domain = arms.DomainTraining(net, dialogues(5), MARKERS, SETTINGS)
     train(domain, tmp_path / "one.safetensors")
     file = tmp_path / "arms.safetensors"
-    write_weights(file, arms.named({"code": domain.optimizer.parameters}), {"arms": '["code"]', "changes": "x"})
+    factors = {f"code/{name}": value.detach().clone() for name, value in domain.optimizer.parameters.items()}
+    write_weights(file, factors, {"arms": '["code"]', "changes": "x"})
     trained = {name: value.clone() for name, value in net.state_dict().items()}
     net.load_state_dict(base)
     merge_lora(net, _of(read_weights(file)[0], "code"), "arms")
