@@ -1,8 +1,8 @@
-"""How well a drafter foresees the target, on held-out greedy answers the target itself wrote: the one evaluation of all families.
+"""Acceptance on held-out greedy answers that the target itself wrote: the one evaluation of all families.
 
-A greedy answer is the target's argmax at every position, so going along it *is* speculative decoding at T = 0, and the target
-need not run again. A family says at which rank of its list a drafter had each true token; the rest is counted here. Axis names:
-``start`` (positions that draft), ``depth``.
+A greedy answer is the target's argmax at every position. Drafting along it is therefore speculative decoding at T = 0, and the
+target need not run again. A family supplies the rank of each true token in its drafter's list; this module counts the rest.
+Axis names: ``start`` (positions that draft), ``depth``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from specviz.training.data import Dialogues, Markers
 from specviz.training.features import DialogueFeatures
 
 BREADTH = 5
-"""A rank past these counts as never found."""
+"""Number of drafts ranked; a token beyond them counts as not found."""
 Path = tuple[int, ...]
 
 
 def ranks_of(logits: Tensor, truth: Tensor, ids: Tensor | None = None, breadth: int = BREADTH) -> Tensor:
-    """The place of each true token [...] among the likeliest of ``logits`` [..., draft], ``breadth`` where it is not among so
-    many. ``ids`` [draft] are the draft vocabulary's tokens."""
+    """Return the rank of each true token [...] in ``logits`` [..., draft], or ``breadth`` if it is not among the ``breadth``
+    likeliest. ``ids`` [draft] are the draft vocabulary's tokens."""
     best = logits.topk(min(breadth, logits.shape[-1])).indices
     hit = (best if ids is None else ids[best]) == truth[..., None]
     return torch.where(hit.any(-1), hit.int().argmax(-1), breadth)
@@ -36,8 +36,8 @@ def chain_ranks(
     dialogues: Iterable[DialogueFeatures], depth: int, draft: Callable[[DialogueFeatures, Tensor], Iterable[Tensor]],
     ids: Tensor | None = None, breadth: int = BREADTH,
 ) -> Tensor:  # fmt: skip
-    """The ranks [start, depth] of chain drafting from every place of greedy answers that has ``depth`` tokens left. ``draft``
-    returns the logits [start, draft] of each step along the truth; start i drafts token i + 2 first."""
+    """Return the ranks [start, depth] of chain drafting from every position of greedy answers with ``depth`` tokens left.
+    ``draft`` returns the logits [start, draft] of each step along the truth; start i drafts token i + 2 first."""
     rows = [torch.zeros(0, depth, dtype=torch.long)]
     for dialogue in dialogues:
         tokens = dialogue.tokens
@@ -49,12 +49,12 @@ def chain_ranks(
 
 
 def figures(ranks: Tensor, paths: Collection[Path] = (), alone: bool = False) -> dict[str, float]:
-    """Acceptance of chains and trees from ``ranks`` [start, depth].
+    """Return the acceptance of chains and trees from ``ranks`` [start, depth].
 
-    ``tau`` is the number of tokens a step of chain drafting emits, the bonus included. ``first1``, ... are the shares of
-    starts whose truth came first at that depth, of those whose shallower drafts were all right. ``five1``, ... count it among
-    five, ``alone1``, ... (with ``alone``) are of all starts. ``tree`` is the number of tokens a step with a tree of these
-    rank paths.
+    ``tau`` is the number of tokens that a step of chain drafting emits, the bonus included. ``first1``, ... are the shares of
+    starts with the true token ranked first at that depth, among those with all shallower drafts right. ``five1``, ... accept a
+    rank among the first five; ``alone1``, ... (with ``alone``) are shares of all starts. ``tree`` is the number of tokens per
+    step with a tree of the rank paths ``paths``.
     """
     right = (ranks == 0).int().cumprod(1)
     reached = torch.cat((torch.ones_like(right[:, :1]), right[:, :-1]), 1)
@@ -69,7 +69,7 @@ def figures(ranks: Tensor, paths: Collection[Path] = (), alone: bool = False) ->
 
 
 def path_counts(ranks: Tensor, breadth: int = 10) -> Counter[Path]:
-    """How often each rank path led along the truth."""
+    """Count how often each rank path led along the truth."""
     counts: Counter[Path] = Counter()
     for row, times in Counter(map(tuple, ranks.tolist())).items():
         for depth, rank in enumerate(row, start=1):
@@ -84,9 +84,12 @@ def steps_along(
     dialogues: Dialogues, chosen: Iterable[int], markers: Markers, depth: int, runs: int,
     drafter: Callable[[Tensor, int], Callable[[int], Tensor]], device: torch.device,
 ) -> Tensor:  # fmt: skip
-    """The ranks [step, depth] of speculating along ``chosen`` greedy answers, at most ``runs`` steps, each from where the last
-    ended; one that the answer's end would cut is left out. ``drafter`` is given a text [token] and where its answer begins.
-    It returns what gives the ranks [depth] of the drafts behind so many tokens of the answer."""
+    """Return the ranks [step, depth] of speculating along ``chosen`` greedy answers, at most ``runs`` steps.
+
+    Each step starts where the last ended; one that the answer's end would cut is left out. ``drafter`` receives a text [token]
+    and the index of its answer's first token. It returns a function from a number of answer tokens to the ranks [depth] of the
+    drafts after them.
+    """
     rows = [torch.zeros(0, depth, dtype=torch.long)]
     for number in chosen:
         if len(rows) > runs:

@@ -1,4 +1,4 @@
-"""The target's own dialogues as training data: reading, keeping some out, packing into rows, and what must not be said (again).
+"""The target's own dialogues as training data: files, the held-out split, packing into rows, reserved and repeated texts.
 
 Axis names: ``dialogue``, ``row`` (of a batch), ``token``.
 """
@@ -28,14 +28,14 @@ PREFIX = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, train
 ANSWER = "<|im_end|>\n<|im_start|>assistant\n"
 TURN = "\n<|im_start|>user\n"
 HELD_OUT_EVERY = 20
-"""No number of kinds in a round of `train dialogues` divides it, so that all kinds are held out."""
+"""Coprime to the number of turns in a round of `train dialogues`, so that all kinds are held out."""
 UNREAD_EVERY = 12
 IGNORED = -100
-"""The label of a token that the draft vocabulary has no place for, or that does not count."""
+"""The label of a token outside the draft vocabulary or the loss."""
 
 
 class Markers(NamedTuple):
-    """The chat template's fixed ids: before a user turn, between two dialogues, and the token that ends a turn."""
+    """The chat template's fixed ids: before the first user turn, between two dialogues, and at a turn's end."""
 
     prefix: tuple[int, ...]
     turn: tuple[int, ...]
@@ -43,7 +43,7 @@ class Markers(NamedTuple):
 
 
 class Dialogue(NamedTuple):
-    """One question (earlier turns and the separator behind it included) and one answer, as ids."""
+    """One question (with earlier turns and the separator after it) and one answer, as ids."""
 
     question: tuple[int, ...]
     answer: tuple[int, ...]
@@ -54,7 +54,7 @@ class Dialogue(NamedTuple):
 
 @dataclass
 class Dialogues:
-    """Dialogues end to end: ``starts`` [dialogue + 1] bounds them, ``prompt`` [dialogue] is where answers begin.
+    """Dialogues end to end: ``starts`` [dialogue + 1] bounds them, ``prompt`` [dialogue] is the length of each question.
 
     By default ``kind`` [dialogue] is the target's own turns, and every twentieth dialogue is ``held_out``.
     """
@@ -76,7 +76,7 @@ class Dialogues:
         return len(self.prompt)
 
     def of(self, dialogue: int) -> np.ndarray:
-        """All tokens of one dialogue, the user turn first; the fixed prefix is not among them."""
+        """All tokens of one dialogue, the user turn first, without the fixed prefix."""
         return self.tokens[self.starts[dialogue] : self.starts[dialogue + 1]]
 
     def answer(self, dialogue: int) -> np.ndarray:
@@ -92,13 +92,13 @@ class Row(NamedTuple):
 
 
 def place(path: str | None = None) -> Path:
-    """Where the dialogue file is or will be: the given path, else $SPECVIZ_DATA, else the cache."""
+    """The path of the dialogue file: the given one, else $SPECVIZ_DATA, else one in the cache."""
     file_name = path or os.environ.get("SPECVIZ_DATA")
     return Path(file_name).expanduser() if file_name else cache_folder() / "data" / "smollm2_dialogues.npz"
 
 
 def find(paths: Sequence[str] = ()) -> list[Path]:
-    """The dialogue files at these paths, else the one at :func:`place`. Raises BadInput where there is none."""
+    """The dialogue files at these paths, by default the one at :func:`place`. Raises BadInput if one is missing."""
     files = [place(path) for path in paths] or [place()]
     for file in files:
         if not file.is_file():
@@ -124,7 +124,7 @@ def read(path: Path) -> Dialogues:
 
 
 def read_all(files: Sequence[Path]) -> Dialogues:
-    """The dialogues of several files, each once: answers that say nearly what an earlier one says are left out."""
+    """The dialogues of several files without near-duplicates of earlier answers."""
     if len(files) == 1:
         return read(files[0])
     every, known = (dialogue for file in files for dialogue in dialogues_of(read(file))), KnownTexts()
@@ -154,7 +154,7 @@ def dialogues_of(stored: Dialogues) -> Iterator[Dialogue]:
 
 
 def write(path: Path, dialogues: Dialogues) -> None:
-    """Write a dialogue file that :func:`read` reads, whole or not at all."""
+    """Write a dialogue file for :func:`read`, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {
         "tokens": dialogues.tokens.astype(np.uint16), "length": np.diff(dialogues.starts).astype(np.uint16),
@@ -167,7 +167,7 @@ def write(path: Path, dialogues: Dialogues) -> None:
 
 
 def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
-    """Numbers to train on, and those kept out, none whose question is also trained on."""
+    """The training numbers and the held-out ones; no held-out question is also in training."""
     questions = [tuple(dialogues.of(number)[: dialogues.prompt[number]]) for number in range(len(dialogues))]
     held_out, training = (np.flatnonzero(part).tolist() for part in (dialogues.held_out, ~dialogues.held_out))
     trained_questions = {questions[number] for number in training}
@@ -175,29 +175,31 @@ def split(dialogues: Dialogues) -> tuple[list[int], list[int]]:
 
 
 def greedy_only(dialogues: Dialogues, held_out: Sequence[int]) -> list[int]:
-    """Those of the held-out dialogues whose answers are the target's argmax. The kinds
-    that results are reported on take turns, so that any first part of the list is even; where there are others alone, those."""
+    """The held-out dialogues whose answers are the target's argmax. The reported kinds alternate, so that any first part of the
+    list is balanced. Without any of a reported kind, returns the greedy ones of other kinds."""
     numbers = [number for number in held_out if dialogues.temperature[number] == 0]
     piles = by_kind(dialogues, numbers).values()
     return [number for several in zip_longest(*piles) for number in several if number is not None] or numbers
 
 
 def by_kind(dialogues: Dialogues, numbers: Sequence[int]) -> dict[str, list[int]]:
-    """The numbers of each kind that results are reported on and that is among them."""
+    """The numbers of each reported kind that occurs among them."""
     piles = {kind: [number for number in numbers if KINDS[dialogues.kind[number]] == kind] for kind in REPORTED}
     return {kind: pile for kind, pile in piles.items() if pile}
 
 
 def set_apart(dialogues: Dialogues, training: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Of the numbers to train on those that drafters learn from, and one in twelve that they leave unread: a change to a
-    drafter, such as GTO's, has nothing to gain where its start knows the text by heart. Which they are follows from their
-    tokens, so that they stay so when the file grows."""
+    """Divide the training numbers into those that drafters learn from and one in twelve left unread.
+
+    A change to a drafter, such as GTO's, gains nothing on text that its start has memorised. A dialogue's tokens decide its
+    side, which therefore stays the same when the file grows.
+    """
     unread = {number for number in training if zlib.crc32(dialogues.of(number).astype("<i8").tobytes()) % UNREAD_EVERY == 0}
     return [number for number in training if number not in unread], sorted(unread)
 
 
 def places_in(ids: Tensor, vocab: int) -> Tensor:
-    """int64 [vocab]: a token's place in the draft vocabulary ``ids``, IGNORED where it has none."""
+    """int64 [vocab]: a token's index in the draft vocabulary ``ids``, or IGNORED outside it."""
     places = torch.full((vocab,), IGNORED, dtype=torch.long, device=ids.device)
     places[ids] = torch.arange(len(ids), device=ids.device)
     return places
@@ -206,7 +208,7 @@ def places_in(ids: Tensor, vocab: int) -> Tensor:
 def draft_vocabulary(
     dialogues: Dialogues, training: Sequence[int], size: int, vocab: int, needed: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The ``size`` tokens the training answers use most, ascending, ``needed`` always among them, and their counts."""
+    """The ``size`` most frequent tokens of the training answers, ascending and with all of ``needed``, and their counts."""
     count = np.zeros(vocab, dtype=np.int64)
     for number in training:
         count += np.bincount(dialogues.answer(number), minlength=vocab)
@@ -217,8 +219,10 @@ def draft_vocabulary(
 
 
 def in_turn(chosen: Sequence[int], start: int, count: int, seed: Sequence[int]) -> list[int]:
-    """The numbers at places ``start`` to ``start + count`` of endless passes over ``chosen``, each in an order of its own: every
-    one before any a second time, wherever one begins to read."""
+    """The numbers at ``start`` to ``start + count`` of endless passes over ``chosen``, each pass in its own random order.
+
+    Every number occurs once before any occurs again, and any ``start`` continues the same sequence.
+    """
     places, size = range(start, start + count), len(chosen)
     orders = {turn: np.random.default_rng([*seed, turn, size]).permutation(size) for turn in {place // size for place in places}}
     return [int(chosen[orders[place // size][place % size]]) for place in places]
@@ -227,10 +231,10 @@ def in_turn(chosen: Sequence[int], start: int, count: int, seed: Sequence[int]) 
 def rows(
     dialogues: Dialogues, chosen: Sequence[int], markers: Markers, length: int, generator: np.random.Generator
 ) -> Iterator[Row]:
-    """Endless rows of ``length`` tokens: the prefix, then dialogues as turns of one chat, shuffled each time round.
+    """Yield endless rows of ``length`` tokens: the prefix, then dialogues as turns of one chat, reshuffled for each pass.
 
-    A dialogue cut off by the end of a row opens the next one, so every answer that fits a row is seen whole and nothing is
-    padding; of a longer one the beginning is seen.
+    A dialogue cut off by the end of a row opens the next one. Every answer that fits a row thus occurs whole without padding; a
+    longer one loses its end.
     """
     tokens: list[np.ndarray] = []
     counts: list[np.ndarray] = []
@@ -251,11 +255,11 @@ def rows(
                 continue
             yield Row(np.concatenate(tokens)[: length + 1], np.concatenate(counts)[1 : length + 1])
             filled = 0
-            place += len(tokens) == 2  # longer than a row of its own: it would open every row from here on
+            place += len(tokens) == 2  # longer than a whole row: it would open every later row
 
 
 def _turn(dialogues: Dialogues, number: int, markers: Markers) -> tuple[np.ndarray, np.ndarray]:
-    """One dialogue and the opening of the next user turn, and which of those tokens are the target's own answer."""
+    """The tokens of one dialogue and the next user turn's opening, and a mask of the target's own answer among them."""
     spoken = dialogues.of(number)
     ended = spoken[-1] == markers.end
     after = np.asarray(markers.turn if ended else (markers.end, *markers.turn), dtype=np.int64)
@@ -275,22 +279,22 @@ _ALIKE = 0.5
 _INSIDE = 0.8
 _GRAM = 8
 _KEPT = 4
-"""One in so many 8-grams is remembered: enough to know a copy by."""
+"""One in this many 8-grams is stored: enough to recognise a copy."""
 
 
 def plain(text: str) -> str:
-    """Words alone, in small letters, so that a stray comma does not hide a twin."""
+    """The words alone in lower case, so that punctuation does not hide a duplicate."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
 class Reserved:
-    """Prompts that a drafter must never learn from, also in other words or inside a longer text."""
+    """Prompts barred from training, also when reworded or inside a longer text."""
 
     def __init__(self, prompts: Iterable[str]) -> None:
         self._prompts = [words for words in map(content, prompts) if words]
 
     def near(self, text: str) -> bool:
-        """Whether ``text`` says nearly the same as one of the prompts, or holds one."""
+        """Whether ``text`` nearly repeats or contains one of the prompts."""
         words = content(text)
         return any(_near(words, prompt) for prompt in self._prompts)
 
@@ -301,26 +305,26 @@ def _near(words: frozenset[str], prompt: frozenset[str]) -> bool:
 
 
 def content(text: str) -> frozenset[str]:
-    """The beginnings of all words but the commonest."""
+    """The stems (first letters) of all words but the commonest."""
     return frozenset(word[:_STEM] for word in plain(text).split() if word not in _COMMON)
 
 
 class KnownTexts:
-    """All turns and answers so far."""
+    """The turns and answers so far, for finding duplicates."""
 
     def __init__(self) -> None:
         self._turns: Counter[str] = Counter()
         self._grams: set[int] = set()
 
     def times_asked(self, turn: str) -> int:
-        """How often this turn was asked before, up to case and signs; it counts as asked once more from now on."""
+        """Count one more use of this turn and return the number of earlier ones, ignoring case and punctuation."""
         key = plain(turn)
         self._turns[key] += 1
         return self._turns[key] - 1
 
     def has_answer(self, question: Sequence[int], answer: Sequence[int]) -> bool:
-        """Whether more than half of an answer's 8-grams were written in earlier answers; what it copies from its own question
-        does not count. If not, it is remembered."""
+        """Whether earlier answers contain more than half of an answer's 8-grams, those of its question not counted. If not,
+        store the answer."""
         grams = _grams(answer) - _grams(question)
         twin = 2 * len(grams & self._grams) > len(grams)
         if not twin:
@@ -334,6 +338,6 @@ def _grams(ids: Sequence[int]) -> set[int]:
 
 
 def dialogues_line(files: Sequence[Path], *more: str) -> str:
-    """What was learned from, for a card: the dialogue files and the part that was kept out."""
+    """A card's line on training data: the dialogue files and the held-out share."""
     named = ", ".join(f"{file.name} sha256 {digest(file)}" for file in files)
     return "; ".join((f"{named}, one in {HELD_OUT_EVERY} kept out", *more))

@@ -1,8 +1,8 @@
-"""Batched decoding of many short texts, with pictures before them or without: rows of one batch are at different places, and
-a finished row makes room for the next text at once.
+"""Continuous batching of many short texts, with or without pictures before them.
 
-The target's hidden states are kept while it writes, so that a feature drafter's recipe need not have it read its own answers
-again. Axis names: ``row`` (of the batch), ``token``, ``tap``, ``hidden``.
+Rows of one batch have different lengths, and a finished row admits the next text at once. The target's hidden states are kept
+during decoding, so that a feature drafter's recipe need not recompute them. Axis names: ``row`` (of the batch), ``token``,
+``tap``, ``hidden``.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ TOP_K = 64
 GRAM = 8
 REPEATS = 2
 GROUP = 32
-"""Rows whose keys are padded to one width on a processor."""
+"""Rows per group on a CPU; the keys of a group are padded to one width."""
 ROOM = 16
-"""On a GPU new requests wait until one row in so many is free: a pass takes equally long for one as for dozens."""
+"""On a GPU new requests wait until one row in this many is free: a pass over one request takes as long as over dozens."""
 EVEN = 32
-"""There the places that a pass sees are a multiple of this: for other widths cuBLAS took kernels of older GPUs."""
+"""On a GPU the width of a pass is a multiple of this: for other widths cuBLAS chose kernels of older GPUs."""
 TOKENS = 1024
-"""Tokens of new requests that a processor reads in one pass: of more, what lies between two layers fits in no cache."""
+"""Tokens of new requests that a CPU reads in one pass: the activations of more exceed its cache."""
 _ATTENTION = "specviz_rows"
 
 
 @dataclass(frozen=True)
 class Request:
-    """A text to go on from, at which temperature, and with how many tokens at most. ``tag`` comes back with the answer;
+    """A text to continue, its temperature, and the answer's maximum length in tokens. ``tag`` returns with the answer;
     ``before`` [place, hidden] are embeddings in front of the text, such as a picture's."""
 
     ids: tuple[int, ...]
@@ -48,8 +48,8 @@ class Request:
 
 
 class Finished(NamedTuple):
-    """What was written, its last token included. ``features`` [token, tap, hidden], float16, of all tokens of request and
-    answer. ``looped``: it was stopped since it began to go round in circles."""
+    """An answer, its last token included. ``features`` [token, tap, hidden], float16, cover the tokens of request and answer.
+    ``looped``: decoding stopped because the answer repeated itself."""
 
     request: Request
     answer: tuple[int, ...]
@@ -59,7 +59,7 @@ class Finished(NamedTuple):
 
 @dataclass
 class _Row:
-    """``start`` is the place of the answer's first token."""
+    """A request in progress; ``start`` is the position of the answer's first token."""
 
     request: Request
     start: int
@@ -68,11 +68,11 @@ class _Row:
 
     @property
     def length(self) -> int:
-        """Tokens so far."""
+        """Number of tokens so far."""
         return self.start + len(self.answer)
 
     def looped(self) -> bool:
-        """Whether the last tokens repeat what was written before for the second time."""
+        """Whether the last tokens occur in the answer for the third time; counts one more occurrence."""
         if len(self.answer) < GRAM:
             return False
         last = tuple(self.answer[-GRAM:])
@@ -83,8 +83,8 @@ class _Row:
 class _Slots:
     """Keys and values of all rows, [layer][row, kv head, place, size].
 
-    The rows of a pass come in groups, so that a short text need not be padded to the longest of all. On a GPU they are one:
-    there the padding costs less than the many small products.
+    On a CPU a pass divides its rows into groups, so that a short text need not be padded to the longest of all. On a GPU they
+    are one group: padding costs less there than many small products.
     """
 
     def __init__(self, config: Any, rows: int, places: int, like: Tensor) -> None:
@@ -96,31 +96,31 @@ class _Slots:
         self._groups: list[tuple[Tensor, int]] = []
 
     def at(self, rows: Tensor, places: Tensor, width: int) -> None:
-        """The next pass is about these rows and places [row, token], all below ``width``: best sorted by length."""
+        """Set the rows and positions [row, token] of the next pass, all below ``width`` and best sorted by length."""
         self.rows, self.places = rows, places
         parts = zip(rows.split(self._group), places.split(self._group), strict=True)
         self._groups = [(part, width if len(part) == len(rows) else int(where.max()) + 1) for part, where in parts]
 
     def update(self, keys: Tensor, values: Tensor, layer: int, *_: Any, **__: Any) -> tuple[list[Tensor], list[Tensor]]:
-        """transformers' own name: keep new keys and values [row, kv head, token, size]. Returns for each group of rows all
-        that it may see, [row, kv head, place, size]; ``_attend`` is what reads it."""
+        """Store new keys and values [row, kv head, token, size] (transformers' name). Returns those visible to each group of
+        rows, [row, kv head, place, size], for ``_attend``."""
         states = []
         for cache, fresh in ((self.keys[layer], keys), (self.values[layer], values)):
             cache[self.rows[:, None], :, self.places] = fresh.transpose(1, 2)
-            # Without a copy in one piece each product makes its own, transposed, which takes five times as long.
+            # Without a contiguous copy each product makes its own, transposed, which takes five times as long.
             states.append([cache[:, :, :width].index_select(0, rows) for rows, width in self._groups])
         return states[0], states[1]
 
     def get_seq_length(self, layer: int = 0) -> int:
-        """transformers' own name; rows differ in length, so positions are always given to the model."""
+        """Return 0 (transformers' name): rows differ in length, so the caller always passes positions."""
         return 0
 
 
 def _attend(
     module: Any, queries: Tensor, keys: list[Tensor], values: list[Tensor], mask: Tensor, scaling: float = 1.0, **_: Any
 ) -> tuple[Tensor, None]:
-    """Grouped-query attention as two products for each group of rows: for one query a row far faster on a processor than
-    torch's fused kernels, which took thirteen times as long (bfloat16, 32 rows, 300 places)."""
+    """Grouped-query attention as two products for each group of rows. With one query per row, torch's fused kernels took
+    thirteen times as long on a CPU (bfloat16, 32 rows, 300 places)."""
     outputs = []
     sizes = [len(visible) for visible in keys]
     for query, visible, state, hidden in zip((queries * scaling).split(sizes), keys, values, mask.split(sizes), strict=True):
@@ -137,15 +137,13 @@ AttentionInterface.register(_ATTENTION, _attend)
 
 
 class Decoder:
-    """Goes on from many texts at once. ``taps`` are the hidden states to keep (transformers' numbering), none where nobody
-    wants them."""
+    """Decoder of many texts at once. ``taps`` are the hidden states to keep (transformers' numbering), possibly none."""
 
     @torch.inference_mode()
     def __init__(
         self, model: Any, end: int, prefix: Sequence[int], taps: Sequence[int], rows: int = 64, places: int = 768
     ) -> None:
-        """Every request begins with ``prefix``, which is read once: its places in a row stay as they are. No text may get longer
-        than ``places``."""
+        """Read ``prefix``, with which every request begins, once for all. No text may exceed ``places`` tokens."""
         self._base = getattr(model.base_model, "text_model", model.base_model)
         self._model, self._end, self._taps = model, end, tuple(taps)
         self._embedding = model.get_input_embeddings()
@@ -163,7 +161,7 @@ class Decoder:
 
     @torch.inference_mode()
     def run(self, requests: Iterable[Request], generator: torch.Generator | None = None) -> Iterator[Finished]:
-        """Answers in the order in which they end. More requests are taken as rows get free."""
+        """Yield answers in the order in which they end, taking requests as rows become free."""
         waiting, more = iter(requests), True
         while more or self._rows:
             free = [place for place in range(self._count) if place not in self._rows]
@@ -177,8 +175,7 @@ class Decoder:
                 yield from self._step(generator)
 
     def _admit(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
-        """Read the requests into the free rows, in passes of similar lengths, padded on the right, where no earlier token
-        looks."""
+        """Read the requests into free rows, in passes of similar lengths. Padding is on the right, unseen by earlier tokens."""
         most = TOKENS if self._device.type == "cpu" else len(requests) * self._places
         waiting = sorted(zip(free, requests, strict=True), key=lambda pair: len(pair[1]))
         while waiting:
@@ -187,7 +184,7 @@ class Decoder:
             self._read([row for row, _ in part], [request for _, request in part], generator)
 
     def _read(self, free: Sequence[int], requests: Sequence[Request], generator: torch.Generator | None) -> None:
-        """One pass over new requests, and the first token of each answer."""
+        """Run one pass over new requests and draw the first token of each answer."""
         lengths = torch.tensor([len(request) for request in requests])
         longest = int(lengths.max())
         ids = torch.full((len(requests), longest), self._end)
@@ -205,7 +202,7 @@ class Decoder:
         self._say(list(free), last, generator)
 
     def _step(self, generator: torch.Generator | None) -> Iterator[Finished]:
-        """Every row's last token through the model, and the next one where there is to be one."""
+        """Run every row's last token through the model; yield the finished rows and draw the next token of the others."""
         rows = dict(sorted(self._rows.items(), key=lambda item: item[1].length))
         busy, on = list(rows), list[int]()
         ids = torch.tensor([[row.answer[-1]] for row in rows.values()], device=self._device)
@@ -222,11 +219,11 @@ class Decoder:
             self._say([busy[number] for number in on], hidden[on], generator)
 
     def _say(self, places: Sequence[int], hidden: Tensor, generator: torch.Generator | None) -> None:
-        """Draw each row's next token from what the head makes of ``hidden`` [row, hidden]."""
+        """Draw each row's next token from the head's logits at ``hidden`` [row, hidden]."""
         rows = [self._rows[place] for place in places]
         logits = self._model.get_output_embeddings()(hidden).float()
         best, ids = logits.topk(min(TOP_K, logits.shape[-1]))
-        # In bfloat16 several tokens are often likeliest at once: the first of them is the argmax.
+        # In bfloat16 several tokens often share the highest logit: the first of them is the argmax.
         greedy = ids.masked_fill(best < best[:, :1], logits.shape[-1]).min(-1).values
         temperature = torch.tensor([row.request.temperature for row in rows], device=logits.device)
         distribution = (best / temperature.clamp_min(1e-3)[:, None]).softmax(-1)
@@ -235,8 +232,8 @@ class Decoder:
             row.answer.append(token)
 
     def _pass(self, embedded: Tensor, places: Tensor, rows: Tensor, width: int) -> Tensor:
-        """Last hidden states [row, token, hidden] of embeddings [row, token, hidden] at these places, all below ``width``; the
-        taps are kept."""
+        """Return the last hidden states [row, token, hidden] of embeddings [row, token, hidden] at these positions, all below
+        ``width``; store the taps."""
         if self._device.type != "cpu":
             width = min(width + -width % EVEN, self._places)
         self._slots.at(rows, places, width)
@@ -265,7 +262,7 @@ def answers(
     rows: int = 64,
     generator: torch.Generator | None = None,
 ) -> list[tuple[int, ...]]:
-    """The answers to a few requests, in their order; at most ``rows`` are written at once."""
+    """Return the answers to a few requests in order, decoding at most ``rows`` at once."""
     places = len(prefix) + max(len(request) + request.longest for request in requests)
     decoder = Decoder(model, end, prefix, (), min(rows, len(requests)), places)
     numbered = [replace(request, tag=number) for number, request in enumerate(requests)]

@@ -1,7 +1,7 @@
-"""The one training of all recipes: settings, updates by the clock, milestones, early stopping, checkpoints, cards.
+"""The training loop of all recipes: settings, updates by the clock, milestones, early stopping, checkpoints, cards.
 
-A family is a :class:`TrainState` with its own network, data and loss; :func:`train` does the rest, and :func:`finish` writes
-what ships.
+A family is a :class:`TrainState` with its own network, data and loss; :func:`train` does the rest, and :func:`ship` writes the
+file of weights.
 """
 
 from __future__ import annotations
@@ -35,21 +35,24 @@ Figures = Mapping[str, Any]
 Save = Callable[[Path, dict[str, str]], None]
 """Writes a file of weights with its card."""
 LICENCE = "Apache-2.0, as the target's"
-"""Of what learned from the target's own dialogues."""
+"""The licence of weights learned from the target's own dialogues."""
 SAVE_SECONDS = 180.0
-"""Wall-clock seconds after which a checkpoint is written also between milestones."""
+"""Wall-clock seconds between checkpoints, where no milestone writes one earlier."""
 
 
 @dataclass(frozen=True)
 class Schedule:
     """A recipe's settings; ``recipes.toml`` gives the values that differ.
 
-    ``minutes`` of training in all, measuring and saving not counted; on a processor those that its cores have really worked.
-    The learning rate warms up for ``warm`` updates to its ``peak`` and falls at the end; ``decay`` is the weights' own. A
-    milestone every ``every`` minutes measures the averaged weights on ``measured`` held-out examples; after ``patience`` of them
-    without a longer acceptance length ``tau`` training ends (0: never). An update reads ``batch`` examples, in a second stage
-    ``later``, and ``part`` of them in one pass (0: all, or as many as a GPU's memory holds); ``workers`` threads share the
-    passes, each with torch at one thread. ``average`` is the share that the averaged weights keep at an update.
+    ``minutes`` is the total training time without measuring and saving; on a CPU it counts the time its cores really worked.
+    The learning rate warms up for ``warm`` updates to its ``peak`` and falls at the end; ``decay`` is the weight decay.
+
+    A milestone every ``every`` minutes measures the averaged weights on ``measured`` held-out examples. Training ends after
+    ``patience`` milestones without a longer acceptance length ``tau`` (0: never).
+
+    An update reads ``batch`` examples, in a second stage ``later``, and ``part`` of them in one pass (0: all, or as many as a
+    GPU's memory holds). ``workers`` threads share the passes, each with torch at one thread. ``average`` is the share that the
+    averaged weights keep at an update.
     """
 
     minutes: float = 60.0
@@ -70,8 +73,8 @@ class Schedule:
 def settings_for(job: Job, device: torch.device) -> Schedule:
     """The recipe's settings on this device.
 
-    A processor's cores share an update, with torch itself on one thread, unless the recipe counts its workers itself. A GPU takes
-    the recipe's ``cuda`` and measures more often.
+    By default a CPU's cores share an update, with torch itself on one thread; a recipe may set another number of workers. A GPU
+    takes the recipe's ``cuda`` settings and measures more often.
     """
     chosen: dict[str, Any] = {"minutes": job.minutes, "resume": job.resume, **job.recipe.settings}
     if device.type == "cpu":
@@ -85,8 +88,8 @@ def settings_for(job: Job, device: torch.device) -> Schedule:
 
 @dataclass
 class Progress:
-    """How far a training has come. ``seconds`` is training time alone, over all resumptions. ``stage`` was entered at update
-    ``entered``."""
+    """A training's progress. ``seconds`` is the training time alone, over all resumptions; ``entered`` is the update at which
+    ``stage`` began."""
 
     updates: int = 0
     seconds: float = 0.0
@@ -97,7 +100,7 @@ class Progress:
 
 
 class Step(NamedTuple):
-    """What an update follows from: its ``loss``, how many ``tokens`` it was taken over, and ``gradients`` by parameter."""
+    """A batch's ``loss``, its number of ``tokens``, and its ``gradients`` by parameter."""
 
     loss: float
     tokens: int
@@ -105,18 +108,18 @@ class Step(NamedTuple):
 
 
 class TrainState:
-    """What a training moves and its checkpoint keeps; a family's subclass adds the data, the loss and what is measured."""
+    """The parameters in training and their checkpoint; a family's subclass adds the data, the loss and the figures."""
 
     unit = "answer tokens"
-    """What ``Progress.tokens`` counts."""
+    """The unit of ``Progress.tokens``."""
     folding: nn.Module | None = None
-    """A network that keeps something folded from its weights, which goes when they change."""
+    """A network with values folded from its weights, invalid once they change."""
     prefix = ""
-    """What the names in the file of weights lack."""
+    """The prefix of a parameter's name that the file of weights omits."""
     second: tuple[str, float] = ("", 1.0)
-    """The second stage, and from which share of the time on it is trained."""
+    """The second stage, and the share of the time after which it begins."""
     marks: Sequence[int] = ()
-    """So many tokens are followed by a milestone of their own."""
+    """Numbers of tokens at which an extra milestone is measured."""
     stream: Iterator[Any]
     """The batches of the updates to come, each for ``learn_from``."""
     learn_from: Callable[[Any], Step]
@@ -126,9 +129,8 @@ class TrainState:
         self, settings: Schedule, learned: nn.Module | LowRank | Mapping[str, Tensor],
         weights: Mapping[str, Tensor] | None = None, buffers: Mapping[str, Tensor] | None = None, **optimizer: Any,
     ) -> None:  # fmt: skip
-        """``learned`` are the parameters that learn, a network whose parameters do, or a low-rank change. ``weights`` are the
-        network's tensors for the checkpoint where they are more than what the optimizer moves; ``buffers`` are further tensors
-        that belong to it and change in place."""
+        """``learned`` is a set of parameters, a network, or a low-rank change. ``weights`` are the network's tensors for the
+        checkpoint, by default those that the optimizer moves; ``buffers`` are further tensors that change in place."""
         self.settings, self.decay, self.part = settings, settings.decay, settings.part
         self.change = learned if isinstance(learned, LowRank) else None
         if isinstance(learned, nn.Module):
@@ -138,7 +140,7 @@ class TrainState:
         self.move(learned.matrices if isinstance(learned, LowRank) else learned, **optimizer)
 
     def move(self, leaves: Mapping[str, Tensor], **optimizer: Any) -> None:
-        """From now on an optimizer of its own moves these leaves: at the beginning, and where a stage begins."""
+        """Give these leaves a new optimizer: at the start of training and of a stage."""
         self.leaves = dict(leaves)
         moved = (
             {name: self.shaped(name, value.data) for name, value in leaves.items()}
@@ -150,22 +152,22 @@ class TrainState:
         self.optimizer = Optimizer(moved, **options)
 
     def shaped(self, name: str, value: Tensor) -> Tensor:
-        """A parameter, or its gradient, as the optimizer moves it: convolutions as matrices [out, in * place]."""
+        """A parameter or gradient in the optimizer's shape: convolutions as matrices [out, in * place]."""
         return value if value.ndim < 3 else value.flatten(1)
 
     def begin(self) -> None:
-        """Start the data where ``progress`` says; called once, after a checkpoint was read."""
+        """Start the data at the update that ``progress`` gives; called once, after any checkpoint was read."""
 
     def step(self, share: float) -> Step:
-        """Loss and gradients of the next update's batch; ``share`` of the time is gone."""
+        """Loss and gradients of the next batch; ``share`` is the part of the time that has passed."""
         return self.learn_from(next(self.stream))
 
     def turn(self) -> None:
-        """What the second stage starts from: the first one's average."""
+        """Prepare the second stage: by default it starts from the averaged weights."""
         self.use(self.optimizer.averaged())
 
     def enter(self, stage: str) -> None:
-        """Begin another stage of the training, whose optimizer a subclass makes anew."""
+        """Begin another stage; a subclass makes its optimizer."""
         self.progress.stage, self.progress.entered = stage, self.progress.updates
 
     def rate(self, share: float) -> float:
@@ -173,30 +175,30 @@ class TrainState:
         return rate(self.settings.peak, share, self.optimizer.updates, self.settings.warm)
 
     def settle(self) -> None:
-        """The optimizer's parameters have changed: bring what the network derives from them in line."""
+        """Update the network's derived values after a change of the optimizer's parameters."""
         if self.change is not None:
             self.change.put()
         if self.folding is not None:
             self.folding.eval()
 
     def measure(self) -> Mapping[str, float]:
-        """Figures of a milestone, on held-out data; the averaged weights are in the network."""
+        """A milestone's figures on held-out data, with the averaged weights in the network."""
         return {}
 
     def spent(self) -> str:
-        """For the card: training time, and how much was learned from."""
+        """The card's entry on training time and amount of data."""
         done = self.progress
         return f"{done.seconds / 60:.0f} minutes on {self.device.type}, {done.updates} updates, {done.tokens} {self.unit}"
 
     def figures(self) -> Figures:
-        """What the card says of the weights at rest: a milestone's figures by default."""
+        """The card's figures of the weights at rest, by default a milestone's."""
         return self.measure()
 
     def learn(self, examples: Sequence[Example], loss: Callable[[Sequence[Example]], Tensor], count: int) -> Step:
-        """Loss and gradients summed over ``examples``, of which ``loss`` is given those of one pass; ``count`` is what
-        ``Step.tokens`` says. On a GPU whose memory is too small for a pass, passes are halved from then on.
+        """Sum loss and gradients over ``examples``; ``loss`` receives those of one pass, and ``count`` becomes ``Step.tokens``.
 
-        Raises ModelUnavailable where it does not hold a single example.
+        When a GPU's memory is too small for a pass, halves the passes from then on. Raises ModelUnavailable if it does not hold
+        a single example.
         """
         while True:
             part = min(self.part or len(examples), len(examples))
@@ -224,7 +226,7 @@ class TrainState:
         return self.progress.stage == self.second[0]
 
     def update(self, share: float, rate: float | None = None) -> Step:
-        """One update, at the given learning rate or the schedule's."""
+        """Make one update at ``rate``, by default the schedule's learning rate."""
         stage, begins = self.second
         if share >= begins and not self.advanced:
             self.turn()
@@ -249,7 +251,7 @@ class TrainState:
 
     @contextmanager
     def using(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
-        """These weights are in the network inside the block, its own again after it."""
+        """Put these weights into the network for the block, and restore its own after it."""
         own = {name: value.detach().clone() for name, value in self.optimizer.parameters.items()}
         self.use(weights)
         try:
@@ -258,24 +260,24 @@ class TrainState:
             self.use(own)
 
     def save(self, path: Path, card: dict[str, str]) -> None:
-        """Write what the optimizer has moved, as it is in the network: where that is all that ships."""
+        """Write the optimizer's parameters, for recipes that ship nothing else."""
         write_weights(path, self.optimizer.parameters, card)
 
     def tired(self) -> bool:
-        """Whether the last milestones have all been no better than one before."""
+        """Whether none of the last ``patience`` milestones was better than an earlier one."""
         patience = self.settings.patience
         values = [entry["tau"] for entry in self.progress.history if "tau" in entry]
         return 0 < patience < len(values) and max(values[-patience:]) <= max(values[:-patience])
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that a checkpoint holds: weights, the optimizer's memory, the best average, what else changes."""
+        """The checkpoint's tensors: weights, optimizer state, best average, buffers."""
         weights = self.optimizer.parameters if self._weights is None else self._weights
         tensors = {f"weight.{name}": value for name, value in weights.items()} | self.optimizer.state
         tensors |= {f"best.{name}": value for name, value in self.best.items()}
         return tensors | {f"kept.{name}": value for name, value in self._buffers.items()}
 
     def write(self, checkpoint: Path) -> None:
-        """Keep everything that resuming needs, whole or not at all: a training stopped meanwhile has the checkpoint before."""
+        """Write a checkpoint atomically: a training stopped meanwhile keeps the one before."""
         checkpoint.parent.mkdir(parents=True, exist_ok=True)
         fresh = checkpoint.with_suffix(".new")
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.tensors().items()}
@@ -284,7 +286,7 @@ class TrainState:
 
     @torch.no_grad()
     def read(self, checkpoint: Path) -> None:
-        """Put a checkpoint back. Raises BadInput when it is of another shape of training."""
+        """Restore a checkpoint. Raises BadInput if its tensors do not fit this training."""
         self.progress = progress_in(checkpoint)
         if self.progress.stage:
             entered = self.progress.entered
@@ -311,9 +313,9 @@ class TrainState:
 
 
 def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> Progress:
-    """Train until the minutes are spent or nothing gets better, saving and measuring on the way.
+    """Train until the minutes are spent or patience ends, with measurements and checkpoints.
 
-    The averaged weights end up in the network; with ``patience`` those of the best milestone.
+    Leaves the averaged weights in the network, with ``patience`` those of the best milestone.
     """
     settings, report = state.settings, report or show
     state.progress = Progress()
@@ -324,8 +326,8 @@ def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> 
         print(f"There is no checkpoint {checkpoint.name} to go on from: starting anew.", flush=True)
     state.begin()
     progress, limit, cores = state.progress, 60 * settings.minutes, max(settings.workers, torch.get_num_threads())
-    # On a processor the time that its cores have really worked: on a machine that others use too, a schedule by the wall clock
-    # would be over before anything was learned.
+    # On a CPU, the time its cores really worked: on a shared machine a schedule by the wall clock would end before anything
+    # was learned.
     now = (lambda: time.process_time() / cores) if state.device.type == "cpu" else time.monotonic
     due, saved = progress.seconds + 60 * settings.every, time.monotonic()
     losses: list[float] = []
@@ -345,7 +347,7 @@ def train(state: TrainState, checkpoint: Path, report: Report | None = None) -> 
 
 
 def _milestone(state: TrainState, checkpoint: Path, loss: float, report: Report) -> None:
-    """Measure the averaged weights, note the figures, write a checkpoint."""
+    """Measure the averaged weights, record the figures, write a checkpoint."""
     progress = state.progress
     with state.using(state.optimizer.averaged()):
         figures = dict(state.measure())
@@ -361,39 +363,39 @@ def _milestone(state: TrainState, checkpoint: Path, loss: float, report: Report)
 
 
 def rate(peak: float, share: float, updates: int, warm: int = 40) -> float:
-    """The learning rate when ``share`` of the time is gone: a short warm-up, then constant, then straight down to 2 %."""
+    """The learning rate after ``share`` of the time: a short warm-up, then constant, then a linear fall to 2 %."""
     fall = min(1.0, max(0.02, (1 - share) / 0.45))
     return peak * fall * min(1.0, (updates + 1) / warm)
 
 
 def show(entry: Mapping[str, float]) -> None:
-    """One line of the log."""
+    """Print figures as a line of the log."""
     say("  ".join(f"{name} {value:.4g}" for name, value in entry.items()))
 
 
 def say(line: str) -> None:
-    """A line of the log, with the time."""
+    """Print a line of the log with the time."""
     print(time.strftime("%H:%M:%S"), line, flush=True)
 
 
 def checkpoint_of(name: str) -> Path:
-    """The checkpoint of the training called ``name``."""
+    """The checkpoint path of the training ``name``."""
     return cache_folder() / "training" / f"{name}.safetensors"
 
 
 def progress_in(checkpoint: Path) -> Progress:
-    """How far the training of a checkpoint had come."""
+    """Read the progress stored in a checkpoint."""
     with safe_open(checkpoint, framework="pt") as file:
         return Progress(**json.loads((file.metadata() or {})["progress"]))
 
 
 def weights_of(job: Job) -> Path:
-    """The file that the recipe writes."""
+    """The path of the recipe's file of weights."""
     return WEIGHTS / f"{job.recipe.writes or job.recipe.name}.safetensors"
 
 
 def run(job: Job, state: TrainState, data: str, save: Save | None = None, licence: str = LICENCE, **more: str) -> None:
-    """Train, measure what rounding leaves of the weights, and write the recipe's file; ``data`` says what was learned from."""
+    """Train, measure the weights as rounded for storage, and write the recipe's file; ``data`` describes the training data."""
     count = sum(value.numel() for value in state.optimizer.parameters.values())
     print(f"{count / 1e6:.2f} M numbers to learn from {data}; {state.settings}", flush=True)
     train(state, checkpoint_of(job.recipe.name))
@@ -402,7 +404,7 @@ def run(job: Job, state: TrainState, data: str, save: Save | None = None, licenc
     save(path, {})
     rounded = {state.prefix + name: value for name, value in read_weights(path)[0].items()}
     path.unlink()
-    # A weight that does not ship stays as it is; what ships stays whole until the figures are there.
+    # A weight that does not ship stays as it is; the unrounded weights return after the figures, for the final file.
     with state.using({**state.optimizer.parameters, **rounded}):
         figures = state.figures()
     ship(job, asdict(state.settings), data, state.spent(), figures, save, licence, **more)
@@ -412,7 +414,7 @@ def ship(
     job: Job, settings: Mapping[str, Any], data: str, spent: str, figures: Figures, save: Save, licence: str = LICENCE,
     **more: str,
 ) -> None:  # fmt: skip
-    """Write the recipe's file with its card, in which figures are rounded to four places, and print the card for
+    """Write the recipe's file with its card, figures rounded to four decimals, and print the card for
     ``assets/weights/README.md``."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False).stdout.strip()

@@ -1,8 +1,8 @@
-"""What the target thinks of every token of the dialogues, computed on first use and kept on disk as float16.
+"""The target's hidden states at every token of the dialogues, computed on first use and stored on disk as float16.
 
-One store serves every recipe whose drafter reads the target's hidden states. Each dialogue is a file, named by its content: a
-data file that grows keeps what was computed, and several processes may use one store. Axis names: ``token``, ``tap``,
-``hidden``.
+One store serves every recipe whose drafter reads the target's hidden states. Each dialogue is a file named by its content. A
+growing data file therefore keeps the computed features, and several processes may use one store. Axis names: ``token``,
+``tap``, ``hidden``.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from specviz.training.driver import Job, Schedule
 
 MEMORY = 0.5
-"""Share of a GPU's free memory for hidden states: 4.6 kB a token of SmolLM2."""
+"""Share of a GPU's free memory for hidden states, 4.6 kB per token of SmolLM2."""
 BATCH_TOKENS, PADDED = 2048, 1.25
-"""Tokens that a processor reads in one pass, padding included, and how much longer than another a text beside it may be."""
+"""The maximum of tokens in a pass on a CPU, padding included, and the maximum ratio of text lengths in it."""
 BATCH_TOKENS_GPU, PADDED_GPU = 32768, 2.5
 LARGEST = 65504.0
 SUPPORT = 8192
-"""Tokens of a draft vocabulary at most."""
+"""The maximum size of a draft vocabulary, in tokens."""
 FITTED_DIALOGUES = 96
 
 
 def fused_taps(layers: int) -> tuple[int, int, int]:
-    """The early, middle and late hidden states a fused drafter reads, of a target with ``layers`` layers."""
+    """The early, middle and late hidden states that a fused drafter reads from a target with ``layers`` layers."""
     return min(2, layers - 1), layers // 2, max(layers - 3, 0)
 
 
@@ -54,8 +54,7 @@ class DialogueFeatures:
     """One dialogue, the fixed prefix included: ``tokens`` [token], ``features`` [token, tap, hidden] (float32), and the
     index of the answer's first token.
 
-    :func:`joined` sets several behind each other: ``others`` are then where the dialogues after the first begin, and where
-    their answers do.
+    :func:`joined` concatenates several: ``others`` are then the first indices of each later dialogue and of its answer.
     """
 
     tokens: Tensor
@@ -65,19 +64,19 @@ class DialogueFeatures:
 
     @property
     def spans(self) -> list[tuple[int, int, int]]:
-        """Of each dialogue where it begins, where its answer does, and where it ends."""
+        """Each dialogue's begin, its answer's begin, and its end."""
         begins = [0, *(begin for begin, _ in self.others)]
         firsts = [self.first, *(first for _, first in self.others)]
         return list(zip(begins, firsts, [*begins[1:], len(self.tokens)], strict=True))
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each dialogue."""
+        """The number of tokens of each dialogue."""
         return [end - begin for begin, _, end in self.spans]
 
 
 def joined(dialogues: Sequence[DialogueFeatures]) -> DialogueFeatures:
-    """Several dialogues behind each other, for losses that read them in one pass."""
+    """Concatenate several dialogues, for losses that read them in one pass."""
     if len(dialogues) == 1:
         return dialogues[0]
     begins = np.cumsum([0, *(len(dialogue.tokens) for dialogue in dialogues)]).tolist()
@@ -88,8 +87,10 @@ def joined(dialogues: Sequence[DialogueFeatures]) -> DialogueFeatures:
 
 @torch.no_grad()
 def target_distribution(head: Tensor, dialogue: DialogueFeatures) -> tuple[Tensor, Tensor]:
-    """The target's distribution of each answer token, [answer, support], and which row is whose, int64 [token]. ``head``
-    [support, hidden] has the rows of the draft vocabulary, to which the distribution is restricted and renormalised."""
+    """Return the target's distribution of each answer token, [answer, support], and its row by token, int64 [token].
+
+    ``head`` [support, hidden] has the rows of the draft vocabulary, to which the distribution is restricted and renormalised.
+    """
     answers = torch.cat([torch.arange(first, end) for _, first, end in dialogue.spans])
     at = torch.zeros(len(dialogue.tokens), dtype=torch.long).index_copy(0, answers, torch.arange(len(answers)))
     before = dialogue.features[answers.to(head.device) - 1, -1]
@@ -97,14 +98,14 @@ def target_distribution(head: Tensor, dialogue: DialogueFeatures) -> tuple[Tenso
 
 
 class FeatureStore:
-    """Hidden states ``taps`` (transformers' numbering: the last one is normalised) of the dialogues' tokens."""
+    """Store of the hidden states ``taps`` (transformers' numbering: the last one is normalised) of the dialogues' tokens."""
 
     def __init__(
         self, model: Any, dialogues: Dialogues, markers: Markers, taps: Sequence[int], folder: Path | None = None,
         memory: int = 0,
     ) -> None:  # fmt: skip
-        """``folder`` None keeps nothing on disk: on a GPU computing anew is faster than any. It keeps ``memory`` bytes beside
-        the model."""
+        """``folder`` None stores nothing on disk: a GPU recomputes faster than any disk reads. Up to ``memory`` bytes stay on
+        the device beside the model."""
         self.dialogues, self.markers = dialogues, markers
         self._kept: dict[int, Tensor] = {}
         self._memory = memory
@@ -115,19 +116,19 @@ class FeatureStore:
 
     @property
     def keeps(self) -> bool:
-        """Whether what was computed once is there the next time."""
+        """Whether computed features are stored on disk."""
         return self._folder is not None
 
     def ids(self, number: int) -> np.ndarray:
-        """The dialogue's tokens behind the fixed prefix."""
+        """The fixed prefix followed by the dialogue's tokens."""
         return np.concatenate((np.asarray(self.markers.prefix, dtype=np.int64), self.dialogues.of(number)))
 
     def has(self, number: int) -> bool:
-        """Whether this dialogue need not be computed any more."""
+        """Whether this dialogue's features are stored."""
         return number in self._kept or (self._folder is not None and self._file(self.ids(number)).exists())
 
     def get(self, numbers: Sequence[int]) -> list[DialogueFeatures]:
-        """The dialogues with their features, on the target's device; what is missing is computed first."""
+        """Return the dialogues with their features on the target's device, computing missing ones first."""
         missing = sorted({number for number in numbers if not self.has(number)}, key=lambda number: len(self.ids(number)))
         computed = dict[int, Tensor]()
         for bucket in self._buckets(missing):
@@ -152,18 +153,18 @@ class FeatureStore:
         ]
 
     def put(self, dialogue: Sequence[int], features: Tensor) -> None:
-        """Keep what was computed elsewhere: ``features`` [token, tap, hidden] of the prefix and ``dialogue`` behind it."""
+        """Store features computed elsewhere: ``features`` [token, tap, hidden] of the prefix and ``dialogue`` after it."""
         if self._folder is not None:
             self._write(np.asarray((*self.markers.prefix, *dialogue), dtype=np.int64), features)
 
     def _file(self, ids: np.ndarray) -> Path:
-        """Where the features of these tokens lie; a folder for each two letters, since there are many."""
+        """The file of these tokens' features, in a folder by its first two letters, since there are many."""
         assert self._folder is not None
         key = hashlib.blake2b(np.ascontiguousarray(ids).tobytes(), digest_size=10).hexdigest()
         return self._folder / key[:2] / f"{key}.npy"
 
     def _write(self, ids: np.ndarray, features: Tensor) -> None:
-        """Whole or not at all, whoever else writes the same."""
+        """Write the file atomically, safe beside other writers of the same one."""
         file = self._file(ids)
         ensure_folder(file.parent)
         fresh = file.with_name(f"{file.stem}.{os.getpid()}.{threading.get_ident()}.npy")
@@ -171,7 +172,7 @@ class FeatureStore:
         os.replace(fresh, file)
 
     def _buckets(self, numbers: Sequence[int]) -> list[list[int]]:
-        """Numbers sorted by length in groups of so many tokens, padding included, as the device reads best in one pass."""
+        """Group numbers sorted by length, within the device's limits on tokens and padding in one pass."""
         most, padded = (BATCH_TOKENS, PADDED) if self.device.type == "cpu" else (BATCH_TOKENS_GPU, PADDED_GPU)
         groups, shortest = list[list[int]](), 0
         for number in numbers:
@@ -185,7 +186,7 @@ class FeatureStore:
 
     @torch.no_grad()
     def _compute(self, numbers: Sequence[int]) -> dict[int, Tensor]:
-        """Features of similarly long dialogues in one pass, padded on the right, where a causal model does not look."""
+        """Compute the features of similarly long dialogues in one pass, padded on the right, unseen by a causal model."""
         texts = [self.ids(number) for number in numbers]
         ids = np.zeros((len(texts), max(map(len, texts))), dtype=np.int64)
         for row, text in enumerate(texts):
@@ -209,14 +210,14 @@ class FeatureStore:
 
 
 def store_for(model: Any, name: str, dialogues: Dialogues, markers: Markers) -> FeatureStore:
-    """The store of this target and data: on disk where the target runs on a processor."""
+    """The store of this target and data, on disk if the target runs on a CPU."""
     layers = int(model.config.get_text_config().num_hidden_layers)
     taps = (*fused_taps(layers), layers)
     if model.device.type != "cpu":
         free, _ = torch.cuda.mem_get_info(model.device)
         return FeatureStore(model, dialogues, markers, taps, memory=int(MEMORY * free))
     weights = model.get_input_embeddings().weight[:64].float().cpu().numpy().tobytes()
-    facts = json.dumps([name, taps, markers.prefix, str(model.dtype), {}]).encode()  # {}: earlier stores had more here
+    facts = json.dumps([name, taps, markers.prefix, str(model.dtype), {}]).encode()  # {}: keeps the digest of earlier stores
     digest = hashlib.sha256(weights + facts).hexdigest()[:16]
     return FeatureStore(model, dialogues, markers, taps, cache_folder() / "features" / digest)
 
@@ -225,7 +226,8 @@ TARGET = "smollm2-135m-instruct"
 
 
 class TargetAssets(NamedTuple):
-    """``embedding`` is float32 [vocab, hidden]; ``answer`` are the ids between a user turn and its answer."""
+    """The target and its parts for training. ``embedding`` is float32 [vocab, hidden]; ``answer`` are the ids between a user
+    turn and its answer."""
 
     target: LoadedText
     embedding: Tensor
@@ -234,7 +236,7 @@ class TargetAssets(NamedTuple):
 
 
 def target_assets(device: str) -> TargetAssets:
-    """Load the target and take what training needs of it. Raises ModelUnavailable when its template is another one."""
+    """Load the target and its parts for training. Raises ModelUnavailable if its chat template is not SmolLM2's."""
     loaded = load_causal_lm(TARGET, "auto", device, lambda message, fraction: print(message, flush=True))
     ids = {part: _ids(loaded.tokenizer, part) for part in (PREFIX, ANSWER, TURN)}
     end = _ids(loaded.tokenizer, "<|im_end|>")
@@ -250,8 +252,8 @@ def _ids(tokenizer: Any, text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class TrainInputs:
-    """The frozen target's assets, the data and its split, the features, and the draft vocabulary's ids [support]. ``unread`` are
-    dialogues that drafters do not learn from and that changes to them do."""
+    """The frozen target's assets, the data and its split, the features, and the draft vocabulary's ids [support]. ``unread``
+    dialogues are for changes to drafters, not for the drafters themselves."""
 
     assets: TargetAssets
     files: list[Path]
@@ -263,7 +265,7 @@ class TrainInputs:
 
     @property
     def device(self) -> torch.device:
-        """Where the target is, and so where training is."""
+        """The device of the target and of training."""
         return self.assets.target.device
 
     @property
@@ -273,22 +275,22 @@ class TrainInputs:
 
     @property
     def head(self) -> Tensor:
-        """The target's own head, [vocab, hidden]."""
+        """The target's head, [vocab, hidden]."""
         weight: Tensor = self.assets.target.model.get_output_embeddings().weight
         return weight.detach().float()
 
     @property
     def judged_on(self) -> list[int]:
-        """The held-out answers that figures are taken on: greedy ones, of the kinds that results are reported on."""
+        """The held-out dialogues for figures: greedy answers of the reported kinds."""
         return data.greedy_only(self.dialogues, self.held_out)
 
     @property
     def place(self) -> Tensor:
-        """[vocab]: a token's place in the draft vocabulary."""
+        """int64 [vocab]: a token's index in the draft vocabulary."""
         return data.places_in(self.draft_ids, self.assets.embedding.shape[0])
 
     def fitted_on(self, settings: Schedule) -> list[int]:
-        """Dialogues that a linear start is fitted on, read by the target."""
+        """Choose the dialogues for fitting a linear start, and compute their features."""
         generator = np.random.default_rng(0)
         chosen = generator.permutation(np.asarray(self.training))[:FITTED_DIALOGUES].tolist()
         read_all(self.store, chosen, settings.workers)
@@ -307,7 +309,7 @@ def gather(job: Job) -> TrainInputs:
 
 
 def read_all(store: FeatureStore, numbers: Sequence[int], workers: int) -> None:
-    """Let the target read these dialogues now, on all cores."""
+    """Compute the features of these dialogues now, on all cores."""
     missing = [number for number in numbers if not store.has(number)]
     if store.keeps and missing:
         groups = [missing[place : place + 4] for place in range(0, len(missing), 4)]

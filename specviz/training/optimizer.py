@@ -1,7 +1,7 @@
-"""The optimiser of the small recipes: Muon for matrices, Adam for vectors, and an average of the weights over time.
+"""The optimizer of the small recipes: Muon for matrices, Adam for vectors, and an average of the weights over time.
 
-Muon: Jordan et al. 2024, "Muon: an optimizer for hidden layers". torch has one too, but it orthogonalises in bfloat16,
-which processors without bfloat16 arithmetic run fifty times slower than float32; this one follows the weights' dtype.
+Muon: Jordan et al. 2024, "Muon: an optimizer for hidden layers". torch's own orthogonalises in bfloat16, which CPUs without
+bfloat16 arithmetic run fifty times slower than float32; this one follows the weights' dtype.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
 def orthogonalised(matrix: Tensor, rounds: int = 5) -> Tensor:
-    """The nearest matrix with all singular values near one, [row, column], by Newton-Schulz iteration."""
+    """Return the nearest matrix [row, column] with all singular values near one, by Newton-Schulz iteration."""
     a, b, c = _QUINTIC
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x = x / (x.norm() + 1e-7)
@@ -30,17 +30,16 @@ def orthogonalised(matrix: Tensor, rounds: int = 5) -> Tensor:
 
 
 class Optimizer:
-    """Updates named parameters in place from given gradients; its state is tensors by name, saved like weights."""
+    """Optimizer of named parameters in place; its state is tensors by name, saved like weights."""
 
     def __init__(
         self, parameters: Mapping[str, Tensor], average: float = 0.99,
         stacked: Mapping[str, int] | None = None, rough: torch.dtype | None = None,
         pace: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
-        """``stacked`` says of which matrices several stand on top of each other, equally high, and how many: a recurrence's
-        gates, say. Each is then moved for itself, which is also much cheaper than to orthogonalise the pile. ``rough`` is
-        what to orthogonalise in where the machine multiplies faster in it; None is the weights' own dtype. ``pace`` is
-        what some parameters' rate is multiplied by."""
+        """``stacked`` gives the number of equally high matrices stacked in a parameter, such as a recurrence's gates. Each is
+        orthogonalised alone, which is also much cheaper. ``rough`` is a faster dtype for orthogonalising, by default the
+        weights' own. ``pace`` multiplies some parameters' learning rate."""
         self.rough = rough
         self.pace = dict(pace or {})
         self.parameters = dict(parameters)
@@ -53,9 +52,9 @@ class Optimizer:
         self.state |= {f"mean.{name}": value.detach().clone() for name, value in self.parameters.items()}
 
     def step(self, gradients: Mapping[str, Tensor], rate: float, decay: float = 0.0, workers: int = 1) -> None:
-        """One update at learning rate ``rate``; matrices move by ``rate`` times 0.2 a weight (root mean square).
+        """Make one update at learning rate ``rate``; a matrix's weights move by ``rate`` times 0.2 (root mean square).
 
-        ``workers`` threads share the parameters, the largest first: for callers that keep torch itself to one thread.
+        ``workers`` threads share the parameters, the largest first, for callers that keep torch itself to one thread.
         """
         self.updates += 1
         names = sorted(self.parameters, key=lambda name: -self.parameters[name].numel())
@@ -80,14 +79,14 @@ class Optimizer:
         self.state[f"mean.{name}"].lerp_(value, 1 - keep)
 
     def averaged(self) -> dict[str, Tensor]:
-        """The weights averaged over the last updates: what is measured and shipped."""
+        """The weights averaged over the last updates, for measuring and shipping."""
         return {name: self.state[f"mean.{name}"] for name in self.parameters}
 
 
 class LowRank:
-    """A change of given rank to every matrix of a network. ``factors`` are what is learned; :meth:`put` applies them.
+    """A change of given rank to every matrix of a network. Training moves the ``factors``; :meth:`put` applies them.
 
-    The tall factors start at zero, so that at first nothing is changed; the wide ones as orthonormal rows.
+    The tall factors start at zero, so that the initial change is zero; the wide ones start as orthonormal rows.
     """
 
     def __init__(self, net: nn.Module, rank: int) -> None:
@@ -106,12 +105,12 @@ class LowRank:
 
     @torch.no_grad()
     def put(self) -> None:
-        """Make the network what the factors say."""
+        """Add the factors' products to the network's original matrices."""
         for name, value in self.matrices.items():
             value.copy_(torch.addmm(self._base[name], self.factors[name + TALL], self.factors[name + WIDE]))
 
     def gradients(self, matrix_gradients: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Gradients of the factors from those of the matrices."""
+        """Return the gradients of the factors from those of the matrices."""
         factor_gradients: dict[str, Tensor] = {}
         for name, gradient in matrix_gradients.items():
             factor_gradients[name + TALL] = gradient @ self.factors[name + WIDE].T

@@ -1,4 +1,4 @@
-"""Gradients on all cores: threads that share an update by its parts, and the arithmetic a device is made for."""
+"""Gradients on all cores: threads that share an update by its parts, and the fastest arithmetic of a device."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Part = TypeVar("Part")
 
 
 def cores() -> int:
-    """Cores this process may use."""
+    """The number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def sharing() -> int:
-    """Threads that share an update on a processor; torch itself is kept to one from here on."""
+    """Limit torch to one thread and return the number of threads that share an update on a CPU."""
     workers = min(cores(), torch.get_num_threads())
     torch.set_num_threads(1)
     return workers
@@ -33,18 +33,18 @@ def sharing() -> int:
 def gradients(
     parts: Sequence[Part], loss: Callable[[Part], Tensor], leaves: Sequence[Tensor], workers: int
 ) -> tuple[list[Tensor], float]:
-    """Sum over ``parts`` of the loss and its gradients. Each worker takes the next part when it is free.
+    """Sum the loss and its gradients over ``parts``; each worker takes the next part when it is free.
 
-    Threads share the work by parts and not inside each operation: a core that someone else is using then slows down
-    only its own part, while operations split in two would wait for it thousands of times an update.
+    Threads share the work by parts, not inside each operation. A core busy with other programs then slows down only its own
+    part, while split operations would wait for it thousands of times per update.
     """
     total: list[Tensor] = []
     value, waiting, lock, device = 0.0, list(reversed(parts)), Lock(), leaves[0].device
 
     def work() -> None:
         nonlocal total, value
-        # One context for all parts: what autocast has cast once it keeps until the end of it, and casting the weights
-        # anew for each part took as long as the products.
+        # One context for all parts: autocast keeps its casts until the context ends, and casting the weights anew for each
+        # part took as long as the products.
         with arithmetic(device):
             while waiting:
                 try:
@@ -60,7 +60,7 @@ def gradients(
                     raise
                 with lock:
                     value += float(lost.detach())
-                    # Not in place: two leaves may have been given one and the same gradient tensor.
+                    # Not in place: two leaves may share one gradient tensor.
                     total = [a + b for a, b in zip(total, part_gradients, strict=True)] if total else list(part_gradients)
 
     if workers == 1:
@@ -73,30 +73,32 @@ def gradients(
 
 
 def arithmetic(device: torch.device) -> AbstractContextManager[Any]:
-    """Matrix products in bfloat16 where ``device`` is made for it, the rest and the weights in float32."""
+    """Autocast of matrix products to bfloat16 if ``device`` multiplies faster in it; all else stays float32."""
     return torch.autocast(device.type, torch.bfloat16) if products(device) == torch.bfloat16 else nullcontext()
 
 
 def products(device: torch.device) -> torch.dtype:
-    """What ``device`` multiplies fastest in: a processor without bfloat16 of its own took sixteen times as long in it."""
+    """The dtype of the fastest products on ``device``. A CPU without bfloat16 arithmetic took sixteen times as long in it."""
     return torch.bfloat16 if device.type != "cpu" or cpu_has_bfloat16() else torch.float32
 
 
 def keep_cast(frozen: Tensor) -> None:
-    """Let autocast cast a tensor that is not learned once for all parts too: it keeps only what could want a gradient.
-    None is computed, since :func:`gradients` asks for those of the leaves alone."""
+    """Make autocast cache the cast of a frozen tensor, which it does only for tensors that require a gradient.
+
+    No gradient is computed for it, since :func:`gradients` requests those of the leaves alone.
+    """
     frozen.requires_grad_()
 
 
 def evened(rows: Tensor, step: int = 64) -> Tensor:
-    """``rows`` [row, width] with zeros behind them up to a multiple of ``step``.
+    """Pad ``rows`` [row, width] with zero rows to a multiple of ``step``.
 
-    oneDNN makes a kernel for every shape it meets, and keeps gigabytes of them. Where hardly two parts had as many rows, making
-    them took a quarter of a training's time.
+    oneDNN compiles a kernel for every shape and keeps gigabytes of them. When hardly two parts had equally many rows, compiling
+    took a quarter of the training time.
     """
     return F.pad(rows, (0, 0, 0, -len(rows) % step))
 
 
 def evenly(products: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """``products`` of ``rows`` [row, width], row by row, over as many rows as :func:`evened` makes them."""
+    """Apply the row-wise ``products`` to ``rows`` [row, width], padded by :func:`evened`."""
     return products(evened(rows))[: len(rows)]

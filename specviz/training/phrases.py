@@ -1,8 +1,8 @@
-"""Sampler of training's words: user turns, prompts of four domains and sentences about scenes, from ``assets/phrases/``.
+"""Sampler of training texts: user turns, prompts of four domains and sentences about scenes, from ``assets/phrases/``.
 
-A template is a text with slots. ``{animal}`` is filled with one of its words, which may hold slots again; ``{3-40}`` is a whole
-number. Every tenth word of a long list belongs to held-out turns alone, so that they ask about other things in the same forms.
-Draws follow the order of the lists: shipped weights were made from them, and ``tests/training/test_phrases.py`` holds them fixed.
+A template is a text with slots. ``{animal}`` is filled with one of its words, which may contain slots again; ``{3-40}`` is an
+integer. Every tenth word of a long list is for held-out turns alone, which thus ask about other things in the same forms.
+Draws depend on the order of the lists. Shipped weights were trained on them, so ``tests/training/test_phrases.py`` fixes them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from specviz.paths import ASSETS
 
 HELD_OUT_EVERY = 10
 SHORT_LIST = 10
-"""A list of fewer words is the same for held-out turns: languages, numbers of sentences."""
+"""Lists of fewer words are shared with held-out turns, such as languages and numbers of sentences."""
 PASSAGE_SHARE = 0.6
-"""How often a passage is one that the target wrote, where there is one."""
+"""Share of passages that the target wrote, once it has written one."""
 _SLOT = re.compile(r"\{\{|\}\}|\{(\w+)(?:-(\d+))?\}")
 
 
@@ -37,17 +37,17 @@ def phrases(name: str) -> Mapping[str, Any]:
 ASKED: Mapping[str, Sequence[str]] = phrases("turns")["asked"]
 """Templates of user turns by kind."""
 KINDS = (*ASKED, "multi-turn", "unprompted")
-"""Kinds of user turns. The last one is written by the target itself: what it thinks it is asked."""
+"""Kinds of user turns. The target itself writes those of the last kind."""
 REPORTED = KINDS[:6]
-"""Those that results are reported on."""
+"""Kinds that results are reported on."""
 DOMAINS = tuple(phrases("domains"))
 
 
 @dataclass(frozen=True)
 class Writer:
-    """Fills templates of user turns. ``passage`` returns a text that the target wrote earlier, None while there is none.
+    """Writer of user turns from templates. ``passage`` returns an earlier text of the target, or None before the first.
 
-    ``held_out`` writers take the words that others never take.
+    ``held_out`` writers use words that no other writer uses.
     """
 
     generator: random.Random
@@ -63,11 +63,11 @@ class Writer:
         return self.fill(self.generator.choice(phrases("turns")["following"]))
 
     def fill(self, template: str) -> str:
-        """The template with all its slots filled, and a capital where it begins."""
+        """The template with all slots filled and a capital first letter."""
         return capital(self._filled(template))
 
     def _filled(self, text: str) -> str:
-        """Slots filled; doubled braces stand for themselves."""
+        """The text with all slots filled; doubled braces become single ones."""
         return _SLOT.sub(lambda match: self._slot(match[1], match[2]) if match[1] else match[0][0], text)
 
     def _slot(self, name: str, last: str | None) -> str:
@@ -78,7 +78,7 @@ class Writer:
 
 
 def words(slot: str, held_out: bool) -> Sequence[str]:
-    """What may fill a slot. Templates of texts and sums are everybody's: it is their words that differ."""
+    """The words for a slot. Training and held-out turns share templates of texts and sums; only the words in them differ."""
     turns = phrases("turns")
     if slot in turns["texts"] or len(turns["words"][slot]) < SHORT_LIST:
         return turns["texts"].get(slot) or turns["words"][slot]
@@ -86,7 +86,7 @@ def words(slot: str, held_out: bool) -> Sequence[str]:
 
 
 def domain_prompts(domain: str, count: int, seed: int = 0) -> list[str]:
-    """``count`` different prompts of a domain, the same ones for the same seed. Slots are drawn in the order of its lists."""
+    """Draw ``count`` distinct prompts of a domain, determined by the seed. Slots are drawn in the order of its lists."""
     generator = np.random.default_rng([seed, sorted(DOMAINS).index(domain)])
     lists = phrases("domains")[domain]
     distinct: dict[str, None] = {}
@@ -101,7 +101,7 @@ def domain_prompts(domain: str, count: int, seed: int = 0) -> list[str]:
 
 
 def sentence(form: str, generator: np.random.Generator, **slots: str) -> str:
-    """A sentence about a scene, in one of its forms; earlier ones are likelier. ``{Name}`` is ``{name}`` with a capital."""
+    """A sentence about a scene in one of its forms, earlier ones likelier. ``{Name}`` is ``{name}`` with a capital."""
     forms = phrases("scenes")["forms"][form]
     if len(forms) > 1:
         weight = 1 / np.arange(1, len(forms) + 1)
@@ -110,14 +110,14 @@ def sentence(form: str, generator: np.random.Generator, **slots: str) -> str:
 
 
 def capital(text: str) -> str:
-    """The text with a capital where it begins."""
+    """The text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def byte_pairs(
     texts: Iterable[str], size: int, special: Sequence[str], prefix_space: bool = False, normalizer: Any = None
 ) -> Tokenizer:
-    """Byte-level pieces learned from ``texts``; any other text can still be spelled."""
+    """Train a byte-level BPE tokenizer on ``texts``; it can encode any other text too."""
     tokenizer, level = Tokenizer(models.BPE()), pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
     if normalizer is not None:
         tokenizer.normalizer = normalizer

@@ -1,4 +1,4 @@
-"""Which weights this project can make again, and the one way to make them: ``recipes.toml`` is data, a family is code."""
+"""Registry of the recipes for all weights, and their one entry point. ``recipes.toml`` is data, a family is code."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from specviz.paths import WEIGHTS as WEIGHTS
 
 @dataclass(frozen=True)
 class Recipe:
-    """``family`` is a module of ``families`` that holds ``make(job)``; ``minutes`` is how long it runs by default.
+    """A recipe for one file of weights: ``family`` is a module of ``families`` with ``make(job)``, ``minutes`` its default time.
 
-    ``writes`` is the file of weights where its name is another. ``settings`` are those that its family has not;
-    ``cuda`` is what a GPU changes; ``shape`` is the network's sizes where its family has none.
+    ``writes`` names the file of weights, by default after the recipe. ``settings`` replace the schedule's defaults, ``cuda``
+    does so on a GPU; ``shape`` gives the network's sizes if the family does not.
     """
 
     name: str
@@ -35,8 +35,8 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Job:
-    """What the user asked for. ``data`` are the dialogue files, none for the usual one; ``reserved`` are prompts that must
-    never be training data."""
+    """The user's request. ``data`` are the dialogue files, empty for the default one; ``reserved`` are prompts that must never
+    be training data."""
 
     recipe: Recipe
     device: str
@@ -57,10 +57,10 @@ def train(
     name: str, device: str = "auto", minutes: float | None = None, resume: bool = False, data: tuple[str, ...] = (),
     reserved: tuple[str, ...] = (),
 ) -> None:  # fmt: skip
-    """Make the weights called ``name`` and print how it goes.
+    """Make the weights called ``name`` and print the progress.
 
-    ``resume`` goes on from the last checkpoint; ``minutes`` counts from the very beginning. Raises BadInput on an
-    unknown name or a time that is not positive, ModelUnavailable when the target cannot be had.
+    ``resume`` continues from the last checkpoint; ``minutes`` counts from the very beginning. Raises BadInput for an unknown
+    name or a non-positive time, ModelUnavailable if the target cannot be loaded.
     """
     if name not in recipes():
         raise BadInput(f"There is no recipe {name!r}; there are: {', '.join(sorted(recipes()))}.")
