@@ -1,6 +1,6 @@
 """``train arms``, drafters for one domain each: a low-rank change to the small draft model.
 
-What HedgeSpec (arXiv 2510.20064) does with seven EAGLE-3 heads, in small: one base, and a few thousand numbers a domain.
+A small version of HedgeSpec (arXiv 2510.20064), which uses seven EAGLE-3 heads: one base, and a few thousand weights per domain.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from specviz.training.registry import WEIGHTS
 
 TEMPERATURES = (0.0, 0.7)
 DIALOGUES, LONGEST, TOGETHER = 192, 112, 48
-"""Dialogues of a domain, the tokens of an answer at most, and how many answers in a row have one temperature."""
+"""Dialogues per domain, an answer's maximum length in tokens, and the number of consecutive answers at one temperature."""
 RANK = 16
-"""Of the change."""
+"""The rank of the change."""
 BASE = WEIGHTS / "small_draft.safetensors"
 
 
 class DomainTraining(TokenTraining):
-    """A low-rank change to the draft model, and one domain's dialogues: every eighth is kept out."""
+    """Training of a low-rank change to the draft model on one domain's dialogues; every eighth is held out."""
 
     def __init__(self, model: SmallLM, dialogues: Dialogues, markers: Markers, settings: Schedule) -> None:
         numbers = range(len(dialogues))
@@ -45,7 +45,7 @@ class DomainTraining(TokenTraining):
 
 
 def collect(assets: TargetAssets, domain: str, path: Path) -> Dialogues:
-    """The domain's dialogues, which the target writes where ``path`` does not hold as many as there should be."""
+    """The domain's dialogues from ``path``; if it has too few, the target writes them."""
     if path.is_file() and len(known := data.read(path)) >= DIALOGUES:
         return known
     texts = assets.target.tokenizer(phrases.domain_prompts(domain, DIALOGUES), add_special_tokens=False)["input_ids"]
@@ -62,13 +62,13 @@ def collect(assets: TargetAssets, domain: str, path: Path) -> Dialogues:
 
 
 def make(job: Job) -> None:
-    """Write ``assets/weights/arms.safetensors`` and print its card line. Dialogues that were written once are kept.
+    """Write ``assets/weights/arms.safetensors`` and print its card line, reusing dialogues of earlier runs.
 
-    Half of the minutes are for training, shared out equally: the other half goes into writing the dialogues.
+    Half of the minutes are for training, divided equally among domains, the other half for writing dialogues.
     """
     assets = features.target_assets(job.device)
     settings = driver.settings_for(job, assets.target.device)
-    # A few more updates than it needs, and a domain's dialogues are known by heart.
+    # More updates would soon memorise a domain's dialogues.
     settings = replace(settings, minutes=job.minutes / 2 / len(phrases.DOMAINS))
     sums, seconds = hashlib.sha256(), 0.0
     factors: dict[str, Tensor] = {}
@@ -93,5 +93,5 @@ def make(job: Job) -> None:
 
 
 def fresh(assets: TargetAssets) -> SmallLM:
-    """The draft model that ships, as it ships, in float32."""
+    """The shipped draft model in float32."""
     return SmallLM.load(BASE, (assets.embedding,), torch.float32, assets.target.device)

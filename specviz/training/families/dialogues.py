@@ -1,9 +1,9 @@
 """``train dialogues``: data for drafters, answers of the target to user turns of many kinds.
 
-Turns come from templates (:mod:`specviz.training.phrases`); where they are about a text, it is one that the target has
-written before, or another template's. Some turns the target writes itself, and some follow one of its answers. It
-answers at temperature 0, 0.3, 0.7 or 1, many at once; an answer that goes round in circles is cut. On a processor the hidden
-states it had while writing go to the feature store, so that no recipe need have it read them again.
+Turns come from templates (:mod:`specviz.training.phrases`). Their passages are earlier texts of the target, or come from other
+templates. The target writes some turns itself, and some follow one of its answers. It answers many turns at once, at
+temperature 0, 0.3, 0.7 or 1; an answer that repeats itself is cut. On a CPU the hidden states of decoding go to the feature
+store, so that no recipe need recompute them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from specviz.training.registry import Job
 
 TEMPERATURES = (0.0, 0.3, 0.7, 1.0)
 HELD_OUT_TEMPERATURES = (0.0, 0.0, 0.0, 1.0)
-"""A greedy answer tells what drafting along it would bring; of held-out ones there should be more."""
+"""Mostly greedy: figures are measured along held-out greedy answers."""
 WARM = (0.7, 1.0)
 ASKED_AGAIN = 3
-"""How often a turn is asked again, warmer than the first time, for another answer: templates of some kinds are soon used up."""
+"""The maximum of repeats of a turn, at higher temperatures for other answers: some kinds have few templates."""
 LONGEST_TURN = 320
 LONGEST_OWN_TURN = 80
 SHORTEST_OWN_TURN = 3
@@ -39,13 +39,13 @@ LONGEST_ANSWER = 256
 PASSAGE_WORDS = (30, 110)
 PASSAGES = 4000
 SOURCES = ("chat", "question answering", "stories", "unprompted")
-"""Kinds whose answers are texts one can ask about."""
+"""Kinds with answers that serve as passages for later turns."""
 SAVED_EVERY = 300.0
-"""Seconds between two writings of the file."""
+"""Seconds between saves of the file."""
 
 
 class _Plan(NamedTuple):
-    """What a request is for. ``asks``: what comes back is a user turn, to be answered next."""
+    """The purpose of a request. ``asks``: its result is a user turn to answer next."""
 
     kind: str
     held_out: bool
@@ -53,13 +53,13 @@ class _Plan(NamedTuple):
 
 
 def make(job: Job) -> None:
-    """Write dialogues until the minutes are over; ``resume`` adds to the file there is, else it is written anew."""
+    """Write dialogues until the minutes are over; ``resume`` extends the existing file instead of replacing it."""
     path, assets = data.place(*job.data), target_assets(job.device)
     target, markers = assets.target, assets.markers
     if target.device.type == "cpu":
         torch.set_num_threads(1)
     dialogues = list(data.dialogues_of(data.read(path))) if job.resume and path.is_file() else []
-    # Several processes may write, each its own file: with another name or length other turns are drawn.
+    # Several processes may write, each its own file: the seed depends on the file's name and length.
     seed = zlib.crc32(f"{path.name} {len(dialogues)}".encode())
     author = Author(assets, dialogues, Reserved(job.reserved), seed)
     store = store_for(target.model, target.name, data.packed(dialogues), markers)
@@ -84,7 +84,7 @@ def _save(path: Path, author: Author) -> None:
 
 
 class Author:
-    """Decides what the target is asked next and which of its answers are kept, in ``dialogues``."""
+    """Source of the target's next requests and filter of its answers, collected in ``dialogues``."""
 
     def __init__(self, assets: TargetAssets, dialogues: list[Dialogue], reserved: Reserved, seed: int = 0) -> None:
         self.dialogues = dialogues
@@ -101,7 +101,7 @@ class Author:
             self._learn(dialogue)
 
     def requests(self, until: float) -> Iterator[Request]:
-        """Endless requests, until this moment of the monotonic clock."""
+        """Yield requests until this time of the monotonic clock."""
         order = phrases("turns")["order"]
         while time.monotonic() < until:
             if self._own:
@@ -114,7 +114,7 @@ class Author:
                 yield request
 
     def _next(self, plan: _Plan) -> Request | None:
-        """A request of this plan, None where nothing new came of it."""
+        """A request for this plan, or None if it would be a repeat."""
         writer, before = self._writers[plan.held_out], tuple[int, ...]()
         if plan.kind == "unprompted":
             return Request(self._ids(writer.fill("{opening}")), 1.0, LONGEST_OWN_TURN, plan._replace(asks=True))
@@ -126,7 +126,7 @@ class Author:
         return self._answer(before, self._ids(writer.following() if before else writer.turn(plan.kind)), plan)
 
     def _answer(self, before: tuple[int, ...], turn: Sequence[int], plan: _Plan) -> Request | None:
-        """The request for an answer to a turn, unless it is too long, was asked before, or is near a reserved one."""
+        """The request for an answer to a turn, or None if it is too long, asked too often, or near a reserved prompt."""
         question = (*before, *turn, *self._assets.answer)
         if len(question) > LONGEST_TURN:
             self.dropped["long"] += 1
@@ -140,7 +140,7 @@ class Author:
         return None
 
     def take(self, finished: Finished) -> bool:
-        """Keep an answer, or ask what the target has thought of. Says whether there is one dialogue more."""
+        """Store an answer, or queue the target's own turn. Return whether a dialogue was added."""
         plan, request, end = finished.request.tag, finished.request, self._assets.markers.end
         if plan.asks:
             turn = (*request.ids, *finished.answer[:-1])
@@ -156,7 +156,7 @@ class Author:
         return True
 
     def _learn(self, dialogue: Dialogue) -> None:
-        """Paragraphs of an answer that one can ask about later."""
+        """Store an answer's paragraphs of suitable length as passages for later turns."""
         if dialogue.kind not in SOURCES or dialogue.answer[-1] != self._assets.markers.end:
             return
         least, most = PASSAGE_WORDS
@@ -169,7 +169,7 @@ class Author:
         return self._generator.choice(passages) if passages else None
 
     def _earlier(self, held_out: bool) -> Dialogue | None:
-        """A dialogue that came to its end and leaves room for another turn, on the same side; a few are looked at."""
+        """A finished dialogue of the same side with room for another turn, or None if 40 random ones include none."""
         for _ in range(40 if self.dialogues else 0):
             dialogue = self._generator.choice(self.dialogues)
             room = len(dialogue.question) + len(dialogue.answer) < LONGEST_TURN - 60

@@ -1,9 +1,9 @@
-"""Emoji art to learn pictures from: three drawing styles, names and keywords, and which concepts nobody may learn.
+"""Emoji art as training pictures: three drawing styles, names and keywords, and the held-out concepts.
 
-The same as picture codes, and what one may ask for to get them, is the data of every image model here.
+The pictures' codes and their prompts are the data of every image model here.
 
 Packages on npm: Noto Emoji (Apache-2.0) and Twemoji (CC-BY 4.0) as 64-pixel pictures, Fluent Emoji 3D (MIT), and names and
-keywords from emojibase (MIT). Fetched once with ``npm pack``, checked, and kept in the cache folder as one array.
+keywords from emojibase (MIT). They are fetched once with ``npm pack``, checked, and stored in the cache folder as one array.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LICENCE = "Apache-2.0; learned from Noto Emoji (Apache-2.0), Twemoji (CC-BY 4.0)
 
 @dataclass(frozen=True)
 class Package:
-    """An npm package; ``folder`` is where in it the pictures or names are."""
+    """An npm package; ``folder`` is the path of the pictures or names in it."""
 
     name: str
     version: str
@@ -69,7 +69,7 @@ NAMES = PACKAGES["names"]
 
 @dataclass(frozen=True)
 class Concept:
-    """What an emoji shows. ``rows`` are its pictures' places in the array, by style."""
+    """An emoji's subject. ``rows`` are its pictures' indices in the array, by style."""
 
     code: str
     label: str
@@ -79,23 +79,23 @@ class Concept:
 
     @property
     def held_out(self) -> bool:
-        """Whether training must not see it, in any style: one concept in twenty, by its code point."""
+        """Whether it is held out of training in every style: one concept in twenty, by its code point."""
         return int(hashlib.sha256(self.code.encode()).hexdigest()[:8], 16) % HELD_OUT_EVERY == 7
 
 
 @dataclass(frozen=True)
 class Emoji:
-    """``pictures`` is uint8 [picture, row, column, rgba] on the disk, alpha not multiplied in."""
+    """All concepts and ``pictures``, uint8 [picture, row, column, rgba] on disk with straight alpha."""
 
     concepts: tuple[Concept, ...]
     pictures: np.ndarray
 
     def part(self, held_out: bool) -> list[Concept]:
-        """The concepts to learn from, or those kept out."""
+        """The training concepts, or the held-out ones."""
         return [concept for concept in self.concepts if concept.held_out == held_out]
 
     def on(self, rows: list[int] | np.ndarray, grounds: np.ndarray) -> np.ndarray:
-        """These pictures over ``grounds`` [picture, rgb], float32 [picture, rgb, row, column] from -1 to 1."""
+        """Compose these pictures over ``grounds`` [picture, rgb]: float32 [picture, rgb, row, column] from -1 to 1."""
         drawn = self.pictures[rows].astype(np.float32)
         alpha = drawn[..., 3:] / 255
         mixed = drawn[..., :3] * alpha + np.asarray(grounds, np.float32)[:, None, None] * (1 - alpha)
@@ -103,13 +103,13 @@ class Emoji:
 
 
 def digest() -> str:
-    """Says which pictures and names these are."""
+    """The digest of the packages with pictures and names."""
     description = "1 " + " ".join(f"{package.file}:{package.sha256}" for package in PACKAGES.values())
     return hashlib.sha256(description.encode()).hexdigest()[:16]
 
 
 def line(*more: str) -> str:
-    """What was learned from, for a card: the emoji art and the concepts that were kept out."""
+    """A card's line on training data: the emoji art and the held-out share."""
     return "; ".join((f"emoji {digest()}, one concept in {HELD_OUT_EVERY} kept out", *more))
 
 
@@ -120,9 +120,9 @@ def run(job: Job, family: Callable[[Schedule, torch.device], TrainState]) -> Non
 
 
 def load() -> Emoji:
-    """All pictures and names, fetched and unpacked when this machine does not have them yet.
+    """All pictures and names, fetched and unpacked on first use.
 
-    Raises ModelUnavailable when a package cannot be had.
+    Raises ModelUnavailable if a package cannot be fetched.
     """
     folder = ensure_folder(cache_folder() / "emoji" / digest())
     facts = folder / "concepts.json"
@@ -135,7 +135,7 @@ def load() -> Emoji:
 
 
 def _unpack(folder: Path) -> None:
-    """Of the emoji worth drawing, of people only one of each three drawn as man, woman and person, those in every style."""
+    """Unpack the emoji that exist in every style, without the left-out groups and the man and woman variants of people."""
     drawings, rows, concepts = {style: _drawings(PACKAGES[style]) for style in STYLES}, list[np.ndarray](), []
     with tarfile.open(fetched(NAMES)) as opened:
         entries, groups = (
@@ -158,7 +158,7 @@ def _unpack(folder: Path) -> None:
 
 
 def _plain(code: str) -> str:
-    """A code point sequence without the mark that only asks for a coloured drawing."""
+    """A code point sequence without the selector for coloured presentation."""
     return code.lower().replace("-fe0f", "")
 
 
@@ -178,7 +178,7 @@ def _drawings(package: Package) -> dict[str, np.ndarray]:
 
 
 def fetched(package: Package) -> Path:
-    """The checked tarball, brought by npm with the user's own settings. Raises ModelUnavailable when it cannot be had."""
+    """The verified tarball, fetched by npm with the user's own settings. Raises ModelUnavailable if npm cannot fetch it."""
     folder = ensure_folder(cache_folder() / "files" / "emoji")
     final, npm = folder / package.file, shutil.which("npm")
     by_hand = f"Or put {package.file} into {folder} yourself."
@@ -212,12 +212,12 @@ _COLOURS = list(GROUNDS)
 
 
 def fresh_vq() -> Any:
-    """The picture tokenizer, drawn anew."""
+    """The picture tokenizer with random weights."""
     return JanusVQVAE(JanusVQVAEConfig(**janus_config(SHIPPED_VQ, TextShape(), SIDE // 4)["vq_config"]))
 
 
 def vq_model() -> tuple[Any, str]:
-    """The shipped picture tokenizer, float32, and its codebook's number."""
+    """The shipped picture tokenizer in float32, and its codebook's digest."""
     tensors, card = read_weights(weights_of("image_vq"))
     net = fresh_vq()
     net.load_state_dict({name.removeprefix(PREFIX): value for name, value in tensors.items()})
@@ -227,14 +227,14 @@ def vq_model() -> tuple[Any, str]:
 
 
 class Coded(NamedTuple):
-    """Every picture twice: on white, then on a colour of its own. ``codes`` is [picture, ground, place]."""
+    """Every picture's codes on two grounds, white and a colour: ``codes`` is [picture, ground, place]."""
 
     concepts: tuple[Concept, ...]
     codes: np.ndarray
     codebook: str
 
     def part(self, held_out: bool) -> list[Concept]:
-        """Concepts that image models learn to draw, or those kept out."""
+        """The drawable training concepts, or the held-out ones."""
         return [concept for concept in self.concepts if concept.held_out == held_out and drawable(concept)]
 
 
@@ -244,13 +244,13 @@ def drawable(concept: Concept) -> bool:
 
 
 def ground_of(row: int) -> str:
-    """The colour a picture stands on when not on white."""
+    """The coloured ground of a picture."""
     return _COLOURS[1 + (row * 7 + row // 3) % (len(_COLOURS) - 1)]
 
 
 @torch.inference_mode()
 def coded(grid: int) -> Coded:
-    """All drawable emoji as ``grid`` x ``grid`` codes of the shipped tokenizer; made once and kept in the cache folder."""
+    """All drawable emoji as ``grid`` x ``grid`` codes of the shipped tokenizer, cached on disk."""
     art, (net, number) = load(), vq_model()
     folder = ensure_folder(cache_folder() / "emoji" / digest())
     file = folder / f"codes-{grid}-{file_digest(weights_of('image_vq'))}.npy"
@@ -269,7 +269,7 @@ def coded(grid: int) -> Coded:
 
 
 def word_prompts() -> WordPrompts:
-    """Word pieces learned from the names and keywords of what may be learned."""
+    """The prompt tokenizer, trained on the names and keywords of the training concepts."""
     concepts = load().part(held_out=False)
     texts = [f"{concept.label}, {style} style" for concept in concepts for style in STYLES]
     texts += [f"{concept.label}, {' '.join(concept.tags)}, on {_COLOURS[1]}" for concept in concepts]
@@ -280,18 +280,18 @@ def word_prompts() -> WordPrompts:
 
 
 def learned_names() -> list[str]:
-    """What :func:`varied_prompt` may call each picture that is learned from, name and keywords; then styles and grounds."""
+    """The names and keywords of each training picture in :func:`varied_prompt`, then styles and grounds."""
     names = [", ".join((concept.label, *concept.tags)) for concept in load().part(held_out=False) if drawable(concept)]
     return [*names, *(f"{style} style" for style in STYLES), *(f"on {ground}" for ground in _COLOURS[1:])]
 
 
 def prompt_of(concept: Concept, style: str) -> str:
-    """The plain way to ask for a picture on white."""
+    """The plain prompt for a picture on white."""
     return f"{concept.label}, {style} style"
 
 
 def varied_prompt(concept: Concept, style: str, ground: str, generator: np.random.Generator) -> str:
-    """One of many ways: with keywords more, or keywords alone, sometimes without the style."""
+    """A random prompt for a picture, with added keywords or keywords alone, sometimes without the style."""
     draw = generator.random()
     words = [concept.label]
     if concept.tags and draw > 0.6:
@@ -305,10 +305,10 @@ def varied_prompt(concept: Concept, style: str, ground: str, generator: np.rando
 
 
 def misread(codes: Tensor, most: float, generator: torch.Generator) -> Tensor:
-    """Codes [picture, place] of which up to ``most`` (a share drawn for each picture) are another picture's at that place.
+    """Replace a share of codes [picture, place], up to ``most`` and drawn for each picture, by another picture's there.
 
-    A thousand pictures are few: the first row of codes tells each from all others, and a model soon reads the rest off
-    that instead of the prompt. What it then draws itself starts like none of them, and it is lost.
+    With only a thousand pictures, the first row of codes identifies each. A model would soon infer the rest from that row
+    instead of the prompt, and fail on its own pictures, which begin like none of them.
     """
     shape, device = codes.shape, codes.device
     share = most * torch.rand(len(codes), 1, generator=generator)
@@ -318,7 +318,7 @@ def misread(codes: Tensor, most: float, generator: torch.Generator) -> Tensor:
 
 
 class Batches:
-    """Prompts [picture, word] and codes [picture, place], drawn at random; one prompt in ten says nothing."""
+    """Random batches of prompts [picture, word] and codes [picture, place]; one prompt in ten is empty."""
 
     def __init__(self, data: Coded, prompts: WordPrompts, device: torch.device, seed: int = 2) -> None:
         self.data, self.prompts, self.device = data, prompts, device
@@ -326,13 +326,13 @@ class Batches:
         self.waiting: list[tuple[int, str]] = []
 
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
-        """The next ``count`` pictures: all are seen equally often."""
+        """The next ``count`` pictures; all occur equally often."""
         with_words, without, codes = self.guided_batch(count)
         silent = torch.from_numpy(self.generator.random(count) < 0.1).to(self.device)
         return torch.where(silent[:, None], without, with_words), codes
 
     def guided_batch(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The next ``count`` pictures' prompts, as often those that say nothing, and codes, to draw with guidance."""
+        """The next ``count`` pictures' prompts, as many empty prompts, and codes, for drawing with guidance."""
         while len(self.waiting) < count:
             pairs = [(place, style) for place in range(len(self.concepts)) for style in STYLES]
             self.waiting = [pairs[number] for number in self.generator.permutation(len(pairs))] + self.waiting
@@ -351,7 +351,7 @@ class Batches:
         return with_words, codes
 
     def _tensors(self, asked: list[tuple[str, int, int]]) -> tuple[Tensor, Tensor, Tensor]:
-        """Prompts with words, as many empty ones, and codes of (prompt, row, ground)."""
+        """Prompts, as many empty ones, and codes of (prompt, row, ground)."""
         rows = [self.prompts.rows(prompt) for prompt, _, _ in asked]
         with_words = torch.tensor([row.conditional for row in rows], device=self.device)
         without = torch.tensor([row.unconditional for row in rows], device=self.device)

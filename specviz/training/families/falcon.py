@@ -1,18 +1,19 @@
 """Falcon's recipe: Gao et al. 2024 (arXiv 2412.12639), regression and distillation of the feature k steps ahead, glancing.
 
-It starts from the target's last layer and linear guesses, not from noise. A linear map from input i (feature i, embedding of
-token i + 1) to the features after it has a closed form. Its most telling directions, as many as the recurrence is wide, are what
-the cells hold at first: their gates stand open, so that the recurrence begins as a projection that remembers little. One cell is
-constant. Of it the attention makes places: a key that is the same everywhere, turned by its rotary position, is found by a query
-that is the same everywhere and turned k - 1 places further; the last input of the block then stands out. What it adds is a second
-linear guess: how the feature k ahead hangs on the difference between that input and one's own.
+Training starts from the target's last layer and linear predictions, not from noise. A linear map from input i (feature i,
+embedding of token i + 1) to the features after it has a closed form. The cells first hold its principal directions, as many as
+the recurrence is wide. Their gates are open, so that the recurrence begins as a projection with little memory.
 
-The loss of a place is SmoothL1 of its feature plus 0.1 (0.9 KL + 0.1 CE) of its token under the target's own head. How much
-is shown to the network falls from 0.4 of what it gets wrong to nothing while the training goes on. That is its coupled sequential
-glancing distillation, after glancing transformers (Qian et al., arXiv 2008.07905). Where a block begins, feature and token
-together are replaced by the truth k steps ahead: the network learns how the later places of a block depend on the first.
-Such an input holds its own answer and is left out of the loss.
-Axis names: ``row`` and ``input`` (what the network reads at a place), ``hidden``, ``size`` (of a head).
+One cell is constant and gives the attention its positions. A key equal at all places, turned by its rotary position, matches an
+equal query turned k - 1 places further: the last input of the block. The attention adds a second linear prediction, from the
+difference between that input and the current one.
+
+The loss of a place is SmoothL1 of its feature plus 0.1 (0.9 KL + 0.1 CE) of its token under the target's own head. Coupled
+sequential glancing distillation, after glancing transformers (Qian et al., arXiv 2008.07905), reveals part of the truth. Its
+amount falls during training from 0.4 of the wrong places to none. At a block's beginning the truth k steps ahead replaces
+feature and token together: the network learns how the later places of a block depend on the first. Such an input contains its
+own answer and is left out of the loss.
+Axis names: ``row`` and ``input`` (the network's input at a place), ``hidden``, ``size`` (of a head).
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from specviz.training.families import feature
 from specviz.training.families.feature import FeatureTraining, TrainInputs, dense, fit, fitting, gated_layer, shape_of
 from specviz.training.features import DialogueFeatures, FeatureStore
 
-# How far cells swing: enough to be heard, little enough to be linear. What the constant one is fed.
+# The spread of the cells' candidates, small enough to stay linear, and the input of the constant cell.
 _SWING, _CONSTANT = 0.4, 1.0
-# Before the gates' bend: in and out stand open, what was is mostly forgotten.
+# Gate biases before the sigmoid (input and output open, forget mostly closed), and the scale of the random weights.
 _OPEN, _FORGETTING, _QUIET = 2.0, -1.0, 0.1
-# What a place scores that is exactly where a query looks, and the fastest rotary pairs, which tell neighbours apart.
+# The attention score of a query's exact place, and the number of fastest rotary pairs, which separate neighbours.
 _STRENGTH, _PAIRS = 30.0, 8
 
 
 def block_shape(config: Any, tap: int, draft_vocab: int, **own: int) -> BlockConfig:
-    """A drafter with the target's own widths and rotary positions; ``own`` are further fields."""
+    """The shape of a drafter with the target's widths and rotary positions; ``own`` are further fields."""
     target = vars(shape_of(config, (tap,), wide=False))
     known = {name: value for name, value in target.items() if name in BlockConfig.__dataclass_fields__}
     return BlockConfig(**known, tap=tap, epsilon=target["eps"], draft_vocab=draft_vocab, **own)
@@ -52,7 +53,7 @@ def block_shape(config: Any, tap: int, draft_vocab: int, **own: int) -> BlockCon
 
 @torch.no_grad()
 def start(net: BlockNet, model: Any, dialogues: Sequence[DialogueFeatures]) -> None:
-    """Set every weight of ``net`` from the target ``model`` and what it thought of ``dialogues``."""
+    """Set every weight of ``net`` from the target ``model`` and its features of ``dialogues``."""
     last, layer = model.base_model.layers[-1], net.layer
     with gated_layer(model):
         attention, mlp = last.self_attn, last.mlp
@@ -60,9 +61,9 @@ def start(net: BlockNet, model: Any, dialogues: Sequence[DialogueFeatures]) -> N
         layer.qkv.weight.copy_(torch.cat([dense(projection) for projection in projections]))
         layer.up.weight.copy_(torch.cat([dense(mlp.gate_proj), dense(mlp.up_proj)]))
         layer.between.copy_(last.post_attention_layernorm.weight)
-    layer.out.weight.zero_()  # it speaks once it has learned to: until then the linear guesses are better
+    layer.out.weight.zero_()  # zero at first: an untrained layer is worse than the linear predictions alone
     layer.down.weight.zero_()
-    # Centre and scale what the recurrence reads; until now it reads its inputs as they are.
+    # Centre and scale the recurrence's inputs.
     inputs, block = torch.cat(_inputs(net, dialogues)), net.block
     net.centre.copy_(inputs.mean(0))
     net.scale.copy_(1 / inputs.std(0).clamp_min(1e-6))
@@ -72,7 +73,7 @@ def start(net: BlockNet, model: Any, dialogues: Sequence[DialogueFeatures]) -> N
         begin += len(text)
     rows, thoughts = torch.cat(places), torch.cat([dialogue.features[1:, -1] for dialogue in dialogues])
     ahead = [thoughts[rows + step] for step in range(block)]
-    # Projections [direction, in] of the inputs that say most about what is ahead, each with a swing of _SWING.
+    # The projections [direction, in] of the inputs that best predict the features ahead, each with a spread of _SWING.
     read, outputs = torch.cat(texts)[rows], torch.cat(ahead, dim=-1)
     linear = fit(read, outputs - outputs.mean(0)) / outputs.double().std(0).clamp_min(1e-6)
     chosen = linear @ _principal(read.double() @ linear, net.config.width - 1)
@@ -88,12 +89,12 @@ def _inputs(net: BlockNet, dialogues: Sequence[DialogueFeatures]) -> list[Tensor
 
 
 def _principal(rows: Tensor, count: int) -> Tensor:
-    """The directions [hidden, count] in which ``rows`` vary most."""
+    """The ``count`` principal directions [hidden, count] of ``rows``."""
     return torch.linalg.eigh(rows.T @ rows / len(rows)).eigenvectors.flip(1)[:, :count]
 
 
 def _open_recurrence(net: BlockNet, directions: Tensor) -> None:
-    """Every layer passes its input on: the first the directions and a constant, the others what is below them."""
+    """Make every layer pass its input on: the first the directions and a constant, the others the layer below."""
     width = net.config.width
     generator = torch.Generator(net.embedding.device).manual_seed(0)
     for number, (enter, again, bias, more) in enumerate(net.recurrence.all_weights):
@@ -103,7 +104,7 @@ def _open_recurrence(net: BlockNet, directions: Tensor) -> None:
         more.zero_()
         input_gate, forget_gate, candidate, output_gate = (slice(gate * width, (gate + 1) * width) for gate in range(4))
         bias[input_gate], bias[forget_gate], bias[output_gate] = _OPEN, _FORGETTING, _OPEN
-        constant = torch.arange(width - 1, 4 * width, width)  # the last cell's gates hear nothing
+        constant = torch.arange(width - 1, 4 * width, width)  # the last cell's gates have no inputs
         enter[constant], again[constant], enter[candidate] = 0, 0, 0
         if number:
             enter[candidate] = torch.eye(width, device=enter.device) / math.tanh(_CONSTANT)
@@ -113,9 +114,12 @@ def _open_recurrence(net: BlockNet, directions: Tensor) -> None:
 
 
 def _look_at_the_last(net: BlockNet, x: Tensor, rows: Tensor, ahead: Tensor) -> None:
-    """In every group of heads that share keys one looks at the block's last input and one at its own; the difference
-    between what the two see tells what the linear guess could not know: what the features ``ahead`` [row, hidden] of the ``rows``
-    differ by from ``x`` [input, hidden], the layer's inputs and the first guess. The first place of a block has its say."""
+    """Set the attention to predict the residual of the linear prediction.
+
+    In every group of heads that share keys, one attends to the block's last input and one to its own. The difference of their
+    outputs predicts the features ``ahead`` [row, hidden] of the ``rows`` minus ``x`` [input, hidden], the layer's inputs and
+    the first prediction. The fit treats each row as the first place of a block.
+    """
     config, layer, size = net.config, net.layer, net.config.head_size
     sharing, before, values = config.heads // config.kv_heads, config.heads * size, config.kv_heads * size
     if sharing < 2:
@@ -138,8 +142,10 @@ def _look_at_the_last(net: BlockNet, x: Tensor, rows: Tensor, ahead: Tensor) -> 
 
 
 def _place(rows: Tensor, constant: Tensor, config: BlockConfig, ahead: int | None) -> None:
-    """Turn rows [size, hidden] of a projection into the same vector everywhere: a query that looks ``ahead`` of its own
-    place, or (None) a key, which keeps what it has in the slow rotary pairs."""
+    """Make rows [size, hidden] of a projection yield one vector at all places: a query ``ahead`` of its own place, or a key.
+
+    For a key ``ahead`` is None, and the slow rotary pairs stay as they are.
+    """
     half = config.head_size // 2
     pairs = min(_PAIRS, half)
     loud = math.sqrt(_STRENGTH * math.sqrt(config.head_size) / pairs)
@@ -155,12 +161,15 @@ TOKEN_WEIGHT = 0.1
 SOFT, HARD = 0.9, 0.1
 FIRST_RATIO = 0.4
 NOISE = 0.2 * 512
-"""Width of the uniform noise on the features of a text of one token; in a longer one it is that much weaker."""
+"""Width of the uniform noise on a text's features, divided by the text's number of tokens."""
 
 
 class BlockTraining(FeatureTraining):
-    """A block drafter that is shown less and less; ``place`` [vocab] is a token's place in the draft vocabulary. The gates of the
-    recurrence are moved each for itself. At twice the peak rate the linear start is lost before anything better is learned."""
+    """Training of a block drafter with decreasing glances; ``place`` [vocab] is a token's index in the draft vocabulary.
+
+    The optimizer treats each gate of the recurrence as its own matrix. Twice the peak rate destroyed the linear start before
+    training found anything better.
+    """
 
     net: BlockNet
     share = 0.0
@@ -172,12 +181,12 @@ class BlockTraining(FeatureTraining):
         super().__init__(net, store, inputs.training, inputs.judged_on, settings, self.taught, measured, stacked=stacked)
 
     def step(self, share: float) -> Step:
-        """Take note of how far the training is."""
+        """Record the share of the time, then take the step."""
         self.share = share
         return super().step(share)
 
     def taught(self, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-        """Sum over the counted places of an answer, or of several joined ones, that were not shown, times ``scale``."""
+        """Sum the loss over the counted places without glances, of one answer or several joined ones, times ``scale``."""
         net, texts, truth = self.net, noisy(dialogue, generator), truth_of(self.net, self.place, dialogue)
         phase, ratio = int(torch.randint(net.block, (), generator=generator)), FIRST_RATIO * (1 - self.share)
         counts = torch.ones_like(truth.places, dtype=torch.bool)
@@ -188,15 +197,15 @@ class BlockTraining(FeatureTraining):
 
 
 class Texts(NamedTuple):
-    """What the network reads of texts side by side, padded to the longest: the token after each place [text, input] and the
-    features there [text, input, hidden]. What is behind a text only its last, broken-off block sees, of which no input counts."""
+    """The network's inputs of several texts, padded to the longest: the token after each place [text, input] and the features
+    there [text, input, hidden]. Only a text's last, incomplete block sees the padding, and none of its inputs counts."""
 
     tokens: Tensor
     features: Tensor
 
 
 def side_by_side(dialogue: DialogueFeatures) -> Texts:
-    """A dialogue, or each of several joined ones."""
+    """The texts of a dialogue, or of several joined ones."""
     tokens, features = (
         pad_sequence(values.split(dialogue.lengths), batch_first=True) for values in (dialogue.tokens, dialogue.features[:, -1])
     )
@@ -204,7 +213,7 @@ def side_by_side(dialogue: DialogueFeatures) -> Texts:
 
 
 def noisy(dialogue: DialogueFeatures, generator: torch.Generator) -> Texts:
-    """What the network reads of a dialogue. While drafting the features are its own and only nearly right, hence noise."""
+    """The network's inputs of a dialogue, with noise: while drafting, features are its own and only nearly right."""
     (tokens, features), device = side_by_side(dialogue), dialogue.tokens.device
     noise = torch.rand(features.shape, generator=fitting(generator, device), device=device).to(features) - 0.5
     width = torch.tensor([NOISE / (length - 1) for length in dialogue.lengths], device=device)
@@ -212,8 +221,8 @@ def noisy(dialogue: DialogueFeatures, generator: torch.Generator) -> Texts:
 
 
 class Truth(NamedTuple):
-    """What texts want of the network at their counted ``places`` [place], numbers of inputs of texts side by side: the target's
-    features k ahead [place, hidden], and what its head makes of them [place, draft]."""
+    """The network's labels at the counted ``places`` [place], indices into the flattened inputs: the target's features k ahead
+    [place, hidden] and its logits from them [place, draft]."""
 
     places: Tensor
     features: Tensor
@@ -222,7 +231,7 @@ class Truth(NamedTuple):
 
 @torch.no_grad()
 def truth_of(net: BlockNet, place: Tensor, dialogue: DialogueFeatures) -> Truth:
-    """The places whose drafted token is in the answer and has a ``place`` [vocab] in the draft vocabulary."""
+    """The labels of the places with a drafted token in the answer and in the draft vocabulary, by ``place`` [vocab]."""
     (tokens, features), ahead = side_by_side(dialogue), net.block
     inside = torch.zeros(tokens.shape, dtype=torch.bool)
     for row, (begin, first, end) in zip(inside, dialogue.spans, strict=True):
@@ -235,8 +244,11 @@ def truth_of(net: BlockNet, place: Tensor, dialogue: DialogueFeatures) -> Truth:
 
 @torch.no_grad()
 def glanced(net: BlockNet, texts: Texts, truth: Truth, phase: int, ratio: float, generator: torch.Generator) -> Tensor:
-    """A first pass without gradients, and which inputs to show then, int64: ``ratio`` of the number that was wrong, at random
-    beginnings of blocks. The block of two that ships is shown its first place."""
+    """Run a first pass without gradients and choose the inputs to reveal, int64 [input].
+
+    Their number is ``ratio`` times the wrong places; they are random beginnings of blocks. The shipped block of two thus has
+    its first place revealed.
+    """
     guessed = net.logits(net(*texts, phase).flatten(0, 1)[truth.places]).argmax(-1)
     wrong = int((guessed != truth.logits.argmax(-1)).sum())
     beginnings = truth.places[(truth.places % texts.tokens.shape[1] - phase) % net.block == 0]
@@ -244,13 +256,13 @@ def glanced(net: BlockNet, texts: Texts, truth: Truth, phase: int, ratio: float,
 
 
 def reveal(texts: Texts, places: Tensor, block: int) -> Texts:
-    """``texts`` with the truth ``block`` steps ahead at ``places``; each text goes at least so much further."""
+    """Replace ``texts`` at ``places`` by the truth ``block`` steps ahead, which lies inside each text."""
     flat = (rows.flatten(0, 1) for rows in texts)
     return Texts(*(rows.index_copy(0, places, rows[places + block]).view_as(own) for rows, own in zip(flat, texts, strict=True)))
 
 
 def summed(net: BlockNet, features: Tensor, truth: Truth, counts: Tensor) -> Tensor:
-    """The loss summed over places; ``features`` [place, hidden] are the network's at those that count."""
+    """The loss summed over places; ``features`` [place, hidden] are the network's outputs at those that count."""
     target_logits, logits = truth.logits[counts], net.logits(features)
     regression = F.smooth_l1_loss(features, truth.features[counts], reduction="sum") / features.shape[-1]
     soft = F.kl_div(logits.log_softmax(-1), target_logits.log_softmax(-1), reduction="sum", log_target=True)
@@ -259,7 +271,7 @@ def summed(net: BlockNet, features: Tensor, truth: Truth, counts: Tensor) -> Ten
 
 
 def levels(net: BlockNet, store: FeatureStore, numbers: Sequence[int]) -> dict[str, float]:
-    """Of one forward from every place of the answers, by level, in the words of :func:`acceptance.figures`."""
+    """Acceptance by level of one forward pass from every place of the answers, named as in :func:`acceptance.figures`."""
     block = net.block
 
     def draft(dialogue: DialogueFeatures, starts: Tensor) -> list[Tensor]:

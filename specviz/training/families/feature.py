@@ -1,9 +1,9 @@
-"""Drafters that read the target's hidden states: ``train eagle`` and ``train eagle3``, and what other families share with them.
+"""Drafters that read the target's hidden states: ``train eagle`` and ``train eagle3``, and code shared with other families.
 
 Li et al. 2025, EAGLE-3 (arXiv 2503.01840), "training-time test": step 0 is an ordinary causal pass; in step j the network
-reads its own output of step j - 1 together with the true next token. A row then sees what it would see while drafting:
-the true keys up to its start, and its own keys of steps 1 to j. Rows with different starts never meet after step 0, so a
-sample of them can go on while the rest stop: the deeper steps cost what one pays for them.
+reads its own output of step j - 1 together with the true next token. A row then attends as while drafting: to the true keys
+up to its start, and to its own keys of steps 1 to j. Rows with different starts never interact after step 0. A random sample
+of them can therefore continue while the rest stop, which sets the cost of the deeper steps.
 Axis names: ``token``, ``start`` (positions that draft), ``hidden``.
 """
 
@@ -34,14 +34,14 @@ from specviz.training.parallel import evened, evenly
 MEASURED_DIALOGUES = 60
 DEPTH = 5
 MARKS = (500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000)
-"""Answer tokens at which the learning curve is read off: in the first pass all of them are distinct."""
+"""Numbers of answer tokens at which the learning curve is measured; tokens of the first pass are all distinct."""
 
 _RIDGE = 1e-2
-# What a token's own key scores with its query over what another's does, before training: it attends to itself.
+# The scale of matching queries and keys before training, by which a token attends to itself.
 _SELF = 1.0
 
 _DEEPEST = 64
-"""Self-fed steps that rotary positions are made for."""
+"""The maximum of self-fed steps, for rotary positions."""
 Own = list[tuple[Tensor, Tensor]]
 """Keys and values [start, kv, size] of each self-fed step so far."""
 
@@ -50,15 +50,14 @@ def unroll(
     net: FeatureNet, tokens: Tensor, features: Tensor, rows: Sequence[Tensor], embedded: Tensor | None = None,
     lengths: Sequence[int] = (),
 ) -> list[Tensor]:  # fmt: skip
-    """Outputs [start, hidden] of each step. ``rows[j]`` are the starts of step j, each among those of the step before.
+    """Return the outputs [start, hidden] of each step. ``rows[j]`` are the starts of step j, a subset of the step before.
 
     Start i reads the feature of token i and token i + 1; its output of step j stands for token i + 1 + j. Its logits are the
     distribution of token i + 2 + j. ``tokens`` [token]; ``features`` [token, tap * hidden], those of a last token unused.
-    ``embedded`` [token, hidden] stands for the tokens where some of them are no words. Of several texts behind each other
-    ``lengths`` tells the tokens of each. ``rows`` best lie on the host, since they decide the shapes.
+    ``embedded`` [token, hidden] replaces the tokens' embeddings if some are not words. ``lengths`` are the numbers of tokens of
+    several concatenated texts. ``rows`` are best on the host, since they decide the shapes.
 
-    Inside, starts are rounded up to few numbers, as :func:`specviz.training.parallel.evened` explains: behind them stands the
-    last of them again.
+    The last start is repeated to a multiple of 16, which limits the shapes; see :func:`specviz.training.parallel.evened`.
     """
     words = F.embedding(tokens, net.embedding) if embedded is None else embedded
     truth, wanted = Truth(net, words, features, lengths), [len(chosen) for chosen in rows]
@@ -73,14 +72,14 @@ def unroll(
 
 
 class Truth:
-    """The network over the true features of several texts behind each other: keys and values [token, kv, size], of which a start
-    sees those of its own text up to its place.
+    """The network over the true features of several concatenated texts: keys and values [token, kv, size].
 
-    In attention, and nowhere else, the texts lie side by side, padded to the longest and to most starts.
+    A start attends to those of its own text up to its place. For attention alone, the texts form a batch padded to the longest
+    and to the most starts.
     """
 
     def __init__(self, net: FeatureNet, words: Tensor, features: Tensor, lengths: Sequence[int] = ()) -> None:
-        """``words`` [token, hidden] are the tokens' embeddings; all as :func:`unroll` takes them."""
+        """``words`` [token, hidden] are the tokens' embeddings; ``features`` and ``lengths`` as in :func:`unroll`."""
         self.net, self._device, self._lengths = net, words.device, torch.tensor(lengths or [len(words)])
         features = evened(features[: len(words) - 1])
         self.words = F.pad(words, (0, 0, 0, len(features) + 1 - len(words)))
@@ -94,20 +93,23 @@ class Truth:
         self._keys, self._values = keys[at].permute(0, 2, 3, 1), values[at].transpose(1, 2)
 
     def first(self, chosen: Tensor) -> Tensor:
-        """Outputs [start, hidden] at these starts of the host themselves."""
+        """The outputs [start, hidden] of step 0 at these starts (on the host)."""
         starts = chosen.to(self._device)
         return self.net.finish(self._residual[starts], self._look(chosen, self.net.queries(self._x[starts], starts), []))
 
     def deeper(self, chosen: Tensor, words: Tensor, features: Tensor, own: Own, step: int) -> Tensor:
-        """Outputs [start, hidden] of a self-fed step that reads ``words`` and, as ``features``, the outputs before it, both
-        [start, hidden]. ``own`` are the keys and values of each start's earlier steps; those of this one are appended."""
+        """Return the outputs [start, hidden] of a self-fed step on ``words`` and ``features``, both [start, hidden].
+
+        ``features`` are the outputs of the step before. ``own`` are the keys and values of each start's earlier steps; those of
+        this step are appended.
+        """
         net, places = self.net, chosen.to(self._device) + step
         x, residual = net.mix(words, net.stepped(features, step))
         own.append(net.keys_values(x, places))
         return net.finish(residual, self._look(chosen, net.queries(x, places), own))
 
     def _look(self, chosen: Tensor, queries: Tensor, own: Own) -> Tensor:
-        """Queries [start, head, size] of ascending starts of the host to what attention sees, [start, head * size]."""
+        """Attend with the queries [start, head, size] of ascending starts (on the host); return [start, head * size]."""
         text = torch.searchsorted(self._begins, chosen, right=True) - 1
         count = torch.bincount(text, minlength=len(self._begins))
         most = int(count.max())
@@ -134,7 +136,7 @@ class Truth:
 
 
 def starts_of(dialogue: DialogueFeatures, shares: Sequence[float], generator: torch.Generator) -> list[Tensor]:
-    """The starts of a dialogue, or of several that are joined, as :func:`unroll` wants them."""
+    """The starts of a dialogue, or of several joined ones, for :func:`unroll`."""
     several = [
         [begin + rows for rows in sampled_starts(first - begin, end - begin, shares, generator)]
         for begin, first, end in dialogue.spans
@@ -143,7 +145,7 @@ def starts_of(dialogue: DialogueFeatures, shares: Sequence[float], generator: to
 
 
 def sampled_starts(first: int, length: int, shares: Sequence[float], generator: torch.Generator) -> list[Tensor]:
-    """For each step a random share of the starts that stay inside the answer, ascending, each step's among the last's.
+    """Draw for each step a random share of the starts that stay inside the answer, ascending and a subset of the step before.
 
     Start i drafts token i + 2 first: an answer that begins at ``first`` is drafted from start first - 2 on.
     """
@@ -158,31 +160,29 @@ def sampled_starts(first: int, length: int, shares: Sequence[float], generator: 
 
 
 DEPTH_WEIGHT = 0.8
-# Shares of the starts that go on to each self-fed step. Every start counts as much as it would if all did: the fewer,
-# the heavier. Deeper steps weigh less and cost as much, so they get fewer.
+# Shares of the starts that continue to each step. Their weight grows as their share falls, so that each step counts as if all
+# starts continued. Deeper steps weigh less and cost as much, so they get fewer starts.
 SHARES = (1.0, 0.35, 0.25, 0.15, 0.1)
 EAGLE3_TAPS = slice(0, 3)
 EAGLE3_NOISE = 0.2
-"""Half the width of the uniform noise on the features, in units of what each varies by. Without it and DROPOUT a network of
-this size soon knows its dialogues by heart (τ 3.2 on those it learned, 1.9 on others)."""
+"""Half the width of the uniform noise on the features, in units of each one's spread. Without it and DROPOUT a network of this
+size soon memorises its dialogues (τ 3.2 on training dialogues, 1.9 on others)."""
 DROPOUT = 0.1
-"""Share of the features and of the embeddings' entries that are left out, others at each place."""
+"""Share of the entries of features and embeddings that are dropped, independently at each place."""
 
 
 def eagle3_loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-    """EAGLE-3's, with the target's own head kept frozen and shared; three of its hidden states go in, no feature is regressed.
+    """EAGLE-3's loss with the target's head frozen and shared; the inputs are three hidden states, without feature regression.
 
-    Weighted sum over steps and starts of the cross-entropy (nats), times ``scale``.
-
-    ``place`` [vocab] is a token's place in the draft vocabulary. Only answer tokens count, and of them those the draft
-    vocabulary has a place for. ``dialogue`` may be several joined.
+    Returns the weighted sum over steps and starts of the cross-entropy (nats), times ``scale``. ``place`` [vocab] is a token's
+    index in the draft vocabulary. Only answer tokens inside that vocabulary count. ``dialogue`` may be several joined ones.
     """
     rows = starts_of(dialogue, SHARES, generator)
     features = dialogue.features[:, EAGLE3_TAPS].flatten(1)
     features = features + (2 * _uniform(features, generator) - 1) * EAGLE3_NOISE / net.fc.scale
     words = dropped(F.embedding(dialogue.tokens, net.embedding), DROPOUT, generator)
     outputs = unroll(net, dialogue.tokens, dropped(features, DROPOUT, generator), rows, words, dialogue.lengths)
-    # All steps through the head at once: on a processor casting its rows costs as much as a step.
+    # All steps through the head at once: on a CPU casting its rows costs as much as a step.
     drafted = torch.cat([chosen + 2 + step for step, chosen in enumerate(rows)]).to(place.device)
     weight = torch.cat([torch.full((len(chosen),), DEPTH_WEIGHT**step / SHARES[step]) for step, chosen in enumerate(rows)])
     weight = weight.to(place.device) * (place[dialogue.tokens[drafted]] != IGNORED)
@@ -192,7 +192,7 @@ def eagle3_loss(net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, gene
 
 
 def dropped(values: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """Dropout with a generator of its own: this share of the entries is zero, the others make up for it."""
+    """Dropout with an explicit generator: sets this share of the entries to zero and scales the others up."""
     return values * (_uniform(values, generator) >= share) / (1 - share)
 
 
@@ -201,7 +201,7 @@ def _uniform(like: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def fitting(generator: torch.Generator, device: torch.device) -> torch.Generator:
-    """A generator for tensors of ``device``: where the given one is of another, one that it seeds."""
+    """A generator for tensors on ``device``: the given one, or a new one seeded from it if the devices differ."""
     if generator.device.type == device.type:
         return generator
     return torch.Generator(device).manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
@@ -210,15 +210,15 @@ def fitting(generator: torch.Generator, device: torch.device) -> torch.Generator
 EAGLE_TAPS = slice(3, 4)
 TOKEN_WEIGHT = 0.1
 EAGLE_NOISE = 0.2 * 512
-"""Width of the noise in a text of one token; in a longer one it is that much weaker."""
+"""Width of the noise on a text's features, divided by the text's number of tokens."""
 
 
 def eagle_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-    """EAGLE's: Li et al. 2024 (arXiv 2401.15077). SmoothL1 between features plus 0.1 times the cross-entropy between what the
-    target's own head makes of them; noise comes in, since while drafting features are the network's own and only nearly right.
+    """EAGLE's loss: Li et al. 2024 (arXiv 2401.15077). SmoothL1 between features plus 0.1 times the cross-entropy between their
+    distributions under the target's head. Inputs have noise: while drafting, features are the network's own, only nearly right.
 
-    Sum over the answer's tokens of the loss, times ``scale``; the regression is a mean over the feature's entries.
-    ``dialogue`` may be several joined."""
+    Returns the sum over the answer's tokens, times ``scale``; the regression is a mean over the feature's entries.
+    ``dialogue`` may be several joined ones."""
     features, lengths = dialogue.features[:, EAGLE_TAPS].flatten(1), dialogue.lengths
     noise = torch.rand(features.shape, generator=fitting(generator, features.device), device=features.device) - 0.5
     width = torch.cat([torch.full((length, 1), EAGLE_NOISE / length) for length in lengths]).to(features.device)
@@ -230,7 +230,7 @@ def eagle_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Gen
 
 
 def regression(net: FeatureNet, outputs: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
-    """EAGLE's loss [start] of outputs against true features, and the target's logits there."""
+    """Return EAGLE's loss [start] of outputs against true features, and the target's logits there."""
     with torch.no_grad():
         truth = evenly(partial(F.linear, weight=net.head), features)
     tokens = F.cross_entropy(evenly(net.logits, outputs), truth.softmax(-1), reduction="none")
@@ -238,13 +238,13 @@ def regression(net: FeatureNet, outputs: Tensor, features: Tensor) -> tuple[Tens
 
 
 Loss = Callable[[DialogueFeatures, torch.Generator, float], Tensor]
-"""A dialogue (or several joined), a generator, and what to scale by (one over the answer tokens of the update)."""
+"""The loss of a dialogue (or several joined), from a generator and a scale (one over the update's answer tokens)."""
 Measure = Callable[[Sequence[int]], dict[str, float]]
-"""Dialogues to figures, ``tau`` among them: the acceptance length, by which the best weights are told."""
+"""The figures of dialogues, with the acceptance length ``tau``, which selects the best weights."""
 
 
 class DialogueTraining(TrainState):
-    """A drafter, the dialogues it is judged on, and how."""
+    """Training of a drafter measured on held-out dialogues."""
 
     dialogues: Dialogues
     held_out: Sequence[int]
@@ -252,14 +252,14 @@ class DialogueTraining(TrainState):
     marks = MARKS
 
     visited: Callable[[], list[int]]
-    """The dialogues that were learned from, each once, the first ones first."""
+    """Returns the dialogues that training has read, each once and in order."""
     distinct: Callable[[], int]
-    """How many different tokens were."""
+    """Returns the number of distinct tokens that training has read."""
 
     def compared(self, count: int) -> dict[str, float]:
-        """Figures of so many held-out dialogues, and how many dialogues and tokens were learned from.
+        """Figures of ``count`` held-out dialogues, and the numbers of dialogues and tokens read in training.
 
-        ``gap`` is what the acceptance length on as many learned dialogues of the same kinds, drawn alike, is above theirs.
+        ``gap`` is the acceptance length on as many training dialogues, chosen alike, minus that on the held-out ones.
         """
         found, read = self.measured(self.held_out[:count]), self.visited()
         known = data.greedy_only(self.dialogues, read)[:count]
@@ -270,7 +270,7 @@ class DialogueTraining(TrainState):
         return self.compared(self.settings.measured)
 
     def figures(self) -> dict[str, Any]:
-        """With the acceptance length of each kind, and the learning curve."""
+        """A milestone's figures on more dialogues, the acceptance length by kind, and the learning curve."""
         kinds = data.by_kind(self.dialogues, self.held_out[:MEASURED_DIALOGUES])
         entries = [entry for entry in self.progress.history if "distinct" in entry]
         curve = [{name: entry[name] for name in ("tokens", "distinct", "tau", "gap")} for entry in entries]
@@ -279,7 +279,7 @@ class DialogueTraining(TrainState):
 
 
 class FeatureTraining(DialogueTraining):
-    """A drafter on the target's features, the dialogues it learns from and those kept out."""
+    """Training of a drafter on the target's features, with training and held-out dialogues."""
 
     def __init__(
         self, net: nn.Module, store: FeatureStore, training: Sequence[int], held_out: Sequence[int], settings: Schedule,
@@ -291,15 +291,15 @@ class FeatureTraining(DialogueTraining):
         self.begin()
 
     def begin(self) -> None:
-        """The order of dialogues goes on exactly where it stopped."""
+        """Continue the order of dialogues exactly where it stopped."""
         self.stream = islice(batches(self.training, self.settings), self.progress.updates, None)
 
     def answers(self, numbers: Sequence[int]) -> int:
-        """Answer tokens of these dialogues."""
+        """The number of answer tokens of these dialogues."""
         return sum(len(self.dialogues.answer(number)) for number in numbers)
 
     def learn_from(self, batch: Sequence[int]) -> Step:
-        """Loss and gradients of these dialogues, by answer token; the longest first, so that the passes end together."""
+        """Loss and gradients of these dialogues per answer token; the longest go first, so that the workers end together."""
         answers, seed = self.answers(batch), 1_000_003 * self.optimizer.updates
         longest_first = sorted(batch, key=lambda number: -len(self.dialogues.of(number)))
 
@@ -322,7 +322,7 @@ class FeatureTraining(DialogueTraining):
 
 
 def batches(training: Sequence[int], settings: Schedule) -> Iterator[list[int]]:
-    """Endless batches of dialogue numbers: every dialogue once, then every one again in another order, and so on."""
+    """Yield endless batches of dialogue numbers from passes over all of them, each pass in a new order."""
     generator, waiting = np.random.default_rng([0]), list[int]()
     while True:
         while len(waiting) < settings.batch:
@@ -332,8 +332,8 @@ def batches(training: Sequence[int], settings: Schedule) -> Iterator[list[int]]:
 
 
 class Sample(NamedTuple):
-    """Rows to fit on: true ``features`` [row, tap * hidden], the ``embedded`` next token [row, hidden], and the target's
-    ``thought`` at that next token, which its head reads [row, hidden]."""
+    """Rows for a fit: true ``features`` [row, tap * hidden], the ``embedded`` next token [row, hidden], and the target's last
+    hidden state at that token, ``thought`` [row, hidden]."""
 
     features: Tensor
     embedded: Tensor
@@ -341,7 +341,7 @@ class Sample(NamedTuple):
 
 
 def shape_of(config: Any, taps: tuple[int, ...], wide: bool) -> FeatureConfig:
-    """A drafter with the target's own widths and rotary positions."""
+    """The shape of a drafter with the target's widths and rotary positions."""
     parts = config.get_text_config()
     return FeatureConfig(
         vocab_size=parts.vocab_size, hidden=parts.hidden_size, heads=parts.num_attention_heads,
@@ -351,7 +351,7 @@ def shape_of(config: Any, taps: tuple[int, ...], wide: bool) -> FeatureConfig:
 
 
 def sample(store: FeatureStore, chosen: list[int], embedding: Tensor, columns: slice) -> Sample:
-    """Answer positions of the ``chosen`` dialogues; ``columns`` are the drafter's taps among the store's."""
+    """The rows at answer positions of the ``chosen`` dialogues; ``columns`` are the drafter's taps among the store's."""
     rows = []
     for dialogue in store.get(chosen):
         places = torch.arange(max(0, dialogue.first - 2), len(dialogue.tokens) - 1, device=dialogue.tokens.device)
@@ -378,7 +378,7 @@ def start(net: FeatureNet, model: Any, rows: Sample) -> None:
         attention.o_proj.weight.copy_(dense(last.self_attn.o_proj))
     if net.config.wide:
         _start_wide(net, model, rows)
-    else:  # the projection predicts the next feature; the layer starts silent
+    else:  # the projection predicts the next feature; the layer adds nothing at first
         inputs = _even_out(net, torch.cat((rows.embedded, rows.features), dim=-1))
         net.fc.weight.copy_(fit(inputs, rows.thought).T)
         attention.o_proj.weight.zero_()
@@ -386,7 +386,7 @@ def start(net: FeatureNet, model: Any, rows: Sample) -> None:
 
 
 def dense(linear: Any) -> Tensor:
-    """The weight [out, in] of a linear layer, also of one that keeps it in a layout of its own."""
+    """The weight [out, in] of a linear layer, unpacked if its layout is packed."""
     if getattr(linear, "weight", None) is not None:
         return linear.weight.detach()
     packed: Tensor = linear.packed.to_dense()
@@ -395,7 +395,7 @@ def dense(linear: Any) -> Tensor:
 
 @contextmanager
 def gated_layer(model: Any) -> Iterator[None]:
-    """Inside, the target's last layer is read. Raises ModelUnavailable where it has other parts than a drafter's."""
+    """Guard reads of the target's last layer: raises ModelUnavailable if its parts differ from a drafter's."""
     try:
         yield
     except (AttributeError, RuntimeError) as problem:
@@ -406,14 +406,14 @@ def gated_layer(model: Any) -> Iterator[None]:
 
 
 def _even_out(net: FeatureNet, inputs: Tensor) -> Tensor:
-    """Give the entering projection its scale, and return the inputs it then sees."""
+    """Set the input projection's scale from ``inputs`` and return them scaled."""
     scale = 1 / inputs.square().mean(0).sqrt().clamp_min(1e-6)
     net.fc.scale.copy_(scale)
     return inputs * scale
 
 
 def fit(inputs: Tensor, outputs: Tensor, ridge: float = _RIDGE) -> Tensor:
-    """Ridge regression: float64 [in, out] with inputs @ it near ``outputs``."""
+    """Ridge regression: return the float64 matrix [in, out] that maps ``inputs`` near ``outputs``."""
     x, y = inputs.double(), outputs.double()
     gram = x.T @ x / len(x)
     gram += ridge * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
@@ -421,8 +421,10 @@ def fit(inputs: Tensor, outputs: Tensor, ridge: float = _RIDGE) -> Tensor:
 
 
 def _start_wide(net: FeatureNet, model: Any, rows: Sample) -> None:
-    """The projection guesses from the features, attention to oneself adds what the embedding says; both in units in which
-    the final norm has little to do."""
+    """Start the projection as a prediction from the features, and self-attention as one from the embedding.
+
+    Both are in units that the final norm hardly changes.
+    """
     config, attention = net.config, net.layer.self_attn
     net.norm.weight.copy_(model.base_model.norm.weight)
     features = _even_out(net, rows.features)
@@ -437,7 +439,7 @@ def _start_wide(net: FeatureNet, model: Any, rows: Sample) -> None:
 
 
 def _attend_to_oneself(net: FeatureNet, linear: Tensor, embedded: Tensor) -> None:
-    """Queries and keys that match on equal tokens; values and output carry the best low-rank part of ``linear`` [in, out]."""
+    """Make queries and keys match on equal tokens; values and output carry the best low-rank part of ``linear`` [in, out]."""
     config, attention, hidden = net.config, net.layer.self_attn, net.config.hidden
     size, groups = config.head_size, config.kv_heads
     spread = embedded.double().T @ embedded.double() / len(embedded)
@@ -465,7 +467,7 @@ def _attend_to_oneself(net: FeatureNet, linear: Tensor, embedded: Tensor) -> Non
 
 
 def run(job: Job, inputs: TrainInputs, state: TrainState, save: driver.Save, *data_more: str, **card: str) -> None:
-    """Train, measure, and write the recipe's file; ``data_more`` and ``card`` are what its card says beside the rest."""
+    """Train, measure, and write the recipe's file; ``data_more`` and ``card`` are further entries of its card."""
     line, tokenizer = data.dialogues_line(inputs.files, *data_more), inputs.assets.target.tokenizer_hash
     driver.run(job, state, line, save, tokenizer_hash=tokenizer, **card)
 
@@ -489,7 +491,7 @@ def make(job: Job) -> None:
 def acceptance_figures(
     net: FeatureNet, store: FeatureStore, columns: slice, numbers: Sequence[int], depth: int
 ) -> dict[str, float]:
-    """Chain drafting from every position of these answers, and EAGLE's tree of 25 nodes as far as ``depth`` reaches."""
+    """Acceptance of chains from every position of these answers, and of EAGLE's tree of 25 nodes down to ``depth``."""
 
     def draft(dialogue: DialogueFeatures, starts: Tensor) -> list[Tensor]:
         outputs = unroll(net, dialogue.tokens, dialogue.features[:, columns].flatten(1), [starts] * depth)

@@ -1,14 +1,14 @@
 """``train gto``, Group Tree Optimization: a drafter is rewarded for the tree it would draft, not for single tokens.
 
-Hu et al. 2026 (arXiv 2509.22134). The reward of a tree is its soft longest expected branch under the target. From it the reward
-of the tree that the drafter before this training would have grown in the same place is subtracted. A group of neighbouring
-places is then centred and scaled. Where the advantage is positive, the branch that the target followed becomes likelier, within
-a clipped ratio. Only a low-rank change to the matrices of EAGLE-3's drafter is trained.
+Hu et al. 2026 (arXiv 2509.22134). The reward of a tree is its soft longest expected branch under the target, minus the reward
+of the reference drafter's tree at the same place. The reference is the drafter before this training. The advantage is the
+reward centred and scaled over a group of neighbouring places. A positive advantage makes the branch that the target followed
+likelier, within a clipped ratio. Only a low-rank change to the matrices of EAGLE-3's drafter is trained.
 
-Trees are those of ``trees.dynamic`` (expand, then rerank), grown together for many places of a dialogue: every start attends to
+Trees are those of ``trees.dynamic`` (expand, then rerank), grown together for many places of a dialogue. Every start attends to
 the same true keys up to its place and to its own nodes' ancestors, as in ``feature``. The target then runs once over all of a
-group's trees, which share what they have in common, and is not asked about leaves: a token's probability stands in its parent's
-row. Axis names: ``group``, ``member`` (of a group: adjacent prefixes), ``start`` (a position that drafts), ``beam``, ``node``.
+group's trees with their common nodes merged and without their leaves: a token's probability is in its parent's row.
+Axis names: ``group``, ``member`` (of a group: adjacent prefixes), ``start`` (a position that drafts), ``beam``, ``node``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from specviz.training.registry import WEIGHTS
 
 
 class Size(NamedTuple):
-    """Of every tree: how deep, how many children and beam nodes, how many nodes are kept (the root not counted)."""
+    """The size of every tree: its depth, its children per node and beam width, and its number of nodes without the root."""
 
     depth: int = 5
     width: int = 4
@@ -50,18 +50,18 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Tree:
-    """``tokens`` and ``parents`` by node, parents before children; the root's token is not looked at."""
+    """``tokens`` and ``parents`` by node, parents before children; the root's token is unused."""
 
     tokens: tuple[int, ...]
     parents: tuple[int, ...]
 
     @cached_property
     def paths(self) -> frozenset[tuple[int, ...]]:
-        """The tokens down to each node: equal for two trees that differ only in the order of their nodes."""
+        """The token path to each node: equal for two trees that differ only in the order of their nodes."""
         return frozenset(self.down_to(node) for node in range(len(self.tokens)))
 
     def along(self, text: Sequence[int]) -> int:
-        """How many tokens of ``text``, which comes after the root, the tree holds one below the other."""
+        """The number of leading tokens of ``text``, the continuation of the root, that the tree contains as a branch."""
         return next(length for length in range(len(text), -1, -1) if tuple(text[:length]) in self.paths)
 
     def down_to(self, node: int) -> tuple[int, ...]:
@@ -71,7 +71,7 @@ class Tree:
 
 @torch.no_grad()
 def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, size: Size) -> list[Tree]:
-    """The tree of each of ``starts`` (int64 [start], ascending); start i drafts behind root i + 1.
+    """Grow the tree of each of ``starts`` (int64 [start], ascending); start i drafts after root i + 1.
 
     ``tokens`` [token] and ``features`` [token, tap * hidden] are the whole dialogue's.
     """
@@ -79,7 +79,7 @@ def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, siz
     count, device = len(starts), tokens.device
     output, parents = truth.first(starts), torch.zeros(count, 1, dtype=torch.long, device=device)
     value, considered = torch.zeros(count, 1, dtype=torch.float64, device=device), 1
-    # All that was considered, in order: candidate 0 is the root, a level has tokens, parents and values [start, beam * width].
+    # All candidates in order: candidate 0 is the root; a level has tokens, parents and values [start, beam * width].
     levels, own = list[tuple[Tensor, Tensor, Tensor]](), Own()
     for depth in range(1, size.depth + 1):
         logits = net.logits(output).float()
@@ -97,7 +97,7 @@ def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, siz
         if depth < size.depth:
             words = F.embedding(ids.gather(1, beam).flatten(), net.embedding)
             output = truth.deeper(starts.repeat_interleave(beam.shape[1]), words, output[row], own, depth)
-    # The candidates of highest value. A parent is never worth less, and it is earlier.
+    # The candidates of highest value. A parent's value is never lower, and a parent comes first.
     tokens, parents, values = (torch.cat(parts, 1) for parts in zip(*levels, strict=True))
     chosen = values.sort(dim=1, descending=True, stable=True).indices[:, : size.nodes].sort(dim=1).values
     trees = list[Tree]()
@@ -109,7 +109,7 @@ def grown(net: FeatureNet, tokens: Tensor, features: Tensor, starts: Tensor, siz
 
 
 class Worth(NamedTuple):
-    """A tree's ``reward``, and its ``longest`` branch by expectation, as tokens."""
+    """A tree's ``reward``, and the tokens of its branch of ``longest`` expected length."""
 
     reward: float
     longest: tuple[int, ...]
@@ -118,9 +118,9 @@ class Worth(NamedTuple):
 def worth(
     target: Target, text: Sequence[int], roots: Sequence[int], forests: Sequence[Sequence[Tree]], group: int = 8
 ) -> list[list[Worth]]:
-    """``[forest][root]``: what the target makes of each forest's tree behind ``text[root]``. ``roots`` ascend.
+    """Score each forest's tree after ``text[root]`` with the target: ``[forest][root]``. ``roots`` ascend.
 
-    Trees that stand behind ``group`` adjacent tokens are scored in one pass.
+    One pass scores the trees after ``group`` adjacent tokens.
     """
     session, worths, place = target.open(len(text)), [list[Worth]() for _ in forests], 0
     try:
@@ -129,12 +129,12 @@ def worth(
             numbers = [number for number in range(place, len(roots)) if roots[number] < first + group]
             if session.length < first:
                 session.prefill(text[session.length : first])
-            # One tree: the text from there on and all inner nodes of the trees behind its tokens, each only once.
+            # One merged tree: the text from there on and all distinct inner nodes of the trees after its tokens.
             tokens = list(text[first : roots[numbers[-1]] + 1])
             parents, stretch = list(range(-1, len(tokens) - 1)), len(tokens)
             shared = {(node - 1, token): node for node, token in enumerate(tokens) if node}
             asked, pairs = [(forest[number], roots[number] - first) for forest in forests for number in numbers], []
-            for tree, root in asked:  # of each drafted node its parent there, and its token
+            for tree, root in asked:  # of each drafted node its parent in the merged tree, and its token
                 inner, where = set(tree.parents), {0: root}
                 for node, (parent, token) in enumerate(zip(tree.parents[1:], tree.tokens[1:], strict=True), start=1):
                     pairs.append(pair := (where[parent], token))
@@ -161,18 +161,18 @@ def worth(
 START = "eagle3"
 MEASURED = 40
 RANK = 16
-"""Of the change."""
+"""The rank of the change."""
 GROUPS, MEMBERS, SIZE = 4, 8, Size()
-"""An update grows trees of this size behind so many groups of adjacent prefixes of each dialogue, each of so many."""
+"""Groups per dialogue in an update, adjacent prefixes per group, and the size of their trees."""
 DELTA = 1e-6
-"""Keeps the advantages of a group that did equally well at nothing."""
+"""Keeps the advantages at zero in a group of equal gains."""
 CLIP = 0.2
 WEIGHT = 0.5
-"""Of the tree loss beside the cross-entropy."""
+"""The weight of the tree loss beside the cross-entropy."""
 
 
 class Arena(NamedTuple):
-    """What a loss is computed with: the drafter that learns, the same before it did, the target, and [vocab] places."""
+    """Inputs of a loss: the drafter in training, the reference ``before`` it, the target, and [vocab] draft indices."""
 
     net: FeatureNet
     before: FeatureNet
@@ -181,12 +181,12 @@ class Arena(NamedTuple):
 
 
 def advantages(gain: Tensor) -> Tensor:
-    """[group, member] of reward over the reference's reward: each group's, centred and over its own spread."""
+    """Normalise gains over the reference's reward, [group, member]: centre each group and divide by its spread."""
     return (gain - gain.mean(1, keepdim=True)) / (gain.std(1, correction=0, keepdim=True) + DELTA)
 
 
 def surrogate(ratio: Tensor, advantage: Tensor) -> Tensor:
-    """What is minimised: ``-min(ratio * advantage, clip(ratio) * advantage)``, elementwise."""
+    """The loss ``-min(ratio * advantage, clip(ratio) * advantage)``, elementwise."""
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
 
 
@@ -205,7 +205,7 @@ def chosen_starts(dialogue: DialogueFeatures, groups: int, members: int, generat
 def branch_log(
     net: FeatureNet, place: Tensor, dialogue: DialogueFeatures, starts: Tensor, branches: Sequence[tuple[int, ...]]
 ) -> Tensor:
-    """[start]: log-probability under ``net`` of the tokens of each start's branch (at least one), drafted from there."""
+    """The log-probability [start] under ``net`` of each start's branch of at least one token."""
     words = F.embedding(dialogue.tokens, net.embedding)
     truth = Truth(net, words, dialogue.features[:, EAGLE3_TAPS].flatten(1))
     tokens = pad_sequence([torch.tensor(branch) for branch in branches]).to(starts.device)
@@ -221,8 +221,8 @@ def branch_log(
 
 
 class Judged(NamedTuple):
-    """What the trees at ``starts`` were worth, each [start]: reward over the reference's (on the CPU), advantage, and the
-    branch that is made likelier or less likely (empty where nothing is)."""
+    """Results of the trees at ``starts``, each [start]: ``gain`` in reward over the reference (on the CPU), advantage, and the
+    branch whose likelihood changes (empty for none)."""
 
     starts: Tensor
     gain: Tensor
@@ -232,10 +232,10 @@ class Judged(NamedTuple):
 
 @torch.no_grad()
 def judged(arena: Arena, dialogue: DialogueFeatures, starts: Tensor, size: Size) -> Judged:
-    """Grow both drafters' trees at ``starts`` [group, member] and compare. Only groups in which some trees differ count.
+    """Grow both drafters' trees at ``starts`` [group, member] and compare. Only groups with differing trees count.
 
-    The branch is as far as the tree holds what the target went on to write; where that is not even one token, the branch
-    that the target may be expected to follow longest.
+    The branch is the part of the target's continuation that the tree contains. If it contains none, the branch is the one of
+    longest expected length under the target.
     """
     device = dialogue.tokens.device
     flat, text = starts.flatten().to(device), dialogue.tokens.tolist()
@@ -247,7 +247,7 @@ def judged(arena: Arena, dialogue: DialogueFeatures, starts: Tensor, size: Size)
     for start, tree in zip(flat.tolist(), trees, strict=True):
         after = tuple(text[start + 2 : start + 2 + size.depth])
         branches.append(after[: tree.along(after)])
-    # Where both trees are one the gain is nothing whatever the target says: it is asked only if a branch is wanted.
+    # Equal trees have no gain whatever the target returns: they are scored only if a branch is missing.
     scored = [number for number, counted in enumerate(counts) if counted and (differ[number] or not branches[number])]
     gain = torch.zeros(len(flat), dtype=torch.float64)
     if scored:
@@ -261,7 +261,7 @@ def judged(arena: Arena, dialogue: DialogueFeatures, starts: Tensor, size: Size)
 
 
 def tree_loss(arena: Arena, dialogue: DialogueFeatures, judgement: Judged, scale: float) -> Tensor | None:
-    """The clipped surrogate over the starts, times ``scale``; None where it could move nothing."""
+    """The clipped surrogate summed over the starts, times ``scale``; None if its gradient would be zero."""
     pulls = [number for number, branch in enumerate(judgement.branches) if branch and float(judgement.advantage[number])]
     if not pulls:
         return None
@@ -275,7 +275,7 @@ def tree_loss(arena: Arena, dialogue: DialogueFeatures, judgement: Judged, scale
 
 
 class GtoTraining(TrainState):
-    """A low-rank change to the drafter of ``arena``, learned with the tree's reward."""
+    """Training of a low-rank change to the drafter of ``arena`` with the tree's reward."""
 
     unit = "prefixes"
 
@@ -287,7 +287,7 @@ class GtoTraining(TrainState):
         self.settle()
 
     def step(self, share: float) -> Step:
-        """Cross-entropy, and the reward of trees grown from a few prefixes of each dialogue."""
+        """Loss and gradients: the cross-entropy, and the reward of trees at a few prefixes of each dialogue."""
         number, arena = self.progress.updates, self.arena
         batch, judgements = self.settings.batch, list[Judged]()
         numbers = data.in_turn(self.training, number * batch, batch, [0])
@@ -313,21 +313,20 @@ class GtoTraining(TrainState):
 
     @torch.inference_mode()
     def trees(self, number: int) -> list[Tree]:
-        """The tree behind every token of a dialogue from the last of its prompt to the last but one."""
+        """The tree after every token of a dialogue, from the prompt's last to the answer's last but one."""
         dialogue = self.store.get([number])[0]
         starts = torch.arange(dialogue.first - 2, len(dialogue.tokens) - 2)
         features = dialogue.features[:, EAGLE3_TAPS].flatten(1)
         return grown(self.arena.net, dialogue.tokens, features, starts, SIZE)
 
     def figures(self) -> dict[str, Any]:
-        """Of the start and of the change, on held-out answers."""
+        """Acceptance on held-out answers before and after the change."""
         with self.using({name: torch.zeros_like(value) for name, value in self.optimizer.parameters.items()}):
             start = self.accepted(self.held_out)
         return {"start": start, "gto": self.accepted(self.held_out)}
 
     def accepted(self, numbers: Sequence[int]) -> dict[str, float]:
-        """Along these greedy answers: tokens a step with the trees, bonus included; and by depth how often the truth was drafted
-        first or among five."""
+        """Acceptance along these greedy answers: tokens per step with the trees, bonus included, and chain figures by depth."""
         emitted, depth = list[int](), SIZE.depth
         for number in numbers:
             trees, answer, place = self.trees(number), self.store.dialogues.answer(number).tolist(), 0

@@ -1,4 +1,4 @@
-"""``train hybrid`` and ``train hybrid_draft``: a small hybrid target, and by distillation its Mamba-2 drafter."""
+"""``train hybrid`` and ``train hybrid_draft``: a small hybrid target and its distilled Mamba-2 drafter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from specviz.training.phrases import byte_pairs
 from specviz.training.registry import WEIGHTS, recipes
 
 LENGTH = 384
-"""Tokens of a row."""
+"""Tokens per row."""
 SLOWEST, FASTEST = 0.002, 0.2
 
 
@@ -44,7 +44,7 @@ def draft_config(vocab_size: int) -> Mamba2Config:
 
 
 def fresh(config: Any) -> Any:
-    """A network that is silent behind every layer, with time steps from slow to fast: it starts as its own embedding."""
+    """A network whose layers all add zero at first, with time steps from slow to fast: it starts as its own embedding."""
     torch.manual_seed(0)
     model: Any = BambaForCausalLM(config) if isinstance(config, BambaConfig) else Mamba2ForCausalLM(config)
     model.get_input_embeddings().weight.data.normal_(std=0.02)
@@ -73,14 +73,14 @@ LONGEST = 360
 
 
 class Split(NamedTuple):
-    """What is learned from and what is kept out: dialogues as text, each starting with ``OPENING``, or as token ids."""
+    """Training and held-out dialogues, as text that starts with ``OPENING`` or as token ids."""
 
     training: list[Any]
     held_out: list[Any]
 
 
 def texts(dialogues: data.Dialogues, tokenizer: Any) -> Split:
-    """The usable dialogues, read with the tokenizer they were written in and with their turns marked."""
+    """The usable dialogues as text with marked turns, decoded with their own ``tokenizer``."""
 
     def usable(numbers: Sequence[int]) -> Iterator[str]:
         for number in numbers:
@@ -99,26 +99,26 @@ def texts(dialogues: data.Dialogues, tokenizer: Any) -> Split:
 
 
 def loops(answer: Sequence[int]) -> bool:
-    """Whether fewer than six in ten of an answer's runs of four tokens are different ones."""
+    """Whether fewer than six in ten of an answer's 4-grams are distinct."""
     runs = [tuple(answer[place : place + 4]) for place in range(len(answer) - 3)]
     return bool(runs) and len(set(runs)) < LOOPING * len(runs)
 
 
 def small_tokenizer(training: Sequence[str], size: int = VOCABULARY) -> Tokenizer:
-    """Byte-level pairs on the training text alone, with the chat template's two markers."""
+    """A byte-level BPE tokenizer of the training text alone, with the chat template's two markers."""
     return byte_pairs(training, size, [START, END])
 
 
 def corpus(dialogue_texts: Split, tokenizer: Tokenizer) -> Split:
-    """Both parts as ids."""
+    """Both parts as token ids, cut to ``LONGEST``."""
     encoded = (tokenizer.encode_batch(part) for part in (dialogue_texts.training, dialogue_texts.held_out))
     return Split(*([np.asarray(one.ids[:LONGEST], dtype=np.int64) for one in part] for part in encoded))
 
 
 def rows(spoken: Sequence[np.ndarray], length: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
-    """Endless rows of ``length + 1`` tokens, each opening with the start of a dialogue, shuffled each time round.
+    """Yield endless rows of ``length + 1`` tokens, each opening with the start of a dialogue, reshuffled for each pass.
 
-    A dialogue that the end of a row cut off opens the next one.
+    A dialogue cut off by the end of a row opens the next one.
     """
     waiting: list[np.ndarray] = []
     filled = 0
@@ -133,16 +133,16 @@ def rows(spoken: Sequence[np.ndarray], length: int, generator: np.random.Generat
 
 
 Loss = Callable[[Tensor], Tensor]
-"""Tokens [batch, token + 1] to the summed loss."""
+"""The summed loss of tokens [batch, token + 1]."""
 SHOWN_ROWS = 24
-"""Held-out rows of a milestone's figure."""
+"""Held-out rows for a milestone's figure."""
 MEASURED_ROWS = 60
 DRAFT = "hybrid_draft"
 TEACHER = WEIGHTS / "hybrid.safetensors"
 
 
 class StateSpaceTraining(TrainState):
-    """A model of state-space layers, the tokens it learns from and those kept out, and its loss."""
+    """Training of a model with state-space layers on token rows, with its loss."""
 
     unit = "tokens"
 
@@ -155,17 +155,17 @@ class StateSpaceTraining(TrainState):
         self.begin()
 
     def shaped(self, name: str, value: Tensor) -> Tensor:
-        """All that is no matrix of a layer is moved as a vector, the embedding too."""
+        """Flatten all but the layers' matrices, the embedding too, so that Adam moves them."""
         return value if value.ndim == 2 and "embed" not in name else value.reshape(-1)
 
     def begin(self) -> None:
-        """Rows from where a resumed training stopped: another seed rather than skipping."""
+        """Start new rows; a resumed training takes another seed instead of skipping rows."""
         generator = np.random.default_rng([0, self.progress.updates])
         every = rows(self.corpus.training, LENGTH, generator)
         self.stream = iter(lambda: list(islice(every, self.settings.batch)), [])
 
     def learn_from(self, batch: Sequence[np.ndarray]) -> Step:
-        """Mean loss over the tokens, and its gradients, clipped to length one."""
+        """The mean loss over the tokens and its gradients, clipped to norm one."""
         count = sum(len(row) - 1 for row in batch)
 
         def loss(part: Sequence[np.ndarray]) -> Tensor:
@@ -180,18 +180,18 @@ class StateSpaceTraining(TrainState):
 
     @torch.no_grad()
     def held_out_loss(self, many: int) -> float:
-        """Mean loss a token over ``many`` rows of held-out dialogues."""
+        """The mean loss per token over ``many`` rows of held-out dialogues."""
         return float(np.mean([float(self.loss(tokens)) for tokens in self._held_out(many)])) / LENGTH
 
     @torch.no_grad()
     def agreement(self, teacher: Any, many: int) -> dict[str, float]:
-        """How often the teacher's likeliest next token is the drafter's, or among its four likeliest, on held-out rows."""
+        """How often the drafter ranks the teacher's likeliest next token first, or among four, on held-out rows."""
         rows = self._held_out(many)
         ranks = [acceptance.ranks_of(_logits(self.model, tokens), _logits(teacher, tokens).argmax(-1)) for tokens in rows]
         return {f"top{breadth}": float((torch.cat(ranks) < breadth).float().mean()) for breadth in (1, 4)}
 
     def figures(self) -> dict[str, float]:
-        """Nats a token; of a target also bits a byte, of a drafter how often it agrees with its target."""
+        """Nats per token; for a target also bits per byte, for a drafter also its agreement with its target."""
         nats = self.held_out_loss(MEASURED_ROWS)
         if self.teacher is not None:
             return {"held_out_kl": nats, **self.agreement(self.teacher, MEASURED_ROWS)}
@@ -208,15 +208,14 @@ def next_token_loss(model: Any, tokens: Tensor) -> Tensor:
 
 
 def distillation_loss(model: Any, teacher: Any, tokens: Tensor) -> Tensor:
-    """Kullback-Leibler divergence from the teacher's distribution at temperature 1, summed over tokens: weight 1, and no other
-    term."""
+    """Kullback-Leibler divergence from the teacher's distribution at temperature 1, summed over tokens: the only term."""
     with torch.no_grad():
         distribution = _logits(teacher, tokens).log_softmax(-1)
     return F.kl_div(_logits(model, tokens).log_softmax(-1), distribution, log_target=True, reduction="sum")
 
 
 def _logits(model: Any, tokens: Tensor) -> Tensor:
-    """tokens [batch, token + 1] to float32 logits [batch, token, vocab] of the next token."""
+    """Float32 logits [batch, token, vocab] of the next token, from tokens [batch, token + 1]."""
     with parallel.arithmetic(tokens.device):
         hidden = model.base_model(tokens[:, :-1], use_cache=False).last_hidden_state
         return F.linear(hidden.float(), model.get_output_embeddings().weight).float()
@@ -239,13 +238,13 @@ def make(job: Job) -> None:
 
 
 def _read(files: list[Path]) -> Split:
-    """The dialogues as text: only SmolLM2's tokenizer is needed, not the model."""
+    """The dialogues as text. This requires SmolLM2's tokenizer alone, not the model."""
     folder = prepare(TARGET, lambda message, fraction: print(message, flush=True))
     return texts(data.read_all(files), AutoTokenizer.from_pretrained(folder, local_files_only=True))
 
 
 def _teacher(device: torch.device) -> tuple[Any, Tokenizer]:
-    """The target that ships, frozen, and its tokenizer."""
+    """The shipped target, frozen, and its tokenizer."""
     if not TEACHER.is_file():
         raise ModelUnavailable("The drafter imitates the hybrid target: make it first with `python -m specviz train hybrid`.")
     packed = read_model(TEACHER)

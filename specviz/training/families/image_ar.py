@@ -1,8 +1,8 @@
-"""``train image_ar_small``, ``image_ar``: prompts and picture codes in, autoregressive models out.
+"""``train image_ar_small``, ``image_ar``: autoregressive models of picture codes after prompts.
 
-The small one draws 8 x 8 codes with 6 layers; the other 16 x 16 with 12 layers, and starts from the small one: what words mean
-and what a code looks like is learned where pictures are short. The class is transformers' Janus over [begin, words …, picture,
-codes …]; norm weights stay at one: the matrices behind them learn the same.
+The small one draws 8 x 8 codes with 6 layers. The other draws 16 x 16 with 12 layers and starts from the small one, which
+learns the meaning of words and codes on short sequences. The class is transformers' Janus over [begin, words …, picture,
+codes …]. Norm weights stay at one, since the matrices after them can learn the same.
 Axis names: ``batch``, ``place``, ``hidden``, ``code``.
 """
 
@@ -38,16 +38,16 @@ from specviz.training.registry import WEIGHTS, Recipe
 
 LAYERS = "model.language_model.layers."
 PREFIXES = ("model.language_model.", "model.generation_")
-"""Beginnings of the names of what draws; the rest of the class sees pictures, writes text, or is the picture tokenizer's."""
+"""Name prefixes of the drawing parameters; the rest of the class is for vision, text output and the picture tokenizer."""
 ADDS = ("o_proj.weight", "down_proj.weight")
 
 
 def fresh(vq: VqShape, text: TextShape, grid: int, codebook: Tensor, seed: int = 0) -> Any:
-    """A model drawn anew, whose codes start from their vectors [code, dim]."""
+    """A model with random weights and code embeddings from ``codebook`` [code, dim]."""
     torch.manual_seed(seed)
     with exclusive_loading():
         model = JanusForConditionalGeneration(JanusConfig(**janus_config(vq, text, grid)))
-    model.set_attn_implementation("eager")  # backwards and for single queries torch's fused attention is slow on processors
+    model.set_attn_implementation("eager")  # torch's fused attention is slow on CPUs, backwards and for single queries
     with torch.no_grad():
         model.model.generation_embeddings.weight.copy_(codebook)
         for name, value in drawing(model).items():
@@ -67,13 +67,13 @@ def drawing(model: Any) -> dict[str, nn.Parameter]:
 
 
 def learned(model: Any) -> dict[str, nn.Parameter]:
-    """Those that are moved: all but the norms."""
+    """The drawing parameters in training: all but the norms."""
     return {name: value for name, value in drawing(model).items() if not name.endswith("norm.weight")}
 
 
 @torch.no_grad()
 def stack(small: Mapping[str, Tensor], model: Any) -> None:
-    """Start a deep model from one with fewer layers: behind each come copies that look at the same and add nothing yet."""
+    """Start a deep model from one with fewer layers: copies follow each layer and add nothing at first."""
     times = model.config.text_config.num_hidden_layers // len({name.split(".")[3] for name in small if name.startswith(LAYERS)})
     for name, value in drawing(model).items():
         if not name.startswith(LAYERS):
@@ -87,27 +87,29 @@ def stack(small: Mapping[str, Tensor], model: Any) -> None:
 
 
 def hidden_states(model: Any, prompts: Tensor, codes: Tensor) -> Tensor:
-    """Prompts [batch, place] and codes [batch, place] to final hidden states [batch, place, hidden] of all places."""
+    """The final hidden states [batch, place, hidden] of prompts [batch, place] followed by codes [batch, place]."""
     rows = (model.get_input_embeddings()(prompts), model.prepare_embeddings_for_image_generation(codes))
     return model.model.language_model(inputs_embeds=torch.cat(rows, dim=1), use_cache=False).last_hidden_state
 
 
 def loss(model: Any, prompts: Tensor, codes: Tensor, read: Tensor | None = None) -> Tensor:
-    """Mean cross-entropy in nats of codes [batch, place] given prompts [batch, word] and the codes before, as they are
-    or, for what is learned from, as ``read`` has them."""
+    """Mean cross-entropy in nats of codes [batch, place] given prompts [batch, word] and the codes before.
+
+    In training, ``read`` replaces the codes before.
+    """
     states = hidden_states(model, prompts, (codes if read is None else read)[:, :-1])[:, prompts.shape[1] - 1 :]
     return F.cross_entropy(model.model.generation_head(states).flatten(0, 1).float(), codes.flatten())
 
 
 def guided(both: Sequence[Tensor], strength: float) -> Tensor:
-    """Logits with words and without, after guidance."""
+    """The guided logits from those with words and without."""
     with_words, without = both
     return without + strength * (with_words - without)
 
 
 @torch.inference_mode()
 def draw(model: Any, prompts: Tensor, empty: Tensor, cells: int, guidance: float, seed: int) -> Tensor:
-    """Codes [picture, cell] at temperature 1 for prompts [picture, word] with guidance against ``empty`` ones."""
+    """Draw codes [picture, cell] at temperature 1 for prompts [picture, word], with guidance against ``empty`` ones."""
     generator = torch.Generator(prompts.device).manual_seed(seed)
     cache = GrowingCache(model.config.text_config.num_hidden_layers, prompts.shape[1] + cells).cache
     rows, columns = model.get_input_embeddings()(torch.cat((prompts, empty))), list[Tensor]()
@@ -121,23 +123,22 @@ def draw(model: Any, prompts: Tensor, empty: Tensor, cells: int, guidance: float
 
 SMALL = "image_ar_small"
 PARTS = 4
-"""A processor reads an update in so many parts: what one of three pictures of 16 x 16 codes leaves behind still fits a core's
-cache."""
+"""Parts of an update on a CPU: the activations of a part, three pictures of 16 x 16 codes, fit a core's cache."""
 MISREAD = 0.15
-"""Up to this share of the codes that are read as given is wrong."""
+"""The maximum share of wrong codes among those read as given."""
 TIMES = 3
-"""So many times as many pictures are drawn at once as an update reads, and each is read so many times."""
+"""The number of updates' pictures drawn at once, and the number of times each is read."""
 SCHEDULE: tuple[tuple[float, dict[tuple[int, bool], float]], ...] = (
     (0.35, {(16, False): 0.44, (1, False): 0.1, (2, False): 0.1, (1, True): 0.1, (2, True): 0.13, (4, True): 0.13}),
     (1.00, {(16, False): 0.74, (8, False): 0.06, (4, True): 0.1, (2, True): 0.1}),
 )
-"""Until which share of the time how often so many sixteenths of a picture are read, as given or as drawn (True)."""
+"""By share of the time: the frequency of reading this many sixteenths of a picture, as given or as drawn (True)."""
 Draw = Callable[[Tensor, Tensor, int, int], Tensor]
-"""Prompts with words and without [picture, word], how many places, and a seed, to the model's own codes [picture, place]."""
+"""The model's own codes [picture, place], from prompts with words and without [picture, word], a number of places and a seed."""
 
 
 def length(share: float, generator: float, grid: int) -> tuple[int, bool]:
-    """How many codes of a picture of ``grid`` rows are read, and whether as drawn; ``generator`` is uniform from 0 to 1."""
+    """The number of codes read of a picture of ``grid`` rows, and whether as drawn; ``generator`` is uniform from 0 to 1."""
     kinds = next(kinds for end, kinds in SCHEDULE if share < end or end == 1)
     for (part, own), likely in kinds.items():
         generator -= likely
@@ -147,17 +148,17 @@ def length(share: float, generator: float, grid: int) -> tuple[int, bool]:
 
 
 class Curriculum:
-    """Prompts [picture, word], codes and codes as read [picture, place], an update's at a time and all about equally dear."""
+    """Batches of prompts [picture, word], codes and codes as read [picture, place], one per update and of about equal cost."""
 
     def __init__(self, batches: Batches, draw: Draw, grid: int, count: int, seed: int = 0) -> None:
-        """``count`` is how many whole pictures of ``grid`` x ``grid`` codes an update reads."""
+        """``count`` is the number of whole pictures of ``grid`` x ``grid`` codes that an update reads."""
         self.batches, self.draw, self.grid, self.count, self.seed = batches, draw, grid, count, seed
         self.generator = torch.Generator().manual_seed(seed)
         self.drawn = Counter[int]()
         self.waiting = defaultdict[int, list[tuple[Tensor, Tensor, Tensor]]](list)
 
     def next(self, share: float) -> tuple[Tensor, Tensor, Tensor]:
-        """An update's examples when ``share`` of the time is gone: of short beginnings as many as cost what whole ones do."""
+        """An update's examples after ``share`` of the time; as many short beginnings as cost the same as whole pictures."""
         places, own = length(share, float(torch.rand((), generator=self.generator)), self.grid)
         count = max(1, self.count * (PROMPT_TOKENS + self.grid**2) // (PROMPT_TOKENS + places))
         if not own:
@@ -174,12 +175,12 @@ class Curriculum:
 
 
 class ImageArTraining(TrainState):
-    """One of the image models, and its curriculum of prompts and pictures."""
+    """Training of an image model on a curriculum of prompts and pictures."""
 
     unit = "codes"
 
     def __init__(self, recipe: Recipe, settings: Schedule, device: torch.device) -> None:
-        """A new model, or the small one grown where it is there and speaks of the same codes in the same words."""
+        """Start a new model, or stack the small one if it exists with the same codebook and prompts."""
         self.prompts, shape = word_prompts(), recipe.shape
         self.grid, self.guidance, self.data = shape["grid"], shape["guidance"], coded(shape["grid"])
         self.shape = TextShape(prompts=self.prompts.size, **shape["text"])
@@ -196,11 +197,11 @@ class ImageArTraining(TrainState):
         super().__init__(settings, learned(self.model))
 
     def begin(self) -> None:
-        """A resumed training meets other pictures."""
+        """Start a new curriculum; a resumed training takes another seed."""
         self.curriculum = Curriculum(self.batches, self.drawn, self.grid, self.settings.batch, self.progress.updates)
 
     def drawn(self, prompts: Tensor, empty: Tensor, places: int, seed: int) -> Tensor:
-        """What the model as it is draws for these prompts; a processor's cores share them."""
+        """The averaged model's codes for these prompts; a CPU's cores share the drawing."""
         with self.using(self.optimizer.averaged()):
             model = copy.deepcopy(self.model).to(products(self.device))
         parts = torch.arange(len(prompts)).chunk(self.settings.workers)
@@ -212,7 +213,7 @@ class ImageArTraining(TrainState):
             return torch.cat(list(pool.map(own, parts)))
 
     def step(self, share: float) -> Step:
-        """Mean loss on words, codes and codes as read [picture, place], and its gradients."""
+        """The mean loss on prompts, codes and codes as read [picture, place], and its gradients."""
         batch = self.curriculum.next(share)
         pictures = len(batch[0])
         self.part = -(-pictures // (PARTS if self.device.type == "cpu" else 1))
@@ -228,7 +229,7 @@ class ImageArTraining(TrainState):
         return {"held_out": float(loss(self.model, *self.held_out))}
 
     def save(self, path: Path, card: dict[str, str]) -> None:
-        """With what loading needs to know; ``digest`` tells these weights from others."""
+        """Write the drawing parameters with the facts for loading; ``digest`` identifies these weights."""
         tensors, sums = drawing(self.model), hashlib.sha256()
         for name in sorted(tensors):
             sums.update(tensors[name].detach().float().cpu().numpy().tobytes())

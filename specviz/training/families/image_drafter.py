@@ -1,7 +1,7 @@
-"""``train image_drafter``: the image model in, a one-layer drafter out that goes on from its last hidden state.
+"""``train image_drafter``: a one-layer drafter on the image model's last hidden state.
 
-Both rows of a picture are drafted, with words and without, and what is learned is the distribution after guidance: u + s (c - u).
-The network is fed its own outputs for a few steps, as while drafting. Half of the pictures are the target's own.
+It drafts both rows of a picture, with words and without, and learns the distribution after guidance: u + s (c - u).
+The network reads its own outputs for a few steps, as while drafting. Half of the pictures are the target's own.
 Li et al. 2024 (arXiv 2401.15077); with guidance Jang et al. 2025 (arXiv 2410.03355).
 """
 
@@ -31,24 +31,23 @@ from specviz.training.families.feature import sampled_starts, unroll
 from specviz.training.families.image_ar import ADDS, LAYERS, draw, guided, hidden_states
 
 DRAWN = 32
-"""How many pictures of its own the target draws at a time; as many of the data go beside them."""
+"""Pictures that the target draws at a time; as many pictures of the data join them."""
 TIMES = 6
-"""How often each is learned from."""
+"""The number of times each is read in training."""
 SHELF = 256
-"""Pictures from which the next is taken: about a megabyte each."""
+"""The size of the pool of next pictures, about a megabyte each."""
 READ = 8
 """Pictures read together."""
 MEASURED = 24
 SHARES = (1.0, 0.5, 0.25)
-"""Of the places that draft a code those that go on to each step."""
+"""Shares of the starts that continue to each step."""
 LATE = 0.5
-"""From this share of the time on, what both distributions have in common counts beside the cross-entropy: it is what is
-accepted."""
+"""The share of the time after which the overlap of both distributions joins the loss: it is the acceptance rate."""
 
 
 class Example(NamedTuple):
-    """A picture, both ways: ``tokens`` [row, token], ``features`` [row, token, hidden], guided log-``distribution`` [cell,
-    code]."""
+    """A picture with words and without: ``tokens`` [row, token], ``features`` [row, token, hidden], and the guided
+    log-``distribution`` [cell, code]."""
 
     tokens: Tensor
     features: Tensor
@@ -56,7 +55,7 @@ class Example(NamedTuple):
 
     @property
     def words(self) -> int:
-        """Tokens before the first code."""
+        """The number of tokens before the first code."""
         return self.tokens.shape[1] - len(self.distribution)
 
     def starts(self, generator: torch.Generator) -> list[Tensor]:
@@ -66,7 +65,7 @@ class Example(NamedTuple):
 
 @torch.no_grad()
 def read(loaded: LoadedImage, prompts: Tensor, codes: Tensor) -> list[Example]:
-    """What the frozen target thinks of pictures: ``prompts`` [picture, row, word], ``codes`` [picture, cell]."""
+    """The frozen target's features and distributions of pictures: ``prompts`` [picture, row, word], ``codes`` [picture, cell]."""
     doubled, words = codes.repeat_interleave(2, dim=0), prompts.shape[2]
     hidden = hidden_states(loaded.model, prompts.flatten(0, 1), doubled)
     logits = loaded.model.model.generation_head(hidden[:, words - 1 : -1]).float()
@@ -77,17 +76,17 @@ def read(loaded: LoadedImage, prompts: Tensor, codes: Tensor) -> list[Example]:
 
 
 class Examples:
-    """Examples from the data and from the target's own drawing, of the concepts to learn or of those kept out."""
+    """Examples from the data and the target's own drawing, of the training concepts or the held-out ones."""
 
     def __init__(self, loaded: LoadedImage, held_out: bool, seed: int = 3, workers: int = 1) -> None:
-        """``workers`` threads share the drawing and the reading, each with torch at one."""
+        """``workers`` threads share the drawing and the reading, each with torch at one thread."""
         self.loaded, self.workers, self.data = loaded, workers, coded(loaded.grid)
         self.concepts, self.generator = self.data.part(held_out), np.random.default_rng(seed)
         self.shelf: list[tuple[Example, int]] = []
         self.drawn = 0
 
     def fresh(self, count: int, given: bool = True) -> list[Example]:
-        """The target's own pictures of prompts by chance and, where they are not left out, the data's of the same prompts."""
+        """The target's pictures of ``count`` random prompts and, with ``given``, the data's of the same prompts."""
         chosen, rows, pictures = self.generator, list[tuple[Sequence[int], Sequence[int]]](), list[np.ndarray]()
         for _ in range(count):
             concept = self.concepts[int(chosen.integers(len(self.concepts)))]
@@ -114,7 +113,7 @@ class Examples:
         return [example for examples in parts for example in examples]
 
     def next(self) -> Example:
-        """One of the shelf's, which leaves it after so many times."""
+        """A random example of the pool, which it leaves after ``TIMES`` reads."""
         while len(self.shelf) <= SHELF - 2 * DRAWN:
             self.shelf += [(example, TIMES) for example in self.fresh(DRAWN)]
         place = int(self.generator.integers(len(self.shelf)))
@@ -126,7 +125,7 @@ class Examples:
 
 
 def fresh(loaded: LoadedImage) -> FeatureNet:
-    """A drafter that begins by repeating its feature, and looks where the target's last layer looks; its head is learned."""
+    """A drafter that at first repeats its feature, with the target's last layer as its attention; its head is learned."""
     torch.manual_seed(0)
     text, parameters = loaded.model.config.text_config, dict(loaded.model.named_parameters())
     width, heads, layers = text.hidden_size, text.num_attention_heads, text.num_hidden_layers
@@ -141,7 +140,7 @@ def fresh(loaded: LoadedImage) -> FeatureNet:
         for name, value in net.layer.named_parameters():
             value.copy_(parameters[f"{LAYERS}{layers - 1}.{name}"])
             if name.endswith(ADDS):
-                value.zero_()  # what the last layer adds is meant for a stream much larger than a feature
+                value.zero_()  # the last layer's outputs suit a residual stream much larger than a feature
         net.fc.weight[:, width:] = torch.eye(width)
     del net.head
     net.head = nn.Parameter(both.clone())  # type: ignore[assignment]
@@ -150,9 +149,11 @@ def fresh(loaded: LoadedImage) -> FeatureNet:
 
 @torch.no_grad()
 def linear_start(net: FeatureNet, examples: Sequence[Example], head: Callable[[Tensor], Tensor]) -> None:
-    """The head that, by least squares with a ridge, tells the logits of the target's ``head`` from the feature one place before,
-    which is what the fresh drafter repeats. The target's own head is far too sure for such a feature: the surer the target, the
-    more updates would go into growing modest."""
+    """Fit the drafter's head to the logits of the target's ``head`` by ridge regression from the feature one place before.
+
+    The fresh drafter repeats that feature. The target's own head is far too confident on it; the more confident the target, the
+    more updates would go into reducing that.
+    """
     words = examples[0].words
     before = torch.cat([example.features[:, words - 2 : -2].flatten(0, 1) for example in examples])
     logits = torch.cat([head(example.features[:, words - 1 : -1]).flatten(0, 1) for example in examples]).float()
@@ -164,8 +165,8 @@ Drafted = tuple[Tensor, Tensor, list[Tensor]]
 
 
 def drafted(net: FeatureNet, example: Example, rows: list[Tensor], strength: float) -> list[Drafted]:
-    """Of each step the target's guided distribution and the log of the drafter's [start, code], and the drafter's two outputs
-    [start, hidden]. ``rows`` are the starts of each step, see :meth:`Example.starts`."""
+    """Return for each step the target's guided distribution and the log of the drafter's [start, code], and the drafter's two
+    outputs [start, hidden]. ``rows`` are the starts of each step, see :meth:`Example.starts`."""
     both = zip(*(unroll(net, example.tokens[row], example.features[row], rows) for row in (0, 1)), strict=True)
     return [
         (
@@ -178,8 +179,8 @@ def drafted(net: FeatureNet, example: Example, rows: list[Tensor], strength: flo
 
 
 def loss(net: FeatureNet, example: Example, rows: list[Tensor], strength: float, common: float = 0.0) -> Tensor:
-    """Cross-entropy to the guided distribution at every step, and distance to the target's features; ``common`` times the
-    negative logarithm of what both distributions have in common."""
+    """Sum over steps of the cross-entropy to the guided distribution, the distance to the target's features, and ``common``
+    times the negative logarithm of both distributions' overlap."""
     total = torch.zeros(())
     for step, (distribution, own, outputs) in enumerate(drafted(net, example, rows, strength)):
         apart = -(distribution * own).sum(-1).mean()
@@ -193,7 +194,7 @@ def loss(net: FeatureNet, example: Example, rows: list[Tensor], strength: float,
 
 @torch.no_grad()
 def overlap(net: FeatureNet, examples: Sequence[Example], strength: float) -> dict[str, float]:
-    """How likely a code drawn from the drafter is accepted at temperature 1, by depth, on held-out concepts."""
+    """The acceptance probability at temperature 1 of a code drawn from the drafter, by depth."""
     sums = np.zeros(len(SHARES))
     for example in examples:
         last = example.tokens.shape[1] - 2 - len(SHARES)
@@ -204,7 +205,7 @@ def overlap(net: FeatureNet, examples: Sequence[Example], strength: float) -> di
 
 
 class ImageDrafterTraining(TrainState):
-    """The drafter on pictures of the data and of the target's own, a core on one at a time."""
+    """Training of the drafter on pictures of the data and the target's own; each core takes one at a time."""
 
     unit = "codes"
 
@@ -214,7 +215,7 @@ class ImageDrafterTraining(TrainState):
         super().__init__(settings, self.net)
 
     def begin(self) -> None:
-        """A resumed training meets other pictures; a new one starts from a linear guess."""
+        """Start the examples: a resumed training takes another seed, a new one first fits its head."""
         done = self.progress.updates
         self.examples = Examples(self.loaded, held_out=False, seed=3 + done, workers=self.settings.workers)
         self.generator = torch.Generator().manual_seed(done)
@@ -223,7 +224,7 @@ class ImageDrafterTraining(TrainState):
             linear_start(self.net, [self.examples.next() for _ in range(8)], head)
 
     def step(self, share: float) -> Step:
-        """The next pictures, each with starts of its own."""
+        """Loss and gradients of the next pictures, each with its own starts."""
         many, own = self.settings.batch, partial(loss, self.net, strength=self.loaded.guidance, common=float(share >= LATE))
         batch = [(example, example.starts(self.generator)) for example in (self.examples.next() for _ in range(many))]
 

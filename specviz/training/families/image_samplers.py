@@ -1,6 +1,6 @@
-"""``train image_samplers``: pairs of coarse and fine picture codes in, the two row-causal samplers out.
+"""``train image_samplers``: the two row-causal samplers between coarse and fine picture codes.
 
-Learned on the codes' vectors, and through the frozen decoder on pixels. Peruzzo et al. 2026 (arXiv 2601.05149).
+They learn on the codes' vectors, and through the frozen decoder on pixels. Peruzzo et al. 2026 (arXiv 2601.05149).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from specviz.training.families import emoji
 from specviz.training.families.emoji import coded, vq_model
 
 DRAWN = 6
-"""How many of a batch are also compared in pixels."""
+"""Pictures of a batch that are also compared in pixels."""
 COARSE, FINE = 8, 16
 
 
 def distance(net: LatentSamplers, vectors: Tensor, codes: Tensor) -> Tensor:
-    """Squared distance to the codes' vectors, and how clearly the right code is the nearest."""
+    """The squared distance to the codes' vectors plus the cross-entropy of the nearest code."""
     rows = vectors.permute(0, 2, 3, 1).flatten(0, 2)
     scores = rows @ net.codebook.T * 12
     return (vectors - net.vectors(codes)).square().sum(1).mean() + 0.1 * F.cross_entropy(scores, codes.flatten())
 
 
 class SamplersTraining(TrainState):
-    """Both samplers on pairs of codes, and every other update through the frozen decoder."""
+    """Training of both samplers on pairs of codes, in every other update also through the frozen decoder."""
 
     unit = "codes"
 
@@ -49,12 +49,12 @@ class SamplersTraining(TrainState):
         self.held_out = self.pairs(kept_out, np.zeros(len(kept_out), int))
 
     def pairs(self, rows: np.ndarray, grounds: np.ndarray) -> tuple[Tensor, ...]:
-        """Coarse [picture, row, column] and fine codes of these pictures."""
+        """The coarse and fine codes of these pictures, each [picture, row, column]."""
         codes = [torch.from_numpy(pictures.codes[rows, grounds].astype(np.int64)) for pictures in self.data]
         return tuple(one.view(-1, grid, grid).to(self.device) for one, grid in zip(codes, (COARSE, FINE), strict=True))
 
     def step(self, share: float) -> Step:
-        """The next pictures, in vectors and now and then in pixels."""
+        """Loss and gradients of the next pictures, in vectors and in every other update in pixels."""
         net, many = self.net, self.settings.batch
         chosen = self.pairs(self.generator.choice(self.learning, many), self.generator.integers(0, 2, many))
 
@@ -71,12 +71,12 @@ class SamplersTraining(TrainState):
         return self.learn([chosen], loss, chosen[1].numel())
 
     def drawn(self, vectors: Tensor) -> Tensor:
-        """Pixels of the codes' vectors."""
+        """The decoder's pixels of the codes' vectors."""
         return self.vq.decoder(self.vq.post_quant_conv(vectors)).float()
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """How often the very code is hit, both ways, against copying each code four times."""
+        """The share of exact codes in both directions, and that of copying each code four times."""
         net, (coarse, fine) = self.net, self.held_out
         copied = coarse.repeat_interleave(2, 1).repeat_interleave(2, 2)
         up, down = net.nearest(net.fine(net.vectors(coarse))), net.nearest(net.coarse(net.vectors(fine)))

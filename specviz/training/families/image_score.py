@@ -1,4 +1,4 @@
-"""``train image_score``: emoji art and names in, two encoders out that find each other's: how well a picture fits a prompt."""
+"""``train image_score``: two encoders, of pictures and of prompts, that score how well a picture fits a prompt."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from specviz.training.families import emoji
 from specviz.training.families.emoji import drawable, prompt_of, varied_prompt, word_prompts
 
 AMONG = 64
-"""How many prompts a picture's own is found among when accuracy is measured."""
+"""The number of candidate prompts per picture when accuracy is measured."""
 
 
 class ScoreTraining(TrainState):
-    """Both encoders, on pictures of 32 pixels, a little noisy and moved, and prompts of as many concepts."""
+    """Training of both encoders on slightly noisy and shifted pictures of 32 pixels and their prompts."""
 
     unit = "pictures"
 
@@ -36,14 +36,14 @@ class ScoreTraining(TrainState):
         super().__init__(settings, self.net)
 
     def examples(self, asked: Sequence[tuple[emoji.Concept, str, str, str]]) -> tuple[Tensor, Tensor]:
-        """Pictures [picture, rgb, row, column] from -1 to 1 and prompts, of concepts in a style, on a ground, with a prompt."""
+        """Pictures [picture, rgb, row, column] from -1 to 1 and prompts, from (concept, style, ground, prompt)."""
         rows = [concept.rows[style] for concept, style, _, _ in asked]
         grounds = np.array([emoji.GROUNDS[ground] for *_, ground, _ in asked])
         pixels = F.avg_pool2d(torch.from_numpy(self.art.on(rows, grounds)), emoji.SIDE // SIDE)
         return pixels, torch.tensor([self.prompts.rows(prompt).conditional for *_, prompt in asked])
 
     def batch(self, many: int) -> tuple[Tensor, Tensor]:
-        """Pictures of as many different concepts, and a prompt for each."""
+        """Pictures of ``many`` distinct concepts, with a prompt for each."""
         generator, asked = self.generator, []
         for place in generator.permutation(len(self.learning))[:many]:
             concept, style = self.learning[place], emoji.STYLES[int(generator.integers(len(emoji.STYLES)))]
@@ -55,7 +55,7 @@ class ScoreTraining(TrainState):
         return pixels + 0.08 * torch.randn_like(pixels), words
 
     def step(self, share: float) -> Step:
-        """The next pictures: each is to find its prompt among all, and each prompt its picture."""
+        """Loss and gradients of the next pictures: the cross-entropy of each one's prompt among all, and the reverse."""
         batch = tuple(tensor.to(self.device) for tensor in self.batch(self.settings.batch))
 
         def loss(some: Sequence[tuple[Tensor, ...]]) -> Tensor:
@@ -67,7 +67,7 @@ class ScoreTraining(TrainState):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """How often the plain prompt of a picture on white is the best of those asked together, and how many those are."""
+        """How often the plain prompt of a picture on white scores best among the candidates, and the number of these."""
         figures, net = dict[str, float](), copy.deepcopy(self.net).cpu()
         for name, concepts in (("learned", self.learning[::16]), ("held_out", self.kept_out)):
             styled = [(concept, emoji.STYLES[at % len(emoji.STYLES)]) for at, concept in enumerate(concepts[:AMONG])]

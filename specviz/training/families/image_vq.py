@@ -1,8 +1,8 @@
-"""The picture tokenizer, transformers' ``JanusVQVAE``: emoji art in, one code for 4 x 4 pixels, the same for 64 and 32 pixels.
+"""The picture tokenizer, transformers' ``JanusVQVAE``: one code for 4 x 4 pixels of emoji art, of 64 and 32 pixels alike.
 
-``train image_vq``: its decoder reads codes brought to length one, so training keeps everything on the unit sphere: first without
-codes, then with a codebook started from what the encoder found by then. ``train image_decoder``: the same codes, better drawn,
-so that nothing else has to be trained again. ``train image_patches``: what each code looks like, for the eye alone.
+``train image_vq``: the decoder reads codes of unit length, so training stays on the unit sphere. It starts without codes; the
+codebook then starts from the encoder's outputs. ``train image_decoder``: a better decoder of the same codes, so that no other
+weights need new training. ``train image_patches``: the mean look of each code, for display alone.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from specviz.training.families import emoji
 from specviz.training.families.emoji import PREFIX, coded, fresh_vq, vq_model
 
 CROPS, WHOLE = 20, 5
-"""Pictures of 32 pixels in an update, a third of them whole, and of 64."""
+"""Pictures per update of 32 pixels (a third of them whole) and of 64 pixels."""
 REDRAWN, SHRUNK = 6, 8
-"""The same of an update that teaches the decoder alone."""
+"""Pictures per update of the decoder alone: of 64 pixels, and shrunk to 32."""
 FREE = 0.12
-"""The share of the time before there are codes."""
+"""The share of the time without codes at the start."""
 FROZEN = 0.85
-"""From this share on the codebook stands still."""
+"""The share of the time after which the codebook is frozen."""
 MEASURED = 204
-"""Held-out pictures."""
+"""Held-out pictures for the figures."""
 BATCH = 64
-"""Pictures whose patches are counted together."""
+"""Pictures per pass when patches are averaged."""
 
 
 class Codebook:
-    """``vectors`` [code, dim] of length one, moved in place."""
+    """A codebook: ``vectors`` [code, dim] of unit length, updated in place."""
 
     def __init__(self, vectors: Tensor) -> None:
         self.vectors, self.sums = vectors, vectors.clone()
         self.counts = torch.ones(len(vectors), device=vectors.device)
 
     def nearest(self, places: Tensor) -> Tensor:
-        """Codes [place] nearest to vectors [place, dim]."""
+        """The codes [place] nearest to vectors [place, dim]."""
         return (places @ self.vectors.T).argmax(-1)
 
     @torch.no_grad()
     def start(self, places: Tensor, rounds: int = 12) -> None:
-        """Spread the codes over what was encoded [place, dim]; a thousand equal backgrounds count as few."""
+        """Spread the codes over the encoder's outputs [place, dim] by k-means, with repeated vectors (grounds) weighted down."""
         cells, inverse, counts = torch.unique((places * 6).round(), dim=0, return_inverse=True, return_counts=True)
         means = torch.zeros_like(cells).index_add_(0, inverse, places)
         order = torch.randperm(len(cells), device=places.device)[: len(self.vectors)]
@@ -69,7 +69,7 @@ class Codebook:
 
     @torch.no_grad()
     def follow(self, places: Tensor, codes: Tensor, keep: float = 0.99) -> None:
-        """Move towards what was encoded as each code."""
+        """Move each code towards the mean of the vectors assigned to it."""
         used = torch.bincount(codes, minlength=len(self.vectors)).float()
         self.sums.mul_(keep).add_(torch.zeros_like(self.sums).index_add_(0, codes, places), alpha=1 - keep)
         self.counts.mul_(keep).add_(used, alpha=1 - keep)
@@ -78,7 +78,7 @@ class Codebook:
 
     @torch.no_grad()
     def revive(self, places: Tensor, codes: Tensor, below: float) -> None:
-        """Put some codes that are used less often than ``below`` times a batch where the error is large."""
+        """Move some codes used less often than ``below`` times per batch to places of large error."""
         dead = (self.counts < below).nonzero()[:, 0]
         if len(dead):
             error = 1 - (places * self.vectors[codes]).sum(-1)
@@ -88,34 +88,34 @@ class Codebook:
 
 
 class PixelTraining(TrainState):
-    """A picture tokenizer ``net`` with its codes, and the pictures that it learns from."""
+    """Training of a picture tokenizer ``net`` with its codebook on emoji art."""
 
     unit = "pictures"
 
     def __init__(self, settings: Schedule, net: Any, codebook: Codebook, fixed: str, seed: int, **buffers: Tensor) -> None:
-        """Parameters whose names match ``fixed`` are not learned."""
+        """Parameters with names that match ``fixed`` are frozen."""
         self.net, self.codebook, self.art, self.generator = net, codebook, emoji.load(), np.random.default_rng(seed)
         self.rows = [row for concept in self.art.part(held_out=False) for row in concept.rows.values()]
         learned = {name: value for name, value in net.named_parameters() if not re.match(fixed, name)}
         super().__init__(settings, learned, buffers=buffers)
 
     def encode(self, pixels: Tensor) -> Tensor:
-        """Pixels [batch, rgb, row, column] to unit vectors [batch, dim, row, column], float32."""
+        """The float32 unit vectors [batch, dim, row, column] of pixels [batch, rgb, row, column]."""
         return F.normalize(self.net.quant_conv(self.net.encoder(pixels)).float(), dim=1)
 
     def decode(self, vectors: Tensor) -> Tensor:
-        """And back."""
+        """The pixels [batch, rgb, row, column] of vectors [batch, dim, row, column]."""
         return self.net.decoder(self.net.post_quant_conv(vectors)).float()
 
     def quantised(self, vectors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Unit vectors to those of their codes, with the rows [place, dim] and their codes."""
+        """The nearest codes' vectors of unit vectors, with these as rows [place, dim] and the codes [place]."""
         last = vectors.permute(0, 2, 3, 1)
         rows = last.flatten(0, 2).detach()
         codes = self.codebook.nearest(rows)
         return self.codebook.vectors[codes].view(last.shape).permute(0, 3, 1, 2), rows, codes
 
     def draw(self, count: int) -> Tensor:
-        """Whole pictures over grounds, mirrored now and then."""
+        """Random whole pictures over grounds, half of the batches mirrored."""
         rows, palette = self.generator.choice(self.rows, count), np.array(list(emoji.GROUNDS.values()))
         grounds = palette[np.where(self.generator.random(count) < 0.5, 0, self.generator.integers(0, len(palette), count))]
         free = self.generator.random(count) < 0.15
@@ -125,7 +125,7 @@ class PixelTraining(TrainState):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """On concepts that nobody learned from, half of them on colours: signal to noise in decibels at 64 and 32 pixels."""
+        """The peak signal-to-noise ratio (dB) at 64 and 32 pixels on held-out concepts, half of them on colours."""
         rows = [row for concept in self.art.part(held_out=True) for row in concept.rows.values()][:MEASURED]
         grounds = np.array(list(emoji.GROUNDS.values()))[np.arange(len(rows)) % 3 * (np.arange(len(rows)) % 2)]
         pixels, figures = torch.from_numpy(self.art.on(rows, grounds)).to(self.device), dict[str, float]()
@@ -139,15 +139,14 @@ class PixelTraining(TrainState):
 
 
 def reconstruction(drawn: Tensor, pixels: Tensor) -> Tensor:
-    """Mean absolute and squared error, and the same of neighbouring pixels' differences."""
+    """The mean absolute and squared error of pixels plus the mean absolute error of neighbouring pixels' differences."""
     error = drawn - pixels
     edges = error.diff(dim=-1).abs().mean() + error.diff(dim=-2).abs().mean()
     return error.abs().mean() + 2 * error.square().mean() + 0.5 * edges
 
 
 class VqTraining(PixelTraining):
-    """The tokenizer on crops and whole pictures; its codebook follows what it sees and belongs to the checkpoint, as does whether
-    it is ``coded`` yet."""
+    """Training of the tokenizer on crops and whole pictures. The checkpoint includes its codebook and the flag ``coded``."""
 
     def __init__(self, settings: Schedule, device: torch.device) -> None:
         torch.manual_seed(0)
@@ -159,19 +158,19 @@ class VqTraining(PixelTraining):
         super().__init__(settings, net, book, "quantize", seed=1, coded=self.coded, **vars(book))
 
     def small(self) -> Tensor:
-        """Pictures of 32 pixels: a third whole, the rest crops where something is drawn."""
+        """Pictures of 32 pixels: a third shrunk whole pictures, the rest crops."""
         pixels, whole = self.draw(CROPS), CROPS // 3
         corners = self.generator.integers(0, 9, (CROPS, 2)) * 4
         crops = [pixels[place, :, y : y + 32, x : x + 32] for place, (y, x) in enumerate(corners) if place >= whole]
         return torch.cat((F.avg_pool2d(pixels[:whole], 2), torch.stack(crops)))
 
     def step(self, share: float) -> Step:
-        """Small pictures, and after a while whole ones beside them."""
+        """Loss and gradients of small pictures and, after 0.3 of the time, of whole ones too."""
         parts = [self.small(), *([self.draw(WHOLE)] if share > 0.3 else [])]
         return self.learn(parts, lambda some: self.loss(some[0], share) * 0.5, sum(map(len, parts)))
 
     def loss(self, pixels: Tensor, share: float) -> Tensor:
-        """Reconstruction in pixels and edges, and how far from its code a vector is."""
+        """The reconstruction loss, plus the distance of vectors from their codes once the codebook exists."""
         vectors = self.encode(pixels)
         if share < FREE:
             self.encoded = [*self.encoded[-300:], vectors.detach().permute(0, 2, 3, 1).flatten(0, 2)]
@@ -190,7 +189,7 @@ class VqTraining(PixelTraining):
         return super().measure() if self.coded else {}
 
     def figures(self) -> dict[str, float]:
-        """Raises BadInput where the time is over before there are codes."""
+        """A milestone's figures. Raises BadInput if the time ended before the codebook began."""
         if not self.coded:
             raise BadInput("The time was over before there were codes: train for more --minutes, or go on with --resume.")
         return self.measure()
@@ -203,7 +202,7 @@ class VqTraining(PixelTraining):
 
 
 class DecoderTraining(PixelTraining):
-    """The shipped picture tokenizer, whose decoder is learned further."""
+    """Further training of the shipped picture tokenizer's decoder."""
 
     def __init__(self, settings: Schedule, device: torch.device) -> None:
         self.stored, self.card = read_weights(weights_of("image_vq"))
@@ -211,7 +210,7 @@ class DecoderTraining(PixelTraining):
         super().__init__(settings, net, Codebook(net.quantize.embedding.weight.detach()), "encoder|quant", seed=7)
 
     def step(self, share: float) -> Step:
-        """Shrunk pictures and whole ones."""
+        """Loss and gradients of shrunk pictures and whole ones."""
         parts = [(F.avg_pool2d(self.draw(SHRUNK), 2), 0.4), (self.draw(REDRAWN), 0.6)]
 
         def loss(some: Sequence[tuple[Tensor, float]]) -> Tensor:
@@ -232,11 +231,11 @@ class DecoderTraining(PixelTraining):
 
 @torch.inference_mode()
 def patches(loaded: LoadedImage, codes: Tensor) -> tuple[Tensor, dict[str, float]]:
-    """Mean cell [code, row, column, rgb] from -1 to 1 of each code in the pictures ``codes`` [picture, place], and figures.
+    """Return each code's mean cell [code, row, column, rgb] from -1 to 1 in the pictures ``codes`` [picture, place], and figures.
 
-    The decoder looks at a cell's neighbours, so a code decoded by itself, or among its like, has a colour that no picture shows;
-    a code in none of them is read so. ``patch`` is the root mean square, of 255, of how far a cell's pixels are from its code's
-    patch.
+    The decoder also reads a cell's neighbours, so a code decoded alone or among its like has a colour of no picture. Only a
+    code in none of the pictures is decoded so. ``patch`` is the root mean square difference (of 255) between a cell's pixels
+    and its code's patch.
     """
     alone = tiles(loaded).double()
     total, squares, count = torch.zeros_like(alone), torch.zeros(len(alone)).double(), torch.zeros(len(alone)).double()

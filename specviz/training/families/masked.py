@@ -1,9 +1,9 @@
-"""``train masked_lm``: the small draft model's weights, taught to look both ways and to fill in masks.
+"""``train masked_lm``: the small draft model, trained further with bidirectional attention to fill in masks.
 
-``train deer``: a low-rank change to that, learned in two stages. DEER (arXiv 2512.15176): first the answer's continuation from a
-random cut, then the last R tokens alone, the earliest of which count most. The paper puts a separator at the cut; here a row
-predicts the place after it, so that the last token before the cut speaks for the first place, and the masks themselves say where
-the text ends.
+``train deer``: a low-rank change to that in two stages, after DEER (arXiv 2512.15176). The first learns the answer's
+continuation from a random cut; the second learns the last R tokens alone, with the highest weight on the earliest. The paper
+puts a separator at the cut. Here a row predicts the place after it: the last token before the cut predicts the first place, and
+the masks themselves mark the text's end.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from specviz.training.optimizer import LowRank
 from specviz.training.registry import WEIGHTS
 
 LEAST = 0.05
-"""The smallest probability of being hidden: 1/t of a smaller one would drown all other rows."""
+"""The smallest masking probability t: a row's weight is 1/t, and a smaller t would dominate all other rows."""
 
 
 class Masked(NamedTuple):
-    """Texts [row, token] with hidden places, what the loss of each place counts (0 where nothing is asked), and which
-    places are text at all (None: all of them)."""
+    """Texts [row, token] with the places hidden in them, the loss weight of each place (0 for no prediction), and the places
+    that are text, not padding (None: all)."""
 
     ids: Tensor
     blank: Tensor
@@ -56,12 +56,12 @@ class Example(NamedTuple):
 
 
 def probabilities(rows: int, generator: np.random.Generator) -> np.ndarray:
-    """[row] shares of hidden tokens between LEAST and 1, evenly spread so that a small batch has easy and hard rows."""
+    """Masking probabilities [row] between LEAST and 1, evenly spread so that a small batch has easy and hard rows."""
     return LEAST + (1 - LEAST) * ((generator.random() + np.arange(rows) / rows) % 1)
 
 
 def standard(rows: Sequence[Row], generator: np.random.Generator) -> list[Example]:
-    """Every counted token of packed ``rows`` hidden with its row's probability t, its loss over t and their number."""
+    """Hide each counted token of packed ``rows`` with its row's probability t; its loss is divided by t and their number."""
     counted = np.stack([np.append(False, row.counts) for row in rows])
     share = probabilities(len(rows), generator)[:, None]
     blank = counted & (generator.random(counted.shape) < share)
@@ -70,18 +70,18 @@ def standard(rows: Sequence[Row], generator: np.random.Generator) -> list[Exampl
 
 
 def continuation(tokens: np.ndarray, first: int, share: float, generator: np.random.Generator) -> Example:
-    """DEER's first stage: the answer (from ``first`` on) is cut anywhere; what follows is hidden, each with ``share``."""
+    """DEER's first stage: cut the answer (from ``first`` on) at random and hide each later token with probability ``share``."""
     cut = int(generator.integers(first, len(tokens)))
     blank = (np.arange(len(tokens)) >= cut) & (generator.random(len(tokens)) < share)
     return Example(tokens, blank, blank / share)
 
 
 def refinement(tokens: np.ndarray, first: int, reach: int, emphasis: float, generator: np.random.Generator) -> Example:
-    """DEER's second stage: a text that ends anywhere in the answer, its last R <= ``reach`` tokens hidden.
+    """DEER's second stage: end the text at random in the answer and hide its last R <= ``reach`` tokens.
 
-    The i-th of them counts ``emphasis`` ** (R - i): where a mistake costs the whole block, it costs most. Every text
-    counts 1 in all: by their bare sums the few with the longest ends would drown the rest, the more so the larger
-    ``emphasis`` (the paper saw 1.05 diverge with R up to 96).
+    The i-th of them weighs ``emphasis`` ** (R - i), most where a mistake costs the whole block. The weights of a text sum to 1.
+    Without this, the few texts with the longest ends would dominate, the more so the larger ``emphasis``. The paper's training
+    diverged at 1.05 with R up to 96.
     """
     end = int(generator.integers(first + 1, len(tokens) + 1))
     hidden = int(generator.integers(1, min(reach, end - first) + 1))
@@ -91,7 +91,7 @@ def refinement(tokens: np.ndarray, first: int, reach: int, emphasis: float, gene
 
 
 def in_parts(examples: Sequence[Example], size: int, total: float = 1.0) -> list[Masked]:
-    """The examples as batches of at most ``size`` texts of about the same length, padded behind; weights are over ``total``."""
+    """Batch the examples, at most ``size`` texts of similar length, right-padded; weights are divided by ``total``."""
     ordered, parts = sorted(examples, key=lambda example: len(example.tokens)), list[Masked]()
     for start in range(0, len(ordered), size):
         some = ordered[start : start + size]
@@ -104,14 +104,14 @@ def in_parts(examples: Sequence[Example], size: int, total: float = 1.0) -> list
 
 
 class MaskedTraining(TrainState):
-    """A masked language model that is trained whole or, where there is one, by a low-rank ``change`` alone."""
+    """Training of a whole masked language model or of a low-rank ``change`` alone."""
 
     unit = "hidden tokens"
 
     def __init__(self, model: MaskedLM, inputs: TrainInputs, settings: Schedule, change: LowRank | None = None) -> None:
         super().__init__(settings, change or model)
         self.model = self.folding = model
-        self.part = 1  # a pass is made where its texts are hidden
+        self.part = 1  # ``in_parts`` already makes the passes
         self.dialogues, self.markers = inputs.dialogues, inputs.assets.markers
         self.training, self.held_out = data.split(self.dialogues)
         self.place = data.places_in(model.draft_ids, model.config.vocab_size)
@@ -122,14 +122,14 @@ class MaskedTraining(TrainState):
         self.stream = self.texts(self.progress.updates)
 
     def texts(self, update: int) -> Iterator[list[Masked]]:
-        """The masked texts of the updates from there on, a pass in each: packed rows, other ones where a training goes on."""
+        """Yield the masked texts of each update from ``update`` on, one pass per item; the seed depends on ``update``."""
         settings, generator = self.settings, np.random.default_rng([0, update])
         stream = data.rows(self.dialogues, self.training, self.markers, self.model.config.window - 1, generator)
         while True:
             yield in_parts(standard(list(islice(stream, settings.batch)), generator), settings.part)
 
     def learn_from(self, batch: Sequence[Masked]) -> Step:
-        """Loss and gradients of these texts, and how many tokens were asked for."""
+        """Loss and gradients of these texts, and the number of predicted tokens."""
         counted: list[int] = []
 
         def part_loss(part: Sequence[Masked]) -> Tensor:
@@ -140,13 +140,13 @@ class MaskedTraining(TrainState):
         return self.learn(batch, part_loss, 0)._replace(tokens=sum(counted))
 
     def measure(self) -> dict[str, float]:
-        """Blocks along a few held-out answers, and the gap to the first ones that were read."""
-        # As the rows begin, which are drawn from the same seed.
+        """Acceptance of blocks along a few held-out answers, and its gap to the first training dialogues."""
+        # The same seed as the rows': their first dialogues.
         order = np.random.default_rng([0, 0]).permutation(np.asarray(self.training))
         return self.blocks(order[:EARLY].tolist(), *SHOWN)
 
     def blocks(self, known: Sequence[int], count: int, places: int, runs: int) -> dict[str, float]:
-        """:func:`block_agreement` along ``count`` held-out greedy answers, and what ``known`` ones bring beyond that."""
+        """:func:`block_agreement` along ``count`` held-out greedy answers, and the ``gap`` of ``known`` ones over these."""
         found, learned = (
             block_agreement(
                 self.model, self.dialogues, data.greedy_only(self.dialogues, numbers)[:count], self.markers, places, runs
@@ -162,7 +162,7 @@ class MaskedTraining(TrainState):
 
 
 def loss(model: MaskedLM, place: Tensor, masked: Masked) -> tuple[Tensor, int]:
-    """Weighted cross-entropy (nats) of the hidden tokens that the draft vocabulary has, and how many there are."""
+    """Return the weighted cross-entropy (nats) of the hidden tokens in the draft vocabulary, and their number."""
     device = place.device
     ids, blank, weight = (part.to(device) for part in (masked.ids, masked.blank, masked.weight))
     label = place[ids[:, 1:]]
@@ -177,8 +177,10 @@ def loss(model: MaskedLM, place: Tensor, masked: Masked) -> tuple[Tensor, int]:
 def block_agreement(
     model: MaskedLM, dialogues: Dialogues, chosen: Sequence[int], markers: Markers, places: int, runs: int
 ) -> dict[str, float]:
-    """Speculate along ``chosen`` greedy answers with blocks of ``places`` tokens, at most ``runs`` steps: the figures of the
-    first eight places, and the ``longest`` accepted block."""
+    """Speculate along ``chosen`` greedy answers with blocks of ``places`` tokens, at most ``runs`` steps.
+
+    Returns the figures of the first eight places and the ``longest`` accepted block.
+    """
 
     def drafter(text: Tensor, first: int) -> Callable[[int], Tensor]:
         return lambda done: acceptance.ranks_of(
@@ -193,13 +195,13 @@ def block_agreement(
 
 WINDOW = 384
 SHOWN, MEASURED = (12, 16, 1000), (120, 32, 4000)
-"""Dialogues, places, and steps at most of the figures that are shown while training, and of those of the card."""
+"""Dialogues, places and maximum steps of a milestone's figures, and of the card's."""
 EARLY = 2000
-"""The first dialogues that are learned from: at every milestone these have been."""
+"""The number of first training dialogues, read before every milestone."""
 
 
 def from_autoregressive(start: SmallLM, window: int = WINDOW) -> MaskedLM:
-    """The masked model that begins as ``start``: the same layers and projections, the mean embedding as the mask."""
+    """A masked model initialised from ``start``: the same layers and projections, the mean embedding as the mask."""
     model = MaskedLM(replace(start.config, window=window), start.embedding, start.draft_ids).to(start.embedding.device)
     known = {name: value.detach().clone().float() for name, value in start.state_dict().items()}
     model.load_state_dict({**known, "blank": start.embedding.float().mean(0, keepdim=True)})
@@ -211,17 +213,17 @@ START = "masked_lm"
 
 
 RANK = 24
-"""Of the change."""
+"""The rank of the change."""
 REACH, EMPHASIS = 32, 1.2
-"""In the second stage up to so many tokens are hidden, 96 in the paper, whose blocks are accepted three times as far. The other
-is its alpha: 1.01 there, so that the first of them counts 2.6 times what the last does; here what is rarely reached can wait."""
+"""The second stage's maximum of hidden tokens and its alpha. The paper has 96, with blocks accepted three times as far, and
+1.01: its first token weighs 2.6 times the last. Here the rarely reached last tokens weigh less."""
 CALM = 0.25
-"""How far an update of the second stage goes, of one of the first: its texts have few hidden tokens, at the first stage's pace
-their noise undid more at the first place (0.405 to 0.385) than was learned."""
+"""The second stage's peak learning rate over the first's. Its texts have few hidden tokens: at the first stage's rate their
+noise lowered acceptance at the first place (0.405 to 0.385)."""
 
 
 class DeerTraining(MaskedTraining):
-    """Both stages, each with an optimizer and a schedule of its own."""
+    """Training in both stages, each with its own optimizer and schedule."""
 
     second = (SECOND, 0.4)
 
@@ -234,14 +236,14 @@ class DeerTraining(MaskedTraining):
         self.begin()
 
     def rate(self, share: float) -> float:
-        """Each stage warms up and falls by itself."""
+        """The learning rate, with a warm-up and fall in each stage."""
         first, peak = self.second[1], self.settings.peak
         share, peak = ((share - first) / (1 - first), peak * CALM) if self.advanced else (share / first, peak)
         return driver.rate(peak, share, self.optimizer.updates, self.settings.warm)
 
     def texts(self, update: int) -> Iterator[list[Masked]]:
-        """Batches of the stage, every dialogue before any twice; an update has numbers of its own, so that a resumed training
-        sees what it would have."""
+        """Yield the stage's batches, every dialogue once before any again. Each update has its own seed, so that a resumed
+        training reads the same batches."""
         settings, seed = self.settings, [0, int(self.advanced)]
         size, update = settings.later if self.advanced else settings.batch, update - self.progress.entered
         while True:
@@ -254,7 +256,7 @@ class DeerTraining(MaskedTraining):
             update += 1
 
     def figures(self) -> dict[str, Any]:
-        """Beside those of the start, from its card."""
+        """The card's figures of the start, and those of the change."""
         card = read_weights(WEIGHTS / f"{START}.safetensors")[1]
         return {"start": json.loads(card.get("metrics", "{}")), "deer": self.blocks(self.training, *MEASURED)}
 

@@ -1,8 +1,8 @@
 """Medusa's recipe (Cai et al. 2024, arXiv 2401.10774): the first stage, heads alone on a frozen target.
 
-Head k learns the target's distribution of the token k + 1 after the position it reads: the distribution the target has there once
-it has seen the tokens between, averaged over the target's own dialogues. The target's head stays as it is; what precedes it is
-learned, from the best linear guess of the target's hidden state there, which has a closed form.
+Head k learns the target's distribution of the token k + 1 after the position it reads. That is the distribution after the
+tokens between, averaged over the target's own dialogues. The target's head stays frozen; the layers before it are learned. They
+start from the best linear prediction of the target's hidden state there, which has a closed form.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from specviz.training.parallel import evenly
 from specviz.training.registry import WEIGHTS, Job, recipes
 
 DEPTH_WEIGHT = 0.8
-# Shares of the positions that each head learns from. Every one counts as much as it would if all did: the fewer, the
-# heavier. Further heads weigh less, cost as much, and can know less, so they get fewer.
+# Shares of the positions that each head learns from. Their weight grows as their share falls, so that each head counts as if it
+# read all. Later heads weigh less, cost as much and can predict less, so they get fewer positions.
 SHARES = (1.0, 0.7, 0.5, 0.4)
-# A rank past these counts as never found: no tree reaches further down a head's list.
+# The number of a head's tokens ranked; a token beyond them counts as not found, as no tree uses more.
 WIDTH = 10
 KEPT = 80
 RIDGE = 1e-2
@@ -46,9 +46,8 @@ TREE_DIALOGUES = 600
 def loss(net: ParallelNet, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
     """Sum over heads (weighted 0.8^k) and answer tokens of the cross-entropy to the target's distribution, times ``scale``.
 
-    ``place`` [vocab] is a token's place in the draft vocabulary; only answer tokens that have one count. A head reads
-    positions from the one before the question's last token on, as it will when drafting; each a share of them. ``dialogue``
-    may be several joined.
+    ``place`` [vocab] is a token's index in the draft vocabulary; only answer tokens inside it count. Each head reads a share of
+    the positions from the one before the question's last token on, as while drafting. ``dialogue`` may be several joined ones.
     """
     distribution, at = target_distribution(net.outputs, dialogue)
     device, spans = distribution.device, dialogue.spans
@@ -70,7 +69,7 @@ def loss(net: ParallelNet, place: Tensor, dialogue: DialogueFeatures, generator:
 
 @torch.no_grad()
 def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None:
-    """Let each head's own matrix foresee the target's hidden state linearly: ridge regression over these dialogues."""
+    """Set each head's own matrix to predict the target's hidden state linearly, by ridge regression over these dialogues."""
     texts = [dialogue.features[max(0, dialogue.first - 2) :, -1].double().cpu() for dialogue in store.get(numbers)]
     head: Any
     for ahead, head in enumerate(net.heads):
@@ -82,26 +81,28 @@ def start(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> None
 
 
 def ranks(net: ParallelNet, store: FeatureStore, numbers: Sequence[int]) -> Tensor:
-    """The rank [position, ahead] at which each head had the token that followed, at every position of these answers that has so
-    many tokens left. It is WIDTH where the token is not among the first; int64."""
+    """Return each head's rank of the true token, int64 [position, ahead], or WIDTH if it is not among the first WIDTH.
+
+    Positions are those of these answers with a token left for every head.
+    """
     draft = lambda dialogue, starts: net.logits(dialogue.features[starts, -1])  # noqa: E731
     return acceptance.chain_ranks(store.get(numbers), len(net.heads), draft, net.draft_ids, WIDTH)
 
 
 def figures(ranks: Tensor, paths: Sequence[tuple[int, ...]] = paths_of(shape_from_counts(PUBLISHED))) -> dict[str, float]:
-    """Acceptance with a tree of ``paths`` on greedy answers as ``tau``, and with every head's first token alone as ``chain``."""
+    """Acceptance on greedy answers with a tree of ``paths`` as ``tau``, and with every head's first token alone as ``chain``."""
     found = acceptance.figures(ranks, paths, alone=True)
     return {**found, "tau": found.pop("tree"), "chain": found["tau"]}
 
 
 def calibrated(ranks: Tensor, source: str) -> CalibratedTree:
-    """The rank paths that were right most often, parents before children."""
+    """The tree of the rank paths that were right most often, parents before children."""
     tree = from_counts(dict(acceptance.path_counts(ranks, WIDTH)), len(ranks), source)
     return CalibratedTree(tree.paths[:KEPT], tree.probability[:KEPT], tree.source)
 
 
 class MedusaTraining(FeatureTraining):
-    """The heads, from the best linear guess on."""
+    """Training of the heads from the best linear prediction."""
 
     net: ParallelNet
 
@@ -119,7 +120,7 @@ class MedusaTraining(FeatureTraining):
         )  # fmt: skip
 
     def figures(self) -> dict[str, Any]:
-        """With the figures of the tree, which is fitted and written."""
+        """Fit and write the tree; return its figures beside a milestone's."""
         tree, found = fitted(self.inputs, self.net, self.settings.workers)
         TREES.mkdir(parents=True, exist_ok=True)
         tree.save(TREES / "medusa.json")
@@ -134,10 +135,10 @@ def make(job: Job) -> None:
 
 
 def fitted(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[CalibratedTree, dict[str, float]]:
-    """The tree, and how well the heads foresee the target with it and with the published one.
+    """Fit the tree and return it with the acceptance of the heads, with it and with the published one.
 
-    Both come from greedy answers that were kept out of training, and not from the same ones: on what they learned from the
-    heads are right far more often than anywhere else, so a tree fitted there believes in long paths, and is made too large.
+    Tree and figures come from different greedy answers, all held out. On training answers the heads are right far more often
+    than elsewhere, so a tree fitted there would overrate long paths and be too large.
     """
     greedy = inputs.judged_on[: feature.MEASURED_DIALOGUES + TREE_DIALOGUES]
     cut = min(feature.MEASURED_DIALOGUES, len(greedy) // 2)
@@ -150,7 +151,7 @@ def fitted(inputs: TrainInputs, net: ParallelNet, workers: int) -> tuple[Calibra
 
 
 def refit(report: Callable[[str], None] = print) -> Path:
-    """Fit the tree to the heads that ship, which stay as they are; the path of its file."""
+    """Fit the tree to the shipped heads and return the path of its file; the heads do not change."""
     inputs = feature.gather(Job(recipes()["medusa"], "auto", 0.0, False))
     net = ParallelNet.load(WEIGHTS / "medusa.safetensors", (inputs.head,), torch.float32, inputs.device)
     tree, found = fitted(inputs, net, parallel.cores())

@@ -1,4 +1,4 @@
-"""``train ngrams``: pairs and triples of tokens counted in the training answers, and how well they foresee the others."""
+"""``train ngrams``: counts of token pairs and triples in the training answers, and their perplexity on held-out ones."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from specviz.training.registry import Job
 
 MEASURED = 100
 RARE = {"pair": 2, "triple": 2}
-"""Pairs and triples met less often are left out."""
+"""Minimum counts of pairs and triples; rarer ones are left out."""
 
 
 def make(job: Job) -> None:
-    """Count, measure, write ``assets/weights/ngrams.safetensors``. Takes seconds, whatever time is given."""
+    """Count, measure, write ``assets/weights/ngrams.safetensors``. This takes seconds and ignores ``minutes``."""
     inputs = gather(job)
     dialogues, vocab = inputs.dialogues, inputs.assets.embedding.shape[0]
     training, held_out = data.split(dialogues)
@@ -36,9 +36,9 @@ def texts(dialogues: data.Dialogues, numbers: Sequence[int]) -> list[np.ndarray]
 
 
 def counted(answers: Iterable[np.ndarray], ids: np.ndarray, rare_pair: int, rare_triple: int) -> Counts:
-    """Pairs and triples within each text. A triple that stays is at least as rare as its pair, so its pair stays too."""
+    """Count pairs and triples within each text. A kept triple is at most as frequent as its pair, so its pair is kept too."""
     words = len(ids)
-    text = np.concatenate([part for answer in answers for part in (answer, [-1])])  # -1: where a text ends
+    text = np.concatenate([part for answer in answers for part in (answer, [-1])])  # -1: a text's end
     at = np.searchsorted(ids, text).clip(max=words - 1)
     word = np.where(ids[at] == text, at, -1)
     followed = word[:-1][(word[:-1] >= 0) & (text[1:] >= 0)]
@@ -61,7 +61,7 @@ def _often(keys: np.ndarray, least: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def perplexity(model: NgramModel, answers: Sequence[np.ndarray]) -> float:
-    """exp of the mean -log p of the tokens of ``answers`` that are words, from the third on."""
+    """The perplexity of the tokens of ``answers`` in the vocabulary, from the third on."""
     total, count = 0.0, 0
     for text in answers:
         for place in range(2, len(text)):

@@ -1,9 +1,9 @@
 """OWL's recipe: Lee et al. 2025 (arXiv 2510.07535), on windows of at most 64 tokens.
 
-First the probe, the paper's [SPEC], learns alone: one embedding that makes the frozen target foresee the token after the
-next. Then the recurrence learns to draft, cross-entropy to the target's distribution summed over self-fed steps. In some windows
-the probe's state is left out, so that the same network can draft without it.
-Axis names: ``window``, ``token`` (of a window), ``place`` (where something is drafted), ``start`` (window and place).
+First the probe, the paper's [SPEC], learns alone: one embedding that makes the frozen target predict the token after the next.
+Then the recurrence learns to draft, by the cross-entropy to the target's distribution summed over self-fed steps. Some windows
+omit the probe's state, so that the same network can draft without it.
+Axis names: ``window``, ``token`` (of a window), ``place`` (a token to draft from), ``start`` (window and place).
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from specviz.training.features import DialogueFeatures
 
 LENGTH = 64
 EARLIEST = 8
-"""No place before this one is drafted from: a window that begins inside a text has told too little there."""
+"""The first place to draft from: before it a window that begins inside a text has too little context."""
 SHARES = (1.0, 0.6, 0.45, 0.35, 0.3, 0.25)
-"""Shares of the starts that go on to each step; those that do weigh more, so that a step counts as if all did."""
+"""Shares of the starts that continue to each step; these weigh more, so that each step counts as if all continued."""
 DEPTH_WEIGHT = 0.85
 ANSWERED = 16
-"""So many tokens of a window are the answer's, at least."""
+"""The minimum of answer tokens in a window."""
 AT_START = 0.2
-"""Share of the dialogues whose first window is their beginning, where that reaches into the answer."""
+"""Share of the dialogues with their beginning as their first window, if that reaches into the answer."""
 WITHOUT = 0.2
-"""Share of the windows in which the probe's state is left out."""
+"""Share of the windows without the probe's state."""
 
 
 class WindowFeatures(NamedTuple):
-    """What the target thinks of some windows: ``tokens`` [window, token], its last hidden states ``own`` [window, token,
-    hidden], and the probe's ``behind`` [window, place, hidden] at ``places`` [place]."""
+    """The target's features of some windows: ``tokens`` [window, token], its last hidden states ``own`` [window, token,
+    hidden], and the probe's ``behind`` [window, place, hidden] after ``places`` [place]."""
 
     tokens: Tensor
     own: Tensor
@@ -55,14 +55,14 @@ class WindowFeatures(NamedTuple):
 
 
 class Windows:
-    """Windows of LENGTH tokens that reach into an answer, from the ``chosen`` dialogues that are long enough: all that windows
-    can hold once before any of it twice, but for what is left in pieces and for overlaps.
+    """Windows of LENGTH tokens that reach into an answer, from the ``chosen`` dialogues that are long enough.
 
-    ``reads`` uint8 [text token] counts how often each was read, all dialogues end to end, each behind the prefix.
+    Apart from short remainders and overlaps, every token is read once before any is read again. ``reads`` uint8 [text token]
+    counts the reads of each token, all dialogues end to end, each after the prefix.
     """
 
     def __init__(self, dialogues: Dialogues, markers: Markers, chosen: Sequence[int]) -> None:
-        """Nothing has been read. Raises BadInput where no dialogue is long enough."""
+        """Start without any reads. Raises BadInput if no dialogue is long enough."""
         self._dialogues, self._prefix = dialogues, np.asarray(markers.prefix, dtype=np.int64)
         self._chosen = [number for number in chosen if self._offsets(number)]
         if not self._chosen:
@@ -70,23 +70,25 @@ class Windows:
         self.reads = torch.zeros(len(dialogues.tokens) + len(dialogues) * len(self._prefix), dtype=torch.uint8)
 
     def reads_of(self, number: int) -> np.ndarray:
-        """uint8 [token]: how often each token of this dialogue was read; a view of ``reads``."""
+        """The reads of each token of this dialogue, uint8 [token]; a view of ``reads``."""
         first, beyond = (int(self._dialogues.starts[at]) + at * len(self._prefix) for at in (number, number + 1))
         return self.reads.numpy()[first:beyond]
 
     @property
     def distinct(self) -> int:
-        """How many different tokens were read."""
+        """The number of distinct tokens read."""
         return int(torch.count_nonzero(self.reads))
 
     def visited(self) -> list[int]:
-        """The dialogues that a window was taken from."""
+        """The dialogues with at least one window taken."""
         return [number for number in self._chosen if self.reads_of(number).any()]
 
     def stream(self, generator: np.random.Generator) -> Iterator[np.ndarray]:
-        """Endless windows int64 [token], each counted in ``reads`` when it is taken: of every dialogue one before another of any,
-        also where a training goes on, and from where the most is unread. A dialogue without a window of which half is unread
-        is passed over, until none has one."""
+        """Yield endless windows int64 [token], each counted in ``reads`` when taken.
+
+        Every dialogue supplies one window before any supplies another, also in a resumed training; the window is the one with
+        most unread tokens. Dialogues without a half unread window are skipped until all are such; then a new pass begins.
+        """
         times = 1
         while True:
             found, visited = False, set(self.visited())
@@ -105,20 +107,20 @@ class Windows:
             times += not found
 
     def _offsets(self, number: int) -> range:
-        """Where in this dialogue a window can begin."""
+        """The offsets at which a window of this dialogue can begin."""
         answer = len(self._prefix) + int(self._dialogues.prompt[number])
         length = len(self._prefix) + len(self._dialogues.of(number))
         return range(max(0, answer + ANSWERED - LENGTH), length - LENGTH + 1)
 
 
 def some_places(count: int, generator: np.random.Generator, length: int = LENGTH) -> Tensor:
-    """int64 [place]: where to draft from, ascending. Place i reads the states at token i and token i + 1."""
+    """Random places to draft from, int64 [place], ascending. Place i reads the states at token i and token i + 1."""
     room = np.arange(EARLIEST, length - 2)
     return torch.from_numpy(np.sort(generator.permutation(room)[:count]))
 
 
 def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> WindowFeatures:
-    """A pass over the windows ``tokens`` [window, token] and one over a probe behind each place, which nothing else sees.
+    """Run a pass over the windows ``tokens`` [window, token] and one over a probe after each place, unseen by anything else.
 
     Gradients reach the probe alone.
     """
@@ -135,8 +137,8 @@ def read(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Windo
 
 
 def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) -> Tensor:
-    """How badly the probe behind token i foresees token i + 2: cross-entropy (nats) to the target's distribution of it once token
-    i + 1 is known."""
+    """The cross-entropy (nats) of the probe's prediction of token i + 2, after token i, to the target's distribution of it after
+    token i + 1."""
     _, own, behind, _ = read(model, net, tokens, places)
     with torch.no_grad():
         distribution = F.linear(own[:, places + 1].float(), net.head.float()).softmax(-1)
@@ -145,7 +147,7 @@ def probe_loss(model: Any, net: RecurrentNet, tokens: Tensor, places: Tensor) ->
 
 
 def loss(net: RecurrentNet, windows: WindowFeatures, generator: torch.Generator) -> Tensor:
-    """Weighted mean over steps of the cross-entropy (nats) to the target's distribution, each step fed the text's true token."""
+    """The cross-entropy (nats) to the target's distribution, weighted over steps, per start; each step reads the true token."""
     count, length = windows.tokens.shape
     device = windows.tokens.device
     window = torch.arange(count, device=device).repeat_interleave(len(windows.places))
@@ -175,7 +177,7 @@ def loss(net: RecurrentNet, windows: WindowFeatures, generator: torch.Generator)
 
 
 def acceptance_figures(model: Any, net: RecurrentNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
-    """Chain drafting from every place of greedy answers, with the probe and, as ``tau_without_probe``, without."""
+    """Acceptance of chains from every place of greedy answers, with the probe and, as ``tau_without_probe``, without."""
 
     def draft(probe: float, dialogue: DialogueFeatures, places: Tensor) -> Iterator[Tensor]:
         window, state = read(model, net, dialogue.tokens[None], places), None
@@ -192,17 +194,17 @@ def acceptance_figures(model: Any, net: RecurrentNet, dialogues: Sequence[Dialog
 
 
 _NOISE = 0.02
-"""How large the weights are that guess nothing: enough to grow from."""
+"""The scale of weights without a fitted start, large enough to grow from."""
 
 
 @torch.no_grad()
 def linear_start(net: RecurrentNet, norm: Tensor, batches: Sequence[WindowFeatures]) -> None:
-    """Set every matrix of ``net`` from ``batches`` of windows; ``norm`` [hidden] is the weight of the target's final norm."""
+    """Fit every matrix of ``net`` to ``batches`` of windows; ``norm`` [hidden] is the weight of the target's final norm."""
     for linear in (net.enter, net.word, net.first, net.later, net.leave):
         linear.weight.normal_(std=_NOISE)
-    net.norm.copy_(0.7 * norm)  # a guess should not be as sure as the target
+    net.norm.copy_(0.7 * norm)  # a prediction should be less confident than the target
     parts = []
-    for batch in batches:  # by start: features, the next two tokens, and the target's thoughts there
+    for batch in batches:  # by start: features, the next two tokens, and the target's hidden states there
         inside = batch.places[batch.places + 2 < batch.tokens.shape[1]]
         features = torch.cat((batch.own[:, inside], batch.behind[:, : len(inside)]), dim=-1)
         ahead = [rows[:, inside + step] for step in (1, 2) for rows in (batch.tokens, batch.own)]
@@ -219,7 +221,7 @@ def linear_start(net: RecurrentNet, norm: Tensor, batches: Sequence[WindowFeatur
     inward = guess_map @ main
     net.enter.weight[:rank], net.word.weight[:rank] = inward[:both].T, inward[both:].T
     _carry(net.first.weight, torch.cat((torch.eye(rank, config.entry), torch.eye(rank, config.word)), dim=1))
-    outward = main / safe[:, None]  # the norm behind it multiplies by its weight again
+    outward = main / safe[:, None]  # the norm after it multiplies by its weight again
     net.leave.weight[:, :rank], net.leave.weight[:, rank : 2 * rank] = outward, -outward
     state = net.begin(features.float(), tokens)
     step = fit(torch.cat((state[0], net.embedded(further)), dim=-1), beyond @ main)
@@ -227,7 +229,7 @@ def linear_start(net: RecurrentNet, norm: Tensor, batches: Sequence[WindowFeatur
 
 
 def _carry(gates: Tensor, candidate: Tensor) -> None:
-    """Make the cell's candidate the given map [rank, in], once with each sign. The other gates stay half open."""
+    """Set the cell's candidate to the map [rank, in], once with each sign. The other gates stay half open."""
     rank, start = len(candidate), 3 * (len(gates) // 4)
     gates[start : start + rank] += candidate.to(gates)
     gates[start + rank : start + 2 * rank] -= candidate.to(gates)
@@ -235,26 +237,26 @@ def _carry(gates: Tensor, candidate: Tensor) -> None:
 
 DEPTH = 5
 FITTED = 240
-"""Windows that the linear start is fitted on."""
+"""Windows for fitting the linear start."""
 PROBED, PROBE_PLACES = 8, 16
-"""Windows of an update that teaches the probe, and places in each."""
+"""Windows of an update of the probe, and places in each."""
 PROBE_PEAK = 0.3
-"""How large the probe's steps are at first, in units of the embedding's spread."""
+"""The probe's initial learning rate, in units of the embedding's spread."""
 DRAFTING = "drafting"
 """The second stage."""
 FRESH, KEPT, PLACES = 1 / 4, 100, 28
-"""The share of an update's windows that the target reads for the first time, how many times as many windows as an update
-learns from are remembered, and from how many places of a window is drafted."""
+"""The share of new windows in an update, the size of the replay buffer in updates' windows, and the places to draft from in a
+window."""
 
 
 class OwlTraining(DialogueTraining):
-    """The probe first, then the recurrence; a stage has an optimizer of its own."""
+    """Training of the probe, then of the recurrence, each with its own optimizer."""
 
     unit = "tokens read"
     second = (DRAFTING, 0.15)
 
     def __init__(self, inputs: TrainInputs, settings: Schedule) -> None:
-        """A fresh network whose probe starts as the mean word, and the held-out greedy answers of the six kinds."""
+        """Start a network with the mean embedding as its probe, measured on held-out greedy answers of the six kinds."""
         torch.manual_seed(0)
         self.inputs, self.model = inputs, inputs.assets.target.model.requires_grad_(False)
         embedding, layers = inputs.assets.embedding, int(self.model.config.get_text_config().num_hidden_layers)
@@ -270,19 +272,19 @@ class OwlTraining(DialogueTraining):
         self.known: deque[WindowFeatures] = deque()
 
     def begin(self) -> None:
-        """A resumed training goes on with what it has not read."""
+        """Start the windows; a resumed training continues with unread ones."""
         self.generator = np.random.default_rng([0, self.progress.updates])
         self.stream = self.windows.stream(self.generator)
 
     def enter(self, stage: str) -> None:
-        """An optimizer of its own, over all but the probe."""
+        """Begin the stage with a new optimizer over all but the probe."""
         super().enter(stage)
         learned = {name: value for name, value in self.net.named_parameters() if name != "probe"}
         self.move(learned, stacked={"first.weight": 4, "later.weight": 4})
         self.decay = self.settings.decay
 
     def step(self, share: float) -> Step:
-        """The probe's loss, or once it stays as it is the network's, and the gradients."""
+        """Loss and gradients of the probe or, in the second stage, of the network."""
         if self.advanced:
             return self._draft()
         tokens = self._windows(PROBED)
@@ -290,25 +292,25 @@ class OwlTraining(DialogueTraining):
         return self.learn([tokens], lambda part: probe_loss(self.model, self.net, part[0], places), tokens.numel())
 
     def rate(self, share: float) -> float:
-        """The probe's steps get smaller all the while; the network has a schedule of its own."""
+        """The learning rate: a linear fall for the probe, the driver's schedule for the network."""
         probing = self.second[1]
         if not self.advanced:
             return PROBE_PEAK * float(self.inputs.assets.embedding.std()) * (1 - 0.9 * share / probing)
         return driver.rate(self.settings.peak, (share - probing) / (1 - probing), self.optimizer.updates, self.settings.warm)
 
     def measure(self) -> dict[str, float]:
-        """Nothing before the network drafts."""
+        """A milestone's figures, empty before the second stage."""
         return super().measure() if self.advanced else {}
 
     def visited(self) -> list[int]:
         return self.windows.visited()
 
     def distinct(self) -> int:
-        """A later window of a dialogue overlaps an earlier one by up to a half, so that not all tokens read are distinct."""
+        """The number of distinct tokens read: windows of a dialogue overlap by up to a half."""
         return self.windows.distinct
 
     def measured(self, numbers: Sequence[int]) -> dict[str, float]:
-        """Chains along these greedy answers."""
+        """Acceptance of chains along these greedy answers."""
         store, prefix, nothing = self.inputs.store, len(self.inputs.assets.markers.prefix), torch.zeros(0)
         texts = [
             DialogueFeatures(torch.from_numpy(store.ids(number)).to(self.device), nothing, prefix + self.dialogues.prompt[number])
@@ -317,7 +319,7 @@ class OwlTraining(DialogueTraining):
         return acceptance_figures(self.model, self.net, texts, DEPTH)
 
     def turn(self) -> None:
-        """The probe is taught: from here on it stays, and the network starts from what can be guessed without learning."""
+        """Freeze the averaged probe and fit the network's linear start."""
         super().turn()
         for _ in range(FITTED // self.fresh):
             self.known.append(self._read())
@@ -339,7 +341,7 @@ class OwlTraining(DialogueTraining):
 
     @torch.no_grad()
     def _read(self) -> WindowFeatures:
-        """Fresh windows, as the target sees them; kept in half precision."""
+        """Features of new windows, in bfloat16."""
         tokens = self._windows(self.fresh)
         places = some_places(PLACES, self.generator).to(tokens.device)
         seen = read(self.model, self.net, tokens, places)

@@ -1,11 +1,11 @@
-"""``train vlm_eagle``, ``vlm_hivis``, ``vlm_dream``, ``vlm_text_only``: the small vision-language model in, drafters out.
+"""``train vlm_eagle``, ``vlm_hivis``, ``vlm_dream``, ``vlm_text_only``: drafters of the small vision-language model.
 
-They learn from the target's own answers about pictures. Its hidden states on them are computed on first use and kept in memory as
-float16: a few hundred megabytes.
+They learn from the target's own answers about pictures. Its hidden states on these are computed on first use and stay in memory
+as float16: a few hundred megabytes.
 
-*EAGLE with visual rows*: regression of the next feature and 0.1 of the cross-entropy, all rows shown (arXiv 2401.15077).
+*EAGLE with visual rows*: regression of the next feature and 0.1 of the cross-entropy, over all rows (arXiv 2401.15077).
 *HiViS* (2509.23928): words alone; three self-fed steps, each with its learned vector; deeper steps only where a tree would
-still be alive; cross-entropy over the target's ten likeliest tokens on top.
+still contain the truth; plus the cross-entropy over the target's ten likeliest tokens.
 *DREAM* (2505.19201): divergence from the target's distribution, regression of the last feature (0.2) and of the middle one.
 Axis names: ``token``, ``tap``, ``hidden``, ``start`` (places that draft), ``row``, ``step``.
 """
@@ -55,13 +55,13 @@ _LONGEST = 220
 
 
 class PictureDialogues(NamedTuple):
-    """``dialogues`` without picture tokens, and by dialogue the ``scene`` it is about; the last scenes are held out."""
+    """``dialogues`` without picture tokens, and the number of each one's ``scene``; the last scenes are held out."""
 
     dialogues: data.Dialogues
     scene: np.ndarray
 
     def split(self) -> tuple[list[int], list[int]]:
-        """Numbers to train on, and those kept out."""
+        """The training numbers and the held-out ones."""
         training = self.scene < SCENES - HELD_OUT_SCENES
         return np.flatnonzero(training).tolist(), np.flatnonzero(~training).tolist()
 
@@ -73,7 +73,7 @@ def scene_of(number: int) -> scenes.Scene:
 
 
 def answered(learner: Learner, tokenizer: Any, path: Path, report: Callable[[str], None]) -> PictureDialogues:
-    """The model's own answers, from the file that belongs to the weights in ``path``, or written now."""
+    """The model's own answers, from the file for the weights in ``path``, or written now."""
     file = cache_folder() / "data" / f"pictures-{digest(path)}.npz"
     if not file.is_file():
         written = _write(learner, tokenizer, report)
@@ -84,7 +84,7 @@ def answered(learner: Learner, tokenizer: Any, path: Path, report: Callable[[str
 
 @torch.no_grad()
 def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> PictureDialogues:
-    """Questions and answers about all scenes, some scenes at a time, long answers apart from short ones."""
+    """Write questions and answers about all scenes, some scenes at a time, with long and short answers in separate batches."""
     writer, generator = Writer(tokenizer), torch.Generator(learner.model.device).manual_seed(0)
     spoken, about = list[data.Dialogue](), list[int]()
     for begin in range(0, SCENES, _AT_A_TIME):
@@ -106,27 +106,27 @@ def _write(learner: Learner, tokenizer: Any, report: Callable[[str], None]) -> P
 
 
 WORDS, ALL, COMPRESSED = "words", "all", "compressed"
-"""What a drafter is shown of a prompt: its words, everything, or its words and the visual tokens looked at most."""
+"""A drafter's view of a prompt: its words, everything, or its words and the most attended visual tokens."""
 MIDDLE = -1
-"""Stands for the hidden state whose layer looks least scattered, chosen for every token."""
+"""Stands for the hidden state of the layer with least attention entropy, chosen for every token."""
 KEEP = 0.75
 """Share of the visual tokens in the compressed view."""
 TAPS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
     WORDS: lambda layers: (layers,), ALL: lambda layers: (0, layers), COMPRESSED: lambda layers: (0, MIDDLE, layers)
 }  # fmt: skip
-"""Hidden states (transformers' numbering, or MIDDLE) that the drafter of a view reads."""
+"""The hidden states (transformers' numbering, or MIDDLE) that each view's drafter reads."""
 
 
 @dataclass(frozen=True)
 class PictureDialogueFeatures(DialogueFeatures):
-    """``tokens`` may hold places of a picture, whose embedding is tap 0; ``positions`` [token] are the target's where the
-    drafter keeps them, else counted anew."""
+    """Features of a dialogue about a picture. ``tokens`` may include the picture's places, whose embedding is tap 0;
+    ``positions`` [token] are the target's if the drafter keeps them, else consecutive."""
 
     positions: Tensor
 
 
 class PictureStore:
-    """Hidden states of a ``view`` of each dialogue, kept in half precision: TAPS of that view by default."""
+    """Store of the hidden states of a ``view`` of each dialogue in float16, by default the TAPS of that view."""
 
     keeps = True
 
@@ -137,17 +137,17 @@ class PictureStore:
         self._learner, self._known = learner, dict[int, PictureDialogueFeatures]()
 
     def has(self, number: int) -> bool:
-        """Whether this dialogue has been read already."""
+        """Whether this dialogue's features are stored."""
         return number in self._known
 
     def get(self, numbers: Sequence[int]) -> list[DialogueFeatures]:
-        """The dialogues with their features; what is missing is computed first."""
+        """Return the dialogues with their features, computing missing ones first."""
         self._known |= {number: self._compute(number) for number in numbers if number not in self._known}
         return [replace(known, features=known.features.float()) for known in map(self._known.__getitem__, numbers)]
 
     @torch.no_grad()
     def _compute(self, number: int) -> PictureDialogueFeatures:
-        """Tokens, features, positions, and where the answer begins, of what the drafter is shown."""
+        """Compute tokens, features, positions and the answer's first index in the drafter's view."""
         text = self._learner.model.model.text_model
         with parallel.arithmetic(self.device):
             visual = self._learner.seen([scene_of(int(self.spoken.scene[number]))])[0]
@@ -162,7 +162,7 @@ class PictureStore:
         first = 1 + pictured + int(self.dialogues.prompt[number])
         shown = np.full(len(ids), True)
         shown[picture] = self.view == ALL
-        if self.view == COMPRESSED:  # chosen when the prompt but for its last token is all there is
+        if self.view == COMPRESSED:  # chosen from the prompt without its last token, as while drafting
             prompt = {layer: states[: first - 1] for layer, states in hidden.items()}
             weights = importance(text, prompt, places[: first - 1], range(1, 1 + pictured))
             shown[[1 + place for place in most_looked_at(weights, KEEP)]] = True
@@ -185,16 +185,16 @@ NEAR = 10
 ALIVE = 5
 STEPS = 3
 NOISE = 0.1
-"""Half the width of the uniform noise on features while training."""
+"""Half the width of the uniform noise on features in training."""
 
 
 def noisy(features: Tensor, generator: torch.Generator) -> Tensor:
-    """Features as they are while drafting: only nearly right."""
+    """Add noise to features, which are only nearly right while drafting."""
     return features + (torch.rand(features.shape, generator=generator).to(features.device) - 0.5) * (2 * NOISE)
 
 
 def all_rows_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-    """EAGLE's. Taps are the input embeddings and the last feature."""
+    """EAGLE's loss. The taps are the input embeddings and the last feature."""
     embedded, features = dialogue.features[:, 0], dialogue.features[:, -1]
     rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0], generator)
     outputs = unroll(net, dialogue.tokens, noisy(features, generator), rows, embedded)[0]
@@ -202,7 +202,7 @@ def all_rows_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.
 
 
 def words_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-    """HiViS's: the loss of each step counts where the target's choice was among the five likeliest of every step before."""
+    """HiViS's loss: a step counts where the target's choice was among the five likeliest of every earlier step."""
     features = dialogue.features[:, -1]
     rows = sampled_starts(dialogue.first, len(dialogue.tokens), [1.0] * STEPS, generator)
     outputs = unroll(net, dialogue.tokens, noisy(features, generator), rows)
@@ -219,7 +219,7 @@ def words_loss(net: FeatureNet, dialogue: DialogueFeatures, generator: torch.Gen
 
 
 def cross_loss(net: CrossNet, dialogue: DialogueFeatures, generator: torch.Generator, scale: float) -> Tensor:
-    """DREAM's. Taps are the input embeddings, the middle feature and the last one."""
+    """DREAM's loss. The taps are the input embeddings, the middle feature and the last one."""
     picture = cast(PictureDialogueFeatures, dialogue)
     embedded, between, features = (dialogue.features[:, tap] for tap in range(3))
     outputs, inside = net.whole(embedded, noisy(features, generator), picture.positions)
@@ -233,10 +233,10 @@ def cross_loss(net: CrossNet, dialogue: DialogueFeatures, generator: torch.Gener
 
 
 def unroll_cross(net: CrossNet, picture: PictureDialogueFeatures, starts: Tensor, depth: int) -> list[Tensor]:
-    """Outputs [start, hidden] of each step of drafting from rows ``starts`` along the true text.
+    """Return the outputs [start, hidden] of each step of drafting from rows ``starts`` along the true text.
 
-    Step 0 is the root's row: it reads thoughts up to the row before. Step j's row reads those and the outputs of steps
-    0 to j - 1 in place of the target's thoughts; the embeddings of the rows between are true.
+    Step 0 is the root's row: it reads the target's features up to the row before. Step j's row reads these and the outputs of
+    steps 0 to j - 1 in place of later features; the embeddings of the rows between are true.
     """
     embedded, features, positions = picture.features[:, 0], picture.features[:, -1], picture.positions
     outputs = net.whole(embedded, features, positions)[0][starts][None]
@@ -250,7 +250,7 @@ def unroll_cross(net: CrossNet, picture: PictureDialogueFeatures, starts: Tensor
 
 
 def draft_logits(net: FeatureNet | CrossNet, picture: PictureDialogueFeatures, starts: Tensor, depth: int) -> list[Tensor]:
-    """Logits [start, vocab] of each step of drafting along the truth; ``starts`` as of :func:`unroll`."""
+    """Return the logits [start, vocab] of each step of drafting along the truth; ``starts`` as in :func:`unroll`."""
     if isinstance(net, CrossNet):
         return [net.logits(output) for output in unroll_cross(net, picture, starts + 1, depth)]
     embedded = picture.features[:, 0] if picture.features.shape[1] > 1 else None
@@ -259,7 +259,7 @@ def draft_logits(net: FeatureNet | CrossNet, picture: PictureDialogueFeatures, s
 
 
 def acceptance_figures(net: FeatureNet | CrossNet, dialogues: Sequence[DialogueFeatures], depth: int) -> dict[str, float]:
-    """Chain drafting from every place of greedy answers."""
+    """Acceptance of chains from every place of greedy answers."""
     draft: Any = partial(draft_logits, net, depth=depth)
     return acceptance.figures(acceptance.chain_ranks(dialogues, depth, draft))
 
@@ -273,7 +273,7 @@ LOSSES: Mapping[str, Callable[..., Tensor]] = {ALL: all_rows_loss, WORDS: words_
 
 
 class PictureTraining(FeatureTraining):
-    """A drafter of one kind on the target's answers about pictures."""
+    """Training of a drafter with one view on the target's answers about pictures."""
 
     net: Any
 
@@ -286,7 +286,7 @@ class PictureTraining(FeatureTraining):
 
 
 class TextOnlyTraining(TokenTraining):
-    """A small language model that knows nothing of the pictures (Gagrani et al., arXiv 2404.08856)."""
+    """Training of a small language model on the text alone (Gagrani et al., arXiv 2404.08856)."""
 
     def __init__(self, learner: Learner, tokenizer: Any, spoken: PictureDialogues, settings: Schedule) -> None:
         embedding, writer = learner.model.get_input_embeddings().weight.detach().float(), Writer(tokenizer)
@@ -298,7 +298,7 @@ class TextOnlyTraining(TokenTraining):
 
 def make(job: Job) -> None:
     """Train, measure on held-out pictures, write the weights and print their card's line."""
-    target = target_version(TARGET)  # now: the file may be another by the time this is done
+    target = target_version(TARGET)  # now: the file may change before training ends
     learner, tokenizer, spoken = target_and_answers(job)
     settings = driver.settings_for(job, learner.model.device)
     state: Any
@@ -313,7 +313,7 @@ def make(job: Job) -> None:
 
 
 def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
-    """The target that ships, and its own answers. Raises ModelUnavailable when there is no such target yet."""
+    """The shipped target and its own answers. Raises ModelUnavailable if the target does not exist yet."""
     model: Any
     model, tokenizer = shipped.load(TARGET)
     learner = Learner(model.to(choose_device(job.device)))
@@ -321,8 +321,8 @@ def target_and_answers(job: Job) -> tuple[Learner, Any, PictureDialogues]:
 
 
 def network(learner: Learner, store: Any, numbers: list[int]) -> FeatureNet | CrossNet:
-    """Where all is shown or words alone, a narrow network that starts from the target's last layer and a linear guess; else
-    decoder layers that start silent, with a cross-attention that starts shut."""
+    """The view's network. For words or everything, a narrow one that starts from the target's last layer and a linear
+    prediction; for the compressed view, decoder layers that add zero at first, with a closed cross-attention."""
     model: Any = learner.model
     layers, embedding = store.taps[-1], model.get_input_embeddings().weight.detach().float()
     head = model.lm_head.weight.detach().float()

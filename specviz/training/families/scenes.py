@@ -1,10 +1,10 @@
-"""Scenes: emoji art and plain shapes on a canvas, composed by chance from a seed, and drawn.
+"""Scenes: emoji art and plain shapes on a canvas, composed at random from a seed, and drawn.
 
-A scene is data (:class:`Scene`), its picture a pure function of it. Places are unambiguous on purpose: a thing's middle
-lies well inside one of nine regions, sizes come in three kinds with gaps between them, and things overlap plainly or not.
+A scene is data (:class:`Scene`), its picture a pure function of it. Positions are unambiguous: a thing's middle lies well
+inside one of nine regions, the three sizes have gaps between them, and things overlap either clearly or not at all.
 Some combinations and some drawings are held out of training: see :func:`new_combination` and :func:`new_drawing`.
 
-The atlas of emoji art holds two drawings of each, Noto's (Apache-2.0) above Twemoji's (graphics CC-BY 4.0).
+The atlas of emoji art contains two drawings of each, Noto's (Apache-2.0) above Twemoji's (graphics CC-BY 4.0).
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from specviz.training.phrases import phrases
 
 ATLAS = ASSETS / "images" / "emoji.png"
 CELL, ACROSS, DRAWINGS = 56, 24, 2
-"""Pixels of a drawing in the atlas, how many stand in a row, and how many there are of each emoji."""
+"""Pixels of a drawing in the atlas, drawings in a row, and drawings of each emoji."""
 _DATA = phrases("scenes")
 NAMES, SHAPES, REGIONS = tuple(_DATA["emoji"]), tuple(_DATA["shapes"]), tuple(_DATA["regions"])
 COLOURS, GROUNDS, SIZES = _DATA["colours"], _DATA["grounds"], _DATA["sizes"]
 SIDE = 128
 REGION = SIDE / 3
 _BORDER = 6
-"""Pixels between a thing's middle and the border of its region."""
+"""The minimum distance in pixels between a thing's middle and its region's border."""
 FRESH, COMBINATIONS, UNSEEN_DRAWINGS = "fresh", "combinations", "drawings"
 """Kinds of held-out scenes."""
 _HELD_OUT_FROM = 1 << 40
-"""Seeds from here on are never trained on."""
+"""The first seed of held-out scenes."""
 
 
 @dataclass(frozen=True)
 class Thing:
-    """One thing on the canvas. ``colour`` and no ``drawing`` for a shape, the other way round for an emoji."""
+    """One thing on the canvas. A shape has a ``colour`` and no ``drawing``, an emoji the reverse."""
 
     name: str
     size: str
@@ -54,18 +54,18 @@ class Thing:
 
     @property
     def kind(self) -> str:
-        """What makes it this kind of thing: a shape's colour does."""
+        """The name, for a shape with its colour."""
         return f"{self.colour} {self.name}" if self.is_shape else self.name
 
     @property
     def region(self) -> int:
-        """Index into ``REGIONS``."""
+        """The index into ``REGIONS``."""
         return int(self.y // REGION) * 3 + int(self.x // REGION)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """``things`` in reading order, region by region. ``depth`` lists their indices from the back to the front."""
+    """A scene: ``things`` in reading order, region by region. ``depth`` lists their indices from back to front."""
 
     ground: str
     things: tuple[Thing, ...]
@@ -76,13 +76,13 @@ class Scene:
 
 @lru_cache(maxsize=8192)
 def _one_in(many: int, *parts: str) -> bool:
-    """Whether these words are one of ``many``, by chance."""
+    """Whether the words' hash selects them, with a chance of one in ``many``."""
     digest = hashlib.blake2b("|".join(parts).encode(), digest_size=4).digest()
     return int.from_bytes(digest, "little") % many == 0
 
 
 def new_combination(scene: Scene) -> bool:
-    """Whether something in it never comes together in training: one pair of kinds in twelve, and of shapes and colours."""
+    """Whether it contains a pair held out of training: one in twelve pairs of kinds, and of shape and colour."""
     kinds = [thing.kind for thing in scene.things]
     pairs = [(kind, other) for place, kind in enumerate(kinds) for other in kinds[:place] if kind != other]
     pairs += [(thing.colour, thing.name) for thing in scene.things if thing.is_shape]
@@ -90,12 +90,12 @@ def new_combination(scene: Scene) -> bool:
 
 
 def new_drawing(scene: Scene) -> bool:
-    """Whether it shows a drawing that training never does: one of the two drawings of every fourth emoji."""
+    """Whether it shows a drawing held out of training: one of the two drawings of one emoji in four."""
     return any(thing.drawing == 1 and _one_in(4, "drawing", thing.name) for thing in scene.things)
 
 
 def compose(seed: int, combinations: bool = False, drawings: bool = False) -> Scene:
-    """The scene of this seed: one that training may show, or one with new combinations, or new drawings, as asked."""
+    """The scene of this seed: by default one for training, else one with new combinations or new drawings."""
     generator = np.random.default_rng([seed, 7])
     while True:
         scene = _attempt(generator, seed)
@@ -104,12 +104,12 @@ def compose(seed: int, combinations: bool = False, drawings: bool = False) -> Sc
 
 
 def held_out(kind: str, number: int) -> Scene:
-    """A scene kept out of training: ``FRESH``, or with new ``COMBINATIONS``, or with ``UNSEEN_DRAWINGS``."""
+    """A held-out scene: ``FRESH``, or with new ``COMBINATIONS``, or with ``UNSEEN_DRAWINGS``."""
     return compose(_HELD_OUT_FROM + number, combinations=kind == COMBINATIONS, drawings=kind == UNSEEN_DRAWINGS)
 
 
 def _attempt(generator: np.random.Generator, seed: int) -> Scene | None:
-    """A scene by chance, None where two things overlap neither plainly nor not at all."""
+    """A random scene, or None if two things overlap or miss each other by too little."""
     count = int(generator.choice([1, 2, 3, 4, 5], p=[0.03, 0.12, 0.27, 0.33, 0.25]))
     regions, kinds = generator.permutation(9)[:count], list[tuple[str, str]]()
     while len(kinds) < count:  # names and colours; now and then one kind comes several times
@@ -142,7 +142,7 @@ def _thing(generator: np.random.Generator, name: str, colour: str, region: int) 
 
 
 def snapped(scene: Scene) -> Scene:
-    """The scene with every thing in the middle of its region: what can be asked about it follows from the regions."""
+    """The scene with every thing in the middle of its region, so that the regions determine all answers."""
     things = tuple(
         replace(thing, x=REGION * (thing.region % 3 + 0.5), y=REGION * (thing.region // 3 + 0.5)) for thing in scene.things
     )
@@ -150,14 +150,14 @@ def snapped(scene: Scene) -> Scene:
 
 
 def gap(thing: Thing, other: Thing) -> float:
-    """Pixels between two things' squares; negative where they overlap by that much in the narrower direction."""
+    """The distance in pixels between two things' squares; if negative, their overlap in the narrower direction."""
     across = abs(thing.x - other.x) - (thing.pixels + other.pixels) / 2
     down = abs(thing.y - other.y) - (thing.pixels + other.pixels) / 2
     return max(across, down)
 
 
 def overlapping(scene: Scene) -> list[tuple[int, int]]:
-    """Pairs of things that overlap: the one in front first."""
+    """Pairs of overlapping things, the front one first."""
     pairs = [(one, other) for one in range(len(scene.things)) for other in range(one)]
     pairs = [(one, other) for one, other in pairs if gap(scene.things[one], scene.things[other]) < 0]
     return sorted(tuple(sorted(pair, key=scene.depth.index, reverse=True)) for pair in pairs)  # type: ignore[misc]
@@ -193,7 +193,7 @@ def _atlas() -> Image.Image:
 
 @lru_cache(maxsize=8192)
 def emoji(name: str, drawing: int, size: int) -> np.ndarray:
-    """One drawing as float32 [row, column, 4], colours multiplied by their coverage, ``size`` pixels each way."""
+    """One drawing of ``size`` x ``size`` pixels as float32 [row, column, 4], colours multiplied by their coverage."""
     place = NAMES.index(name) + drawing * len(NAMES)
     left, top = place % ACROSS * CELL, place // ACROSS * CELL
     cut = _atlas().crop((left, top, left + CELL, top + CELL)).convert("RGBa")  # lower case: multiplied by coverage

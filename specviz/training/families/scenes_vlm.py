@@ -1,8 +1,8 @@
-"""How the small vision-language model learns: first to see, from a dense teacher, then to see and speak together.
+"""Training of the small vision-language model: first vision from a dense teacher, then vision and language together.
 
-The dense teacher says of every patch what it shows; with it the picture's tokens mean something before language asks for
-them, which saves most of the time that grounding words in pixels takes from nothing. The network is transformers' own SmolVLM;
-a mask says that packed conversations share a prefix and do not see each other. What it answers is judged word for word.
+The dense teacher labels the content of every patch. Visual tokens thus carry meaning before language training, which saves most
+of the time for grounding words in pixels. The network is transformers' own SmolVLM. A mask lets packed conversations share a
+prefix without attending to each other. Answers are compared word for word.
 Axis names: ``scene``, ``token``, ``question``, ``visual``, ``row`` (a question about a picture), ``hidden``.
 """
 
@@ -47,17 +47,17 @@ from specviz.training.families.scenes_words import (
 
 PATCH_WEIGHT = {"kind": 1.0, "colour": 0.5, "size": 0.5, "region": 0.5}
 _EMPTY = 0.15
-"""What a patch with nothing in it counts, of one that shows something."""
+"""The weight of an empty patch, where one with content weighs 1."""
 LONG, SHORT, READ = 0.25, 0.5, 0.75
-"""What descriptions, answers about pictures and answers read off words count. Much of a description is choice of words,
-which nobody can learn and which drowns the rest."""
+"""The weights of descriptions, of answers about pictures and of answers from text. A description's wording is mostly random,
+cannot be learned and would dominate the rest."""
 _NAMED = 0.5
-"""What naming a patch by the language model's own table of words counts, of the dense teacher."""
+"""The weight of naming a patch with the language model's own embedding, relative to the dense teacher's."""
 
 
 def fresh(shape: Mapping[str, Any], vocab: int) -> Learner:
-    """A model drawn anew, of the class's standard configuration with these sizes. Its layers are silent: what comes in goes out,
-    until training says otherwise."""
+    """A model with random weights, the class's standard configuration and these sizes. At first its layers add zero and pass
+    their inputs on."""
     text = LlamaConfig(vocab_size=vocab, tie_word_embeddings=True, bos_token_id=None, **shape["text"])
     vision = SmolVLMVisionConfig(**shape["vision"])
     torch.manual_seed(0)
@@ -74,7 +74,7 @@ def fresh(shape: Mapping[str, Any], vocab: int) -> Learner:
 
 
 class Learner(nn.Module):
-    """A ``model``, and the dense teacher's heads, which are not kept. ``grid`` squared is the number of visual tokens."""
+    """A ``model`` with the dense teacher's heads, which do not ship. ``grid`` squared is the number of visual tokens."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -84,30 +84,30 @@ class Learner(nn.Module):
         self.names: Tensor | None = None
 
     def learn_names(self, tokenizer: Any) -> None:
-        """From now on a patch should also look like the word for what it shows, where one token is that word.
+        """Add to the patch loss the prediction of the word for a patch's content, if that word is one token.
 
-        Attention then finds a thing by its name from the start, instead of learning every name's looks twice.
+        Attention then finds a thing by its name from the start, instead of learning each name's look twice.
         """
         spelled = [tokenizer.backend_tokenizer.encode(f" {kind}", add_special_tokens=False).ids for kind in KINDS]
         single = [ids[0] if len(ids) == 1 else IGNORED for ids in spelled]
         self.names = torch.tensor([IGNORED, *single], device=self.model.device)
 
     def leaves(self, language: bool) -> dict[str, nn.Parameter]:
-        """Parameters by name; without ``language`` only what the dense teacher reaches."""
+        """The parameters by name; without ``language`` only those that the dense teacher reaches."""
         return {name: value for name, value in self.named_parameters() if language or ".text_model." not in name}
 
     def visual_tokens(self, pixels: Tensor) -> Tensor:
-        """uint8 [scene, row, column, 3] to visual tokens [scene, visual, hidden]."""
+        """The visual tokens [scene, visual, hidden] of ``pixels``, uint8 [scene, row, column, 3]."""
         images = pixels.permute(0, 3, 1, 2).float() / 127.5 - 1
         features = self.model.model.get_image_features(images[:, None], return_dict=True).pooler_output
         return torch.stack(list(features))
 
     def seen(self, chosen: Sequence[Scene]) -> Tensor:
-        """Visual tokens [scene, visual, hidden] of these scenes."""
+        """The visual tokens [scene, visual, hidden] of these scenes."""
         return self.visual_tokens(torch.from_numpy(np.stack([draw(scene) for scene in chosen])).to(self.model.device))
 
     def patch_loss(self, visual: Tensor, batch: Batch) -> Tensor:
-        """The dense teacher's cross-entropies, a mean over patches that show something and, at less weight, the others."""
+        """The sum of the dense teacher's cross-entropies, each a mean over patches with less weight on empty ones."""
         weight = torch.where(batch.patches["kind"] > 0, 1.0, _EMPTY).flatten()
         total = torch.zeros((), device=visual.device)
         for name, head in self.patch_heads.items():
@@ -115,15 +115,17 @@ class Learner(nn.Module):
             total = total + PATCH_WEIGHT[name] * (lost * weight).sum() / weight.sum()
         if self.names is None:
             return total
-        # Each thing's word, read off its patches as the last layer's states are read.
+        # Each thing's word, predicted from its patches like a token from the last layer's states.
         words = self.names[batch.patches["kind"]]
         named = words != IGNORED
         states = self.model.model.text_model.norm(visual[named])
         return total + _NAMED * F.cross_entropy(self.model.lm_head(states).float(), words[named])
 
     def word_loss(self, visual: Tensor, batch: Batch) -> Tensor:
-        """Mean cross-entropies over the descriptions' tokens, over those of the short answers, and over those of answers
-        without a picture, each with its own weight: a description is as long as ten answers."""
+        """The weighted sum of mean cross-entropies of descriptions, of short answers, and of answers without a picture.
+
+        The means are separate because a description is as long as ten answers.
+        """
         hidden = self.read(visual, batch)
         cut = batch.long.shape[1]
         total = LONG * self._cross_entropy(hidden[:, :cut], batch.long_labels)
@@ -133,18 +135,18 @@ class Learner(nn.Module):
         return total + READ * self._cross_entropy(self.read_pages(batch.read), batch.read_labels)
 
     def read_pages(self, pages: Tensor) -> Tensor:
-        """Last hidden states [page, token, hidden] of conversations [page, token] without a picture."""
+        """The last hidden states [page, token, hidden] of conversations [page, token] without a picture."""
         text = self.model.model.text_model
         return text(inputs_embeds=text.embed_tokens(pages), use_cache=False).last_hidden_state
 
     def _cross_entropy(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """Mean over the tokens that have a label; a batch without one counts nothing."""
+        """The mean over the tokens with a label, 0 if there is none."""
         chosen = labels != IGNORED
         lost = F.cross_entropy(self.model.lm_head(hidden[chosen]).float(), labels[chosen], reduction="sum")
         return lost / chosen.sum().clamp_min(1)
 
     def read(self, visual: Tensor, batch: Batch) -> Tensor:
-        """Last hidden states behind the prefix, [scene, token, hidden]: the description's, then the questions'."""
+        """The last hidden states after the prefix, [scene, token, hidden]: the description's, then the questions'."""
         scenes, questions, longest = batch.short.shape
         embed = self.model.model.text_model.embed_tokens
         user = embed(torch.full((scenes, 1), SPECIAL.index(USER), device=visual.device))
@@ -153,7 +155,7 @@ class Learner(nn.Module):
         parts = torch.tensor([start, batch.long.shape[1], *[longest] * questions])
         places = torch.cat([torch.arange(int(part)) + (start if number else 0) for number, part in enumerate(parts)])
         which = torch.arange(len(parts)).repeat_interleave(parts)
-        mask = ((which == which[:, None]) | (which == 0)).tril()[None, None]  # each sees the prefix and itself
+        mask = ((which == which[:, None]) | (which == 0)).tril()[None, None]  # each attends to the prefix and itself
         passed = self.model.model.text_model(
             inputs_embeds=rows, position_ids=places[None].expand(scenes, -1).to(visual.device), use_cache=False,
             attention_mask=mask.to(visual.device),
@@ -169,8 +171,8 @@ def answers(
     learner: Learner, visual: Tensor, questions: Sequence[Sequence[int]], writer: Writer, longest: int,
     temperature: float = 0.0, generator: torch.Generator | None = None,
 ) -> list[tuple[int, ...]]:  # fmt: skip
-    """Answers of at most ``longest`` tokens, their end included. ``visual`` [row, visual, hidden] is what each row's question is
-    about."""
+    """Return answers of at most ``longest`` tokens, their end included. ``visual`` [row, visual, hidden] are the pictures of the
+    questions."""
     user = learner.model.get_input_embeddings().weight[writer.user][None].detach()
     requests = [
         Request((*question, writer.assistant), temperature, longest, before=torch.cat((user, picture.to(user.dtype))))
@@ -180,8 +182,8 @@ def answers(
 
 
 class Answered(NamedTuple):
-    """One question, the reply to it, and whether its last sentence is right word for word: what was looked at before that is not
-    what was asked for."""
+    """One question and its reply, ``right`` if the last sentence is correct word for word. Earlier sentences are the look at
+    the scene."""
 
     exchange: Exchange
     reply: str
@@ -193,7 +195,7 @@ class Answered(NamedTuple):
 
 
 def ask(learner: Learner, tokenizer: Any, kind: str, numbers: Sequence[int], questions: int) -> list[Answered]:
-    """Questions about held-out scenes of this kind."""
+    """Ask questions about held-out scenes of this kind and return the answers."""
     writer, chosen = Writer(tokenizer), [held_out(kind, number) for number in numbers]
     asked = [(place, exchange) for place, scene in enumerate(chosen) for exchange in exchanges(scene, questions)[1:]]
     with torch.no_grad():
@@ -205,7 +207,7 @@ def ask(learner: Learner, tokenizer: Any, kind: str, numbers: Sequence[int], que
 
 
 def figures(answered: Sequence[Answered]) -> dict[str, float]:
-    """Shares of questions that are answered rightly, by kind and together."""
+    """The shares of questions answered correctly, by kind and together."""
     kinds = sorted({one.exchange.kind for one in answered})
     found = {kind: float(np.mean([one.right for one in answered if one.exchange.kind == kind])) for kind in kinds}
     return {**found, "questions": float(np.mean([one.right for one in answered]))}
@@ -214,18 +216,18 @@ def figures(answered: Sequence[Answered]) -> dict[str, float]:
 SPEAKING = "speaking"
 MEASURED = 80
 QUESTIONS = 6
-"""About each scene, while learning too."""
+"""Questions per scene, in training too."""
 
 
 TEACHER, SLOWER = 0.25, 0.25
-"""The dense teacher's weight while language is learned, and what the rate of all that sees is then multiplied by: what language
-asks of it at first is mostly noise."""
+"""In the second stage, the dense teacher's weight and the factor on vision's learning rate: gradients from language are at
+first mostly noise."""
 READING = 4
-"""For each scene that is seen so many pages are read about scenes that are told of and not shown."""
+"""Pages about unseen scenes, described in text alone, per seen scene."""
 
 
 class ScenesTraining(TrainState):
-    """A model of scenes that first learns to see, then to speak of it."""
+    """Training of a model on scenes: first vision, then vision and language."""
 
     unit = "scenes"
     prefix = "model."
@@ -234,30 +236,30 @@ class ScenesTraining(TrainState):
     def __init__(self, learner: Learner, tokenizer: Any, settings: Schedule) -> None:
         self.learner, self.tokenizer = learner, tokenizer
         super().__init__(settings, learner.leaves(False), weights=dict(learner.named_parameters()))
-        self.part = 1  # a batch is what one pass reads
+        self.part = 1  # each ``Batch`` is one pass
 
     def shaped(self, name: str, value: Tensor) -> Tensor:
-        """A table of rows that stand for themselves is no matrix, patches are one."""
+        """Reshape embedding tables to three axes, so that Adam moves them, and the patch embedding to a matrix."""
         if "embedding.weight" in name or "embed_tokens" in name:
             return value[None] if value.ndim == 2 else value.flatten(1)
         return value
 
     def begin(self) -> None:
-        """Scenes never shown before: their seeds go on from how many there were (``progress.tokens`` counts scenes)."""
+        """Start batches of new scenes: their seeds continue from the number seen, ``progress.tokens``."""
         settings = self.settings
         size, questions, reading = (settings.later, QUESTIONS, READING) if self.advanced else (settings.batch, 1, 0)
         first, part = self.progress.tokens, settings.part or -(-settings.later // settings.workers)
         self.stream = batches(Writer(self.tokenizer), self.learner.grid, size, part, questions, first, reading)
 
     def enter(self, stage: str) -> None:
-        """A stage has an optimiser of its own, over what it moves, and batches of its own."""
+        """Begin the stage with a new optimizer over its parameters and new batches."""
         super().enter(stage)
         leaves = self.learner.leaves(self.advanced)
         self.move(leaves, pace={name: SLOWER for name in leaves if ".text_model." not in name})
         self.begin()
 
     def learn_from(self, parts: list[Batch]) -> Step:
-        """Mean loss over all ``parts``, and its gradients."""
+        """The mean loss over all ``parts`` and its gradients."""
 
         def loss(some: Sequence[Batch]) -> Tensor:
             part = some[0].to(self.device)
@@ -271,8 +273,8 @@ class ScenesTraining(TrainState):
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
-        """Of the patches of held-out scenes that show something, how many the dense teacher's heads name rightly; and answers
-        that are right, once there are any."""
+        """The accuracy of the dense teacher's heads on non-empty patches of held-out scenes; in the second stage also that of
+        answers."""
         learner, numbers = self.learner, range(self.settings.measured)
         scenes = [held_out(FRESH, number) for number in numbers]
         batch = batch_of(scenes, Writer(self.tokenizer), learner.grid, 1).to(self.device)
@@ -285,7 +287,7 @@ class ScenesTraining(TrainState):
         return found
 
     def figures(self) -> dict[str, dict[str, float]]:
-        """What is answered rightly about held-out scenes of each kind."""
+        """The accuracy of answers about held-out scenes of each kind."""
         kinds, numbers = (FRESH, COMBINATIONS, UNSEEN_DRAWINGS), range(1000, 1000 + MEASURED)
         return {kind: figures(ask(self.learner, self.tokenizer, kind, numbers, QUESTIONS)) for kind in kinds}
 

@@ -1,13 +1,13 @@
-"""What is said about a scene, from a fixed grammar with many forms, and scenes as batches with what a dense teacher says of them.
+"""Text about scenes, from a fixed grammar with many forms, and batches of scenes with a dense teacher's labels.
 
-Facts are exact; the wording is drawn by chance from ``assets/phrases/scenes.toml``. Things are named so that nobody can mistake
-one for another: questions ask only about things whose name is theirs alone in the scene.
+Facts are exact; the wording is drawn at random from ``assets/phrases/scenes.toml``. Names are unambiguous: questions are only
+about things with a unique name in the scene.
 
-Drills are the shortest questions, all to be read off one look. A sentence asks once in twenty tokens for something to be found,
-a drill once in four. Names are found by looking for the same word, and that is learned only from very many cases.
+Drills are the shortest questions, all answered from one look. A sentence requires a lookup once in twenty tokens, a drill once
+in four. A lookup finds a name by matching the same word, which takes very many examples to learn.
 
-One row holds a prefix (the user's mark and the picture's tokens) and behind it several conversations that do not see each
-other: the description first, then short questions. So the picture is encoded and read once for all of them.
+One row has a prefix (the user's mark and the picture's tokens), then several conversations that do not attend to each other:
+the description first, then short questions. The picture is thus encoded and read once for all of them.
 Axis names: ``scene``, ``visual`` (tokens of the picture), ``token``, ``question``.
 """
 
@@ -34,32 +34,31 @@ from specviz.training.phrases import byte_pairs, capital, phrases, sentence
 _DATA = phrases("scenes")
 NUMBERS, DESCRIBE = _DATA["numbers"], _DATA["describe"]
 MIXED, LESSONS, READING = _DATA["mixed"], _DATA["lessons"], _DATA["reading"]
-"""How often each kind of question is asked: by default, while it learns, and where there is no picture."""
+"""Frequencies of the kinds of questions: by default, in training, and without a picture."""
 _LOOKED = {"where", "count", "side", "next"}
-"""Kinds of questions whose answer begins with a look at everything."""
+"""Kinds of questions with a look at everything before the answer."""
 _SIDE_BY_SIDE = 14
-"""Pixels that one thing must be further left, or higher, for the words to be said."""
+"""The minimum offset in pixels for one thing to count as left of or above another."""
 _DRILLED = {"where": 0.2, "count": 0.15, "there": 0.15, "side": 0.2, "next": 0.3}
-"""How often a drill asks each."""
+"""Frequencies of the kinds of questions in a drill."""
 _BEGINNING = 3
-"""Tokens of a look that every conversation teaches: enough to know that this kind of question begins with one."""
+"""Tokens of a look with labels in every conversation, enough to learn that this kind of answer begins with one."""
 _DRILLS = 0.7
-"""Of the pages, those that are drills."""
+"""The share of drills among pages."""
 _UNSEEN_FROM = 1 << 39
-"""Seeds from here on are of scenes that are told of while training, and never drawn."""
+"""The first seed of training scenes that are described in text and never drawn."""
 KINDS = (*NAMES, *SHAPES)
 HEADS = {"kind": len(KINDS) + 1, "colour": len(scenes.COLOURS) + 1, "size": len(scenes.SIZES) + 1, "region": 10}
-"""What the dense teacher says of a patch, and how many answers there are; 0 is "nothing here" (or no colour)."""
+"""The dense teacher's labels of a patch and their number of classes; 0 is "nothing here" (or no colour)."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """A question with its answer. ``kind`` is what it asks for: describe, what, where, count, colour, side, next.
+    """A question with its answer. ``kind`` is one of describe, what, where, count, colour, side, next.
 
-    ``look`` is what is said before the answer: where everything is. Names are easier found, counted and compared in
-    words that stand there than in the picture itself. ``again`` is what was asked for, in a word: behind it stands the
-    answer, which otherwise would have to be known before the word is there to be looked for. It has no capital: a word
-    that begins with one is another token.
+    ``look`` precedes the answer with the place of everything: names are easier to find, count and compare in text than in the
+    picture. ``again`` repeats the question in a word before the answer. Without it, the model would have to know the answer
+    before it could look up the word. It has no capital, since a capitalised word is another token.
     """
 
     kind: str
@@ -70,7 +69,7 @@ class Exchange:
 
     @property
     def spoken(self) -> str:
-        """All that is said: what was looked at, what was asked for, then the answer."""
+        """The whole reply: the look, the question's word, then the answer."""
         return " ".join(part for part in (self.look, self.again, self.answer) if part)
 
 
@@ -81,7 +80,7 @@ def at(region: int) -> str:
 
 
 def plural(name: str, count: int) -> str:
-    """ "cats", "foxes", "cherries"; one stays one."""
+    """ "cats", "foxes", "cherries"; singular for a count of one."""
     if count == 1 or name in {"fish", "sheep", "grapes"}:
         return name
     if name.endswith("y") and name[-2] not in "aeiou":
@@ -95,27 +94,27 @@ def many(count: int, name: str) -> str:
 
 
 def named(thing: Thing) -> str:
-    """Size, colour and name, without an article."""
+    """Size, colour and name without an article."""
     return f"{thing.size} {thing.kind}".strip()
 
 
 def a(words: str) -> str:
-    """With the indefinite article."""
+    """The words with the indefinite article."""
     return f"{'some' if words.endswith('grapes') else 'an' if words[0] in 'aeiou' else 'a'} {words}"
 
 
 def is_are(name: str | int) -> str:
-    """The verb that goes with a name or a number."""
+    """The verb form for a name or a number."""
     singular = name == 1 if isinstance(name, int) else not name.endswith("grapes")
     return "is" if singular else "are"
 
 
 class Speaker:
-    """Words about one scene, drawn by ``generator``. ``names`` are the shortest that are a thing's alone ("star", "red star",
-    "small red star"), None where there is none; ``known`` are the indices of things that have one."""
+    """Author of text about one scene, drawn by ``generator``. ``names`` are each thing's shortest unique name ("star",
+    "red star", "small red star") or None; ``known`` are the indices of things that have one."""
 
     drills = False
-    """Whether questions and answers are in a word or two."""
+    """Whether questions and answers have a word or two."""
 
     def __init__(self, scene: Scene, generator: np.random.Generator) -> None:
         self.scene, self.things, self.generator = scene, scene.things, generator
@@ -124,11 +123,11 @@ class Speaker:
         self.known = [place for place, name in enumerate(self.names) if name]
 
     def say(self, form: str, **slots: str | None) -> str:
-        """A sentence in one of the forms there are."""
+        """A sentence in one of the form's wordings."""
         return sentence(form, self.generator, **{name: str(text) for name, text in slots.items()})
 
     def _exchange(self, kind: str, asked: str, answered: str, again: str | None = None, **slots: str | None) -> Exchange:
-        """A question and its answer, each in one of the forms there are."""
+        """A question and its answer, each in one of their forms' wordings."""
         asked, answered = (f"drill_{asked}", f"drilled_{asked}") if self.drills else (asked, answered)
         return Exchange(kind, self.say(asked, **slots), self.say(answered, **slots), again=again or "")
 
@@ -136,7 +135,7 @@ class Speaker:
         return choices[int(self.generator.integers(len(choices)))]
 
     def describe(self) -> Exchange:
-        """The long description: how many, each thing in reading order, how they stand to each other, and what is special."""
+        """The long description: the number of things, each in reading order, their relations, and special features."""
         things, names, count = self.things, self.names, len(self.things)
         ground = f"on a {self.scene.ground} background"
         sentences = [self.say("opening", things=many(count, "thing"), ground=ground, verb=is_are(count))]
@@ -168,13 +167,13 @@ class Speaker:
         return Exchange("describe", question, " ".join(sentences))
 
     def _largest(self) -> int | None:
-        """The one that is larger by a kind of size than all others, if it has a name of its own."""
+        """The thing in a larger size class than all others, if it has a unique name, else None."""
         order = sorted(range(len(self.things)), key=lambda place: -self.things[place].pixels)
         first, second = (self.things[place] for place in order[:2])
         return order[0] if first.size != second.size and self.names[order[0]] else None
 
     def questions(self, count: int, weights: Mapping[str, float] = MIXED) -> list[Exchange]:
-        """Up to ``count`` different questions, of kinds as frequent as ``weights``; some are asked without capitals or marks."""
+        """Up to ``count`` distinct questions of kinds in proportion to ``weights``; some lack capitals and punctuation."""
         share = np.array([weights.get(kind, 0.0) for kind in MIXED])
         share /= share.sum()
         exchange_by_question: dict[str, Exchange] = {}
@@ -192,15 +191,15 @@ class Speaker:
         ]
 
     def look(self) -> str:
-        """Every thing with its place, in reading order: what most answers begin with.
+        """Every thing with its place in reading order, the beginning of most replies.
 
-        The place stands before the name, so that what stands at the name can know it.
+        The place precedes the name, so that the name's hidden state can include it.
         """
         listed = [f"{at(thing.region)} {a(named(thing))}" for thing in self.things]
         return capital(" and ".join([part for part in (", ".join(listed[:-1]), listed[-1]) if part])) + "."
 
     def what(self) -> Exchange:
-        """What is in a region; sometimes one with nothing in it."""
+        """A question about the thing in a region, sometimes an empty one."""
         region = int(self.generator.integers(9))
         if self.generator.random() < 0.85:
             region = self._any(self.things).region
@@ -211,11 +210,11 @@ class Speaker:
         return self._exchange("what", "what", "something", **slots)
 
     def some_place(self) -> int | None:
-        """One of the things that have a name of their own."""
+        """The index of a random thing with a unique name, or None."""
         return int(self.generator.choice(self.known)) if self.known else None
 
     def where(self) -> Exchange | None:
-        """Where a thing is."""
+        """A question about a thing's place."""
         place = self.some_place()
         if place is None:
             return None
@@ -223,7 +222,7 @@ class Speaker:
         return self._exchange("where", "where", "place", name=name, verb=is_are(thing.name), where=at(thing.region))
 
     def count(self) -> Exchange:
-        """How many of a kind, of all things, or of the shapes."""
+        """A question about the number of a kind, of all things, or of the shapes."""
         draw = self.generator.random()
         if draw < 0.2:
             number, word = len(self.things), "thing"
@@ -237,18 +236,18 @@ class Speaker:
         return self._exchange("count", "count", "number", f"And {names}?", **slots)
 
     def number(self, name: str) -> int:
-        """How many things are called so."""
+        """The number of things with this name."""
         return sum(thing.name == name for thing in self.things)
 
     def some_name(self, absent: float) -> str:
-        """The name of something in the scene, or with this probability of something that may not be there."""
+        """The name of a thing in the scene or, with probability ``absent``, of any thing."""
         if self.generator.random() < absent:
             every = (*NAMES, *SHAPES)
             return every[int(self.generator.integers(len(every)))]
         return self._any(self.things).name
 
     def colour(self) -> Exchange:
-        """Which colour a shape has, or the background."""
+        """A question about the colour of a shape or of the background."""
         shapes = [thing for thing in self.things if thing.is_shape and self.number(thing.name) == 1]
         if not shapes or self.generator.random() < 0.2:
             return self._exchange("colour", "ground", "is_ground", colour=self.scene.ground)
@@ -256,7 +255,7 @@ class Speaker:
         return self._exchange("colour", "colour", "is_colour", name=thing.name, colour=thing.colour)
 
     def side(self) -> Exchange | None:
-        """Left or right of, above or below."""
+        """A question about the direction between two things: left or right of, above or below."""
         if len(self.known) < 2:
             return None
         first, second = (int(place) for place in self.generator.permutation(self.known)[:2])
@@ -269,7 +268,7 @@ class Speaker:
         return self._exchange("side", "side", "relation", side=side_of(across, down, level), **slots)
 
     def next(self) -> Exchange | None:
-        """The nearest other thing, where one is plainly the nearest."""
+        """A question about the nearest other thing, or None unless one is clearly the nearest."""
         place = self.some_place()
         if place is None:
             return None
@@ -283,12 +282,12 @@ class Speaker:
         return self._exchange("next", "next", "is_next", **slots)
 
     def largest(self) -> Exchange | None:
-        """The largest thing."""
+        """A question about the largest thing."""
         place = self._largest() if len(self.things) > 1 else None
         return None if place is None else self._exchange("what", "largest", "is_largest", name=self.names[place])
 
     def there(self) -> Exchange:
-        """Whether there is one of a kind."""
+        """A question about the presence of a kind."""
         name = self.some_name(0.5)
         yes, what = ("Yes", a(name)) if self.number(name) else ("No", f"no {name}")
         slots = {"name": name, "verb": is_are(name), "any": a(name).replace("some", "any"), "yes": yes, "what": what}
@@ -296,21 +295,21 @@ class Speaker:
 
 
 def side_of(across: float, down: float, level: bool) -> str:
-    """How a thing stands to another that is this far to the right and further down, in its row or in its column."""
+    """The direction of a thing from another one ``across`` to its right and ``down`` below it, in a row (``level``) or column."""
     if level:
         return "left of" if across > 0 else "right of"
     return "above" if down > 0 else "below"
 
 
 def exchanges(scene: Scene, count: int, weights: Mapping[str, float] = MIXED) -> list[Exchange]:
-    """The description and up to ``count`` questions of kinds as frequent as ``weights``, worded by the scene's own seed."""
+    """The description and up to ``count`` questions of kinds in proportion to ``weights``, worded by the scene's own seed."""
     speaker = Speaker(scene, np.random.default_rng([scene.seed, 11]))
     return [speaker.describe(), *speaker.questions(count, weights)]
 
 
 def drill(speaker: Speaker, count: int) -> list[tuple[str, str]]:
-    """Up to ``count`` questions and answers in a word or two, each with the space before it. None comes twice: its answer would
-    stand there already."""
+    """Up to ``count`` questions and answers of a word or two, each with a leading space. None is repeated, since its answer would
+    already be in the text."""
     quick, answer_by_question = copy.copy(speaker), dict[str, str]()
     quick.drills = True
     for _ in range(2 * count):
@@ -329,9 +328,9 @@ def drill(speaker: Speaker, count: int) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Batch:
-    """``pixels`` uint8 [scene, row, column, 3]; ``patches`` by head, int64 [scene, visual]; ``long`` and ``short`` tokens
-    with labels, int64 [scene, token] and [scene, question, token]: labels are IGNORED but on answers. ``read`` and its
-    labels, int64 [page, token], are conversations without a picture."""
+    """A batch: ``pixels`` uint8 [scene, row, column, 3]; ``patches`` by head, int64 [scene, visual]; ``long`` and ``short``
+    tokens with labels, int64 [scene, token] and [scene, question, token]. Labels are IGNORED except on answers. ``read`` and
+    its labels, int64 [page, token], are conversations without a picture."""
 
     pixels: Tensor
     patches: dict[str, Tensor]
@@ -349,7 +348,7 @@ class Batch:
 
 
 def train_tokenizer(examples: int = 4000, vocab: int = 1024) -> Any:
-    """Byte-level pieces learned from what is said about scenes; any other text can still be spelled."""
+    """Train a byte-level BPE tokenizer on text about scenes; it can encode any other text too."""
     spoken = (exchange for seed in range(examples) for exchange in exchanges(scenes.compose(seed), 6))
     texts = [text for exchange in spoken for text in (exchange.question, exchange.spoken)]
     # Every name in every form often enough to become one token.
@@ -358,11 +357,11 @@ def train_tokenizer(examples: int = 4000, vocab: int = 1024) -> Any:
 
 
 Row = tuple[list[int], list[int]]
-"""Tokens and their labels."""
+"""The tokens of a conversation and their labels."""
 
 
 class Writer:
-    """Conversations to token ids."""
+    """Encoder of conversations to token ids and labels."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.backend = tokenizer.backend_tokenizer
@@ -371,13 +370,13 @@ class Writer:
         )
 
     def ids(self, text: str) -> list[int]:
-        """A text by itself."""
+        """The token ids of a text."""
         return list(self.backend.encode(text, add_special_tokens=False).ids)
 
     def conversation(self, exchange: Exchange, looking: bool = True) -> Row:
-        """Tokens behind the picture, and labels: for each the token that comes next where it belongs to the answer.
+        """The tokens after the picture, and labels: the next token where it belongs to the answer.
 
-        Without ``looking`` nothing is learned of what is looked at before the answer but how it begins.
+        Without ``looking``, only the beginning of the look has labels.
         """
         question, answer = self.ids(exchange.question), self.ids(exchange.spoken)
         labels = [IGNORED] * len(question) + [*answer, self.end]
@@ -388,13 +387,15 @@ class Writer:
         return [*question, self.assistant, *answer], labels
 
     def conversations(self, every: Sequence[Exchange]) -> list[Row]:
-        """All about one scene. What is looked at is the same in each: it is learned once, so that answers count."""
+        """The conversations about one scene. All share one look, which has labels only once, so that answers dominate."""
         first = next((place for place, exchange in enumerate(every) if exchange.look), 0)
         return [self.conversation(exchange, place == first) for place, exchange in enumerate(every)]
 
     def page(self, every: Sequence[Exchange]) -> Row:
-        """One conversation about a picture that nobody sees: the first answer says what is looked at, the later ones lean
-        on it. Labels are on answers' last sentences alone, which can be known from what stands there."""
+        """One conversation about an unseen picture: the first reply contains the look, on which later ones rely.
+
+        Only the answers' last sentences have labels, since they follow from the text before.
+        """
         tokens, labels = list[int](), list[int]()
         for place, exchange in enumerate(every):
             turn, turn_labels = self.conversation(replace(exchange, look="") if place else exchange, False)
@@ -406,7 +407,7 @@ class Writer:
         return tokens, labels
 
     def drill(self, look: str, every: Sequence[tuple[str, str]]) -> Row:
-        """A look, then questions and answers in a few words; labels are on the answers."""
+        """A look, then questions and answers of a few words, with labels on the answers."""
         tokens = [self.user, self.assistant, *self.ids(look)]
         labels = [IGNORED] * len(tokens)
         for question, answer in ((self.ids(question), self.ids(answer)) for question, answer in every):
@@ -416,7 +417,7 @@ class Writer:
 
 
 def patches_of(scene: Scene, grid: int) -> dict[str, np.ndarray]:
-    """What the middle of every patch shows, by head, int64 [visual]."""
+    """The labels of every patch by head, int64 [visual], from the thing at its middle."""
     patches = {name: np.zeros((grid, grid), dtype=np.int64) for name in HEADS}
     middle = (np.arange(grid) + 0.5) * scenes.SIDE / grid
     for place in scene.depth:
@@ -431,13 +432,13 @@ def patches_of(scene: Scene, grid: int) -> dict[str, np.ndarray]:
 
 
 def _padded(rows: Sequence[Row], end: int) -> tuple[Tensor, Tensor]:
-    """Tokens and labels, int64 [row, token]."""
+    """Pad rows to tokens and labels, int64 [row, token]."""
     tokens, labels = ([torch.tensor(part) for part in parts] for parts in zip(*rows, strict=True))
     return pad_sequence(tokens, True, end), pad_sequence(labels, True, IGNORED)
 
 
 def batch_of(chosen: Sequence[Scene], writer: Writer, grid: int, questions: int) -> Batch:
-    """Scenes to one batch."""
+    """Make one batch of scenes."""
     conversations = [writer.conversations(exchanges(scene, questions, LESSONS)) for scene in chosen]
     empty: Row = ([writer.end], [IGNORED])
     long = _padded([row[0] for row in conversations], writer.end)
@@ -451,7 +452,7 @@ def batch_of(chosen: Sequence[Scene], writer: Writer, grid: int, questions: int)
 
 
 def pages(chosen: Sequence[Scene], writer: Writer, questions: int) -> tuple[Tensor, Tensor]:
-    """Drills and conversations about scenes that nobody draws, tokens and labels, int64 [page, token]."""
+    """Drills and conversations about undrawn scenes: tokens and labels, int64 [page, token]."""
     rows = []
     for scene in chosen:
         speaker = Speaker(scenes.snapped(scene), np.random.default_rng([scene.seed, 13]))
@@ -465,9 +466,9 @@ def pages(chosen: Sequence[Scene], writer: Writer, questions: int) -> tuple[Tens
 def batches(
     writer: Writer, grid: int, size: int, part: int, questions: int, start: int, reading: int = 0
 ) -> Iterator[list[Batch]]:
-    """Endless updates of ``size`` scenes in parts of ``part``, alike in length; scene numbers from ``start`` on.
+    """Yield endless updates of ``size`` scenes in parts of ``part``, similar in length; scene numbers begin at ``start``.
 
-    ``reading`` is how many pages are read for each scene that is seen; they tell of other scenes.
+    ``reading`` is the number of pages about other scenes per seen scene.
     """
     for first in itertools.count(start, size):
         chosen = sorted((scenes.compose(first + place) for place in range(size)), key=lambda scene: len(scene.things))

@@ -1,8 +1,8 @@
-"""``train small_draft``, a small autoregressive draft model that learns what the target thinks of each token of its answers.
+"""``train small_draft``, a small autoregressive draft model distilled from the target's distributions on its own answers.
 
-The target's distribution is read off the hidden states that the feature store keeps, so that one token teaches as much as many
-would by themselves (DistillSpec, Zhou et al. 2024, arXiv 2310.08461). Where a target's states are not at hand,
-:class:`TokenTraining` learns from the tokens alone.
+The feature store's hidden states give the target's distributions, so that one token teaches as much as many tokens alone
+(DistillSpec, Zhou et al. 2024, arXiv 2310.08461). Without a target's hidden states, :class:`TokenTraining` learns from the
+tokens alone.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from specviz.training.optimizer import LowRank
 DEPTHS = (4, 6)
 MEASURED, DEPTH = 80, 5
 LENGTH = 256
-"""Tokens of a row where tokens alone are learned from."""
+"""Tokens per row for training on tokens alone."""
 
 
 class TokenTraining(TrainState):
-    """A small language model, or a ``change`` to one, that learns from dialogues' tokens alone; and the dialogues kept out."""
+    """Training of a small language model, or of a ``change`` to one, on dialogues' tokens alone."""
 
     def __init__(
         self, model: SmallLM, dialogues: Dialogues, markers: Markers, parts: tuple[Sequence[int], Sequence[int]],
         settings: Schedule, change: LowRank | None = None,
     ) -> None:  # fmt: skip
-        """``parts`` are the dialogues' numbers to train on and those kept out."""
+        """``parts`` are the training dialogues' numbers and the held-out ones'."""
         self.model = self.folding = model
         self.dialogues, self.markers, (self.training, self.held_out) = dialogues, markers, parts
         super().__init__(settings, change or model)
@@ -50,13 +50,13 @@ class TokenTraining(TrainState):
         self.begin()
 
     def begin(self) -> None:
-        """Rows from where a resumed training stopped: another seed rather than hours of skipping."""
+        """Start new rows; a resumed training takes another seed instead of hours of skipping."""
         generator = np.random.default_rng([0, self.progress.updates])
         rows = data.rows(self.dialogues, self.training, self.markers, LENGTH, generator)
         self.stream = iter(lambda: list(islice(rows, self.settings.batch)), [])
 
     def learn_from(self, batch: Sequence[data.Row]) -> Step:
-        """Mean cross-entropy (nats) over answer tokens of the draft vocabulary, and its gradients."""
+        """The mean cross-entropy (nats) over answer tokens in the draft vocabulary, and its gradients."""
         tokens, counts = (torch.from_numpy(np.stack(part)).to(self.device) for part in zip(*batch, strict=True))
         labels, read = torch.where(counts, self.place[tokens[:, 1:]], IGNORED), F.pad(tokens[:, :-2], (1, 0))
         scale = 1.0 / int((labels != IGNORED).sum())
@@ -71,7 +71,7 @@ class TokenTraining(TrainState):
         return self.learn(range(len(batch)), loss, int(counts.sum()))
 
     def measure(self) -> dict[str, float]:
-        """Chains along held-out greedy answers."""
+        """Acceptance of chains along held-out greedy answers."""
         greedy = data.greedy_only(self.dialogues, self.held_out)[:MEASURED]
         return chain_agreement(self.model, self.dialogues, greedy, self.markers, DEPTH)
 
@@ -79,13 +79,13 @@ class TokenTraining(TrainState):
 def fresh(
     embedding: Tensor, markers: data.Markers, dialogues: data.Dialogues, training: Sequence[int], shape: Mapping[str, int]
 ) -> SmallLM:  # fmt: skip
-    """A network on the target's ``embedding`` [vocab, hidden] that knows how often the training answers use each token."""
+    """A network on the target's ``embedding`` [vocab, hidden] that starts as a unigram model of the training answers."""
     torch.manual_seed(0)
     config = SmallConfig(vocab_size=embedding.shape[0], hidden=embedding.shape[1], **shape)
     ids, count = data.draft_vocabulary(dialogues, training, config.draft_vocab, config.vocab_size, [markers.end])
     model = SmallLM(config, embedding, torch.from_numpy(ids)).to(embedding.device)
     counts = torch.from_numpy(count)
-    # Silent layers and a head that only knows word counts: training starts from a unigram model, not from noise.
+    # Layers that add zero and a head with word counts alone: training starts from a unigram model, not from noise.
     with torch.no_grad():
         scale = float(model.embedding[model.draft_ids].std()) * model.enter.weight.shape[1] ** 0.5
         model.enter.weight.normal_(std=1.0 / scale)
@@ -101,8 +101,11 @@ def fresh(
 
 
 class Distillation(FeatureTraining):
-    """A draft model that learns the target's distributions. Dialogues of like length are read together: at this width a
-    dialogue by itself is too little work for the products to be what takes the time."""
+    """Distillation of a draft model from the target's distributions.
+
+    Dialogues of similar length are read together: at this width a single dialogue's products are too small to dominate the
+    time.
+    """
 
     net: SmallLM
 
@@ -119,7 +122,7 @@ class Distillation(FeatureTraining):
         super().__init__(net, store, inputs.training, inputs.judged_on, settings, loss, measured)
 
     def figures(self) -> dict[str, Any]:
-        """With longer chains."""
+        """A milestone's figures on more dialogues, with longer chains."""
         chosen = self.held_out[: feature.MEASURED_DIALOGUES]
         return {**super().figures(), **{f"chain_{depth}": self.chains(chosen, depth=depth) for depth in DEPTHS[1:]}}
 
@@ -127,12 +130,12 @@ class Distillation(FeatureTraining):
 def distilled(
     model: SmallLM, frozen: Tensor, place: Tensor, dialogue: DialogueFeatures, generator: torch.Generator, scale: float
 ) -> Tensor:
-    """Cross-entropy (nats) to the target's distribution over the draft vocabulary, summed over the answers' tokens that are in
-    it, times ``scale``. ``frozen`` [draft, hidden] gives the target's logits; ``place`` [vocab] is a token's place in the draft
-    vocabulary; ``dialogue`` may be several joined."""
+    """Sum the cross-entropy (nats) to the target's distribution over the answers' tokens in the draft vocabulary, times
+    ``scale``. ``frozen`` [draft, hidden] gives the target's logits; ``place`` [vocab] is a token's index in the draft
+    vocabulary; ``dialogue`` may be several joined ones."""
     ids = pad_sequence([tokens[:-1] for tokens in dialogue.tokens.split(dialogue.lengths)], batch_first=True)
     ids = F.pad(ids, (0, -ids.shape[1] % 32))
-    # One index over all answers: a mask a dialogue would make a GPU's host wait twice for each of them.
+    # One index over all answers: with a mask for each dialogue the host would wait twice per dialogue for the GPU.
     answers = torch.cat([dialogue.tokens[first:end] for _, first, end in dialogue.spans])
     inside = (place[answers] != IGNORED).nonzero()[:, 0]
     distribution = target_distribution(frozen, dialogue)[0][inside]
