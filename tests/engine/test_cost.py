@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from specviz.engine.cost import MOVED, SIZES, TIMED, PassTimes, RunCosts
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
-from tests.support.tiny.text import decode, tiny_target
+from tests.support.tiny.text import composed, decode, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, resources
 
 
@@ -128,7 +126,7 @@ def test_every_step_of_a_run_teaches_and_none_sizes_itself(method: str) -> None:
         forward_cost=lambda network, rows, taught=True: costs.forward(rows),
     )
     values = {"eagle2": {"depth": 3}, "ddd": {"threshold": "own"}}.get(method, {})
-    made = get(method).compose(build(get(method).parameters, values, method), parts)
+    made = composed(method, values, parts)
 
     def learn(step: Any) -> None:
         told.append(step)

@@ -12,14 +12,12 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig, Mi
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
 from specviz.targets.hybrid import HybridTarget
 from specviz.targets.layers import boundary_of
 from specviz.targets.text import TextTarget
 from specviz.targets.text_rows import TextRows
 from tests.support.tiny.hybrid import hybrid
-from tests.support.tiny.text import decode, parts_for
+from tests.support.tiny.text import composed, decode, parts_for
 
 LIMIT = 30
 LONG = {"rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 9.0]}
@@ -75,8 +73,7 @@ def _target(kind: str) -> TextTarget:
 
 
 def _composed(method: str, target: TextTarget) -> Composition:
-    card = get(method)
-    return card.compose(build(card.parameters, {}, method), parts_for(target, Warp(), _target(target.name)))
+    return composed(method, {}, parts_for(target, Warp(), _target(target.name)))
 
 
 @cache

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
 
 from specviz.acceptance.rejection import Rejection
-from specviz.drafting.runtimes.language_model import SmallModel
+from specviz.drafting.runtimes.language_model import DraftModel, SessionModel, SmallModel
 from specviz.drafting.trees.sampled import Sampled
 from specviz.engine.interfaces import Composition, Context, Draft, Proposal
 from specviz.engine.sampling import Noise, Warp
@@ -19,9 +20,12 @@ from specviz.methods.hedgespec.counterfactual import expected_length
 from specviz.methods.hedgespec.evaluable import JudgedCopy, JudgedModel
 from specviz.methods.hedgespec.online_learners import NormalHedge, UpperConfidence
 from specviz.methods.hedgespec.selection import Arm, DrafterSelector
-from tests.support.tiny.arms import arm, compose, compose_named
-from tests.support.tiny.text import LENGTH, decode, tiny_target
-from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, WARM, baseline
+from specviz.targets.hybrid import HybridTarget
+from specviz.targets.text import TextTarget
+from tests.support.tiny.hybrid import hybrid
+from tests.support.tiny.networks import arm
+from tests.support.tiny.text import LENGTH, composed, decode, parts_for, perturbed, tiny_target
+from tests.support.worlds.text import GREEDY, NUCLEUS, PROMPT, WARM, baseline, compose
 from tests.support.worlds.three_tokens import World, drawn, exact_distribution
 
 METHODS: list[tuple[str, dict[str, object]]] = [
@@ -31,6 +35,20 @@ METHODS: list[tuple[str, dict[str, object]]] = [
     ("bandit_ucb", {"gamma": 4}),
     ("bandit_exp3", {"gamma": 4}),
 ]
+
+
+def compose_named(name: str, values: dict[str, object], target: TextTarget, warp: Warp, memory: Any = None) -> Composition:
+    """Over whole models of the target's vocabulary, as a user names them: often right, seldom right, of recurrent layers."""
+    near, far = (TextTarget(perturbed(target.model, amount), label, []) for label, amount in (("near", 0.01), ("far", 0.2)))
+    named: list[Any] = [near, far, HybridTarget(hybrid(dtype=target.dtype), "recurrent", ())]
+    models = {
+        model.name: DraftModel(
+            model.name, model.context_length, lambda capacity, model=model: SessionModel(model.open(capacity), model)
+        )
+        for model in named
+    }
+    parts = parts_for(target, warp, memory=memory).using(draft_models=lambda: models, uses_shipped_weights=False)
+    return composed(name, values, parts)
 
 
 @pytest.mark.slow

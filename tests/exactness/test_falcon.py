@@ -12,7 +12,7 @@ from specviz.engine.interfaces import Composition, Draft, Proposal
 from specviz.engine.sampling import Warp
 from specviz.engine.tree import shape_from_counts
 from specviz.targets.text import TextTarget
-from tests.support.tiny.blocks import block_net
+from tests.support.tiny.networks import block_net
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.foretold import foretold
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, alone, baseline, compose

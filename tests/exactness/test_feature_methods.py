@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from specviz.methods.ddd.depth import CANDIDATES, CalibratedDepth
-from specviz.methods.parameters import build
-from specviz.methods.registry import all_methods
 from specviz.methods.resources import TREES
-from tests.support.tiny.text import decode, parts_for, tiny_target
+from tests.support.tiny.text import composed, decode, parts_for, tiny_target
 from tests.support.worlds.feature import tiny_net
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline, compose
 
@@ -119,13 +117,12 @@ def test_each_choice_of_threshold_brings_its_levels(
 @pytest.mark.parametrize(("drafter", "own"), [("eagle", True), ("eagle3", False)])
 def test_a_threshold_of_other_heads_is_not_taken_and_that_is_said(drafter: str, own: bool) -> None:
     target = tiny_target()
-    method = all_methods()["ddd"]
     parts = parts_for(target, GREEDY).using(
         drafter_weights=lambda kind: tiny_net(target.model, kind == "eagle3").runtime(),
         uses_shipped_weights=own,
         draft_name="" if own else "some/heads",
     )
-    made = method.compose(build(method.parameters, {**TREE, "drafter": drafter}, "ddd"), parts)
+    made = composed("ddd", {**TREE, "drafter": drafter}, parts)
     stop = made.controller.builder.stop  # type: ignore[attr-defined]
     assert (stop.threshold, stop.levels, stop.below) == (-0.3, (5, 7, 9), ())
     (said,) = made.warnings

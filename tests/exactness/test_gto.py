@@ -8,10 +8,8 @@ import torch
 from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
-from specviz.methods.parameters import build
-from specviz.methods.registry import all_methods
 from specviz.targets.text import TextTarget
-from tests.support.tiny.text import Decoded, decode, parts_for, tiny_target
+from tests.support.tiny.text import Decoded, composed, decode, parts_for, tiny_target
 from tests.support.worlds.feature import tiny_net
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, WARPS, Audit, baseline
 
@@ -26,8 +24,7 @@ def compose(values: dict[str, object], target: TextTarget, warp: Warp, seeds: di
     def heads(kind: str) -> FeatureRuntime:
         return tiny_net(target.model, True, 40, seed=(seeds or SEEDS)[kind]).runtime()
 
-    card = all_methods()["gto"]
-    return card.compose(build(card.parameters, values, "gto"), parts_for(target, warp).using(drafter_weights=heads))
+    return composed("gto", values, parts_for(target, warp).using(drafter_weights=heads))
 
 
 def run(values: dict[str, object], warp: Warp, budget: int = 60, level: str = "tree", **more: object) -> Decoded:

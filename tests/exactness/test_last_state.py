@@ -11,7 +11,7 @@ from specviz.engine.tree import DraftTree, shape_of
 from specviz.methods.owl.drafter import RecurrentDrafter
 from specviz.methods.owl.spec_token import SpecToken, SpecTokenPass
 from specviz.targets.text import TextTarget
-from tests.support.tiny.recurrent import recurrent_net
+from tests.support.tiny.networks import recurrent_net
 from tests.support.tiny.text import decode, tiny_target
 from tests.support.worlds.foretold import foretold
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline, compose

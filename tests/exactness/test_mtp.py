@@ -10,14 +10,12 @@ import pytest
 from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
 from specviz.models.heads.dialects import read
 from specviz.models.hub.published import open_repository
 from specviz.targets.causal import causal_target
 from specviz.targets.hybrid import HybridTarget
 from tests.support.tiny.mtp import KINDS, made, stored
-from tests.support.tiny.text import LENGTH, Decoded, decode, parts_for
+from tests.support.tiny.text import LENGTH, Decoded, composed, decode, parts_for
 from tests.support.worlds.hybrid import Audited
 
 PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
@@ -35,9 +33,8 @@ class World:
         self.network = FeatureRuntime(read("eagle", open_repository(str(stored(folder, one))), one.fit))
 
     def compose(self, name: str, values: dict[str, Any], warp: Warp) -> Composition:
-        method = get(name)
         parts = parts_for(self.target, warp).using(drafter_weights=lambda kind: self.network)  # type: ignore[arg-type]
-        return method.compose(build(method.parameters, values, name), parts)
+        return composed(name, values, parts)
 
     def run(self, name: str, values: dict[str, Any], warp: Warp, budget: int = LENGTH) -> Decoded:
         return decode(self.target, self.compose(name, values, warp), PROMPT, budget, warp, 7)  # type: ignore[arg-type]

@@ -14,11 +14,11 @@ from specviz.drafting.trees.depth_profile import LEAST, DepthProfile
 from specviz.engine.interfaces import Composition
 from specviz.methods import resources as methods_parts
 from specviz.methods.ddd.depth import PUBLISHED_LEVELS, CalibratedDepth, CalibratedRound
-from specviz.methods.parameters import build, describe
+from specviz.methods.parameters import describe
 from specviz.methods.registry import all_methods
 from specviz.trace.notes.drafts import TreeDepth
-from tests.support.tiny.blocks import block_net
-from tests.support.tiny.text import decode, parts_for, tiny_target
+from tests.support.tiny.networks import block_net
+from tests.support.tiny.text import composed, decode, parts_for, tiny_target
 from tests.support.worlds.feature import tiny_net
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline
 
@@ -48,8 +48,7 @@ def compose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             "forward_cost": lambda network, rows: forward * rows / 6,
         }
         parts = parts_for(target, warp).using(**{**heads, **more})
-        method = all_methods()[name]
-        return method.compose(build(method.parameters, values, name), parts)
+        return composed(name, values, parts)
 
     return made
 

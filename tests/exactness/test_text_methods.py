@@ -6,10 +6,8 @@ import pytest
 import torch
 
 from specviz.engine.sampling import Warp
-from specviz.methods.parameters import build
-from specviz.methods.registry import all_methods
 from specviz.trace.schema import Step
-from tests.support.tiny.text import VOCAB, decode, parts_for, tiny_llama, tiny_target
+from tests.support.tiny.text import VOCAB, composed, decode, parts_for, tiny_llama, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, alone, baseline, compose
 
 SAMPLED: list[tuple[str, dict[str, object]]] = [
@@ -35,10 +33,9 @@ def test_next_to_no_temperature_writes_the_greedy_text(
 @pytest.mark.slow
 def test_the_longer_a_known_context_the_larger_the_sampled_tree() -> None:
     target, memory = tiny_target(), {}
-    method = all_methods()["stand"]
 
     def steps() -> list[Step]:
-        made = method.compose(build(method.parameters, {}, "stand"), parts_for(target, WARM, memory=memory))
+        made = composed("stand", {}, parts_for(target, WARM, memory=memory))
         return decode(target, made, PROMPT, 120, WARM, 7).steps
 
     first, again = steps(), steps()

@@ -14,11 +14,9 @@ import torch
 
 import specviz
 from specviz.engine.cached import cached
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
 from tests.support.ladder import TREE
-from tests.support.tiny.text import Decoded, decode, tiny_llama
+from tests.support.tiny.text import Decoded, composed, decode, tiny_llama
 from tests.support.worlds.image import World
 from tests.support.worlds.text import PROMPT, WARPS, network, resources
 
@@ -56,12 +54,11 @@ def target_on(device: str) -> TextTarget:
 
 def decoded(target: TextTarget, name: str, seed: int = 7, budget: int = 40) -> Decoded:
     """A run on networks that are made once for a target, as a user's are."""
-    warp, method = WARPS["warm"], get(name)
+    warp = WARPS["warm"]
     parts = resources(target, warp).using(
         drafter_weights=lambda kind: cached(target, ("a test's", kind), lambda: network(kind, target))
     )
-    composition = method.compose(build(method.parameters, METHODS[name], name), parts)
-    return decode(target, composition, PROMPT, budget, warp, seed)
+    return decode(target, composed(name, METHODS[name], parts), PROMPT, budget, warp, seed)
 
 
 PICTURES: dict[str, dict[str, Any]] = {"lantern": {"delta": 0.3, "nodes": 20}, "mulo_sd": {"tau": 0.3, "pool": 4}}

@@ -12,29 +12,26 @@ from torch import float64
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
 from specviz.errors import ModelUnavailable
-from specviz.methods.parameters import build
-from specviz.methods.registry import all_methods
 from specviz.models.heads.heads import drafting_heads, ours
 from specviz.targets.text import TextTarget
 from tests.support.tiny.published_heads import CONFIG, NARROW, feature_tensors, narrow_tensors, parallel_tensors, saved
-from tests.support.tiny.text import decode, parts_for, tiny_target
+from tests.support.tiny.text import composed, decode, parts_for, tiny_target
 from tests.support.worlds.text import GREEDY, PROMPT, WARM, baseline
 
 
-def composed(name: str, values: dict[str, object], target: TextTarget, warp: Warp, folder: Path) -> Composition:
-    method = all_methods()[name]
+def published(name: str, values: dict[str, object], target: TextTarget, warp: Warp, folder: Path) -> Composition:
     loaded: Any = SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
     parts = parts_for(target, warp).using(drafter_weights=lambda kind: drafting_heads(kind, str(folder), loaded, target),
         uses_shipped_weights=ours(str(folder)), draft_name=str(folder),
     )  # fmt: skip
-    return method.compose(build(method.parameters, values, name), parts)
+    return composed(name, values, parts)
 
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -> None:
     folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
-    composition = composed("eagle3", {"depth": 3, "width": 4, "nodes": 16, "rule": "match"}, target, warp, folder)
+    composition = published("eagle3", {"depth": 3, "width": 4, "nodes": 16, "rule": "match"}, target, warp, folder)
     assert composition.hidden_state_layers == (0, 1, 2)
     found = decode(target, composition, PROMPT, 80, warp, 7)
     assert found.ids == baseline("eager", float64, warp)[:80]
@@ -47,7 +44,7 @@ def test_published_feature_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -
 )
 def test_methods_around_a_feature_drafter_take_published_heads(tmp_path: Path, method: str, values: dict[str, object]) -> None:
     folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
-    composition = composed(method, values, target, GREEDY, folder)
+    composition = published(method, values, target, GREEDY, folder)
     found = decode(target, composition, PROMPT, 40, GREEDY, 7)
     assert found.ids == baseline("eager", float64, GREEDY)[:40] and any(step.path for step in found.steps)
 
@@ -57,7 +54,7 @@ def test_methods_around_a_feature_drafter_take_published_heads(tmp_path: Path, m
 def test_published_heads_of_the_first_kind_draft_a_whole_run(tmp_path: Path, method: str) -> None:
     folder, target = saved(tmp_path, narrow_tensors(), NARROW), tiny_target()
     values = {"rule": "match"} if method == "eagle" else {"depth": 3, "width": 4, "nodes": 16, "rule": "match"}
-    composition = composed(method, values, target, GREEDY, folder)
+    composition = published(method, values, target, GREEDY, folder)
     assert composition.hidden_state_layers == (2,)
     found = decode(target, composition, PROMPT, 80, GREEDY, 7)
     assert found.ids == baseline("eager", float64, GREEDY)[:80]
@@ -68,7 +65,7 @@ def test_published_heads_of_the_first_kind_draft_a_whole_run(tmp_path: Path, met
 @pytest.mark.parametrize("warp", [GREEDY, WARM], ids=["greedy", "warm"])
 def test_published_parallel_heads_draft_a_whole_run(tmp_path: Path, warp: Warp) -> None:
     folder, target = saved(tmp_path, parallel_tensors(4), None), tiny_target()
-    composition = composed("medusa", {"rule": "match"}, target, warp, folder)
+    composition = published("medusa", {"rule": "match"}, target, warp, folder)
     (said,) = composition.warnings
     assert "published 63 paths" in said and str(folder) in said
     found = decode(target, composition, PROMPT, 80, warp, 7)
@@ -82,16 +79,16 @@ def test_a_kind_without_a_known_layout_says_which_have_one(tmp_path: Path) -> No
     with pytest.raises(
         ModelUnavailable, match="cannot be used as owl: published heads are read for eagle, eagle3, medusa and dream"
     ):
-        composed("owl", {}, target, GREEDY, folder)
+        published("owl", {}, target, GREEDY, folder)
 
 
 def test_heads_of_another_method_say_which_one_they_are_for(tmp_path: Path) -> None:
     folder, target = saved(tmp_path, feature_tensors(), CONFIG), tiny_target()
     with pytest.raises(ModelUnavailable, match="holds EAGLE-3 heads.* choose the method eagle3"):
-        composed("eagle", {}, target, GREEDY, folder)
+        published("eagle", {}, target, GREEDY, folder)
 
 
 def test_a_senseless_config_is_told_in_one_sentence(tmp_path: Path) -> None:
     folder, target = saved(tmp_path, feature_tensors(), {**CONFIG, "rms_norm_eps": "tiny"}), tiny_target()
     with pytest.raises(ModelUnavailable, match="rms_norm_eps 'tiny', which is not a number above 0"):
-        composed("eagle3", {}, target, GREEDY, folder)
+        published("eagle3", {}, target, GREEDY, folder)

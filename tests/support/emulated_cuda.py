@@ -12,9 +12,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pytest
@@ -101,7 +100,6 @@ class Counts:
     replays: int = 0
     captures: int = 0
     waits: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
@@ -155,13 +153,10 @@ class Graph:
         self.device.counts.captured += self.size
         with torch.inference_mode(), torch._C.DisableTorchFunction():
             for call, results in self.calls:
-                for old, new in zip(results, _fresh_of(call(), results), strict=True):
+                made = _tensors(call())
+                # None where the call only wrote into what was there.
+                for old, new in zip(results, made if results else (), strict=True):
                     old.copy_(new)
-
-
-def _fresh_of(result: Any, results: list[Tensor]) -> list[Tensor]:
-    """Those of a repeated call's results that stand for ``results``: none where it only wrote into what was there."""
-    return list(_tensors(result)) if results else []
 
 
 class Event:
@@ -218,7 +213,6 @@ class EmulatedCuda(TorchFunctionMode):
         if self.graph is not None:
             raise RuntimeError(f"{reason}: {CAPTURING}")
         self.counts.waits += 1
-        self.counts.reasons[reason] += 1
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
@@ -240,21 +234,20 @@ class EmulatedCuda(TorchFunctionMode):
         if name == "copy_" and away and not isinstance(args[0], Placed):
             func(*args, **kwargs)
             return args[0]
-        change = _placed if away else _plain
         if not away:  # made where it was asked for, on the meta device as well
             return func(*args, **kwargs) if device is None else func(*args, device=device, **kwargs)
-        if away and name in READS:
+        if name in READS:
             self.wait(name)
             return func(*args, **kwargs)
-        if away and name in INDEXED:
+        if name in INDEXED:
             indices = args[1] if isinstance(args[1], tuple) or name == "index_put_" else [args[1]]
             if any(_asks(index) for index in indices):
                 self.wait("an index of truth values or of the host")
-        if away and name in DRAWS:
+        if name in DRAWS:
             torch.rand(1)
 
         def call() -> Any:
-            return _mapped(func(*args, **kwargs), change)
+            return _mapped(func(*args, **kwargs), _placed)
 
         return self._called(call, given, func in FUSED)
 

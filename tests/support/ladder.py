@@ -53,13 +53,10 @@ REPEATED = ("granite", "experts", "pure")
 EVERY_WAY = (GREEDY, PLAIN, NUCLEUS, SINGLE, SINGLE_WARM, GRAPH_WARM, GRAPH_SINGLE)
 BOTH_TIERS = (PLAIN, GRAPH_WARM, GRAPH_SINGLE)
 GREEDY_WAYS = (GREEDY, SINGLE, GRAPH, GRAPH_SINGLE)
-THREE_AUDITS = (GREEDY, PLAIN, GRAPH_WARM)
-TWO_AUDITS = (GREEDY, GRAPH_WARM)
-NUCLEUS_AUDITS = (GREEDY, NUCLEUS, GRAPH_WARM)
-WARM_AUDITS = (PLAIN, GRAPH_WARM)
 GREEDY_PLAIN = (GREEDY, GRAPH_SINGLE)
 VISION_WAYS = (PLAIN, GRAPH, SINGLE)
 GRAPH_TOO = (PLAIN, GRAPH, GRAPH_SINGLE)
+STATE_WAYS = (GREEDY, PLAIN, SINGLE, SINGLE_NUCLEUS)
 
 
 @dataclass
@@ -123,21 +120,19 @@ WORLDS: dict[str, Callable[..., Place]] = {
 class Row:
     """A method with parameters in a world.
 
-    ``ends`` is the warp of the shortest prompts, ``full`` the tiers that run into the end of a context, ``audits`` the ways in
-    which the cache is compared. Runs of ``ways`` must accept ``least`` of their tokens, as a fraction, and once ``deep`` in a
-    row, with rounds that accept fewer where that is more than one; ``misses`` wants a round that accepts none. A drafter may
-    be told the text, all but every ``told``-th token. ``runs`` share a memory; with ``recalls`` the second needs fewer than
-    0.6 of the first one's rounds.
+    ``full`` are the tiers that run into the end of a context, ``audits`` the ways in which the cache is compared. Its ``ways``
+    must accept ``least`` of their tokens, as a fraction, and once ``deep`` in a row, with rounds that accept fewer where that is
+    more than one; ``misses`` wants a round that accepts none. A drafter may be told the text, all but every ``told``-th token.
+    ``runs`` share a memory; with ``recalls`` the second needs fewer than 0.6 of the first one's rounds.
     """
 
     method: str
     values: Values = field(default_factory=dict)
     ways: tuple[Way, ...] = EVERY_WAY
     world: str = "text"
-    ends: str = "greedy"
     full: tuple[str, ...] = ("eager", "graph")
-    prompts: tuple[tuple[int, ...], ...] = ((5,), (5, 6))
-    audits: tuple[Way, ...] = THREE_AUDITS
+    prompts: tuple[tuple[int, ...], ...] = ((5,), (5, 6), (5, 6, 7))
+    audits: tuple[Way, ...] = (PLAIN, GRAPH_WARM)
     least: float = 0.001
     deep: int = 1
     misses: bool = False
@@ -148,6 +143,11 @@ class Row:
     def __str__(self) -> str:
         said = [f"{name}={value}" for name, value in self.values.items()]
         return "-".join([*([] if self.world == "text" else [self.world]), self.method, *said]).replace(" ", "_")
+
+    @property
+    def ends(self) -> str:
+        """The warp of the shortest prompts: warm where the text is the target's own at any temperature."""
+        return "warm" if any(way.warped != "greedy" for way in self.ways) else "greedy"
 
     def open(self, way: Way, context: int = 0, device: str = "cpu") -> Place:
         return WORLDS[self.world](way.tier, DTYPES[way.dtype], context, device)
@@ -188,11 +188,11 @@ ROWS: list[Row] = [
     Row("stand", {"nodes": 40}, GREEDY_WAYS),
     Row("speculative_sampling", {"gamma": 4}, GREEDY_WAYS),
     # Drafts that are looked up, with an empty and with a full memory.
-    Row("suffix_decoding", runs=2, recalls=True, audits=TWO_AUDITS),
-    Row("suffix_decoding", {"shape": "path", "factor": 2.0, "offset": 1.0}, BOTH_TIERS, runs=2, recalls=True, audits=TWO_AUDITS),
-    Row("reader", {"drafter": "recycling"}, runs=2, recalls=True, audits=TWO_AUDITS),
+    Row("suffix_decoding", runs=2, recalls=True),
+    Row("suffix_decoding", {"shape": "path", "factor": 2.0, "offset": 1.0}, BOTH_TIERS, runs=2, recalls=True),
+    Row("reader", {"drafter": "recycling"}, runs=2, recalls=True),
     *(
-        Row("reader", values, BOTH_TIERS, runs=2, recalls=True, audits=TWO_AUDITS)
+        Row("reader", values, BOTH_TIERS, runs=2, recalls=True)
         for values in (
             {"drafter": "none"},
             {"drafter": "recycling", "nodes": 12, "deepened": 0},
@@ -202,15 +202,15 @@ ROWS: list[Row] = [
     ),
     # Drafters that read the target's hidden states.
     Row("eagle", {"tree": "published"}, GREEDY_WAYS),
-    Row("eagle", {"tree": "published", "rule": "match"}, BOTH_TIERS, ends="warm"),
-    *(Row(name, {**TREE, "rule": "match"}, ends="warm") for name in ("eagle2", "eagle3")),
+    Row("eagle", {"tree": "published", "rule": "match"}, BOTH_TIERS),
+    *(Row(name, {**TREE, "rule": "match"}) for name in ("eagle2", "eagle3")),
     *(Row(name, TREE, GREEDY_WAYS) for name in ("eagle2", "eagle3")),
-    Row("ddd", {**TREE, "threshold": "own", "log_mass": -1.2}, BOTH_TIERS, ends="warm"),
+    Row("ddd", {**TREE, "threshold": "own", "log_mass": -1.2}, BOTH_TIERS),
     Row("ddd", {**TREE, "threshold": "paper", "levels": "published", "drafter": "eagle", "depth": 7}, GREEDY_PLAIN),
-    Row("gto", TREE, ends="warm"),
-    Row("gto", {**TREE, "compare": True}, (PLAIN,), ends="warm", audits=()),  # its two caches: test_gto.py
+    Row("gto", TREE),
+    Row("gto", {**TREE, "compare": True}, (PLAIN,), audits=()),  # its two caches: test_gto.py
     *(
-        Row("traversal", values, GREEDY_WAYS, "whole", audits=WARM_AUDITS)
+        Row("traversal", values, GREEDY_WAYS, "whole")
         for values in (
             {"shape": "sparse"},
             {"shape": "binary", "depth": 3},
@@ -218,31 +218,31 @@ ROWS: list[Row] = [
             {"shape": "chain", "depth": 4, "drafter": "draft_model"},
         )
     ),
-    Row("medusa", {"tree": "published", "rule": "match"}, EVERY_WAY, ends="warm", least=0.05),
+    Row("medusa", {"tree": "published", "rule": "match"}, EVERY_WAY, least=0.05),
     Row("medusa", {"tree": "published", "rule": "typical"}, GREEDY_PLAIN, least=0.05),
     # Drafters of blocks and of states, told most of the text to come.
-    Row("falcon", {"tree": "fitted", "nodes": 20}, prompts=((5,), (5, 6), (5, 6, 7)), told=4, deep=2, audits=WARM_AUDITS),
+    Row("falcon", {"tree": "fitted", "nodes": 20}, told=4, deep=2),
     *(
-        Row("falcon", values, (GREEDY, PLAIN), told=4, deep=2, audits=WARM_AUDITS)
+        Row("falcon", values, (GREEDY, PLAIN), told=4, deep=2)
         for values in ({"tree": "fitted", "nodes": 60, "width": 12, "forwards": 4}, {"tree": "published"})
     ),
-    Row("falcon", {"tree": "fitted"}, (PLAIN,), told=4, deep=2, audits=WARM_AUDITS),  # as many nodes as pay
-    Row("falcon", {"tree": "drawn"}, GREEDY_PLAIN, told=4, deep=2, audits=WARM_AUDITS),
-    Row("deer", {"block": 6}, GREEDY_WAYS, prompts=((5,), (5, 6), (5, 6, 7)), told=5, deep=4, audits=WARM_AUDITS),
-    Row("diffuspec", {"longest": 9, "shortest": 3}, prompts=((5,), (5, 6), (5, 6, 7)), told=5, deep=2, audits=WARM_AUDITS),
-    Row("diffuspec", {"longest": 6, "adaptive": False, "weight": 1.0}, told=5, deep=2, audits=WARM_AUDITS),
-    Row("owl", TREE, audits=TWO_AUDITS),
-    Row("owl", {**TREE, "probe": False}, BOTH_TIERS, audits=TWO_AUDITS),
-    Row("howl", TREE, runs=2, audits=TWO_AUDITS),
-    Row("howl", {**TREE, "bar": "fixed", "threshold": 1.0}, runs=2, audits=TWO_AUDITS),
-    Row("howl", {**TREE, "bar": "fixed", "threshold": 0.0, "most": 8}, BOTH_TIERS, runs=2, audits=TWO_AUDITS),
+    Row("falcon", {"tree": "fitted"}, (PLAIN,), told=4, deep=2),  # as many nodes as pay
+    Row("falcon", {"tree": "drawn"}, GREEDY_PLAIN, told=4, deep=2),
+    Row("deer", {"block": 6}, GREEDY_WAYS, told=5, deep=4),
+    Row("diffuspec", {"longest": 9, "shortest": 3}, told=5, deep=2),
+    Row("diffuspec", {"longest": 6, "adaptive": False, "weight": 1.0}, told=5, deep=2),
+    Row("owl", TREE),
+    Row("owl", {**TREE, "probe": False}, BOTH_TIERS),
+    Row("howl", TREE, runs=2),
+    Row("howl", {**TREE, "bar": "fixed", "threshold": 1.0}, runs=2),
+    Row("howl", {**TREE, "bar": "fixed", "threshold": 0.0, "most": 8}, BOTH_TIERS, runs=2),
     # Several drafters or models in one run: exact in distribution, and so token for token where the text is greedy.
     Row("not_a_bandit", {"gamma": 4}, GREEDY_WAYS),
     Row("not_a_bandit", {"gamma": 3, "loss": "acceptance", "keep": 1.0}, GREEDY_PLAIN),
     Row("not_a_bandit", {"gamma": 4, "arm": "copy"}, GREEDY_PLAIN),
     Row("bandit_ucb", {"gamma": 4}, GREEDY_WAYS),
     Row("bandit_exp3", {"gamma": 4}, GREEDY_PLAIN),
-    Row("polybasic", {"middle": "plain_copy", "gathered": 6, "nodes": 5}, GREEDY_WAYS, least=0.5, audits=WARM_AUDITS),
+    Row("polybasic", {"middle": "plain_copy", "gathered": 6, "nodes": 5}, GREEDY_WAYS, least=0.5),
     Row("polybasic", {"middle": "int8", "gathered": 8, "depth": 3, "nodes": 6}, GREEDY_PLAIN, least=0.5),
     Row("polybasic", {"middle": "draft", "gathered": 4, "drafter": "eagle3", "depth": 3, "nodes": 4}, GREEDY_PLAIN, least=0.5),
     Row("polybasic", {"middle": "draft", "gathered": 5, "drafter": "copy"}, GREEDY_PLAIN, least=0.5),
@@ -250,62 +250,33 @@ ROWS: list[Row] = [
     *(
         Row("easyspec", values, GREEDY_PLAIN, least=0)
         for values in (
-            {"group": 1},
             {"group": 2},
+            {"group": 1},
             {"group": 4},
             {"group": 2, "calibrated": False},
             {"drafter": "draft", "group": 3},
             {"drafter": "draft", "group": 4, "calibrated": False, "gamma": 3},
         )
     ),
-    Row("builder", {"of": "twelve nodes"}, world="builders", ends="warm", deep=2, audits=NUCLEUS_AUDITS),
-    *(Row("builder", {"of": name}, (GREEDY, PLAIN), "builders", "warm", deep=2) for name in list(builders.BUILDERS)[1:]),
+    Row("builder", {"of": "twelve nodes"}, world="builders", deep=2),
+    *(Row("builder", {"of": name}, (GREEDY, PLAIN), "builders", deep=2) for name in list(builders.BUILDERS)[1:]),
     # State-space targets, whose cache, window and state together are compared in test_stree.py.
     *(
-        Row(
-            "stree",
-            values,
-            (GREEDY, PLAIN, SINGLE, SINGLE_NUCLEUS),
-            kind,
-            "warm",
-            () if kind == "pure" else ("eager",),
-            audits=(),
-            deep=2,
-            misses=True,
-        )
+        Row("stree", values, STATE_WAYS, kind, () if kind == "pure" else ("eager",), audits=(), deep=2, misses=True)
         for (kind, _), values in hybrid.LADDER.items()
     ),
     # Vision-language targets. Their prompts are never short: a picture stands in them.
     *(
-        Row(
-            name,
-            values,
-            GRAPH_TOO,
-            "vision",
-            prompts=(),
-            audits=(PLAIN,),
-        )
-        for name, values in (
-            ("prompt_lookup", {"shortest": 1}),
-            ("token_recycling", {"tree": "published"}),
-            ("stand", {"rule": "match", "nodes": 40}),
-            ("suffix_decoding", {}),
-        )
-    ),
-    *(
-        Row(
-            name,
-            values,
-            VISION_WAYS,
-            "vision",
-            prompts=(),
-            audits=(PLAIN,),
-        )
-        for name, values in (
-            ("eagle2", {**BEAM, "rule": "match"}),
-            ("hivis", BEAM),
-            ("language_only", {"gamma": 3}),
-            ("dream", {**BEAM, "keep": 0.5}),
+        Row(name, values, ways, "vision", prompts=(), audits=(PLAIN,))
+        for name, values, ways in (
+            ("prompt_lookup", {"shortest": 1}, GRAPH_TOO),
+            ("token_recycling", {"tree": "published"}, GRAPH_TOO),
+            ("stand", {"rule": "match", "nodes": 40}, GRAPH_TOO),
+            ("suffix_decoding", {}, GRAPH_TOO),
+            ("eagle2", {**BEAM, "rule": "match"}, VISION_WAYS),
+            ("hivis", BEAM, VISION_WAYS),
+            ("language_only", {"gamma": 3}, VISION_WAYS),
+            ("dream", {**BEAM, "keep": 0.5}, VISION_WAYS),
         )
     ),
 ]

@@ -1,28 +1,24 @@
-"""The training loop: threads sum the same, checkpoints come back whole, milestones, early stopping, an exact resumption."""
+"""Recipes and the training loop: names, threads that sum the same, checkpoints, milestones, early stopping, resumption."""
 
 from __future__ import annotations
 
+import importlib
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from specviz.drafting.networks.weights import read_weights
 from specviz.errors import BadInput, ModelUnavailable
-from specviz.training import driver, parallel
+from specviz.training import driver, parallel, registry
 from specviz.training.driver import Progress, Schedule, Step, TrainState, train
 from specviz.training.registry import Job, recipes
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_threads_sum_the_same_gradients(workers: int) -> None:
-    weight = torch.tensor([2.0, 3.0], requires_grad=True)
-    parts = [torch.tensor([float(part), 1.0]) for part in range(7)]
-    (found,), value = parallel.gradients(parts, lambda part: (weight * part).sum(), [weight], workers)
-    assert found.tolist() == [21.0, 7.0]
-    assert value == pytest.approx(2 * 21 + 3 * 7)
 
 
 def test_a_failing_part_stops_the_update_and_is_told() -> None:
@@ -248,3 +244,56 @@ def test_what_ships_stays_as_it_was_while_the_rounded_weights_are_measured(
     card = read_weights(driver.weights_of(job))[1]
     assert card["metrics"] == '{"tau": 1.2346}' and card["tokenizer_hash"] == "abc" and "42 answer tokens" in card["spent"]
     assert "`gto.safetensors`" in capsys.readouterr().out and card["recipe"].startswith("python -m specviz train gto (")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_autocast_keeps_changes_no_gradient(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts share the casts of one update and no more; a pass without gradients before the loss takes none of them away."""
+    monkeypatch.setattr(parallel, "products", lambda device: torch.bfloat16)
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(16, 16, generator=generator, requires_grad=True)
+    head = torch.randn(8, 16, generator=generator)
+    parallel.keep_cast(head)
+    parts = list(torch.randn(6, 4, 16, generator=generator))
+
+    def loss(part: Tensor) -> Tensor:
+        with torch.no_grad():
+            shown = F.linear(part, weight).mean()
+        return F.linear(F.linear(part, weight) + shown, head).float().square().mean()
+
+    def alone(part: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+            value = loss(part)
+        return torch.autograd.grad(value, weight)[0]
+
+    for _ in range(3):  # the weights move in between: a cast of the last update would show
+        (gradient,), _ = parallel.gradients(parts, loss, [weight], workers)
+        expected = torch.stack([alone(part) for part in parts]).sum(0)
+        assert torch.allclose(gradient, expected, rtol=1e-3, atol=1e-4) and expected.abs().max() > 0.1
+        with torch.no_grad():
+            weight.add_(gradient, alpha=0.05)
+
+
+def test_every_recipe_can_be_made() -> None:
+    assert {"dialogues", "small_draft"} <= set(recipes())
+    for recipe in recipes().values():
+        assert callable(importlib.import_module(f"specviz.training.families.{recipe.family}").make)
+        assert recipe.minutes > 0 and recipe.title
+
+
+def test_a_wrong_name_lists_the_right_ones() -> None:
+    with pytest.raises(BadInput, match="small_draft"):
+        registry.train("smal_draft")
+
+
+@pytest.mark.parametrize("minutes", [0, -3, float("nan"), float("inf")])
+def test_a_time_that_cannot_be_spent_is_refused(minutes: float) -> None:
+    with pytest.raises(BadInput, match="positive"):
+        registry.train("small_draft", minutes=minutes)
+
+
+def test_listing_recipes_loads_no_torch() -> None:
+    asked = "import sys, specviz.training as t; t.recipes(); print('torch' in sys.modules)"
+    root = Path(__file__).resolve().parents[2]
+    found = subprocess.run([sys.executable, "-c", asked], cwd=root, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"

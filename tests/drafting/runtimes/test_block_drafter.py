@@ -15,10 +15,26 @@ from specviz.engine.interfaces import Context, Draft, Round, TargetPass, Verdict
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree
 from specviz.errors import ModelUnavailable
-from tests.support.tiny.blocks import TAP, block_net, random_text, whole
+from tests.support.tiny.networks import TAP, block_net
 from tests.support.tiny.text import tiny_target
 
 LOOSE = Warp(1.0)
+
+
+def whole(network: BlockNet, tokens: list[int], features: Tensor) -> Tensor:
+    """Training's forward over a committed text: its last k outputs, blocks laid so that the last one ends with the text.
+
+    ``features`` [input, hidden] are those of inputs 0 …, ``tokens`` the tokens after each.
+    """
+    found = network(torch.tensor([tokens]), features[None], phase=len(tokens) % network.block)
+    return found[0, -network.block :]
+
+
+def random_text(length: int, seed: int = 0) -> tuple[list[int], Tensor]:
+    """Tokens and features of a made-up text, float64."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, 48, (length,), generator=generator).tolist()
+    return tokens, torch.randn(length, 32, generator=generator, dtype=torch.float64)
 
 
 def context(ids: list[int], number: int = 0, warp: Warp = LOOSE) -> Context:

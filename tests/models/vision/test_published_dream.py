@@ -15,13 +15,11 @@ from torch import Tensor
 from specviz.drafting.networks.cross_net import CrossRuntime
 from specviz.engine.interfaces import Composition
 from specviz.errors import ModelUnavailable
-from specviz.methods.parameters import build
-from specviz.methods.registry import all_methods
 from specviz.models.heads import dialects
 from specviz.models.heads.heads import drafting_heads, fit_of
 from specviz.models.hub.published import open_repository
 from tests.support.tiny.published_heads import saved
-from tests.support.tiny.text import decode, parts_for
+from tests.support.tiny.text import composed, decode, parts_for
 from tests.support.worlds.vision import GREEDY, World, world
 from tests.support.worlds.witness import Witness
 
@@ -111,20 +109,19 @@ def expected(here: World, ids: list[int]) -> Tensor:
     return here.tiny.model.get_output_embeddings().weight @ output
 
 
-def composed(tmp_path: Path, here: World, warp: Any, keep: float) -> Composition:
+def published(tmp_path: Path, here: World, warp: Any, keep: float) -> Composition:
     folder = saved(tmp_path / "dream", tensors(), CONFIG)
     loaded = SimpleNamespace(name="tiny", tokenizer_hash="none of ours")
     parts = parts_for(here.target, warp).using(
         drafter_weights=lambda kind: drafting_heads(kind, str(folder), loaded, here.target),  # type: ignore[arg-type]
         uses_shipped_weights=False, draft_name=str(folder), picture=here.layout,
     )  # fmt: skip
-    card = all_methods()["dream"]
-    return card.compose(build(card.parameters, {"depth": 3, "width": 4, "nodes": 12, "keep": keep}, "dream"), parts)
+    return composed("dream", {"depth": 3, "width": 4, "nodes": 12, "keep": keep}, parts)
 
 
 def test_the_first_drafted_token_is_what_the_authors_forward_pass_gives(tmp_path: Path) -> None:
     here = world("llava_next")
-    composition = composed(tmp_path, here, GREEDY, 1.0)
+    composition = published(tmp_path, here, GREEDY, 1.0)
     controller: Any = composition.controller
     witness = controller.drafter = Witness(controller.drafter)
     decode(here.target, composition, here.prompt, 5, GREEDY)

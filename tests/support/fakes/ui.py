@@ -24,7 +24,7 @@ from specviz.ui.tabs import request_form
 from specviz.ui.tabs.request_form import FormState
 from specviz.ui.widgets import controls
 from tests.support.traces.image_runs import image_trace
-from tests.support.traces.recordings import beginning
+from tests.support.traces.recordings import beginning, said
 from tests.support.traces.samples import KINDS, sample_trace
 
 HARDWARE = {"kind": "cpu", "name": "AMD EPYC 7763", "cores": 2, "dtype": "float32", "tier": "eager", "unused_gpu": False}
@@ -94,9 +94,7 @@ class FakeEngine:
 def stopped(steps: tuple[Step, ...], limit: str = "") -> End:
     """The end of a run that somebody stopped, or whose time was up."""
     reason = "time_limit" if limit else "cancelled"
-    output = tuple(token for step in steps for token in step.emitted)
-    text = "".join(piece for step in steps for piece in step.pieces)
-    return End(reason, output, text, 1, metrics.summarise(steps, reason, 1), limit)
+    return End(reason, *said(steps), 1, metrics.summarise(steps, reason, 1), limit)
 
 
 RUNS = {"eagle3_list": "eagle3", "vllm_eagle3": "speculative_sampling"}

@@ -14,27 +14,19 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import Glm4MoeConfig, Glm4MoeForCausalLM, Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
+from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
 from transformers.models.glm4_moe.modeling_glm4_moe import Glm4MoeDecoderLayer, Glm4MoeRMSNorm
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5DecoderLayer, Qwen3_5RMSNorm
 from transformers.models.qwen3_5_moe.modeling_qwen3_5_moe import Qwen3_5MoeDecoderLayer, Qwen3_5MoeRMSNorm
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextDecoderLayer, Qwen3NextRMSNorm
 
 from specviz.models.hub.published import Fit
-from tests.support.tiny.hybrid import DELTA, VOCAB, delta, delta_experts
+from tests.support.tiny.hybrid import VOCAB, as_drawn, delta, delta_experts, delta_moe
 
 HIDDEN = 32
 
 
-def delta_moe(seed: int = 0, **changes: Any) -> Any:
-    """Qwen3.5's text model with experts."""
-    torch.manual_seed(seed)
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24}
-    shape = {name: value for name, value in DELTA.items() if name != "intermediate_size"} | experts | changes
-    return _ready(Qwen3_5MoeForCausalLM(Qwen3_5MoeTextConfig(vocab_size=VOCAB, max_position_embeddings=256, **shape)))
-
-
-def glm(seed: int = 0, **changes: Any) -> Any:
+def glm(seed: int = 0) -> Any:
     """GLM-4.5's shape: all layers attend, two experts of six in two groups beside a shared one."""
     torch.manual_seed(seed)
     shape: dict[str, Any] = {
@@ -45,14 +37,7 @@ def glm(seed: int = 0, **changes: Any) -> Any:
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
         "tie_word_embeddings": False, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "num_mtp_layers": 1,
     }  # fmt: skip
-    return _ready(Glm4MoeForCausalLM(Glm4MoeConfig(vocab_size=VOCAB, **shape | changes)))
-
-
-def _ready(model: Any) -> Any:
-    model.set_experts_implementation("eager")  # the fused one has no float64
-    with torch.no_grad():
-        model.get_output_embeddings().weight.mul_(4)
-    return model.eval().double().requires_grad_(False)
+    return as_drawn(Glm4MoeForCausalLM(Glm4MoeConfig(vocab_size=VOCAB, **shape)))
 
 
 @dataclass

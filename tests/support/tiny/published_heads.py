@@ -49,19 +49,16 @@ def feature_tensors(seed: int = 0, hidden: int = HIDDEN, vocab: int = VOCAB) -> 
         return 0.3 * torch.randn(shape, generator=generator)
 
     ids = torch.randperm(vocab, generator=generator)[:DRAFTED].sort().values
-    tensors = {
-        "fc.weight": drawn(hidden, 3 * hidden),
-        "midlayer.self_attn.q_proj.weight": drawn(HEADS * HEAD_SIZE, 2 * hidden),
-        "midlayer.self_attn.k_proj.weight": drawn(KV_HEADS * HEAD_SIZE, 2 * hidden),
-        "midlayer.self_attn.v_proj.weight": drawn(KV_HEADS * HEAD_SIZE, 2 * hidden),
-        "midlayer.self_attn.o_proj.weight": drawn(hidden, HEADS * HEAD_SIZE),
-        "midlayer.mlp.gate_proj.weight": drawn(INNER, hidden),
-        "midlayer.mlp.up_proj.weight": drawn(INNER, hidden),
-        "midlayer.mlp.down_proj.weight": drawn(hidden, INNER),
-        "lm_head.weight": drawn(DRAFTED, hidden),
-        "d2t": ids - torch.arange(DRAFTED),
-        "t2d": torch.zeros(vocab, dtype=torch.bool).index_fill(0, ids, True),
-    }
+    shapes = {
+        "fc": (hidden, 3 * hidden), "midlayer.self_attn.q_proj": (HEADS * HEAD_SIZE, 2 * hidden),
+        "midlayer.self_attn.k_proj": (KV_HEADS * HEAD_SIZE, 2 * hidden),
+        "midlayer.self_attn.v_proj": (KV_HEADS * HEAD_SIZE, 2 * hidden),
+        "midlayer.self_attn.o_proj": (hidden, HEADS * HEAD_SIZE), "midlayer.mlp.gate_proj": (INNER, hidden),
+        "midlayer.mlp.up_proj": (INNER, hidden), "midlayer.mlp.down_proj": (hidden, INNER), "lm_head": (DRAFTED, hidden),
+    }  # fmt: skip
+    tensors = {f"{name}.weight": drawn(*shape) for name, shape in shapes.items()}
+    tensors["d2t"] = ids - torch.arange(DRAFTED)
+    tensors["t2d"] = torch.zeros(vocab, dtype=torch.bool).index_fill(0, ids, True)
     for norm in ("hidden_norm", "input_layernorm", "post_attention_layernorm"):
         tensors[f"midlayer.{norm}.weight"] = 1 + drawn(hidden)
     return {**tensors, "norm.weight": 1 + drawn(hidden)}
@@ -78,19 +75,18 @@ NARROW: dict[str, Any] = {
 def narrow_tensors(layers: int = 1, biased: bool = False, seed: int = 0) -> dict[str, Tensor]:
     """EAGLE-1 or EAGLE-2 heads as published; ``biased`` as Qwen2's have queries, keys and values."""
     generator = torch.Generator().manual_seed(seed)
-    tensors = {"fc.weight": torch.zeros(HIDDEN, 2 * HIDDEN), "fc.bias": torch.zeros(HIDDEN)}
+    shapes: dict[str, tuple[int, ...]] = {"fc.weight": (HIDDEN, 2 * HIDDEN), "fc.bias": (HIDDEN,)}
     for layer in range(layers):
-        sizes = {"q": HEADS * HEAD_SIZE, "k": KV_HEADS * HEAD_SIZE, "v": KV_HEADS * HEAD_SIZE}
-        for part, rows in sizes.items():
-            tensors[f"layers.{layer}.self_attn.{part}_proj.weight"] = torch.zeros(rows, HIDDEN)
+        own: dict[str, tuple[int, ...]] = {}
+        for part, heads in {"q": HEADS, "k": KV_HEADS, "v": KV_HEADS}.items():
+            own[f"self_attn.{part}_proj.weight"] = (heads * HEAD_SIZE, HIDDEN)
             if biased:
-                tensors[f"layers.{layer}.self_attn.{part}_proj.bias"] = torch.zeros(rows)
-        tensors[f"layers.{layer}.self_attn.o_proj.weight"] = torch.zeros(HIDDEN, HEADS * HEAD_SIZE)
-        tensors |= {f"layers.{layer}.mlp.{part}_proj.weight": torch.zeros(INNER, HIDDEN) for part in ("gate", "up")}
-        tensors[f"layers.{layer}.mlp.down_proj.weight"] = torch.zeros(HIDDEN, INNER)
-        norms = ["post_attention_layernorm", *(["input_layernorm"] if layer else [])]
-        tensors |= {f"layers.{layer}.{norm}.weight": torch.zeros(HIDDEN) for norm in norms}
-    return {name: ("norm" in name) + 0.3 * torch.randn(value.shape, generator=generator) for name, value in tensors.items()}
+                own[f"self_attn.{part}_proj.bias"] = (heads * HEAD_SIZE,)
+        own |= {"self_attn.o_proj.weight": (HIDDEN, HEADS * HEAD_SIZE), "mlp.gate_proj.weight": (INNER, HIDDEN)}
+        own |= {"mlp.up_proj.weight": (INNER, HIDDEN), "mlp.down_proj.weight": (HIDDEN, INNER)}
+        norms = ("post_attention_layernorm", "input_layernorm")[: 1 + bool(layer)]
+        shapes |= {f"layers.{layer}.{name}": shape for name, shape in (own | {f"{n}.weight": (HIDDEN,) for n in norms}).items()}
+    return {name: ("norm" in name) + 0.3 * torch.randn(shape, generator=generator) for name, shape in shapes.items()}
 
 
 def parallel_tensors(heads: int = 3, blocks: int = 1, start: str = "", seed: int = 0) -> dict[str, Tensor]:

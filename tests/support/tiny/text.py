@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,9 @@ from specviz.engine.sampling import Noise, Warp
 from specviz.errors import ModelUnavailable
 from specviz.methods.easyspec.drafter import GroupedModel
 from specviz.methods.mulo_sd.coarse_rows import CoarsePartner
-from specviz.methods.resources import ImageResources, TextResources, VisionLanguageResources
+from specviz.methods.parameters import build
+from specviz.methods.registry import get
+from specviz.methods.resources import ImageResources, MethodResources, TextResources, VisionLanguageResources
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Step
 
@@ -144,6 +146,12 @@ def parts_for(
     kept = {} if memory is None else memory
 
     return TinyResources(target, warp, "prompt", _Kept(kept), drafting=draft)
+
+
+def composed(name: str, values: Mapping[str, Any], parts: MethodResources) -> Composition:
+    """A method as a user gets it with these values of its parameters."""
+    method = get(name)
+    return method.compose(build(method.parameters, values, name), parts)
 
 
 @dataclass

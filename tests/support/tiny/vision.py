@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -87,71 +87,67 @@ def _pixels(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(5))
 
 
+def _built(base: str, attention: str, text: Any, vision: Any, **own: Any) -> Any:
+    config = getattr(tf, f"{base}Config")(text_config=text, vision_config=vision, image_token_id=IMAGE, **own)
+    config._attn_implementation = attention
+    return getattr(tf, f"{base}ForConditionalGeneration")(config)
+
+
 def _smolvlm(attention: str) -> tuple[Any, PictureQuestion]:
-    config = tf.SmolVLMConfig(
-        vision_config=tf.SmolVLMVisionConfig(**_siglip()), text_config=_text(tf.LlamaConfig), image_token_id=IMAGE,
-        scale_factor=2,
-    )  # fmt: skip
-    return _made(tf.SmolVLMForConditionalGeneration, config, attention), _prompt(4, {"pixel_values": _pixels(1, 1, 3, 32, 32)})
+    vision = tf.SmolVLMVisionConfig(**_siglip())
+    model = _built("SmolVLM", attention, _text(tf.LlamaConfig), vision, scale_factor=2)
+    return model, _prompt(4, {"pixel_values": _pixels(1, 1, 3, 32, 32)})
+
+
+def _clip(base: str, attention: str, **own: Any) -> Any:
+    own |= {"vision_feature_layer": -2, "vision_feature_select_strategy": "default"}
+    return _built(base, attention, _text(tf.LlamaConfig), tf.CLIPVisionConfig(**_siglip(projection_dim=32)), **own)
 
 
 def _llava(attention: str) -> tuple[Any, PictureQuestion]:
-    config = tf.LlavaConfig(
-        vision_config=tf.CLIPVisionConfig(**_siglip(projection_dim=32)), text_config=_text(tf.LlamaConfig),
-        image_token_id=IMAGE, vision_feature_layer=-2, vision_feature_select_strategy="default",
-    )  # fmt: skip
-    return _made(tf.LlavaForConditionalGeneration, config, attention), _prompt(16, {"pixel_values": _pixels(1, 3, 32, 32)})
+    return _clip("Llava", attention), _prompt(16, {"pixel_values": _pixels(1, 3, 32, 32)})
 
 
 def _llava_next(attention: str) -> tuple[Any, PictureQuestion]:
     """A picture twice as wide as high: two tiles of 16 tokens, their three ends of rows, and the whole picture's 16."""
-    config = tf.LlavaNextConfig(
-        vision_config=tf.CLIPVisionConfig(**_siglip(projection_dim=32)), text_config=_text(tf.LlamaConfig),
-        image_token_id=IMAGE, vision_feature_layer=-2, vision_feature_select_strategy="default",
-        image_grid_pinpoints=[[32, 32], [32, 64], [64, 32]],
-    )  # fmt: skip
-    model = _made(tf.LlavaNextForConditionalGeneration, config, attention)
+    model = _clip("LlavaNext", attention, image_grid_pinpoints=[[32, 32], [32, 64], [64, 32]])
     torch.nn.init.normal_(model.model.image_newline, std=0.3)
     inputs = {"pixel_values": _pixels(1, 3, 3, 32, 32), "image_sizes": torch.tensor([[32, 64]])}
     return model, _prompt(16 + 4 * 9, inputs)
 
 
-_QWEN_IDS = dict(image_token_id=IMAGE, video_token_id=91, vision_start_token_id=START, vision_end_token_id=STOP)
-_QWEN_VISION = dict(
+QWEN_VISION: dict[str, Any] = dict(
     depth=2, hidden_size=32, intermediate_size=64, num_heads=4, patch_size=4, spatial_merge_size=2,
-    temporal_patch_size=2, in_channels=3,
+    temporal_patch_size=2, in_channels=3, out_hidden_size=48,
 )  # fmt: skip
+WINDOWS = {"window_size": 16, "fullatt_block_indexes": [1]}
+"""Of Qwen2.5-VL's vision."""
 
 
-def _turning(*section: int, **own: Any) -> dict[str, Any]:
+def turning(*section: int, **own: Any) -> dict[str, Any]:
     return {"rope_type": "default", "rope_theta": 1e4, "mrope_section": list(section), **own}
 
 
-def _qwen_prompt() -> PictureQuestion:
+def _qwen(base: str, attention: str, text: Any, vision: dict[str, Any]) -> tuple[Any, PictureQuestion]:
+    marks = {"video_token_id": 91, "vision_start_token_id": START, "vision_end_token_id": STOP}
     inputs = {"pixel_values": _pixels(16, 3 * 2 * 4 * 4), "image_grid_thw": torch.tensor([[1, 4, 4]])}
-    return _prompt(4, inputs, marked=True, types="mm")
+    return _built(base, attention, text.to_dict(), vision, **marks), _prompt(4, inputs, marked=True, types="mm")
 
 
 def _qwen2vl(attention: str) -> tuple[Any, PictureQuestion]:
-    vision = {**_QWEN_VISION, "embed_dim": 32, "hidden_size": 48, "mlp_ratio": 2}
-    vision.pop("intermediate_size")
-    text = _text(Qwen2VLTextConfig, rope_parameters=_turning(2, 2, 2))
-    config = tf.Qwen2VLConfig(text_config=text.to_dict(), vision_config=vision, **_QWEN_IDS)
-    return _made(tf.Qwen2VLForConditionalGeneration, config, attention), _qwen_prompt()
+    vision = {**QWEN_VISION, "embed_dim": 32, "hidden_size": 48, "mlp_ratio": 2}
+    del vision["intermediate_size"], vision["out_hidden_size"]
+    return _qwen("Qwen2VL", attention, _text(Qwen2VLTextConfig, rope_parameters=turning(2, 2, 2)), vision)
 
 
 def _qwen25vl(attention: str) -> tuple[Any, PictureQuestion]:
-    vision = {**_QWEN_VISION, "out_hidden_size": 48, "window_size": 16, "fullatt_block_indexes": [1]}
-    text = _text(Qwen2_5_VLTextConfig, rope_parameters=_turning(2, 2, 2))
-    config = tf.Qwen2_5_VLConfig(text_config=text.to_dict(), vision_config=vision, **_QWEN_IDS)
-    return _made(tf.Qwen2_5_VLForConditionalGeneration, config, attention), _qwen_prompt()
+    text = _text(Qwen2_5_VLTextConfig, rope_parameters=turning(2, 2, 2))
+    return _qwen("Qwen2_5_VL", attention, text, QWEN_VISION | WINDOWS)
 
 
 def _qwen3vl(attention: str) -> tuple[Any, PictureQuestion]:
-    vision = {**_QWEN_VISION, "out_hidden_size": 48, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]}
-    text = _text(Qwen3VLTextConfig, head_dim=16, rope_parameters=_turning(4, 2, 2, mrope_interleaved=True))
-    config = tf.Qwen3VLConfig(text_config=text.to_dict(), vision_config=vision, **_QWEN_IDS)
-    return _made(tf.Qwen3VLForConditionalGeneration, config, attention), _qwen_prompt()
+    text = _text(Qwen3VLTextConfig, head_dim=16, rope_parameters=turning(4, 2, 2, mrope_interleaved=True))
+    return _qwen("Qwen3VL", attention, text, QWEN_VISION | {"num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1]})
 
 
 def _gemma3(attention: str) -> tuple[Any, PictureQuestion]:
@@ -159,29 +155,17 @@ def _gemma3(attention: str) -> tuple[Any, PictureQuestion]:
         tf.Gemma3TextConfig, head_dim=16, sliding_window=WINDOW,
         layer_types=["sliding_attention", "full_attention", "sliding_attention"],
     )  # fmt: skip
-    config = tf.Gemma3Config(
-        text_config=text, vision_config=tf.SiglipVisionConfig(**_siglip()), mm_tokens_per_image=4, image_token_id=IMAGE,
-        boi_token_id=START, eoi_token_id=STOP,
-    )  # fmt: skip
-    model = _made(tf.Gemma3ForConditionalGeneration, config, attention)
+    marks = {"mm_tokens_per_image": 4, "boi_token_id": START, "eoi_token_id": STOP}
+    model = _built("Gemma3", attention, text, tf.SiglipVisionConfig(**_siglip()), **marks)
     # Zeros when fresh: the picture would not matter.
     torch.nn.init.normal_(model.model.multi_modal_projector.mm_input_projection_weight, std=0.3)
     return model, _prompt(4, {"pixel_values": _pixels(1, 3, 32, 32)}, after=8, types="token")
 
 
 def _paligemma(attention: str) -> tuple[Any, PictureQuestion]:
-    vision = tf.SiglipVisionConfig(**_siglip(projection_dim=48))
-    config = tf.PaliGemmaConfig(
-        vision_config=vision, text_config=_text(tf.GemmaConfig, head_dim=16), image_token_id=IMAGE, projection_dim=48,
-        hidden_size=48,
-    )  # fmt: skip
-    model = _made(tf.PaliGemmaForConditionalGeneration, config, attention)
+    vision, text = tf.SiglipVisionConfig(**_siglip(projection_dim=48)), _text(tf.GemmaConfig, head_dim=16)
+    model = _built("PaliGemma", attention, text, vision, projection_dim=48, hidden_size=48)
     return model, _prompt(16, {"pixel_values": _pixels(1, 3, 32, 32)}, before=0, after=6, types="zeros")
-
-
-def _made(kind: Any, config: Any, attention: str) -> Any:
-    config._attn_implementation = attention
-    return kind(config)
 
 
 FAMILIES: dict[str, Callable[[str], tuple[Any, PictureQuestion]]] = {
@@ -203,16 +187,5 @@ def tiny_vision(
     torch.manual_seed(seed)
     model, prompt = FAMILIES[name](attention)
     model = model.eval().to(dtype).requires_grad_(False).to(device)
-    inputs = {key: value.to(dtype) if value.is_floating_point() else value for key, value in prompt.inputs.items()}
-    inputs = {key: value.to(device) for key, value in inputs.items()}
-    found = PictureQuestion(
-        prompt.ids,
-        inputs,
-        prompt.visual,
-        prompt.hidden,
-        prompt.boxes,
-        prompt.grid,
-        prompt.picture,
-        prompt.token_keywords,
-    )
-    return TinyVision(name, model, found)
+    inputs = {key: value.to(device, dtype if value.is_floating_point() else value.dtype) for key, value in prompt.inputs.items()}
+    return TinyVision(name, model, replace(prompt, inputs=inputs))

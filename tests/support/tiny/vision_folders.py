@@ -14,6 +14,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 from transformers.models.smolvlm.image_processing_pil_smolvlm import SmolVLMImageProcessorPil
 
 from tests.support.tiny.scenes import tiny_tokenizer
+from tests.support.tiny.vision import QWEN_VISION, WINDOWS, turning
 
 _QWEN_MARKS = ["<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"]
 _SMOL_MARKS = ["<fake_token_around_image>", "<global-img>", "<end_of_utterance>"]
@@ -58,14 +59,10 @@ def qwen_folder(folder: Path, seed: int = 0) -> Path:
     """A Qwen2.5-VL whose text never ends by itself."""
     tokenizer = tokenizer_with(_QWEN_MARKS)
     image, video, start, stop = (tokenizer.convert_tokens_to_ids(mark) for mark in _QWEN_MARKS)
-    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 2, 2]}
-    text = Qwen2_5_VLTextConfig(**TEXT, vocab_size=264, eos_token_id=263, rope_parameters=rope)
-    vision = dict(
-        depth=2, hidden_size=32, intermediate_size=64, num_heads=4, patch_size=4, spatial_merge_size=2, temporal_patch_size=2,
-        in_channels=3, out_hidden_size=48, window_size=16, fullatt_block_indexes=[1],
-    )  # fmt: skip
+    text = Qwen2_5_VLTextConfig(**TEXT, vocab_size=264, eos_token_id=263, rope_parameters=turning(2, 2, 2))
     config = tf.Qwen2_5_VLConfig(
-        text_config=text.to_dict(), vision_config=vision, image_token_id=image, video_token_id=video, vision_start_token_id=start,
+        text_config=text.to_dict(), vision_config=QWEN_VISION | WINDOWS, image_token_id=image, video_token_id=video,
+        vision_start_token_id=start,
         vision_end_token_id=stop,
     )  # fmt: skip
     torch.manual_seed(seed)

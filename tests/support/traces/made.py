@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from specviz.trace import metrics
 from specviz.trace.schema import Baseline, Bonus, Divergence, End, Nanoseconds, Node, Note, Run, Sampling, Step, Trace
+from tests.support.traces.recordings import said
 
 MS = 1_000_000
 
@@ -67,8 +68,7 @@ def trace(
     run = Run("text", "a-target", method, "A method", "exact", {}, Sampling(), *where, "".join(prompt), prompt, 64)
     if not ended:
         return Trace(run, steps)
-    output = tuple(token for step in steps for token in step.emitted)
-    text = "".join(piece for step in steps for piece in step.pieces)
+    output, text = said(steps)
     plain = None if plain_ms is None else Baseline((int(plain_ms * MS),) * len(output), 0, apart is None, apart)
     return Trace(run, steps, End("budget", output, text, 0, metrics.summarise(steps, "budget", 0, plain), "", plain))
 

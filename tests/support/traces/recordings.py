@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from specviz.trace import metrics, schema, store
-from specviz.trace.schema import Baseline, End, Trace
+from specviz.trace.schema import Baseline, End, Step, Trace
 
 TRACES = Path(__file__).resolve().parents[3] / "assets" / "traces"
 RECORDINGS = sorted(TRACES.glob("*.jsonl.gz"))
@@ -25,6 +26,12 @@ def run_line(path: Path) -> dict[str, Any]:
 
 def name(path: Path) -> str:
     return path.name.split(".")[0]
+
+
+def said(steps: Sequence[Step]) -> tuple[tuple[int, ...], str]:
+    """Tokens and text of these steps."""
+    tokens = tuple(token for step in steps for token in step.emitted)
+    return tokens, "".join(piece for step in steps for piece in step.pieces)
 
 
 @cache
@@ -45,10 +52,9 @@ def beginning(method: str, steps: int = 8) -> Trace:
     whole = store.read(TRACES / f"{method}.spectrace.jsonl.gz")
     assert whole.end is not None and whole.end.baseline is not None
     begun = whole.steps[:steps]
-    output = tuple(token for step in begun for token in step.emitted)
+    output, text = said(begun)
     plain = Baseline(whole.end.baseline.token_ns[: len(output)], whole.end.baseline.prefill_ns, True)
     counted = schema.rounded(metrics.summarise(begun, "budget", whole.end.prefill_ns, plain))
-    text = "".join(piece for step in begun for piece in step.pieces)
     end = End("budget", output, text, whole.end.prefill_ns, counted, "", plain)
     return Trace(replace(whole.run, max_new_tokens=len(output)), begun, end)
 

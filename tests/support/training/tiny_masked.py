@@ -14,19 +14,19 @@ from tests.support.training.tiny_training import END, VOCAB, embedding, inputs
 SETTINGS = Schedule(minutes=60, batch=8, part=4, peak=0.02, decay=0.01, patience=8, average=0.98)
 
 
-def fresh(seed: int = 0) -> MaskedLM:
-    return masked.from_autoregressive(small_lm(seed), window=48)
-
-
-def small_lm(seed: int = 0) -> SmallLM:
-    torch.manual_seed(seed)
-    config = SmallConfig(vocab_size=VOCAB, hidden=16, draft_vocab=36, width=32, layers=3, heads=2, inner=64, window=48)
-    start = SmallLM(config, embedding(), torch.arange(4, 40))
-    start.draft_ids[0] = END
-    start.draft_ids.copy_(start.draft_ids.sort().values)
+def small_lm(source: torch.Tensor | None = None) -> SmallLM:
+    """A small language model over most of the tiny vocabulary, on the embedding ``source``."""
+    source = embedding() if source is None else source
+    torch.manual_seed(0)
+    config = SmallConfig(VOCAB, source.shape[1], draft_vocab=36, width=32, layers=3, heads=2, inner=64, window=48)
+    start = SmallLM(config, source, torch.tensor([END, *range(5, 40)]))
     for weight in start.parameters():
         weight.data.normal_(std=0.15)
     return start
+
+
+def fresh() -> MaskedLM:
+    return masked.from_autoregressive(small_lm(), window=48)
 
 
 def state_of(model: MaskedLM | None = None, settings: Schedule = SETTINGS) -> MaskedTraining:

@@ -2,16 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
 
 from specviz.acceptance.match import Match
+from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.dynamic import Dynamic, SpeedupMaximising
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Acceptance, Composition, TreeBuilder
+from specviz.engine.interfaces import Acceptance, Composition, Context, Pick, Proposal, Round, Session, TargetPass, TreeBuilder
+from specviz.engine.tree import DraftTree
 from specviz.methods.ddd.depth import BeamMass
 from specviz.targets.text import TextTarget
-from tests.support.worlds.foreseeing import Foreseer
+from specviz.trace.schema import Note
+from tests.support.tiny.text import perturbed
+
+
+class Foreseer(NullDrafter):
+    """Says about any node of a tree what a copy of the target, its weights shaken by ``noise``, would say there."""
+
+    support: Tensor | None = None
+
+    def __init__(self, target: TextTarget, noise: float) -> None:
+        self._model = TextTarget(perturbed(target.model, noise), "foreseeing", ())
+        self._session: Session | None = None
+        self._calls = 0
+
+    def begin(self, context: Context, prefill: TargetPass | None) -> None:
+        self._session = self._model.open(len(context.ids) + context.max_depth)
+        if len(context.ids) > 1:
+            self._session.prefill(list(context.ids[:-1]))
+
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+        assert self._session is not None
+        found = self._session.score(DraftTree.of(tokens, parents)).logits[list(nodes)]
+        self._session.rewind(self._session.length)
+        self._calls += 1
+        return found
+
+    def rows(
+        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
+    ) -> list[Proposal | None]:
+        found = self.logits(context, tokens, parents, nodes)
+        assert found is not None
+        return [Proposal(distribution) for distribution in context.warp.log_probabilities(found).exp()]
+
+    def observe(self, finished: Round) -> None:
+        assert self._session is not None
+        tokens = finished.draft.tree.host_tokens
+        self._session.prefill([tokens[node] for node in (0, *finished.verdict.path)])
+
+    def calls(self) -> int:
+        made, self._calls = self._calls, 0
+        return made
+
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        return ()
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+
 
 CURVE = CostCurve((1, 8, 16, 32), (10.0, 11.0, 13.0, 20.0))
 BUILDERS: dict[str, Callable[[], TreeBuilder]] = {

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy
 import torch
 
-from specviz.engine.interfaces import Acceptance, Context, Draft, Proposal, TargetPass
-from specviz.engine.sampling import Warp
+from specviz.engine.interfaces import Acceptance, Draft, Proposal, TargetPass
 from specviz.engine.tree import DraftTree
+from tests.support.worlds.three_tokens import PLAIN, Coins, context
 
 Prefix = tuple[int, ...]
 Distributions = Mapping[Prefix, numpy.ndarray]
@@ -118,22 +118,6 @@ def as_pass(tables: Tables, placed: Placed) -> TargetPass:
     return TargetPass(torch.from_numpy(numpy.stack([numpy.log(tables.p[prefix]) for prefix in placed])))
 
 
-class Coins:
-    """Noise whose uniform draws all fall against acceptance but for the one of number ``heads``, counted from 0."""
-
-    def __init__(self, heads: int | None) -> None:
-        self._heads = heads
-        self.thrown = 0
-
-    def uniform(self, stream: int, *place: int) -> float:
-        self.thrown += 1
-        return 0.0 if self.thrown - 1 == self._heads else 1.0
-
-
-def context(noise: object, warp: Warp | None = None, number: int = 0, story: bool = False) -> Context:
-    return Context([0], 1, number, warp or Warp(1.0), noise, torch.device("cpu"), 100, story)  # type: ignore[arg-type]
-
-
 Outcome = tuple[float, Prefix, numpy.ndarray]
 """Probability, accepted tokens, distribution of the token after them."""
 
@@ -142,11 +126,11 @@ def upward_outcomes(rule: Acceptance, draft: Draft, scored: TargetPass, distribu
     """Every way a rule that stops at its first heads can judge this tree. ``distributions`` is where its bonus draws are
     noted."""
     found: list[Outcome] = []
-    nobody = rule.judge(draft, scored, context(Coins(None)))
+    nobody = rule.judge(draft, scored, context(Coins([False] * 99), PLAIN))
     left = 1.0
     for heads, threshold in enumerate([*nobody.thresholds.values(), 1.0]):
         if threshold > 0 and left > 0:
-            verdict = rule.judge(draft, scored, context(Coins(heads)))
+            verdict = rule.judge(draft, scored, context(Coins([False] * heads), PLAIN))
             tokens = tuple(draft.tree.host_tokens[node] for node in verdict.path)
             found.append((left * threshold, tokens, (distributions[-1] / distributions[-1].sum()).numpy()))
         left *= 1 - threshold

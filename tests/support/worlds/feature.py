@@ -10,22 +10,18 @@ from torch import Tensor
 
 from specviz.drafting.networks.feature_net import FeatureConfig, FeatureNet
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-from specviz.engine.interfaces import Context, Round, TargetPass
+from specviz.engine.interfaces import Context, Round
 from specviz.training.families.feature import unroll
+from tests.support.tiny.networks import shared, sizes, some
 
 
 def tiny_net(model: Any, wide: bool, support: int | None = None, seed: int = 3) -> FeatureNet:
     """A random network on the model's own embedding and head."""
-    shape = model.config
-    taps = (1, 1, 0) if wide else (shape.num_hidden_layers,)
-    config = FeatureConfig(
-        vocab_size=shape.vocab_size, hidden=shape.hidden_size, heads=4, kv_heads=2, head_size=8, inner=48, taps=taps,
-        wide=wide, bias=not wide, window=8,
-    )  # fmt: skip
+    taps = (1, 1, 0) if wide else (model.config.num_hidden_layers,)
+    config = FeatureConfig(**sizes(model), taps=taps, wide=wide, bias=not wide)
     torch.manual_seed(seed)
-    ids = None if support is None else torch.randperm(shape.vocab_size)[:support].sort().values
-    net = FeatureNet(config, model.get_input_embeddings().weight.detach(), model.lm_head.weight.detach(), ids)
-    net = net.to(model.dtype).requires_grad_(False)
+    ids = None if support is None else some(config.vocab_size, support)
+    net = FeatureNet(config, *shared(model), ids).to(model.dtype).requires_grad_(False)
     for name, weight in net.named_parameters():
         if weight.ndim == 1:
             weight.add_(0.2 * torch.randn_like(weight))
@@ -48,15 +44,10 @@ class Audited(FeatureDrafter):
     def __init__(self, net: FeatureNet, model: Any, context_length: int = 1024) -> None:
         super().__init__(net.runtime(), context_length)
         self.net, self.model = net, model
-        self._truth: tuple[int, Tensor] = (-1, torch.empty(0))
-        self.checked = 0
+        self._truth: tuple[list[int], Tensor] = ([], torch.empty(0))
+        self.checked = self.silent = 0
         self.worst = 0.0
-        self.silent = 0
         self.accepted: list[int] = []
-
-    def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        super().begin(context, prefill)
-        self._truth = (-1, torch.empty(0))
 
     def observe(self, finished: Round) -> None:
         self.accepted.append(len(finished.verdict.path))
@@ -84,8 +75,8 @@ class Audited(FeatureDrafter):
     def compare(self, context: Context, row: Tensor, path: list[int]) -> None:
         """An answer after ``path``, the tokens below the root."""
         net = self.net
-        if self._truth[0] != context.round:
-            self._truth = context.round, true_features(self.model, net.config.taps, context.ids)
+        if self._truth[0] != list(context.ids):
+            self._truth = list(context.ids), true_features(self.model, net.config.taps, context.ids)
         features = self._truth[1]
         text = torch.tensor([*context.ids, *path])
         starts = [torch.tensor([context.position - 1])] * (len(path) + 1)
@@ -99,14 +90,10 @@ class AuditedLevels:
 
     def __init__(self, drafter: Audited, context: Context, levels: Any) -> None:
         self._drafter, self._context, self._levels = drafter, context, levels
-        self.deepest = levels.deepest
         self._paths: list[list[int]] = [[]]
 
-    def step(self, key: object, work: Any) -> Any:
-        return self._levels.step(key, work)
-
-    def output(self, level: int, row: int) -> Tensor:
-        return self._levels.output(level, row)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._levels, name)
 
     def first(self) -> Tensor:
         return self._compared(self._levels.first())

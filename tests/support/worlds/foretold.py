@@ -13,9 +13,8 @@ from specviz.engine.sampling import Warp
 from specviz.engine.tree import shape_of
 from specviz.methods.diffuspec.drafter import MaskedBlock
 from specviz.methods.owl.drafter import RecurrentDrafter
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
 from specviz.targets.text import TextTarget
+from tests.support.tiny.text import composed
 from tests.support.worlds.text import network, resources
 
 
@@ -78,11 +77,11 @@ def foretold(
     name: str, values: dict[str, Any], target: TextTarget, warp: Warp, text: Sequence[int], gap: int = 0, net: Any = None
 ) -> Composition:
     """A method whose drafter is told ``text``, with a random network that knows every token, or with ``net``."""
-    method, parts = get(name), resources(target, warp, whole=True)
+    parts = resources(target, warp, whole=True)
     kind = {"falcon": "falcon", "deer": "masked_lm", "diffuspec": "masked_lm"}.get(name, "owl")
     net = net or network(kind, target, whole=True)
     parts = parts.using(drafter_weights=lambda asked: network(asked, target) if asked == "ngrams" else net)
-    made = method.compose(build(method.parameters, values, name), parts)
+    made = composed(name, values, parts)
     told: Any
     if kind == "falcon":
         told = made.controller.drafter = ForetoldBlocks(net)

@@ -11,11 +11,9 @@ import torch
 from specviz.drafting.runtimes.language_model import DraftModel, SessionModel
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
 from specviz.targets.hybrid import HybridSession, HybridTarget
 from tests.support.tiny.hybrid import delta, delta_experts, granite, hybrid, near, pure, target
-from tests.support.tiny.text import LENGTH, Decoded, decode, parts_for
+from tests.support.tiny.text import LENGTH, Decoded, composed, decode, parts_for
 
 PROMPT = [5, 9, 2, 44, 17, 30, 8, 21, 3, 40, 33, 12]
 GREEDY, WARM = Warp(), Warp(0.8)
@@ -55,9 +53,8 @@ def compose(
         assert draft is not None
         return DraftModel("near", 1 << 20, lambda capacity: SessionModel(draft.open(capacity), draft), (), draft)
 
-    method = get(name)
     parts = parts_for(found, warp).using(draft_model=draft_model)  # type: ignore[arg-type]
-    return method.compose(build(method.parameters, values, name), parts)
+    return composed(name, values, parts)
 
 
 def run(

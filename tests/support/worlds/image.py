@@ -14,14 +14,12 @@ from specviz.engine.interfaces import Composition
 from specviz.engine.loop import Decoding
 from specviz.engine.recorder import Recorder
 from specviz.engine.sampling import Noise, Warp
-from specviz.methods.parameters import build
-from specviz.methods.registry import all_methods
 from specviz.methods.resources import MethodResources
 from specviz.models.image.image import LoadedImage
 from specviz.pipeline.image import CodeText, coarse_partner, codes_first, image_target
 from specviz.targets.image import ImageTarget
 from tests.support.tiny.images import tiny_image, tiny_image_drafter, tiny_pair, tiny_samplers
-from tests.support.tiny.text import Decoded, parts_for
+from tests.support.tiny.text import Decoded, composed, parts_for
 
 PROMPT = "red"
 WARM = Warp(1.0)
@@ -58,8 +56,7 @@ class World:
         )
 
     def compose(self, name: str, values: Mapping[str, Any], warp: Warp) -> Composition:
-        method = all_methods()[name]
-        return method.compose(build(method.parameters, values, name), self.parts(warp))
+        return composed(name, values, self.parts(warp))
 
     def draw(self, name: str, values: Mapping[str, Any] | None = None, warp: Warp = WARM, seed: int = 7) -> Decoded:
         """A whole picture."""

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 
 from specviz.drafting.networks.fused_session import LeanSession
-from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
-from specviz.drafting.networks.small_lm import SmallConfig, SmallLM
 from specviz.drafting.runtimes.intermediate import FittedSession, IntermediateModel, SmallSession
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Composition
@@ -18,16 +16,21 @@ from specviz.engine.sampling import Warp
 from specviz.engine.tree import DraftTree
 from specviz.methods.easyspec.drafter import GroupedModel
 from specviz.methods.easyspec.fuzzy import GroupedStepper, SmallFuzzy, of_decoder
-from specviz.methods.parameters import build
-from specviz.methods.registry import get
 from specviz.models.heads.quantisation import eight_bits
 from specviz.models.heads.quantised_copy import lean_copy
 from specviz.targets.text import TextTarget
-from tests.support.tiny.arms import arms
-from tests.support.tiny.blocks import block_net
-from tests.support.tiny.masked import masked_lm, ngrams
-from tests.support.tiny.recurrent import recurrent_net
-from tests.support.tiny.text import LENGTH, Decoded, TinyResources, decode, parts_for, perturbed, tiny_llama, tiny_target
+from tests.support.tiny.networks import arms, block_net, masked_lm, ngrams, parallel_net, recurrent_net, small
+from tests.support.tiny.text import (
+    LENGTH,
+    Decoded,
+    TinyResources,
+    composed,
+    decode,
+    parts_for,
+    perturbed,
+    tiny_llama,
+    tiny_target,
+)
 from tests.support.worlds.feature import tiny_net
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
@@ -44,17 +47,6 @@ CURVE = CostCurve((1, 40), (2.0, 3.0))
 def tokens(tier: str, dtype: torch.dtype) -> int:
     """How long runs are compared: over 200 tokens in double precision, half of it in another number format or tier."""
     return LENGTH if (tier, dtype) == ("eager", torch.float64) else max(LENGTH // 2, 55)
-
-
-def small(target: TextTarget, support: int = 30) -> SmallLM:
-    """A tiny random small draft model on this target's embedding."""
-    torch.manual_seed(5)
-    embedding = target.model.get_input_embeddings().weight.detach()
-    config = SmallConfig(*embedding.shape, draft_vocab=support, width=16, layers=4, heads=2, inner=32, window=64)
-    made = SmallLM(config, embedding, torch.arange(support)).to(embedding.dtype)
-    for weight in made.parameters():
-        weight.data.normal_(std=0.3)
-    return made.to(target.device).eval().requires_grad_(False)
 
 
 def deep_target(layers: int = DEEP, vocab: int = 48, seed: int = 2, device: torch.device | str = "cpu") -> TextTarget:
@@ -91,16 +83,6 @@ def intermediate_of(kind: str, target: TextTarget) -> IntermediateModel:
     return IntermediateModel(
         kind, kind, target.context_length, target.device, start, lambda: CURVE, states, kind != "small_draft"
     )
-
-
-def parallel_net(target: TextTarget, count: int = 4) -> ParallelNet:
-    """Untrained Medusa heads: of 48 tokens ten are drafted at depth 1, so some are right."""
-    torch.manual_seed(3)
-    head = target.model.get_output_embeddings().weight.detach()
-    net = ParallelNet(ParallelConfig(32, count, 2), head.cpu()).to(target.dtype).requires_grad_(False)
-    for value in net.parameters():
-        value.normal_(std=0.2)
-    return net.to(target.device)
 
 
 def network(kind: str, target: TextTarget, whole: bool = False) -> Any:
@@ -142,8 +124,7 @@ def compose(
     whole: bool = False,
 ) -> Composition:
     """A method as a user gets it, on tiny networks."""
-    method = get(name)
-    return method.compose(build(method.parameters, values, name), resources(target, warp, memory, noise, whole))
+    return composed(name, values, resources(target, warp, memory, noise, whole))
 
 
 def alone(target: TextTarget, warp: Warp, prompt: Sequence[int] = PROMPT, budget: int = 30, seed: int = 0) -> Decoded:

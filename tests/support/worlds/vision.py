@@ -18,12 +18,11 @@ from specviz.drafting.runtimes.language_model import DraftModel, SmallModel
 from specviz.drafting.runtimes.visual_context import Layout
 from specviz.engine.interfaces import Composition
 from specviz.engine.sampling import Warp
-from specviz.methods.parameters import build
-from specviz.methods.registry import all_methods
 from specviz.methods.resources import MethodResources
 from specviz.targets.image_prompt import sight
 from specviz.targets.vision_language import VisionLanguageTarget, family_of
-from tests.support.tiny.text import LENGTH, Decoded, decode, parts_for
+from tests.support.tiny.networks import shared, sizes
+from tests.support.tiny.text import LENGTH, Decoded, composed, decode, parts_for
 from tests.support.tiny.vision import TinyVision, tiny_vision
 
 GREEDY, WARM = Warp(), Warp(0.8)
@@ -75,13 +74,9 @@ def scattered(net: torch.nn.Module, seed: int) -> None:
 
 def feature_net(model: Any, seed: int = 3) -> FeatureNet:
     """A random narrow network on the model's own embedding and head."""
-    text = model.config.get_text_config()
-    config = FeatureConfig(
-        vocab_size=text.vocab_size, hidden=text.hidden_size, heads=4, kv_heads=2, head_size=8, inner=48,
-        taps=(text.num_hidden_layers,), wide=False, bias=True, window=8,
-    )  # fmt: skip
-    head = model.get_output_embeddings().weight.detach()
-    net = FeatureNet(config, model.get_input_embeddings().weight.detach(), head, None).to(model.dtype)
+    layers = model.config.get_text_config().num_hidden_layers
+    config = FeatureConfig(**sizes(model), taps=(layers,), wide=False, bias=True)
+    net = FeatureNet(config, *shared(model), None).to(model.dtype)
     scattered(net, seed)
     net.fc.scale.uniform_(0.5, 2)
     return net.to(model.device)
@@ -95,13 +90,8 @@ def step_vectors(model: Any, seed: int = 4) -> Tensor:
 
 def cross_net(model: Any, seed: int = 6, open_gates: bool = True) -> CrossNet:
     """A random network that looks across; its gates are open unless told otherwise."""
-    text = model.config.get_text_config()
-    config = CrossConfig(
-        vocab_size=text.vocab_size, hidden=text.hidden_size, heads=4, kv_heads=2, head_size=8, inner=48,
-        taps=(0, text.num_hidden_layers), wide=False, window=8, keep=0.5,
-    )  # fmt: skip
-    head = model.get_output_embeddings().weight.detach()
-    net = CrossNet(config, model.get_input_embeddings().weight.detach(), head).to(model.dtype)
+    layers = model.config.get_text_config().num_hidden_layers
+    net = CrossNet(CrossConfig(**sizes(model), taps=(0, layers), wide=False, keep=0.5), *shared(model)).to(model.dtype)
     scattered(net, seed)
     net.reading.gates.data = torch.tensor([0.8, -0.6] if open_gates else [0.0, 0.0], dtype=model.dtype)
     return net.to(model.device)
@@ -139,8 +129,7 @@ def parts_of(here: World, warp: Warp) -> MethodResources:
 
 
 def compose(name: str, values: dict[str, object], here: World, warp: Warp) -> Composition:
-    method = all_methods()[name]
-    return method.compose(build(method.parameters, values, name), parts_of(here, warp))
+    return composed(name, values, parts_of(here, warp))
 
 
 def decoded(

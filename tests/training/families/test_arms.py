@@ -16,7 +16,7 @@ from specviz.models.heads.arms import _of, load_arms
 from specviz.training import data
 from specviz.training.driver import Schedule, train
 from specviz.training.families import arms, small_draft
-from tests.support.tiny.arms import arm
+from tests.support.tiny.networks import arm
 from tests.support.tiny.text import tiny_target
 
 MARKERS = data.Markers((1, 2), (3,), 0)

@@ -1,15 +1,22 @@
-"""The tree's reward in training: advantages, clipping, the change of low rank, and what a branch is worth."""
+"""Trees grown together equal those that drafting grows; their rewards, advantages and clipping; the change of low rank."""
 
 from __future__ import annotations
+
+import math
 
 import pytest
 import torch
 
 from specviz.drafting.networks.lora import TALL, WIDE, merge_lora
+from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
+from specviz.drafting.trees.dynamic import Dynamic
+from specviz.engine.interfaces import Context, TargetPass
+from specviz.engine.sampling import Noise, Warp
 from specviz.training.driver import Schedule
 from specviz.training.families import gto
 from specviz.training.families.feature import unroll
-from specviz.training.families.gto import Arena, GtoTraining, Size, grown
+from specviz.training.families.gto import Arena, GtoTraining, Size, Tree, grown, worth
+from specviz.training.features import DialogueFeatures
 from specviz.training.optimizer import LowRank
 from tests.support.training.tiny_forest import arena, drafter, store, target
 
@@ -125,3 +132,64 @@ def test_tau_counts_hops_along_the_greedy_answer(monkeypatch: pytest.MonkeyPatch
         place, steps = place + reached + 1, steps + 1
     assert made.accepted([20])["tau"] == pytest.approx(place / steps)
     assert target().vocab_size == 40
+
+
+DEEP = Size(depth=4, width=3, nodes=12)
+SOME_IDS = tuple(range(0, 40, 2))
+
+
+def features(seen: DialogueFeatures) -> torch.Tensor:
+    return seen.features[:, :3].flatten(1)
+
+
+def by_hand(text: list[int], root: int, tree: Tree) -> tuple[float, tuple[int, ...]]:
+    """The reward and the longest branch, each path run through the target by itself."""
+    model, lengths = target().model, {}
+    leaves = set(range(len(tree.tokens))) - set(tree.parents)
+    for leaf in leaves:
+        path = tree.down_to(leaf)
+        rows = model(torch.tensor([[*text[: root + 1], *path]])).logits[0].log_softmax(-1)
+        reached, length = 1.0, 0.0
+        for place, token in enumerate(path):
+            reached *= float(rows[root + place, token].exp())
+            length += reached
+        lengths[path] = length
+    return math.log(sum(math.exp(length) for length in lengths.values())), max(lengths, key=lengths.__getitem__)
+
+
+@torch.no_grad()
+def test_rewards_are_what_the_target_says_of_each_path() -> None:
+    seen, text = store().get([3])[0], store().get([3])[0].tokens.tolist()
+    starts = torch.tensor([7, 8, 10, 24, 25, 30])  # two groups of eight, and one that begins in between
+    forests = [grown(drafter(noise=noise), seen.tokens, features(seen), starts, DEEP) for noise in (0.0, 0.5)]
+    roots = [start + 1 for start in starts.tolist()]
+    found = worth(target(), text, roots, forests)
+    for forest, row in zip(forests, found, strict=True):
+        for root, tree, one in zip(roots, forest, row, strict=True):
+            reward, longest = by_hand(text, root, tree)
+            assert one.reward == pytest.approx(reward, abs=1e-5)
+            assert one.longest == longest
+    assert found[0] != found[1], "two drafters, two forests"
+
+
+def test_equal_trees_get_exactly_the_same_reward() -> None:
+    """Groups are compared by differences: noise in the last digit would be blown up where all of a group are equal."""
+    tree, turned = Tree((-1, 5, 6, 7), (-1, 0, 0, 1)), Tree((-1, 6, 5, 7), (-1, 0, 0, 2))
+    text = store().get([0])[0].tokens.tolist()
+    one, other = worth(target(), text, [9], [[tree], [turned]])
+    assert abs(one[0].reward - other[0].reward) < 1e-12
+
+
+@torch.no_grad()
+def test_training_grows_the_trees_that_drafting_grows() -> None:
+    net, seen = drafter(noise=0.4, ids=SOME_IDS), store().get([3])[0]
+    starts = [6, 7, 19, 40]
+    trees = grown(net, seen.tokens, features(seen), torch.tensor(starts), DEEP)
+    for start, tree in zip(starts, trees, strict=True):
+        ids = seen.tokens[: start + 2].tolist()
+        told = TargetPass(torch.empty(0), {1: seen.features[: start + 1, 0], 0: seen.features[: start + 1, 2]})
+        context = Context(ids, 8, 0, Warp(), Noise(0), torch.device("cpu"), 100)
+        drafting = FeatureDrafter(net.runtime())
+        drafting.begin(context, told)
+        draft = Dynamic(DEEP.depth, DEEP.width, DEEP.nodes).build(drafting, context)
+        assert tree.paths == Tree(draft.tree.host_tokens, draft.tree.shape.parents).paths

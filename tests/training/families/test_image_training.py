@@ -1,7 +1,8 @@
-"""Making image models: what they draw and learn, their codes, and what is never learned from."""
+"""Making image models: what they draw and learn, in which order, their codes and how these look, and what is never learned."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from specviz.models.image.codebook import tiles
 from specviz.models.image.image_score import ImageScore
 from specviz.models.image.image_shape import TextShape, VqShape
+from specviz.models.image.prompts import PROMPT_TOKENS
 from specviz.training.driver import Schedule, Step, TrainState
-from specviz.training.families import emoji
+from specviz.training.families import emoji, image_ar
 from specviz.training.families.emoji import misread
-from specviz.training.families.image_ar import draw, drawing, fresh, guided, hidden_states, loss, stack
-from specviz.training.families.image_vq import Codebook
+from specviz.training.families.image_ar import TIMES, Curriculum, draw, drawing, fresh, guided, hidden_states, loss, stack
+from specviz.training.families.image_vq import Codebook, patches
+from tests.support.tiny.images import tiny_image
 
 VQ = VqShape(codes=20, channels=32, multiplier=(1, 1), latent=32)
 SHAPE = TextShape(prompts=30, width=16, inner=24, layers=2, heads=2)
@@ -147,3 +151,76 @@ def test_a_picture_is_found_when_few_prompts_are_nearer(monkeypatch: pytest.Monk
     score = ImageScore(None, None, "")  # type: ignore[arg-type]
     found = [score.retrieval_rate([], [], many) for many in (1, 2, 3)]
     assert found == pytest.approx([1 / 3, 2 / 3, 1.0])
+
+
+class Shelf:
+    """Pictures whose codes say which one they are of; the prompt says it too."""
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def guided_batch(self, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        names = torch.arange(self.next, self.next + count)
+        self.next += count
+        words = torch.stack((torch.ones(count, dtype=torch.long), names), dim=1)
+        return words, torch.zeros_like(words), names[:, None].expand(-1, 16).contiguous()
+
+    def draw(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        words, _, codes = self.guided_batch(count)
+        return words, codes
+
+
+def lessons(monkeypatch: pytest.MonkeyPatch, places: int, own: bool, grid: int = 4, count: int = 3) -> Curriculum:
+    monkeypatch.setattr(image_ar, "length", lambda share, probability, grid: (places, own))
+
+    def draw(prompts: torch.Tensor, empty: torch.Tensor, places: int, seed: int) -> torch.Tensor:
+        assert own and not empty.any(), "nothing is drawn for lessons as they are given"
+        return prompts[:, 1:].expand(-1, places) + 100
+
+    return Curriculum(Shelf(), draw, grid, count)  # type: ignore[arg-type]
+
+
+def test_lessons_as_given_are_short_and_their_words_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    words, codes, read = lessons(monkeypatch, 4, False).next(0.0)
+    assert codes.shape == read.shape == (3 * (PROMPT_TOKENS + 16) // (PROMPT_TOKENS + 4), 4)
+    assert torch.equal(words[:, 1], codes[:, 0]) and (read == codes).float().mean() > 0.75
+
+
+def test_short_beginnings_cost_what_whole_pictures_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for places in (16, 32, 64, 128, 256):
+        count = len(lessons(monkeypatch, places, False, 16, 12).next(0.0)[0])
+        assert count >= 12 and count * (16 + places) == pytest.approx(12 * 272, rel=0.05)
+
+
+def test_own_drawings_stand_beside_what_was_right_and_come_so_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = lessons(monkeypatch, 8, True)
+    seen = Counter[int]()
+    for _ in range(2 * TIMES * TIMES):
+        words, right, own = made.next(0.9)
+        assert torch.equal(own, right + 100) and torch.equal(words[:, 1], right[:, 0])
+        seen.update(words[:, 1].tolist())
+    assert set(seen.values()) == {TIMES} and len(seen) == made.drawn[8] == made.batches.next == 2 * TIMES * (3 * 32 // 24)
+
+
+def test_a_patch_is_the_mean_of_the_cells_that_hold_its_code() -> None:
+    loaded = tiny_image(dtype=torch.float32)
+    codes = torch.randint(loaded.codes - 1, (3, loaded.cells), generator=torch.Generator().manual_seed(1))
+    mean, figures = patches(loaded, codes)
+    pixels = loaded.model.decode_image_tokens(codes).clamp(-1, 1)
+    side = pixels.shape[1] // loaded.grid
+    chosen = int(codes[0, 7])
+    cells = [
+        pixels[picture, row * side : (row + 1) * side, column * side : (column + 1) * side]
+        for picture, place in (codes == chosen).nonzero().tolist()
+        for row, column in [divmod(place, loaded.grid)]
+    ]
+    torch.testing.assert_close(mean[chosen], torch.stack(cells).mean(0), atol=1e-5, rtol=0)
+    whole = mean[codes].unflatten(1, (loaded.grid, -1)).transpose(2, 3).reshape(pixels.shape)
+    assert figures["patch"] == pytest.approx(float((whole - pixels).square().mean().sqrt() * 127.5), rel=1e-4)
+
+
+def test_a_code_that_no_picture_holds_is_read_among_its_like() -> None:
+    loaded = tiny_image(dtype=torch.float32)
+    mean, figures = patches(loaded, torch.zeros(1, loaded.cells, dtype=torch.long))
+    assert figures["unseen"] == loaded.codes - 1
+    torch.testing.assert_close(mean[1:], tiles(loaded)[1:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +12,9 @@ from specviz.drafting.networks.lora import TALL, merge_lora
 from specviz.drafting.networks.masked_lm import MaskedLM
 from specviz.drafting.networks.small_lm import SmallLM
 from specviz.training import data
-from specviz.training.driver import Schedule, train
+from specviz.training.driver import Schedule
 from specviz.training.families import masked
-from specviz.training.families.masked import SECOND, MaskedTraining, block_agreement
+from specviz.training.families.masked import block_agreement
 from tests.support.training.tiny_masked import SETTINGS, fresh, state_of, taught
 from tests.support.training.tiny_training import MARKERS, VOCAB, dialogues, embedding, inputs
 
@@ -92,25 +91,6 @@ def test_padding_and_parts_change_no_gradient() -> None:
         torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
 
 
-def test_what_is_kept_out_is_never_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = dialogues(120)
-    training, held_out = data.split(told)
-    asked: set[int] = set()
-    kept = data.Dialogues.of
-
-    def noted(self: data.Dialogues, number: int) -> np.ndarray:
-        asked.add(number)
-        return kept(self, number)
-
-    model = fresh()
-    made = [state_of(model), stages(model), stages(model, SECOND)]
-    monkeypatch.setattr(data.Dialogues, "of", noted)
-    for one in made:
-        for _ in range(40):
-            next(one.stream)
-    assert asked and asked <= set(training) and not asked & set(held_out)
-
-
 def test_the_learned_answers_of_a_milestone_are_the_first_that_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
     told, asked, judged = dialogues(120), list[int](), list[list[int]]()
     monkeypatch.setattr(masked, "EARLY", 8)
@@ -165,25 +145,6 @@ def test_the_stages_train_a_change_and_leave_the_base_as_it_was(learned: MaskedL
     ids = torch.tensor([*MARKERS.prefix, *dialogues().of(3)[:8]])
     torch.testing.assert_close(again.eval()(ids, 4), model(ids, 4), atol=1e-4, rtol=1e-3)
     assert torch.equal(again.bias, learned.bias) and torch.equal(again.embedding, learned.embedding)
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("kind", ["whole", "", SECOND])
-def test_a_stopped_training_goes_on_where_it_was(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def make(settings: Schedule) -> MaskedTraining:
-        return state_of(fresh(), settings) if kind == "whole" else stages(fresh(), "", settings)
-
-    monkeypatch.setattr(masked.DeerTraining, "second", (SECOND, 1e-9 if kind == SECOND else 1.0))
-    settings, told = replace(STAGES, minutes=0.02, every=1e-9), []
-    first = make(settings)
-    progress = train(first, tmp_path / "c.safetensors", lambda entry: told.append(dict(entry)))
-    assert progress.updates == len(told) >= 1 and {"loss", "tau", "first1"} <= set(told[0])
-    second = make(replace(settings, resume=True))
-    again = train(second, tmp_path / "c.safetensors", told.append)
-    assert again.updates == progress.updates, "its time was over, so nothing is trained"
-    assert again.stage == progress.stage == (SECOND if kind == SECOND else "")
-    for one, other in zip(second.model.parameters(), first.model.parameters(), strict=True):
-        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.slow

@@ -12,11 +12,11 @@ from specviz.drafting.networks.parallel_net import ParallelConfig, ParallelNet
 from specviz.drafting.networks.weights import read_weights
 from specviz.drafting.trees.calibrated import CalibratedTree
 from specviz.methods.resources import TREES
-from specviz.training import acceptance, driver
+from specviz.training import acceptance
 from specviz.training.data import places_in
-from specviz.training.families import feature, medusa
-from specviz.training.features import FeatureStore, joined
-from specviz.training.registry import WEIGHTS, Job, recipes
+from specviz.training.families import medusa
+from specviz.training.features import FeatureStore
+from specviz.training.registry import WEIGHTS
 from tests.support.training.tiny_training import VOCAB, assets, inputs
 
 HEADS = 3
@@ -52,14 +52,6 @@ def test_the_loss_is_the_cross_entropy_to_the_distribution_at_the_token_ahead(mo
             said = net.logits(seen.features[at, -1][None])[ahead, 0].log_softmax(-1)
             expected -= 0.8**ahead * float((distribution @ said).detach())
     assert float(found.detach()) == pytest.approx(0.5 * expected, rel=1e-4)
-
-
-def test_dialogues_read_in_one_pass_give_the_loss_of_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(medusa, "SHARES", (1.0,) * HEADS)
-    net, kept = network(), store()
-    place, several = places_in(torch.arange(36), VOCAB), kept.get([7, 30, 12])
-    alone = sum(float(medusa.loss(net, place, seen, torch.Generator(), 1.0).detach()) for seen in several)
-    assert float(medusa.loss(net, place, joined(several), torch.Generator(), 1.0).detach()) == pytest.approx(alone, rel=1e-5)
 
 
 def test_a_share_of_the_positions_stands_for_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,26 +103,6 @@ def test_the_tree_holds_the_paths_that_were_right_most_often(tmp_path: Path) -> 
     assert CalibratedTree.load(tmp_path / "heads.json").paths == tree.paths
 
 
-def test_weights_tree_and_card_are_written_also_where_no_features_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a GPU: what was learned from is what the store gave out in this sitting."""
-    monkeypatch.setattr(driver, "WEIGHTS", tmp_path)
-    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(medusa, "TREES", tmp_path / "trees")
-    given = inputs((0, 1, 2), torch.arange(VOCAB), count=200)
-    monkeypatch.setattr(feature, "gather", lambda job: given)
-    monkeypatch.setattr(medusa, "HEADS", HEADS)
-    threads = torch.get_num_threads()
-    medusa.make(Job(recipes()["medusa"], "cpu", 1e-12, False))
-    torch.set_num_threads(threads)
-    metrics = json.loads(read_weights(tmp_path / "medusa.safetensors")[1]["metrics"])
-    assert metrics["read"] == 8 and {"tau_8", "gap", "chain"} <= set(metrics)
-    greedy = given.judged_on
-    source = CalibratedTree.load(tmp_path / "trees" / "medusa.json").source
-    assert source.startswith(f"{len(greedy) - len(greedy) // 2} held-out greedy answers of tiny")
-
-
 def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that_nobody_learned_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -143,6 +115,7 @@ def test_the_tree_is_fitted_and_the_heads_are_measured_on_different_answers_that
     tree, found = medusa.fitted(given, net, 1)
     assert sorted(sum(asked, [])) == sorted(given.judged_on)
     assert len(asked) == 2 and all(asked)
+    assert tree.source.startswith(f"{len(asked[0])} held-out greedy answers of tiny")
     for numbers, expected in zip(asked, (1 + sum(tree.probability[:8]), found["tau_8"]), strict=True):
         assert acceptance.figures(plain(net, kept, numbers), tree.paths[:8])["tree"] == pytest.approx(expected, abs=1e-6)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from specviz.errors import BadInput
 from specviz.training.data import Dialogues
-from specviz.training.driver import Schedule, train
+from specviz.training.driver import Schedule
 from specviz.training.families import owl
 from specviz.training.families.owl import DRAFTING, OwlTraining
 from tests.support.training.tiny_training import END, MARKERS, dialogues, inputs, short_windows
@@ -117,24 +115,6 @@ def test_a_milestone_tells_what_was_read_and_the_gap_to_it() -> None:
     for _ in range(20):
         state.update(0.6)
     assert state.measure()["distinct"] < state.progress.tokens == sum(len(window) for window in windows)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("probing", "stage"), [(0.0, DRAFTING), (1.0, "")])
-def test_either_stage_goes_on_where_it_was_stopped(
-    probing: float, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(OwlTraining, "second", (DRAFTING, probing))
-    first = state_of()
-    progress = train(first, tmp_path / "c.safetensors", lambda entry: None)
-    assert progress.updates > 0 and progress.stage == stage
-    second = state_of(replace(SETTINGS, resume=True))
-    assert not second.windows.distinct
-    again = train(second, tmp_path / "c.safetensors", lambda entry: None)
-    assert again.updates == progress.updates and second.optimizer.updates == first.optimizer.updates, "its time was over"
-    assert torch.equal(first.windows.reads, second.windows.reads) and second.windows.distinct, "what it has read is remembered"
-    for name, value in first.net.named_parameters():
-        assert torch.equal(value, dict(second.net.named_parameters())[name]), name
 
 
 def test_dialogues_that_are_all_too_short_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,22 +1,15 @@
-"""Drafters for pictures: what each is shown, what it learns from, and a whole recipe on a tiny target."""
+"""Drafters for pictures: what each is shown and learns from, on a tiny target."""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from specviz.drafting.networks.cross_net import CrossNet
-from specviz.drafting.networks.feature_net import FeatureNet
-from specviz.drafting.networks.small_lm import SmallLM
-from specviz.drafting.networks.weights import read_weights
-from specviz.models.hub.packed_model import write_model
-from specviz.models.vision import scenes as shipped
 from specviz.targets.attention_maps import importance, most_looked_at
-from specviz.training import driver
 from specviz.training.families import picture_drafters as making
 from specviz.training.families.feature import unroll
 from specviz.training.families.picture_drafters import (
@@ -29,64 +22,45 @@ from specviz.training.families.picture_drafters import (
     draft_logits,
 )
 from specviz.training.families.scenes_vlm import Learner
-from specviz.training.families.scenes_words import Writer, train_tokenizer
+from specviz.training.families.scenes_words import Writer
 from specviz.training.registry import Job, recipes
-from tests.support.training.tiny_scenes import tiny_scenes
+from tests.support.training.stand_ins import stand_in
 
 LAYERS, VISUAL = 4, 64
-WHOLE = "vlm_eagle vlm_hivis vlm_dream vlm_text_only".split()
+JOB = Job(recipes()["vlm_eagle"], "cpu", 0.02, False)
 
 
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A tiny target with opinions, as it ships."""
     folder = tmp_path_factory.mktemp("weights")
-    tokenizer = train_tokenizer(60, 600)
-    learner = tiny_scenes(4, len(tokenizer))
-    with torch.no_grad():
-        for value in learner.model.parameters():
-            if value.ndim == 2:
-                value.normal_(std=2 * value.shape[1] ** -0.5)
-    write_model(folder / "scenes_vlm.safetensors", learner.model, tokenizer.backend_tokenizer, {})
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in("vlm_eagle", folder, patch)
+        yield folder
 
 
-@pytest.fixture
-def home(weights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SPECVIZ_CACHE", str(weights / "cache"))
-    monkeypatch.setattr(driver, "WEIGHTS", weights)
-    monkeypatch.setattr(making, "TARGET", weights / "scenes_vlm.safetensors")
-    for name, value in {"SCENES": 16, "HELD_OUT_SCENES": 4, "_AT_A_TIME": 4, "_LONGEST": 24}.items():
-        monkeypatch.setattr(making, name, value)
-    return weights
-
-
-def job(name: str, minutes: float = 0.02, resume: bool = False) -> Job:
-    return Job(recipes()[name], "cpu", minutes, resume)
-
-
-def stored(home: Path, taps: tuple[int, ...], shown: str) -> tuple[Learner, PictureStore, Any]:
-    learner, tokenizer, spoken = making.target_and_answers(job("vlm_eagle"))
+def stored(taps: tuple[int, ...], shown: str) -> tuple[Learner, PictureStore, Any]:
+    learner, tokenizer, spoken = making.target_and_answers(JOB)
     return learner, PictureStore(learner, Writer(tokenizer), spoken, shown, taps), spoken
 
 
 @pytest.mark.slow
 def test_answers_are_written_once_and_held_out_scenes_are_greedy(home: Path) -> None:
-    _, store, spoken = stored(home, (LAYERS,), WORDS)
+    _, store, spoken = stored((LAYERS,), WORDS)
     assert isinstance(spoken, PictureDialogues)
     training, held_out = spoken.split()
     assert len(training) + len(held_out) == len(spoken.scene) and set(spoken.scene[held_out]) == {12, 13, 14, 15}
     assert (spoken.dialogues.temperature[held_out] == 0).all() and (spoken.dialogues.temperature > 0).any()
-    files = list((home / "cache" / "data").glob("pictures-*.npz"))
+    files = list((home / "data").glob("pictures-*.npz"))
     before = files[0].stat().st_mtime_ns
-    making.target_and_answers(job("vlm_eagle"))
+    making.target_and_answers(JOB)
     assert len(files) == 1 and files[0].stat().st_mtime_ns == before
 
 
 @pytest.mark.slow
-def test_a_store_shows_each_drafter_its_part_of_the_prompt(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_shows_each_drafter_its_part_of_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "KEEP", 0.25)
-    learner, every, spoken = stored(home, (0, 2, LAYERS), ALL)
+    learner, every, spoken = stored((0, 2, LAYERS), ALL)
     whole = every.get([0])[0]
     assert whole.tokens[1 : 1 + VISUAL].eq(3).all() and len(whole.tokens) == 1 + VISUAL + len(spoken.dialogues.of(0))
     words = PictureStore(learner, every.writer, spoken, WORDS).get([0])[0]
@@ -98,9 +72,9 @@ def test_a_store_shows_each_drafter_its_part_of_the_prompt(home: Path, monkeypat
     assert torch.equal(some.features[-1, 2], whole.features[-1, 2])
 
 
-def test_the_visual_tokens_kept_are_those_the_last_layer_looks_at_most(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_visual_tokens_kept_are_those_the_last_layer_looks_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(making, "KEEP", 0.5)
-    learner, every, spoken = stored(home, tuple(range(LAYERS + 1)), ALL)
+    learner, every, spoken = stored(tuple(range(LAYERS + 1)), ALL)
     whole = every.get([1])[0]
     prefill = whole.first - 1
     hidden = {layer: whole.features[:prefill, layer] for layer in range(LAYERS + 1)}
@@ -110,8 +84,8 @@ def test_the_visual_tokens_kept_are_those_the_last_layer_looks_at_most(home: Pat
     assert len(set(kept) & set(most_looked_at(looked, 0.5))) >= 31  # float16 may swap two that are equally bright
 
 
-def test_the_picture_is_an_embedding_where_its_tokens_stand(home: Path) -> None:
-    learner, every, spoken = stored(home, (0, LAYERS), ALL)
+def test_the_picture_is_an_embedding_where_its_tokens_stand() -> None:
+    learner, every, spoken = stored((0, LAYERS), ALL)
     seen = every.get([2])[0]
     visual = learner.seen([making.scene_of(int(spoken.scene[2]))])[0]
     assert torch.allclose(seen.features[1 : 1 + VISUAL, 0], visual, atol=0.02 * float(visual.abs().max()))
@@ -119,30 +93,8 @@ def test_the_picture_is_an_embedding_where_its_tokens_stand(home: Path) -> None:
     assert torch.allclose(seen.features[1 + VISUAL :, 0], table[seen.tokens[1 + VISUAL :]], atol=1e-2)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name == "vlm_hivis" else pytest.mark.slow) for name in WHOLE])
-def test_a_whole_recipe_writes_weights_that_load(home: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    making.make(job(name))
-    path = home / f"{name}.safetensors"
-    assert f"`{path.name}`" in capsys.readouterr().out
-    target = home / "scenes_vlm.safetensors"
-    assert read_weights(path)[1]["target"] == f"{target.name} {hashlib.sha256(target.read_bytes()).hexdigest()[:16]}"
-    model, _ = shipped.load(home / "scenes_vlm.safetensors")
-    shared = (model.get_input_embeddings().weight, model.get_output_embeddings().weight)
-    where = (torch.float32, torch.device("cpu"))
-    if name == "vlm_text_only":
-        assert SmallLM.load(path, shared[:1], *where).config.window == 256
-    elif name == "vlm_dream":
-        crossed = CrossNet.load(path, shared, *where)
-        assert crossed.config.taps == (0, LAYERS) and float(crossed.reading.gates.abs().min()) > 0
-    else:
-        net = FeatureNet.load(path, shared, *where)
-        assert net.config.steps == (3 if name == "vlm_hivis" else 0) and net.config.taps == (LAYERS,)
-        assert name != "vlm_hivis" or bool((net.steps != 0).any(1).all())
-
-
-def test_step_vectors_go_in_where_the_network_feeds_on_itself(home: Path) -> None:
-    learner, store, _ = stored(home, (LAYERS,), WORDS)
+def test_step_vectors_go_in_where_the_network_feeds_on_itself() -> None:
+    learner, store, _ = stored((LAYERS,), WORDS)
     net = making.network(learner, store, [0, 1, 2, 3])
     with torch.no_grad():
         net.layer.self_attn.o_proj.weight.normal_(std=0.1)
@@ -159,8 +111,8 @@ def test_step_vectors_go_in_where_the_network_feeds_on_itself(home: Path) -> Non
 
 
 @torch.no_grad()
-def test_acceptance_is_chain_drafting_by_hand(home: Path) -> None:
-    learner, store, spoken = stored(home, (0, LAYERS), ALL)
+def test_acceptance_is_chain_drafting_by_hand() -> None:
+    learner, store, spoken = stored((0, LAYERS), ALL)
     net = making.network(learner, store, [0, 1, 2, 3])
     numbers = spoken.split()[1][:3]
     found = acceptance_figures(net, store.get(numbers), 2)

@@ -13,9 +13,8 @@ import torch.nn.functional as F
 from specviz.models.hub.packed_model import write_model
 from specviz.models.vision import vision_language
 from specviz.models.vision.scenes import load
-from specviz.training import driver
 from specviz.training.driver import Schedule
-from specviz.training.families import scenes, scenes_vlm
+from specviz.training.families import scenes
 from specviz.training.families.scenes import FRESH
 from specviz.training.families.scenes_vlm import (
     LONG,
@@ -29,7 +28,7 @@ from specviz.training.families.scenes_vlm import (
     figures,
 )
 from specviz.training.families.scenes_words import KINDS, Batch, Writer, batch_of, exchanges, pages, patches_of, train_tokenizer
-from specviz.training.registry import WEIGHTS, Job, recipes
+from specviz.training.registry import WEIGHTS
 from tests.support.training.tiny_scenes import tiny_scenes
 
 GRID = 8
@@ -197,33 +196,6 @@ def test_a_look_is_learned_once_a_scene_and_every_answer_each_time(tokenizer: An
         begin = tokens.index(writer.assistant)
         following = [*tokens[begin + 1 :], writer.end]
         assert all(label in (-100, token) for label, token in zip(labels[begin:], following, strict=True))
-
-
-@pytest.mark.slow
-def test_a_whole_recipe_writes_the_model_that_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SPECVIZ_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(driver, "WEIGHTS", tmp_path)
-    for name, value in {
-        "fresh": lambda shape, *asked: tiny_scenes(2, *asked),
-        "train_tokenizer": lambda: train_tokenizer(60, 600),
-        "MEASURED": 2,
-    }.items():
-        monkeypatch.setattr(scenes_vlm, name, value)
-    threads, measured, own = torch.get_num_threads(), list[torch.Tensor](), ScenesTraining.figures
-
-    def patches(model: Any) -> torch.Tensor:
-        return model.model.vision_model.embeddings.patch_embedding.weight
-
-    def watched(state: ScenesTraining) -> dict[str, dict[str, float]]:
-        measured.append(patches(state.learner.model).clone())
-        return own(state)
-
-    monkeypatch.setattr(ScenesTraining, "figures", watched)
-    recipe = replace(recipes()["scenes_vlm"], settings={"batch": 2, "later": 2, "measured": 1})
-    scenes_vlm.make(Job(recipe, "cpu", 1e-12, False))
-    torch.set_num_threads(threads)
-    model, _ = load(tmp_path / "scenes_vlm.safetensors")
-    assert torch.allclose(patches(model), measured[0], atol=1e-6), "as rounding leaves it"
 
 
 @pytest.mark.model

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from specviz.training import data, driver, parallel
+from specviz.training import data, driver
 from specviz.training.families import small_draft
 from specviz.training.families.small_draft import TokenTraining
-from specviz.training.features import DialogueFeatures, joined
+from specviz.training.features import DialogueFeatures
 from tests.support.training.tiny_training import END, MARKERS, VOCAB, dialogues, embedding
 
 SHAPE = {"draft_vocab": 36, "width": 32, "layers": 6, "heads": 2, "inner": 64, "window": 64}
@@ -72,23 +72,3 @@ def test_distillation_is_the_cross_entropy_to_what_the_target_thinks_before_each
             thought = (head @ told.features[at, -1]).softmax(-1)
             expected -= float((thought * logits.log_softmax(-1)).sum())
     assert float(found.detach()) == pytest.approx(expected, rel=1e-4)
-
-
-def test_dialogues_read_together_teach_what_they_teach_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parallel, "cpu_has_bfloat16", lambda: False)
-    model, head = pupil()
-    place, told = data.places_in(model.draft_ids, VOCAB), [read_aloud(seed, more) for seed, more in ((0, 0), (1, 3), (2, 7))]
-
-    state = TokenTraining(model, dialogues(40), MARKERS, (range(40), range(40)), SETTINGS)
-
-    def taught(part: int) -> driver.Step:
-        state.part = part
-        return state.learn(
-            told, lambda group: small_draft.distilled(model, head, place, joined(group), torch.Generator(), 1.0), 1
-        )
-
-    together, one_by_one = taught(3), taught(1)
-    assert together.loss == pytest.approx(one_by_one.loss, rel=1e-3)
-    assert together.gradients.keys() == dict(model.named_parameters()).keys()
-    for name, gradient in one_by_one.gradients.items():
-        assert (together.gradients[name] - gradient).norm() < 0.01 * gradient.norm()

@@ -1,0 +1,216 @@
+"""Tiny stand-ins for what each recipe learns from: its target, its data, the network it begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from specviz.models.hub.packed_model import write_model
+from specviz.models.image.image_shape import SHIPPED_VQ
+from specviz.training import data, driver, parallel, registry
+from specviz.training.driver import TrainState
+from specviz.training.families import (
+    arms,
+    emoji,
+    gto,
+    hybrid,
+    image_ar,
+    image_drafter,
+    image_samplers,
+    image_vq,
+    masked,
+    medusa,
+    picture_drafters,
+    scenes_vlm,
+)
+from specviz.training.families.scenes_words import train_tokenizer
+from specviz.training.registry import recipes as known_recipes
+from tests.support.tiny.hybrid import hybrid as tiny_hybrid
+from tests.support.tiny.hybrid import pure
+from tests.support.tiny.images import tiny_image
+from tests.support.tiny.shelf import TEXTS, spell
+from tests.support.tiny.text import tiny_llama
+from tests.support.training.tiny_forest import drafter
+from tests.support.training.tiny_masked import small_lm
+from tests.support.training.tiny_scenes import tiny_scenes
+from tests.support.training.tiny_training import VOCAB, dialogues, short_windows, world
+
+Patch = pytest.MonkeyPatch
+
+
+def _put(patch: Patch, module: Any, **values: Any) -> None:
+    """Replace these names of a module."""
+    for name, value in values.items():
+        patch.setattr(module, name, value)
+
+
+def _smaller(patch: Patch, name: str, **own: int) -> None:
+    """The recipe with settings of its own."""
+    recipe = known_recipes()[name]
+    known = {**known_recipes(), name: replace(recipe, settings={**recipe.settings, **own})}
+    patch.setattr(registry, "recipes", lambda: known)
+
+
+def _text(name: str, folder: Path, patch: Patch) -> None:
+    """A tiny Llama and dialogues that count."""
+    world(patch, 120)
+
+
+def _owl(name: str, folder: Path, patch: Patch) -> None:
+    """Windows as short as the tiny answers."""
+    _text(name, folder, patch)
+    short_windows(patch)
+
+
+def _gto(name: str, folder: Path, patch: Patch) -> None:
+    """A drafter that is often wrong."""
+    _text(name, folder, patch)
+    patch.setattr(gto, "load_heads", lambda *asked: drafter(0.3))
+
+
+def _masked(name: str, folder: Path, patch: Patch) -> None:
+    """The tiny language model as the start, and its masked model as it ships."""
+    _text(name, folder, patch)
+    source = tiny_llama(dtype=torch.float32, vocab=VOCAB).get_input_embeddings().weight.detach()
+    patch.setattr(masked.SmallLM, "load", lambda *asked: small_lm(source))
+    patch.setattr(masked.from_autoregressive, "__defaults__", (48,))
+    masked.from_autoregressive(small_lm(source)).eval().save(folder / "masked_lm.safetensors", {})
+    patch.setattr(masked, "WEIGHTS", folder)
+
+
+def _arms(name: str, folder: Path, patch: Patch) -> None:
+    """The tiny language model, to be changed for one domain."""
+    _text(name, folder, patch)
+    _put(patch, arms, fresh=lambda assets: small_lm(assets.embedding).eval(), collect=lambda *asked: dialogues(60))
+
+
+def _hybrid(name: str, folder: Path, patch: Patch) -> None:
+    """A tiny hybrid model and a few texts."""
+    patch.setattr(data, "find", lambda names: [])
+    _put(
+        patch, hybrid, _read=lambda files: hybrid.Split(TEXTS * 30, TEXTS), small_tokenizer=lambda texts: spell(),
+        _teacher=lambda device: (tiny_hybrid(0, torch.float32, vocab=spell().get_vocab_size()), spell()),
+        target_config=lambda vocab: tiny_hybrid(0, torch.float32, vocab=vocab).config,
+        draft_config=lambda vocab: pure(0, torch.float32, vocab=vocab).config,
+    )  # fmt: skip
+
+
+def _scenes(name: str, folder: Path, patch: Patch) -> None:
+    """A tiny model of pictures."""
+    fresh = lambda shape, *asked: tiny_scenes(2, *asked)  # noqa: E731
+    _put(patch, scenes_vlm, fresh=fresh, train_tokenizer=lambda: train_tokenizer(60, 600), QUESTIONS=2, READING=1, MEASURED=2)
+    _smaller(patch, name, batch=2, later=2, part=2, measured=1)
+
+
+def _pictures(name: str, folder: Path, patch: Patch) -> None:
+    """A tiny target with opinions and its answers about a few scenes."""
+    tokenizer = train_tokenizer(60, 600)
+    learner = tiny_scenes(4, len(tokenizer))
+    with torch.no_grad():
+        for value in learner.model.parameters():
+            if value.ndim == 2:
+                value.normal_(std=2 * value.shape[1] ** -0.5)
+    write_model(folder / "scenes_vlm.safetensors", learner.model, tokenizer.backend_tokenizer, {})
+    target = folder / "scenes_vlm.safetensors"
+    _put(patch, picture_drafters, TARGET=target, SCENES=16, HELD_OUT_SCENES=4, _AT_A_TIME=4, _LONGEST=24)
+
+
+def _art(patch: Patch) -> emoji.Emoji:
+    """Forty concepts in three styles, noise on a transparent ground, each with a name of its own."""
+    generator = np.random.default_rng(0)
+    rows = [{style: 3 * at + place for place, style in enumerate(emoji.STYLES)} for at in range(40)]
+    concepts = tuple(emoji.Concept(f"{at:x}", f"thing {at}", (f"tag {at % 7}", "all"), 0, own) for at, own in enumerate(rows))
+    art = emoji.Emoji(concepts, generator.integers(0, 256, (120, emoji.SIDE, emoji.SIDE, 4), dtype=np.uint8))
+    patch.setattr(emoji, "load", lambda: art)
+    return art
+
+
+def _coded(patch: Patch, module: Any, codes: int, concepts: tuple[emoji.Concept, ...]) -> None:
+    """Random codes of the pictures at any grid."""
+
+    def coded(grid: int) -> emoji.Coded:
+        return emoji.Coded(concepts, np.random.default_rng(grid - 4).integers(0, codes, (120, 2, grid * grid)), "codes")
+
+    patch.setattr(module, "coded", coded)
+
+
+def _emoji(name: str, folder: Path, patch: Patch) -> None:
+    """Pictures of 4 x 4 random codes."""
+    _coded(patch, image_ar, SHIPPED_VQ.codes, _art(patch).concepts)
+    vectors = torch.randn(SHIPPED_VQ.codes, SHIPPED_VQ.dim, generator=torch.Generator().manual_seed(0))
+    vq = SimpleNamespace(quantize=SimpleNamespace(embedding=SimpleNamespace(weight=F.normalize(vectors, dim=-1))))
+    prompts = emoji.word_prompts()
+    _put(
+        patch, image_ar, word_prompts=lambda: prompts, vq_model=lambda: (vq, "codes"), WEIGHTS=folder, WORDS=folder / "emoji.txt"
+    )
+    _smaller(patch, name, batch=3)
+    small = registry.recipes()
+    shape = {**small[name].shape, "grid": 4, "text": {"width": 16, "inner": 24, "layers": 2, "heads": 2}}
+    patch.setattr(registry, "recipes", lambda: {**small, name: replace(small[name], shape=shape)})
+
+
+def _image_drafter(name: str, folder: Path, patch: Patch) -> None:
+    """A tiny image model of 6 x 6 codes."""
+    loaded = tiny_image(grid=6, dtype=torch.float32)
+    _coded(patch, image_drafter, loaded.codes, _art(patch).concepts)
+    _put(patch, image_drafter, load_image_model=lambda *asked: loaded, DRAWN=4, SHELF=24, MEASURED=2)
+
+
+def _image(name: str, folder: Path, patch: Patch) -> None:
+    """Few pictures an update."""
+    art = _art(patch)
+    _coded(patch, image_samplers, SHIPPED_VQ.codes, art.concepts)
+    _put(patch, image_vq, CROPS=3, WHOLE=1, REDRAWN=1, SHRUNK=1)
+    _put(patch, image_samplers, DRAWN=1)
+    _smaller(patch, name, **{"image_score": {"batch": 8}, "image_samplers": {"batch": 4}}.get(name, {}))
+
+
+WORLDS: dict[str, Callable[[str, Path, Patch], None]] = {
+    **dict.fromkeys(("eagle", "eagle3", "falcon", "medusa", "small_draft"), _text),
+    **{"owl": _owl, "gto": _gto, "masked_lm": _masked, "deer": _masked, "arms": _arms, "scenes_vlm": _scenes},
+    **dict.fromkeys(("hybrid", "hybrid_draft"), _hybrid),
+    **dict.fromkeys(("vlm_text_only", "vlm_eagle", "vlm_hivis", "vlm_dream"), _pictures),
+    **dict.fromkeys(("image_ar_small", "image_ar"), _emoji),
+    **dict.fromkeys(("image_vq", "image_decoder", "image_samplers", "image_score"), _image),
+    "image_drafter": _image_drafter,
+}
+
+
+def stand_in(name: str, folder: Path, patch: Patch) -> None:
+    """Give the recipe its tiny world, and ``folder`` for whatever it writes."""
+    patch.setattr(torch, "set_num_threads", lambda threads: None)
+    patch.setenv("SPECVIZ_CACHE", str(folder))
+    patch.setattr(driver, "WEIGHTS", folder)
+    patch.setattr(medusa, "TREES", folder)
+    WORLDS[name](name, folder, patch)
+
+
+class Begun(Exception):
+    """Thrown where a recipe would train."""
+
+
+def begun(name: str, folder: Path, patch: Patch) -> TrainState:
+    """The recipe's training before its first update, in single precision."""
+    states: list[TrainState] = []
+
+    def train(state: TrainState, *_: Any, **__: Any) -> None:
+        states.append(state)
+        state.begin()
+        raise Begun
+
+    patch.setattr(driver, "train", train)
+    patch.setattr(parallel, "cpu_has_bfloat16", lambda: False)
+    torch.manual_seed(0)
+    stand_in(name, folder, patch)
+    torch.manual_seed(0)
+    with pytest.raises(Begun):
+        registry.train(name, "cpu", 1.0)
+    return states[0]

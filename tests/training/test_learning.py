@@ -1,0 +1,63 @@
+"""What every recipe that learns from dialogues keeps to: read together they teach what each does, and some are kept out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from specviz.training import data
+from specviz.training.families import falcon, feature, medusa
+from tests.support.training.stand_ins import Patch, begun
+
+JOINED = ("eagle", "eagle3", "falcon", "medusa", "small_draft")
+"""Recipes that read several dialogues in one pass."""
+
+
+@pytest.mark.spread(2)
+@pytest.mark.parametrize("name", JOINED)
+def test_dialogues_read_in_one_pass_give_the_loss_and_the_gradients_of_each_by_itself(
+    name: str, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    """Nothing is drawn: no noise, no dropout, every start, block drafters' phase 0 and every sixth place shown."""
+    state = begun(name, tmp_path, monkeypatch)
+    for module, constants in {feature: ("EAGLE3_NOISE", "EAGLE_NOISE"), falcon: ("NOISE",)}.items():
+        for constant in constants:
+            monkeypatch.setattr(module, constant, 0.0)
+    for module in (feature, medusa):
+        monkeypatch.setattr(module, "SHARES", (1.0,) * len(module.SHARES))
+    monkeypatch.setattr(feature, "dropped", lambda values, *_: values)
+    monkeypatch.setattr(torch, "randint", lambda high, size, **_: torch.zeros(size, dtype=torch.long))
+    monkeypatch.setattr(
+        falcon, "glanced", lambda net, texts, truth, *_: truth.places[truth.places % texts.tokens.shape[1] % 6 == 0]
+    )
+    torch.manual_seed(0)
+    for value in state.optimizer.parameters.values():
+        value.data.add_(0.1 * torch.randn_like(value))
+    state.settle()
+    steps = []
+    for state.part in (1, 3):
+        steps.append(state.learn_from([3, 40, 7, 21, 11]))
+    alone, together = steps
+    assert together.loss == pytest.approx(alone.loss, rel=1e-4)
+    for key, gradient in alone.gradients.items():
+        assert (together.gradients[key] - gradient).norm() <= 1e-3 * gradient.norm() + 1e-6, key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*JOINED, "deer", "gto", "masked_lm", "owl"])
+def test_nobody_learns_from_a_dialogue_that_is_kept_out(name: str, tmp_path: Path, monkeypatch: Patch) -> None:
+    state, asked, of = begun(name, tmp_path, monkeypatch), set[int](), data.Dialogues.of
+
+    def noted(self: data.Dialogues, number: int) -> np.ndarray:
+        asked.add(number)
+        return of(self, number)
+
+    told = (state if hasattr(state, "dialogues") else state.store).dialogues
+    training, held_out = data.split(told)
+    monkeypatch.setattr(data.Dialogues, "of", noted)
+    for update in range(10):
+        state.update(update / 10)
+    assert len(asked) > 5 and asked <= set(training) and not asked & set(held_out)
