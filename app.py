@@ -28,7 +28,7 @@ with stubs.without_gradio_stubs(), stubs.without_proxies():
     from specviz.ui import app_state, page, settings, starting
 
 with starting.explained():
-    running = app_state.make(starting.check(settings.read()))
+    running = app_state.make(starting.check(settings.read(), sys.argv[1:] if __name__ == "__main__" else ()))
     demo, options = page.build(running), page.launch_options(running)
     if __name__ == "__main__":
         starting.launch(demo, options)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -53,6 +54,11 @@ def on_processor(
         rows, key, value, attn_mask=mask, dropout_p=dropout, scale=scaling, enable_gqa=not single
     )
     return output.reshape(query.shape).transpose(1, 2).contiguous()
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bool ``mask`` as the numbers that an eager kernel adds to its scores: 0 where a row attends, else the least number."""
+    return torch.full(mask.shape, torch.finfo(dtype).min, dtype=dtype, device=mask.device).masked_fill_(mask, 0)
 
 
 AttentionInterface.register(GROUPED, grouped_attention)

@@ -136,7 +136,7 @@ class Inputs:
 
 
 @dataclass
-class Lease:
+class PooledCache:
     """A cache and the passes captured over it, acquired by one session at a time and pooled between sessions.
 
     ``graphs`` are keyed by (variant, taps, columns, width). A variant distinguishes forwards whose frozen values differ. A
@@ -181,52 +181,52 @@ class Lease:
             self.cache.reserve(columns)
 
 
-class Leases:
+class CachePool:
     """Pool of each model's ``IDLE`` most recently used caches, with their graphs, between runs; freed with the model."""
 
     def __init__(self) -> None:
-        self._idle: weakref.WeakKeyDictionary[Any, list[Lease]] = weakref.WeakKeyDictionary()
+        self._idle: weakref.WeakKeyDictionary[Any, list[PooledCache]] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def take(self, model: Any, layers: int | Sequence[Hashable], capacity: int) -> Lease:
+    def acquire(self, model: Any, layers: int | Sequence[Hashable], capacity: int) -> PooledCache:
         """Acquire a cache for such ``layers`` with room for ``capacity`` columns: the smallest idle one that fits, else a new
         one."""
         columns = max(2 * STRIDE, -(-capacity // STRIDE) * STRIDE)
         with self._lock:
             idle = self._idle.setdefault(model, [])
             words = layer_words(layers)
-            fitting = [lease for lease in idle if lease.cache.words == words and lease.cache.capacity >= columns]
+            fitting = [pooled for pooled in idle if pooled.cache.words == words and pooled.cache.capacity >= columns]
             if fitting:
-                lease = min(fitting, key=lambda lease: lease.cache.capacity)
-                idle.remove(lease)
+                pooled = min(fitting, key=lambda pooled: pooled.cache.capacity)
+                idle.remove(pooled)
             else:
                 del idle[: max(0, len(idle) - IDLE + 1)]  # frees memory before the next allocation
         if not fitting:
-            return Lease(FixedCache(layers, columns))
-        lease.cache.clear()
-        return lease
+            return PooledCache(FixedCache(layers, columns))
+        pooled.cache.clear()
+        return pooled
 
-    def give(self, model: Any, lease: Lease) -> None:
+    def release(self, model: Any, pooled: PooledCache) -> None:
         """Release the cache of a finished run into the pool."""
         with self._lock:
             idle = self._idle.setdefault(model, [])
-            idle.append(lease)
+            idle.append(pooled)
             del idle[: max(0, len(idle) - IDLE)]
 
 
-LEASES = Leases()
+CACHE_POOL = CachePool()
 
 
 @dataclass
 class GraphRunner:
-    """Padded passes of one session: ``forward`` over the cache of its ``lease``. ``taps`` are the hidden states it returns.
+    """Padded passes of one session: ``forward`` over the cache in ``pooled``. ``taps`` are the hidden states it returns.
 
     ``others`` are the beginnings of the texts of the batch's other rows, which continue as the first one does; ``numbers``
     are further per-session values that a capture must not freeze.
     """
 
     forward: Forward
-    lease: Lease
+    pooled: PooledCache
     taps: tuple[int, ...]
     device: torch.device
     variant: Hashable = ()
@@ -264,10 +264,10 @@ class GraphRunner:
         return self._launch(variant, self._rewriting_pass, inputs, end + width)[0][:count]
 
     def _inputs(self, variant: Hashable, width: int) -> Inputs:
-        inputs = self.lease.inputs.get((variant, width))
+        inputs = self.pooled.inputs.get((variant, width))
         if inputs is None:
             inputs = Inputs.of(width, self.device, 1 + len(self.others), len(self.numbers))
-            self.lease.inputs[variant, width] = inputs
+            self.pooled.inputs[variant, width] = inputs
         return inputs
 
     def _tell_others(self, inputs: Inputs, length: int, depths: Sequence[int]) -> None:
@@ -280,18 +280,18 @@ class GraphRunner:
 
     def _launch(self, variant: Hashable, work: Callable[[Inputs, int], Outputs], inputs: Inputs, needed: int) -> Outputs:
         """Run, or capture and replay, ``work`` over at least the ``needed`` columns."""
-        lease, width = self.lease, inputs.tokens.shape[1]
-        lease.grow(needed)
-        columns = min(bucket(needed), lease.cache.capacity)
+        pooled, width = self.pooled, inputs.tokens.shape[1]
+        pooled.grow(needed)
+        columns = min(bucket(needed), pooled.cache.capacity)
         if not is_captured(self.device):
             return work(inputs, columns)
-        graph = lease.find(variant, self.taps, columns, width)
+        graph = pooled.find(variant, self.taps, columns, width)
         if graph is None:
             with capturing():  # takes longer than many steps and happens once, so it counts towards no run's time
-                if not lease.graphs:  # a pool is freed with its last graph and must not be reused
-                    lease.pool = new_pool()
-                graph = captured(lambda: work(inputs, columns), self.device, lease.pool)
-            lease.keep((variant, self.taps, columns, width), graph)
+                if not pooled.graphs:  # a pool is freed with its last graph and must not be reused
+                    pooled.pool = new_pool()
+                graph = captured(lambda: work(inputs, columns), self.device, pooled.pool)
+            pooled.keep((variant, self.taps, columns, width), graph)
         replay, outputs = graph
         replay()
         return outputs
@@ -313,7 +313,7 @@ class GraphRunner:
         return self._forward(inputs, places, places, seen, columns)
 
     def _forward(self, inputs: Inputs, places: Tensor, slots: Tensor, seen: Tensor, columns: int) -> Outputs:
-        cache = self.lease.cache
+        cache = self.pooled.cache
         cache.slots, cache.columns = slots, columns
         try:
             return self.forward(inputs.tokens, places, seen, inputs.places[1 + inputs.tokens.shape[1] :])

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
 from specviz.drafting.networks.feature_head import FeatureHead
 from specviz.drafting.networks.feature_net import FeatureNet
+from specviz.drafting.networks.head_config import HeadConventions
 from specviz.drafting.networks.parallel_net import ParallelNet
 from specviz.drafting.runtimes.visual_context import EMBEDDINGS
+from specviz.engine.stop import heed
 from specviz.errors import ModelUnavailable
 from specviz.figures.drafter_readings import MOST, Lens, acceptance_of_readings, logit_lens
 from specviz.figures.reliability import Bin, binned, calibration_error, of_bins
 from specviz.inspection import OWN
-from specviz.inspection.facts import head_facts, stored_facts, unusual
 from specviz.inspection.forced import Reading, TeacherForcedStats, foresee_parallel
-from specviz.inspection.lens import lenses
 from specviz.inspection.passages import Passage, open_target, passages
 from specviz.inspection.readings import layers_wanted
 from specviz.inspection.verdict import ROUNDS, Verdict, advice, judge
 from specviz.models.device import check_room
 from specviz.models.heads import dialects
 from specviz.models.heads.heads import fit_of, load_heads, ours
+from specviz.models.heads.quantised_copy import matrix
 from specviz.models.hub.cache_dir import Progress
-from specviz.models.hub.published import Fit, open_repository
+from specviz.models.hub.published import Fit, Repository, open_repository
 from specviz.models.room import second_models
 from specviz.models.text.load import LoadedText
 from specviz.models.vision.vision_language import LoadedVisionLanguage
@@ -173,12 +179,12 @@ def inspect(
             f"{name} compresses a picture into {network.config.queries} rows (ViSpec), which are no places of the prompt that an "
             "inspection could go along. Run it beside the plain run instead."
         )
-    texts: list[Passage] = []
-    for text in passages(target_name, target, prompts, tokens, layers, image=image, progress=progress):
-        texts.append(text)
+    texts = list(passages(target_name, target, prompts, tokens, layers, image=image, progress=progress))
     if isinstance(network, FeatureHead):
-        sections = None if image is None else _sections(target)
-        verdict = judge(Reading(network), texts, fit, depth, _theta(target), report=progress, sections=sections)
+        rope = getattr(target.config, "rope_parameters", None) or {}
+        sections = None if image is None else tuple(map(int, rope.get("mrope_section") or ()))
+        theta = None if "rope_theta" not in rope else float(rope["rope_theta"])
+        verdict = judge(Reading(network), texts, fit, depth, theta, report=progress, sections=sections)
         facts = head_facts(network)
     else:
         verdict = Verdict(foresee_parallel(network, texts, depth))
@@ -242,15 +248,87 @@ def _taps(network: FeatureHead | ParallelNet) -> tuple[int, ...]:
     return network.config.taps if isinstance(network, FeatureHead) else (network.config.tap,)
 
 
-def _theta(target: Target) -> float | None:
-    theta = _rope(target).get("rope_theta")
-    return None if theta is None else float(theta)
+def stored_facts(stored: Repository) -> dict[str, Any]:
+    """Facts about a folder of heads, with or without a reader: dialect, files with size and hash, names of tensors."""
+    dialect, stored = dialects.dialect_of(stored).title, dialects.drafting(stored)
+    files = []
+    for file in sorted(set(stored.files.values())):
+        with file.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
+        files.append({"name": file.name, "bytes": file.stat().st_size, "sha256": digest})
+    return {
+        "dialect": dialect,
+        "architectures": list(stored.config.get("architectures") or ()),
+        "files": files,
+        "tensors": sorted(stored.files),
+    }
 
 
-def _sections(target: Target) -> tuple[int, ...]:
-    return tuple(map(int, _rope(target).get("mrope_section") or ()))
+def head_facts(head: FeatureHead) -> dict[str, Any]:
+    """Sizes, conventions and vocabulary of a head as read."""
+    config = head.config
+    sizes = {name: value for name, value in asdict(config).items() if name != "how"}
+    how = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(config.how).items()}
+    return {
+        "kind": head.dialect,
+        "sizes": sizes,
+        "conventions": how,
+        "parameters": sum(value.numel() for value in head.tensors.values()),
+        "bytes": head.parameter_bytes,
+        "draft_vocabulary": len(head.head),
+        "notes": [*head.notes, *_odd(head)],
+    }
 
 
-def _rope(target: Target) -> dict[str, Any]:
-    rope = getattr(target.config, "rope_parameters", None)
-    return rope if isinstance(rope, dict) else {}
+def unusual(head: FeatureHead) -> str:
+    """Conventions that differ from EAGLE-3's paper, in words; a description of the paper's if none differs."""
+    how, plain = head.config.how, HeadConventions(head.config.taps)
+    words = {
+        "entry_norm": f"norm before the projection ({how.entry_norm})",
+        "normed_residual": "residual behind the norm",
+        "feeds_normed": "feeds itself the normed output",
+        "windows": f"sliding windows {list(how.windows)}",
+        "sections": f"rotary rates by axis {list(how.sections)}{', in turn' if how.sections_woven else ''}",
+        "pictured": "the picture's own embeddings at its places",
+        "rates": "scaled rotary rates",
+        "centred": "norms' weights stored as their distance from one",
+    }
+    changed = [word for name, word in words.items() if getattr(how, name) != getattr(plain, name)]
+    if head.config.paired:
+        changed.insert(0, "a projection of [norm of embedding; norm of state] enters a whole layer with a norm behind it")
+    elif not head.config.wide:
+        changed.insert(0, "a projection of [embedding; state] enters the layer, whose output the target's head reads")
+    return ", ".join(changed) if changed else "no norm before the projection, plain residual, feeds itself the plain output"
+
+
+def _odd(head: FeatureHead) -> Iterator[str]:
+    """Notes on tensors that no training produces."""
+    for name, value in head.tensors.items():
+        if not bool(value.any()):
+            yield f"{name} is zero throughout: it was never trained, or got lost on the way."
+    if not bool(head.head.any()):
+        yield "lm_head.weight is zero throughout: it was never trained, or got lost on the way."
+
+
+@torch.inference_mode()
+def lenses(
+    target: TextTarget | HybridTarget, passages: Sequence[Passage], layers: Sequence[int], taps: Sequence[int]
+) -> list[Lens]:
+    """One lens for each of ``layers``, which the passages must hold; none if the target has no final norm called ``norm``."""
+    norm, head = getattr(target.model.get_decoder(), "norm", None), matrix(target.model.get_output_embeddings())
+    if norm is None:
+        return []
+    last = int(target.config.num_hidden_layers)
+    return [_lens(layer, norm if layer < last else None, head, passages, layer in taps) for layer in layers]
+
+
+def _lens(layer: int, norm: Any, head: Tensor, passages: Sequence[Passage], tap: bool) -> Lens:
+    ranks = []
+    for passage in passages:
+        heed()
+        states = passage.states[layer][passage.first - 1 : -1]
+        logits = F.linear(states if norm is None else norm(states), head)
+        final = passage.logits.argmax(-1, keepdim=True)
+        ranks.append(1 + (logits > logits.gather(1, final)).sum(-1))
+    together = torch.cat(ranks).float()
+    return Lens(layer, float((together == 1).float().mean()), float(together.median()), tap)

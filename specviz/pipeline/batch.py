@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from specviz.engine.batch_cache import shared
 from specviz.engine.batch_loop import BatchDecoding, BatchRow
-from specviz.engine.interfaces import Composition
 from specviz.errors import BadInput
 from specviz.pipeline.prepared import Prepared
 from specviz.pipeline.records import end_record, run_record
@@ -34,18 +33,13 @@ def assemble(
     target, cancel = ready[0].target, cancel or threading.Event()
     rows, compositions = [], []
     for request in ready:
-        composition = _composition(request, len(ready))
+        composition = request.compose(cost_curve=lambda one=request: shared(one.resources.cost_curve(), len(ready)))
         alone = request.decoding(composition, request.request.seed, record or request.request.record, cancel)
         rows.append(BatchRow.of(alone))
         compositions.append(composition)
     taps = {tap for composition in compositions for tap in composition.hidden_state_layers}
     capacities = [min(target.context_length, len(row.prompt) + row.budget) for row in rows]
     return BatchDecoding(rows, TextRows(target, capacities, sorted(taps)), every)
-
-
-def _composition(ready: Prepared, rows: int) -> Composition:
-    """The composition of one row, with its share of a pass over all rows as cost curve."""
-    return ready.compose(cost_curve=lambda: shared(ready.resources.cost_curve(), rows))
 
 
 def traces(ready: Sequence[Prepared], every: int = EVERY, cancel: threading.Event | None = None) -> list[Trace]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +41,7 @@ from specviz.pipeline.prepared import Prepared, Progress
 from specviz.pipeline.request import Memory, Request, refuse_unused
 from specviz.targets.image import ImageTarget
 from specviz.trace.notes.images import CanvasNote
-from specviz.trace.schema import Note, Step
+from specviz.trace.schema import Step
 
 UNUSED = {
     "image": "a model that draws pictures reads none",
@@ -98,7 +97,7 @@ class PreparedImage(Prepared):
         first = max(0, first - 1)  # the row above looks a little different with this one below it
         band = pixels[first * side : (last + 1) * side]
         canvas = CanvasNote(row=first, rows=last + 1 - first, codes=len(output), png=png(band, 48))
-        return _with_note(step, canvas.to_note())
+        return step.replace(notes=(*step.notes, canvas.to_note()))
 
     def end_fields(self, output: Sequence[int]) -> dict[str, Any]:
         return {"picture": png(self.loaded.picture(list(output)))}
@@ -115,10 +114,6 @@ def png(pixels: np.ndarray, colours: int = 0) -> str:
     buffer = io.BytesIO()
     image.save(buffer, "PNG", optimize=True)
     return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _with_note(step: Step, note: Note) -> Step:
-    return step.replace(notes=(*step.notes, note))
 
 
 @dataclass(kw_only=True)
@@ -139,17 +134,14 @@ class DrawingResources(ImageResources):
         return cached(self.loaded.model, "drafter", self._drafter)
 
     def _published(self, kind: str) -> FeatureRuntime:
-        if isinstance(self.loaded, LoadedAnole):
-            with reading(self.draft_name):
-                head = anole_head(kind, self.draft_name, self.loaded, self.progress)
-        elif isinstance(self.loaded, LoadedLlamaGen):
-            with reading(self.draft_name):
-                head = llamagen_head(kind, self.draft_name, self.loaded, self.progress)
-        else:
+        if not isinstance(self.loaded, LoadedAnole | LoadedLlamaGen):
             raise ModelUnavailable(
                 f"Published heads for models that draw are read for Anole and LlamaGen, and {self.loaded.name} is neither: leave "
                 "the draft empty."
             )
+        read: Any = anole_head if isinstance(self.loaded, LoadedAnole) else llamagen_head
+        with reading(self.draft_name):
+            head = read(kind, self.draft_name, self.loaded, self.progress)
         return head.runtime(layout_for(head))
 
     def _drafter(self) -> FeatureRuntime:
@@ -161,18 +153,29 @@ class DrawingResources(ImageResources):
         return cached(self.loaded.model, "neighbours", lambda: nearest_codes(self.loaded.codebook))
 
     def coarse(self) -> CoarsePartner:
-        return _partner(self.request, self.loaded, self.scale, self.progress)
+        request, loaded = self.request, self.loaded
+        if loaded.name not in PARTNERS:
+            raise ModelUnavailable(
+                f"{loaded.name} has no partner of half its grid; choose {', '.join(PARTNERS)}, or another method."
+            )
+        small = load_image_model(PARTNERS[loaded.name], request.dtype, request.device, self.progress)
+        if small.codebook_digest != loaded.codebook_digest:
+            raise ModelUnavailable(f"{small.name} and {loaded.name} were trained on different codes; train one of them again.")
+        target, prompt, _ = image_target(small, request.prompt, self.scale, request.tier)
+        return coarse_partner(target, prompt, small.grid, cached(loaded.model, "samplers", lambda: image_samplers(loaded)))
 
 
 def prepare(request: Request, method: Method, warp: Warp, memory: Memory, progress: Progress) -> Prepared:
     """Load the target and check the request. Raises a SpecvizError that names the remedy."""
-    guidance = _guidance(request.guidance)
+    scale = request.guidance
+    if scale is not None and not 1.0 <= scale <= MOST_GUIDANCE:
+        raise BadInput(f"guidance is {scale}; choose a number from 1 (off) to {MOST_GUIDANCE:g}.")
     valid_prompt(request.prompt)
     refuse_unused(request, UNUSED)
     loaded = _loaded(request, progress)
     if request.draft and loaded.name in SHIPPED:
         raise BadInput(f"{loaded.name} takes no draft: what drafts for it ships with this project; leave draft out.")
-    scale = loaded.guidance if guidance is None else guidance
+    scale = loaded.guidance if scale is None else scale
     target, prompt, unread = image_target(loaded, request.prompt, scale, request.tier)
     grid = (loaded.grid, loaded.grid)
     costs = target_costs(target, progress)
@@ -240,25 +243,7 @@ def image_target(loaded: LoadedImage, prompt: str, scale: float, tier: str) -> t
 
 def codes_first(loaded: LoadedImage) -> torch.Tensor:
     """Embeddings [id, hidden] of the codes, then of the prompt's tokens."""
-
     return cached(loaded.model, "table", lambda: loaded.table)
-
-
-def _guidance(guidance: float | None) -> float | None:
-    if guidance is not None and not (math.isfinite(guidance) and 1.0 <= guidance <= MOST_GUIDANCE):
-        raise BadInput(f"guidance is {guidance}; choose a number from 1 (off) to {MOST_GUIDANCE:g}.")
-    return guidance
-
-
-def _partner(request: Request, loaded: LoadedImage, scale: float, progress: Progress) -> CoarsePartner:
-    if loaded.name not in PARTNERS:
-        raise ModelUnavailable(f"{loaded.name} has no partner of half its grid; choose {', '.join(PARTNERS)}, or another method.")
-    small = load_image_model(PARTNERS[loaded.name], request.dtype, request.device, progress)
-    if small.codebook_digest != loaded.codebook_digest:
-        raise ModelUnavailable(f"{small.name} and {loaded.name} were trained on different codes; train one of them again.")
-    target, prompt, _ = image_target(small, request.prompt, scale, request.tier)
-    samplers = cached(loaded.model, "samplers", lambda: image_samplers(loaded))
-    return coarse_partner(target, prompt, small.grid, samplers)
 
 
 def coarse_partner(target: ImageTarget, prompt: Sequence[int], columns: int, samplers: Any) -> CoarsePartner:

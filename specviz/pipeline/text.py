@@ -34,24 +34,20 @@ class LanguageModelResources(TextResources):
     loaded: LoadedText
     progress: Progress
 
-    @property
-    def _draft(self) -> str | None:
-        return self.draft_name or None
-
     def drafter_weights(self, kind: str) -> Any:
-        return drafting_heads(kind, self._draft, self.loaded, self.target, self.progress)
+        return drafting_heads(kind, self.draft_name or None, self.loaded, self.target, self.progress)
 
     def draft_model(self) -> DraftModel:
-        return draft_model(self._draft, self.loaded, self.target, self.progress)
+        return draft_model(self.draft_name or None, self.loaded, self.target, self.progress)
 
     def draft_models(self) -> dict[str, DraftModel]:
         return several_models(self.draft_name, self.loaded, self.target, self.progress)
 
     def intermediate(self, kind: str) -> IntermediateModel:
-        return intermediate_model(kind, self._draft, self.loaded, self.target, self.progress)
+        return intermediate_model(kind, self.draft_name or None, self.loaded, self.target, self.progress)
 
     def grouped(self, kind: str, group: int) -> GroupedModel:
-        name, model, warnings = layer_parallel(kind, group, self._draft, self.loaded, self.target, self.progress)
+        name, model, warnings = layer_parallel(kind, group, self.draft_name or None, self.loaded, self.target, self.progress)
         return grouped_model(name, model, group, self.target, warnings)
 
     def cost_curve_of(self, draft: Target) -> CostCurve:

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specviz.engine.attention import additive
 from specviz.engine.cache import CACHE_ARGUMENT, GrowingCache
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.state_space import Activations, Carried, joined, layered
@@ -198,7 +199,7 @@ class HybridSession:
         if self._cache is not None:
             self._cache.rewind(start)
             bool_mask = tree_attention_mask(tree, start, start + nodes, nodes, target.device)[None, None]
-            mask = bool_mask if target.model.config._attn_implementation == "sdpa" else _additive(bool_mask, target.dtype)
+            mask = bool_mask if target.model.config._attn_implementation == "sdpa" else additive(bool_mask, target.dtype)
         attended = _Attended(self._cache, mask)
         hidden, self._passed, tapped = target.run(tree.tokens, tree.shape, start, self.carried, attended, self.taps)
         self._tree = tree
@@ -311,10 +312,6 @@ class _PassNotes:
         states = [number for number, kind in enumerate(self.kinds) if kind == "state"]
         values = [round(float(log_decay), 3) for log_decay in fade[layer, :, head].tolist()]
         return DecayHead(name, states[layer], head, values)
-
-
-def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.full(mask.shape, torch.finfo(dtype).min, dtype=dtype, device=mask.device).masked_fill_(mask, 0)
 
 
 def _stacked(rules: list[Rule]) -> Rule:

@@ -15,12 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.engine.cache import CACHE_ARGUMENT, FixedCache, GrowingCache
+from specviz.engine.attention import additive
+from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.engine.interfaces import TargetPass
-from specviz.engine.tiers import LEASES, TREE_ROOM, GraphRunner, Lease, choose_tier, padded_width, tree_attention_mask
+from specviz.engine.tiers import GraphRunner, PooledCache, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
+from specviz.targets.cached_session import CachedSession
 from specviz.targets.layers import changing_factors
 from specviz.targets.text import rope_obstacle
 
@@ -98,10 +100,7 @@ class ImageTarget:
             # Padding sees itself, since a softmax over an empty row is NaN.
             second = mask & (column >= padding)[None] | (column[None] == places[:, None]) & (places < padding)[:, None]
             rows = torch.stack((mask, second))[:, None]
-        if self.attention != "eager":
-            return rows
-        additive = torch.full(rows.shape, torch.finfo(self.dtype).min, dtype=self.dtype, device=mask.device)
-        return additive.masked_fill_(rows, 0)
+        return additive(rows, self.dtype) if self.attention == "eager" else rows
 
     def positions(self, places: Tensor, hidden: Tensor | None = None) -> Tensor:
         """Return positions [1 or row, node] of nodes at ``places`` [node]; ``hidden`` is as in :meth:`mask`."""
@@ -147,46 +146,32 @@ class ImageTarget:
         return logits[0], {tap: torch.cat(tuple(rows), dim=-1) for tap, rows in states.items()}
 
 
-class ImageSession:
+class ImageSession(CachedSession):
     """One run's cache on an :class:`ImageTarget`."""
+
+    target: ImageTarget
 
     def __init__(self, target: ImageTarget, capacity: int, taps: tuple[int, ...]) -> None:
         self.target = target
-        self.taps = taps
-        self._cache: GrowingCache | FixedCache
-        self._graph: GraphRunner | None = None
-        if target.tier == "graph":
-            self._graph = self._runner(LEASES.take(target.model, target.alike, capacity + TREE_ROOM))
-            self._cache = self._graph.lease.cache
-        else:
-            self._cache = GrowingCache(target.alike, capacity + TREE_ROOM)
+        super().__init__(capacity, taps)
 
-    def _runner(self, lease: Lease) -> GraphRunner:
-        """Build the padded passes over the acquired cache: both rows and their guidance in one graph."""
+    def _runner(self, pooled: PooledCache) -> GraphRunner:
+        """As :meth:`CachedSession._runner`: both rows and their guidance in one graph."""
         target, taps = self.target, self.taps
 
         def forward(tokens: Tensor, places: Tensor, mask: Tensor, hidden: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
             positions, mask = target.positions(places, hidden), target.mask(mask, places, hidden)
-            return target.run(target.table[tokens], positions, mask, lease.cache.cache, taps)
+            return target.run(target.table[tokens], positions, mask, pooled.cache.cache, taps)
 
         others = ([max(0, token) for token in target.unconditional],) if target.rows == 2 else ()
         variant = ("guidance", target.guidance, bool(target.padding), bool(target.unseen))
-        return GraphRunner(forward, lease, taps, target.device, variant, others, (target.padding, target.unseen))
+        return GraphRunner(forward, pooled, taps, target.device, variant, others, (target.padding, target.unseen))
 
     def _captured(self, start: int) -> GraphRunner | None:
         """Return the graph runner for passes from place ``start`` on, if any. Tokens within ``opening`` are run eagerly, as in a
         prefill."""
         opening = self.target.opening
         return None if opening is not None and start < opening.shape[1] else self._graph
-
-    @property
-    def length(self) -> int:
-        """Number of committed tokens in the cache."""
-        return self._cache.length
-
-    def padded(self, nodes: int) -> int:
-        """Return the number of rows of a pass over ``nodes`` in this tier, padding included."""
-        return padded_width(nodes) if self._graph else nodes
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Append ``ids`` to the cache; logits are the last position's, [1, code], hidden is [position, row * hidden]."""
@@ -200,10 +185,6 @@ class ImageSession:
         logits, hidden = target.run(embedded, target.positions(places), mask, self._cache.cache, self.taps, last=1)
         self._cache.advance(len(ids))
         return TargetPass(logits, hidden)
-
-    def score(self, tree: DraftTree) -> TargetPass:
-        """Score the tree in one pass; the committed length is unchanged until :meth:`keep`."""
-        return TargetPass(*self._scored(tree))
 
     def _scored(self, tree: DraftTree) -> tuple[Tensor, Mapping[int, Tensor]]:
         target, nodes, start = self.target, len(tree), self.length
@@ -220,7 +201,7 @@ class ImageSession:
     def _reserve(self, columns: int) -> None:
         """Reserve room for an eager pass. Graphs hold the cache's address and are dropped if it moves."""
         if self._graph is not None:
-            self._graph.lease.grow(columns)
+            self._graph.pooled.grow(columns)
 
     def rewrite(self, tokens: Tensor, nodes: Sequence[int], wanted: Tensor | None = None) -> TargetPass:
         """Run ``nodes`` (ascending) of the last scored chain again, with the chain's current ``tokens`` int64 [node].
@@ -252,22 +233,3 @@ class ImageSession:
         if not together:
             self._cache.put(places, base)
         return TargetPass(*outputs)
-
-    def keep(self, path: Sequence[int]) -> None:
-        """Keep the cache entries of these nodes (root first) of the last tree."""
-        self._cache.keep(path)
-
-    def rewind(self, length: int) -> None:
-        """Drop all but the first ``length`` tokens."""
-        self._cache.rewind(length)
-
-    def tensors(self) -> list[tuple[Tensor, Tensor]]:
-        """Return committed keys and values of every layer, for audits."""
-        return self._cache.tensors()
-
-    def close(self) -> None:
-        """Drop the cache; in the graph tier, release it into the model's pool with its graphs."""
-        graph, self._graph = self._graph, None
-        if graph is not None:
-            LEASES.give(self.target.model, graph.lease)
-        self._cache = GrowingCache(self.target.alike, 1)

@@ -10,14 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specviz.engine.attention import GROUPED
-from specviz.engine.cache import CACHE_ARGUMENT, FixedCache, GrowingCache
+from specviz.engine.attention import GROUPED, additive
+from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.engine.interfaces import TargetPass
 from specviz.engine.stop import chunks
-from specviz.engine.tiers import LEASES, TREE_ROOM, GraphRunner, Lease, choose_tier, padded_width, tree_attention_mask
+from specviz.engine.tiers import GraphRunner, PooledCache, choose_tier, tree_attention_mask
 from specviz.engine.to_device import to_device
 from specviz.engine.tree import DraftTree
 from specviz.errors import ContextFull, ModelUnavailable
+from specviz.targets.cached_session import CachedSession
 from specviz.targets.layers import (
     FULL,
     SLIDING,
@@ -149,26 +150,20 @@ class TextTarget:
         if capacity > self.context_length:
             raise ContextFull(f"{capacity} tokens do not fit the {self.context_length}-token context of {self.name}.")
 
-    def mask(self, mask: Tensor, length: int, depths: Sequence[int]) -> Any:
-        """Convert a bool mask [row, kv] to the model's form: additive on eager, a dict if some layers slide."""
+    def mask(self, mask: Tensor, distance: Callable[[], Tensor]) -> Any:
+        """Convert a bool mask [batch, row, kv] to the model's form: additive on eager, a dict if some layers slide.
+
+        ``distance`` returns the positions [batch, row, kv] between a row and a column.
+        """
         if SLIDING not in self.kinds:
             return self.finished(mask)
-        near = self.finished(mask & self._window(mask, length, depths))
+        assert self.window is not None
+        near = self.finished(mask & (distance() < self.window))
         return near if self._one_mask else {FULL: self.finished(mask), SLIDING: near}
 
-    def _window(self, mask: Tensor, length: int, depths: Sequence[int]) -> Tensor:
-        """Bool [row, kv]: columns within the sliding window of the row's position."""
-        assert self.window is not None
-        row = to_device([length + depth for depth in depths], mask.device)
-        column = torch.cat([torch.arange(length, device=mask.device), row])
-        return row[:, None] - column[None, :] < self.window
-
     def finished(self, mask: Tensor) -> Tensor:
-        """Convert a bool mask [row, kv] to [1, 1, row, kv], additive on the eager kernel, which would *add* a bool one as 0/1."""
-        if self.attention == "eager":
-            additive = torch.full(mask.shape, torch.finfo(self.dtype).min, dtype=self.dtype, device=mask.device)
-            return additive.masked_fill_(mask, 0)[None, None]
-        return mask[None, None]
+        """Convert a bool mask [batch, row, kv] to [batch, 1, row, kv], additive on the eager kernel."""
+        return (additive(mask, self.dtype) if self.attention == "eager" else mask)[:, None]
 
     def run(
         self, tokens: Tensor, positions: Tensor, mask: Any, cache: Any, taps: Sequence[int], last: int = 0,
@@ -202,48 +197,33 @@ def joined(passes: Sequence[TargetPass]) -> TargetPass:
     return TargetPass(passes[-1].logits, hidden)
 
 
-class TextSession:
+class TextSession(CachedSession):
     """One run's cache on a :class:`TextTarget`.
 
     If a target's rotary factors depend on the text's length, every row uses those of the text up to its pass's root, as in
     ``generate``. No draft that the engine judges crosses ``boundary``.
     """
 
+    target: TextTarget
+
     def __init__(self, target: TextTarget, capacity: int, taps: tuple[int, ...], embed: Embedding | None = None) -> None:
         self.target = target
-        self.taps = taps
         self._embed = embed
-        self._cache: GrowingCache | FixedCache
-        self._graph: GraphRunner | None = None
         # For a target with a boundary: the cached ids, whether they have the long factors, and the last scored tree.
         self._ids: list[int] = []
         self._long = False
         self._tree: DraftTree | None = None
-        if target.tier == "graph":
-            self._graph = self._runner(LEASES.take(target.model, target.alike, capacity + TREE_ROOM))
-            self._cache = self._graph.lease.cache
-        else:
-            self._cache = GrowingCache(target.alike, capacity + TREE_ROOM)
+        super().__init__(capacity, taps)
 
-    def _runner(self, lease: Lease) -> GraphRunner:
-        """Build the padded passes over the acquired cache."""
+    def _runner(self, pooled: PooledCache) -> GraphRunner:
         target, taps, embed = self.target, self.taps, self._embed
         more: dict[str, Any] = {} if embed is None else {"embed": embed}
 
         def forward(tokens: Tensor, places: Tensor, mask: Tensor, _: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
-            return target.run(tokens, places[None], target.finished(mask), lease.cache.cache, taps, **more)
+            return target.run(tokens, places[None], target.finished(mask[None]), pooled.cache.cache, taps, **more)
 
         variant = target.variant if embed is None else ("embeddings", id(embed))
-        return GraphRunner(forward, lease, taps, target.device, variant)
-
-    @property
-    def length(self) -> int:
-        """Number of committed tokens in the cache."""
-        return self._cache.length
-
-    def padded(self, nodes: int) -> int:
-        """Return the number of rows of a pass over ``nodes`` in this tier, padding included."""
-        return padded_width(nodes) if self._graph else nodes
+        return GraphRunner(forward, pooled, taps, target.device, variant)
 
     def prefill(self, ids: Sequence[int]) -> TargetPass:
         """Append ``ids`` to the cache; logits are the last position's, [1, vocab], hidden is [position, hidden]."""
@@ -300,11 +280,8 @@ class TextSession:
         target = self.target
         column = torch.arange(self._cache.width(tokens), device=target.device)
         row = torch.arange(start, start + tokens, device=target.device)
-        return target.mask(column[None, :] <= row[:, None], start, range(tokens))
-
-    def score(self, tree: DraftTree) -> TargetPass:
-        """Score the tree in one pass; the committed length is unchanged until :meth:`keep`."""
-        return TargetPass(*self._scored(tree))
+        distance = row[None, :, None] - column
+        return target.mask(distance >= 0, lambda: distance)
 
     def _scored(self, tree: DraftTree) -> tuple[Tensor, Mapping[int, Tensor]]:
         if self.target.boundary:
@@ -316,28 +293,19 @@ class TextSession:
         positions = to_device([[start + depth for depth in tree.shape.depths]], target.device)
         mask = None
         if nodes > 1 or SLIDING in target.kinds:
-            mask = target.mask(tree_attention_mask(tree, start, start + nodes, nodes, target.device), start, tree.shape.depths)
+            seen = tree_attention_mask(tree, start, start + nodes, nodes, target.device)
+            columns = torch.arange(start, device=target.device)
+            mask = target.mask(seen[None], lambda: positions[:, :, None] - torch.cat([columns, positions[0]]))
         return target.run(tree.tokens[None], positions, mask, self._cache.cache, self.taps, embed=self._embed)
 
     def keep(self, path: Sequence[int]) -> None:
         """Keep the cache entries of these nodes (root first) of the last tree."""
         if self._tree is not None:
             self._ids += [self._tree.host_tokens[node] for node in path]
-        self._cache.keep(path)
-
-    def rewind(self, length: int) -> None:
-        """Drop all but the first ``length`` tokens."""
-        self._cache.rewind(length)
-
-    def tensors(self) -> list[tuple[Tensor, Tensor]]:
-        """Return committed keys and values of every layer, for audits."""
-        return self._cache.tensors()
+        super().keep(path)
 
     def close(self) -> None:
-        """Drop the cache; in the graph tier, release it into the model's pool with its graphs."""
-        graph, self._graph = self._graph, None
-        if graph is not None:
-            if self._embed is not None:  # captured with this run's embeddings, which no other run can use
-                graph.lease.forget(graph.variant)
-            LEASES.give(self.target.model, graph.lease)
-        self._cache = GrowingCache(self.target.alike, 1)
+        """As :meth:`CachedSession.close`. Graphs of a run's own embeddings go with it: no other run can use them."""
+        if self._graph is not None and self._embed is not None:
+            self._graph.pooled.forget(self._graph.variant)
+        super().close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ from specviz.engine.cache import CACHE_ARGUMENT
 from specviz.engine.interfaces import Target, TargetPass
 from specviz.engine.tree import DraftTree, chain
 from specviz.errors import BadInput, ContextFull
-from specviz.targets.layers import FULL, SLIDING
 from specviz.targets.text import TextTarget
 
 # Slots behind the committed tokens for one tree and for holes not yet swept; the buffers grow if needed.
@@ -72,32 +70,13 @@ class TextRows:
             output = self.target.model(
                 input_ids=aim.tokens,
                 position_ids=aim.positions,
-                attention_mask=self._mask(aim),
+                attention_mask=self.target.mask(aim.mask, lambda: aim.positions[:, :, None] - aim.places[:, None, :]),
                 **{CACHE_ARGUMENT: self.cache.cache},
                 use_cache=True,
                 logits_to_keep=last,
                 **options,
             )
         return output.logits, {layer: output.hidden_states[layer] for layer in self.taps}
-
-    def _mask(self, aim: PassLayout) -> Any:
-        """Return the model's attention masks: one mask, or a dict by layer kind if some layers slide."""
-        target = self.target
-        if SLIDING not in target.kinds:
-            return self._finish(aim.mask)
-        assert target.window is not None
-        distances = aim.positions[:, :, None] - aim.places[:, None, :]
-        near = self._finish(aim.mask & (distances < target.window))
-        if not getattr(target.config, "layer_types", None):
-            return near
-        return {FULL: self._finish(aim.mask), SLIDING: near}
-
-    def _finish(self, mask: Tensor) -> Tensor:
-        """Return the mask as [row, 1, node, slot], additive on the eager kernel, which would *add* a bool one as 0 and 1."""
-        if self.target.attention != "eager":
-            return mask[:, None]
-        additive = torch.full(mask.shape, torch.finfo(self.target.dtype).min, dtype=self.target.dtype, device=mask.device)
-        return additive.masked_fill_(mask, 0)[:, None]
 
     def view(self, row: int) -> RowView:
         """Return the row's session."""

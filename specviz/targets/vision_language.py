@@ -158,5 +158,6 @@ class VisionLanguageSession(TextSession):
         would make a bidirectional mask for plain text too."""
         if self.target.family.blocks == "prompt" and start == 0:
             column = torch.arange(tokens, device=self.target.device)
-            return self.target.mask(column[None, :] <= column[:, None], 0, range(tokens))
+            distance = column[None, :, None] - column
+            return self.target.mask(distance >= 0, lambda: distance)
         return super()._chain_mask(tokens, start)

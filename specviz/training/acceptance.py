@@ -48,7 +48,7 @@ def chain_ranks(
     return torch.cat(rows)
 
 
-def figures(ranks: Tensor, paths: Collection[Path] = (), alone: bool = False) -> dict[str, float]:
+def figures(ranks: Tensor, paths: Collection[Path] | None = None, alone: bool = False) -> dict[str, float]:
     """Return the acceptance of chains and trees from ``ranks`` [start, depth].
 
     ``tau`` is the number of tokens that a step of chain drafting emits, the bonus included. ``first1``, ... are the shares of
@@ -63,7 +63,7 @@ def figures(ranks: Tensor, paths: Collection[Path] = (), alone: bool = False) ->
     if alone:
         shares["alone"] = (ranks == 0).sum(0) / starts
     found = {"tau": 1 + int(right.sum()) / starts}
-    if paths:
+    if paths is not None:
         found["tree"] = 1 + sum(count for path, count in path_counts(ranks).items() if path in set(paths)) / starts
     return found | {f"{name}{at + 1}": float(share[at]) for name, share in shares.items() for at in range(ranks.shape[1])}
 

@@ -168,10 +168,10 @@ def test_a_released_model_takes_its_graphs_along(graphs: Graphs, monkeypatch: py
     monkeypatch.setattr(tiers, "captured", lambda call, device, pool: (int, call()))
     model = tiny_llama()
     finish(run_of(model, "eagle3", budget=20))
-    lease = tiers.LEASES._idle[model][0]
-    cache = weakref.ref(lease.cache)
-    assert lease.graphs
-    del lease
+    pooled = tiers.CACHE_POOL._idle[model][0]
+    cache = weakref.ref(pooled.cache)
+    assert pooled.graphs
+    del pooled
     gone = weakref.ref(model)
     del model
     gc.collect()

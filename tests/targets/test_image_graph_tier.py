@@ -103,10 +103,10 @@ def test_a_larger_tree_than_there_is_room_for_makes_the_cache_grow_and_drops_its
     small, wide = DraftTree.of([world.prompt[-1]], [-1]), DraftTree.of([world.prompt[-1], *([3] * 299)], [-1] + [0] * 299)
     before = session.score(small).logits.clone()
     assert session._graph is not None
-    lease = session._graph.lease
-    capacity = lease.cache.capacity
+    pooled = session._graph.pooled
+    capacity = pooled.cache.capacity
     assert torch.allclose(before[0], session.score(wide).logits[0], atol=1e-9)
-    assert lease.cache.capacity > capacity and len(lease.graphs) == 1
+    assert pooled.cache.capacity > capacity and len(pooled.graphs) == 1
     assert torch.allclose(session.score(small).logits, before, atol=1e-9)
 
 
@@ -159,7 +159,7 @@ def test_a_released_model_takes_its_graphs_along(graphs: Graphs, monkeypatch: py
     session.prefill(world.prompt[:-1])
     session.score(DraftTree.of([world.prompt[-1]], [-1]))
     session.close()
-    kept = weakref.ref(tiers.LEASES._idle[world.loaded.model][0].cache)
+    kept = weakref.ref(tiers.CACHE_POOL._idle[world.loaded.model][0].cache)
     gone = weakref.ref(world.loaded.model)
     del world, session
     gc.collect()

@@ -48,6 +48,11 @@ def test_what_cannot_be_used_is_named(variable: str, value: str, said: str) -> N
         started(**{variable: value})
 
 
+def test_an_argument_is_refused_and_the_variable_named() -> None:
+    with pytest.raises(SpecvizError, match="got '--port 80'. Set environment variables instead, as in `GRADIO_SERVER_PORT"):
+        starting.check(settings.Settings(), ["--port", "80"])
+
+
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

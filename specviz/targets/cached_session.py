@@ -1,0 +1,80 @@
+"""Session of a target whose layers all attend: one cache, growing in the eager tier and pooled in the graph tier."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from specviz.engine.cache import FixedCache, GrowingCache
+from specviz.engine.interfaces import TargetPass
+from specviz.engine.tiers import CACHE_POOL, TREE_ROOM, GraphRunner, PooledCache, padded_width
+from specviz.engine.tree import DraftTree
+
+
+class AttendingTarget(Protocol):
+    """A target whose sessions hold keys and values alone. Layers with equal words in ``alike`` share one tensor of a cache."""
+
+    model: Any
+    tier: str
+
+    @property
+    def alike(self) -> Sequence[Hashable]: ...
+
+
+class CachedSession(ABC):
+    """One run's cache on a target."""
+
+    target: AttendingTarget
+
+    def __init__(self, capacity: int, taps: tuple[int, ...]) -> None:
+        self.taps = taps
+        self._cache: GrowingCache | FixedCache
+        self._graph: GraphRunner | None = None
+        if self.target.tier == "graph":
+            self._graph = self._runner(CACHE_POOL.acquire(self.target.model, self.target.alike, capacity + TREE_ROOM))
+            self._cache = self._graph.pooled.cache
+        else:
+            self._cache = GrowingCache(self.target.alike, capacity + TREE_ROOM)
+
+    @abstractmethod
+    def _runner(self, pooled: PooledCache) -> GraphRunner:
+        """Build the padded passes over the acquired cache."""
+
+    @abstractmethod
+    def _scored(self, tree: DraftTree) -> tuple[Tensor, Mapping[int, Tensor]]:
+        """Return logits and hidden states of one pass over the tree."""
+
+    @property
+    def length(self) -> int:
+        """Number of committed tokens in the cache."""
+        return self._cache.length
+
+    def padded(self, nodes: int) -> int:
+        """Return the number of rows of a pass over ``nodes`` in this tier, padding included."""
+        return padded_width(nodes) if self._graph else nodes
+
+    def score(self, tree: DraftTree) -> TargetPass:
+        """Score the tree in one pass; the committed length is unchanged until :meth:`keep`."""
+        return TargetPass(*self._scored(tree))
+
+    def keep(self, path: Sequence[int]) -> None:
+        """Keep the cache entries of these nodes (root first) of the last tree."""
+        self._cache.keep(path)
+
+    def rewind(self, length: int) -> None:
+        """Drop all but the first ``length`` tokens."""
+        self._cache.rewind(length)
+
+    def tensors(self) -> list[tuple[Tensor, Tensor]]:
+        """Return committed keys and values of every layer, for audits."""
+        return self._cache.tensors()
+
+    def close(self) -> None:
+        """Drop the cache; in the graph tier, release it into the model's pool with its graphs."""
+        graph, self._graph = self._graph, None
+        if graph is not None:
+            CACHE_POOL.release(self.target.model, graph.pooled)
+        self._cache = GrowingCache(self.target.alike, 1)
