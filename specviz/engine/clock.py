@@ -128,15 +128,13 @@ class Stopwatch:
         spent = dict.fromkeys(_PHASES, 0)
         before, aside_before = self._first, self._before
         for phase, mark, aside in self._marks:
-            spent[phase] += max(0, self._between(before, mark) - (aside - aside_before))
+            if isinstance(before, int) and isinstance(mark, int):
+                passed = mark - before
+            else:
+                assert not isinstance(before, int) and not isinstance(mark, int), "marks of one step are of one kind"
+                passed = int(before.elapsed_time(mark) * 1e6)
+            spent[phase] += max(0, passed - (aside - aside_before))
             before, aside_before = mark, aside
         aside = self._after - self._before
         wall = self._ended - self._started - aside
         return Nanoseconds(**spent, host=max(0, wall - sum(spent.values())), aside=max(0, aside - self._captured))
-
-    @staticmethod
-    def _between(before: int | torch.cuda.Event, after: int | torch.cuda.Event) -> int:
-        if isinstance(before, int) and isinstance(after, int):
-            return after - before
-        assert not isinstance(before, int) and not isinstance(after, int), "marks of one step are of one kind"
-        return int(before.elapsed_time(after) * 1e6)

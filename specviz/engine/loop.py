@@ -27,28 +27,30 @@ class Decoding(RunState):
         # On CUDA a step is made while the next round's pass runs, so it is yielded one round later.
         recorded = self.deferred_steps(deferred=self.target.device.type == "cuda")
         try:
-            session = self._open()
+            composition, capacity = self.composition, min(self.target.context_length, len(self.prompt) + self.budget)
+            if composition.opener is None:
+                session = self.target.open(capacity, composition.hidden_state_layers)
+            else:
+                session = composition.opener.open(self.target, capacity, composition.hidden_state_layers)
             self.prefill(session)
             yield from self._rounds(session, recorded)
         except Interrupted:
             self.stopped()
         except Exception as error:  # the steps so far must survive a fault in any component
             self.note_fault(error)
-            last = _rescued(recorded)
-            if last is not None:
-                yield last
+            try:
+                last = recorded.pop()
+            except Exception as again:  # usually the same fault, which is already recorded
+                _LOG.warning("The last step before the fault is lost: %s", again)
+            else:
+                if last is not None:
+                    yield last
         finally:
             try:
                 self.composition.controller.close()
             finally:
                 if session is not None:
                     session.close()
-
-    def _open(self) -> Session:
-        composition, capacity = self.composition, min(self.target.context_length, len(self.prompt) + self.budget)
-        if composition.opener is None:
-            return self.target.open(capacity, composition.hidden_state_layers)
-        return composition.opener.open(self.target, capacity, composition.hidden_state_layers)
 
     def _rounds(self, session: Session, recorded: DeferredSteps) -> Iterator[Step]:
         """Yield steps until the run stops."""
@@ -83,12 +85,3 @@ class Decoding(RunState):
         clock.mark("verify")
         recorded.make()
         return self.commit_round(session, context, draft, scored, clock)
-
-
-def _rescued(recorded: DeferredSteps) -> Step | None:
-    """Return the step that was committed but not yet yielded at the fault, if the device still returns it."""
-    try:
-        return recorded.pop()
-    except Exception as error:  # usually the same fault again, which is already recorded
-        _LOG.warning("The last step before the fault is lost: %s", error)
-        return None

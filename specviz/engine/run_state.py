@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 
 from specviz.engine.clock import Stopwatch, Untimed
-from specviz.engine.interfaces import Composition, Context, Draft, Round, Target, TargetPass, Verdict
+from specviz.engine.interfaces import Composition, Context, Draft, Round, Target, TargetPass
 from specviz.engine.recorder import DeferredSteps, Recorder
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.stop import ProgressHook, heed, on_prefill_progress, stop_reason, stoppable
@@ -70,13 +70,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError | OutOfMemory):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_MEMORY)
-
-
-def _committed(draft: Draft, verdict: Verdict) -> list[int]:
-    """Return the tokens that a round adds to the text: the path's, replacements included, and the bonus."""
-    tokens = draft.tree.host_tokens
-    path = [verdict.replaced.get(node, tokens[node]) for node in verdict.path]
-    return path if verdict.bonus is None else [*path, verdict.bonus]
 
 
 def _ignore(*_: object) -> None:
@@ -162,7 +155,9 @@ class RunState:
         """Judge, commit, and update the drafter, which counts as drafting time. Ends the round."""
         verdict = self.composition.acceptance.judge(draft, scored, context)
         clock.mark("judge")
-        emitted, cut, stop = self._cut(_committed(draft, verdict))
+        tokens = draft.tree.host_tokens
+        path = [verdict.replaced.get(node, tokens[node]) for node in verdict.path]
+        emitted, cut, stop = self._cut(path if verdict.bonus is None else [*path, verdict.bonus])
         # The last emitted token is the next round's root and not in the cache yet.
         cache.keep((0, *verdict.path) if verdict.bonus is not None else (0, *verdict.path)[:-1])
         clock.mark("commit")

@@ -56,9 +56,8 @@ def choose_tier(tier: str, device: torch.device, obstacle: str = "") -> tuple[st
 
 def padded_width(nodes: int) -> int:
     """Return the smallest pass width that holds ``nodes``. Raises BadInput above the largest."""
-    for width in WIDTHS:
-        if nodes <= width:
-            return width
+    if nodes <= WIDTHS[-1]:
+        return next(width for width in WIDTHS if nodes <= width)
     raise BadInput(f"A tree of {nodes} nodes is larger than the graph tier's widest pass ({WIDTHS[-1]}); use fewer nodes.")
 
 

@@ -64,7 +64,7 @@ def figures(ranks: Tensor, paths: Collection[Path] | None = None, alone: bool = 
         shares["alone"] = (ranks == 0).sum(0) / starts
     found = {"tau": 1 + int(right.sum()) / starts}
     if paths is not None:
-        found["tree"] = 1 + sum(count for path, count in path_counts(ranks).items() if path in set(paths)) / starts
+        found["tree"] = 1 + sum(map(path_counts(ranks).__getitem__, set(paths))) / starts
     return found | {f"{name}{at + 1}": float(share[at]) for name, share in shares.items() for at in range(ranks.shape[1])}
 
 

@@ -7,7 +7,7 @@ import logging
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,17 +40,12 @@ def explained() -> Iterator[None]:
         raise SystemExit(MENDABLE) from None
 
 
-def check(settings: Settings, arguments: Sequence[str] = ()) -> Settings:
+def check(settings: Settings) -> Settings:
     """Return ``settings`` if the app can start with them.
 
-    Raises BadInput naming the variable to change when a port, a folder or a model cannot be used, and for ``arguments`` of the
-    command line, of which there are none. A cache that cannot be written is only a warning, since models already there run.
+    Raises BadInput naming the variable to change when a port, a folder or a model cannot be used. A cache that cannot be written
+    is only a warning, since models already there run.
     """
-    if arguments:
-        raise BadInput(
-            f"app.py takes no arguments, and got {shown(' '.join(arguments))}. Set environment variables instead, as in "
-            "`GRADIO_SERVER_PORT=8080 python app.py`; specviz/ui/settings.py lists them."
-        )
     named = [("SPECVIZ_TARGET", settings.target), *(("SPECVIZ_MODELS", name) for name in settings.models)]
     for variable, model in named:
         if not is_model(model):

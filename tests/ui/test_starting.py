@@ -48,11 +48,6 @@ def test_what_cannot_be_used_is_named(variable: str, value: str, said: str) -> N
         started(**{variable: value})
 
 
-def test_an_argument_is_refused_and_the_variable_named() -> None:
-    with pytest.raises(SpecvizError, match="got '--port 80'. Set environment variables instead, as in `GRADIO_SERVER_PORT"):
-        starting.check(settings.Settings(), ["--port", "80"])
-
-
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -119,6 +114,13 @@ def test_the_whole_app_starts(environment: dict[str, str]) -> None:
     done = subprocess.run(asked, cwd=IMPORTED_FROM, env=clean | environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "Running on local URL" in done.stdout
+
+
+@pytest.mark.slow
+def test_an_argument_is_refused_and_the_variable_named() -> None:
+    asked = [sys.executable, "app.py", "--port", "80"]
+    done = subprocess.run(asked, cwd=IMPORTED_FROM, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "") and "`GRADIO_SERVER_PORT=8080 python app.py`" in done.stderr
 
 
 def test_threads_that_read_files_leave_the_event_loop_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
