@@ -21,16 +21,16 @@ if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
 if os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true"):
     importlib.import_module("spaces")  # has to come before torch
 
-from specviz.errors import BadInput
 from specviz.ui import stubs, temporary
 
 temporary.claim()  # before Gradio, which reads the folder's name once
 with stubs.without_gradio_stubs(), stubs.without_proxies():
     from specviz.ui import app_state, page, settings, starting
 
+if __name__ == "__main__" and sys.argv[1:]:
+    print("app.py takes no arguments: set variables, as in `GRADIO_SERVER_PORT=8080 python app.py`.", file=sys.stderr)
+    raise SystemExit(starting.MENDABLE)
 with starting.explained():
-    if __name__ == "__main__" and sys.argv[1:]:
-        raise BadInput("app.py takes no arguments: set variables, as in `GRADIO_SERVER_PORT=8080 python app.py`.")
     running = app_state.make(starting.check(settings.read()))
     demo, options = page.build(running), page.launch_options(running)
     if __name__ == "__main__":
