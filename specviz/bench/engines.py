@@ -52,8 +52,8 @@ def _one(name: str, prompt: str, servers: dict[str, Server]) -> Trace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print a row for each: median tokens per second, range, τ, and the number of texts equal to specviz's autoregressive
-    run's."""
+    """Print for each method and server the median tokens per second, their range, τ, and the number of texts equal to those of
+    specviz's autoregressive run. Raises BadInput for an argument without a URL."""
     servers = {}
     for argument in arguments:
         name, _, url = argument.partition("=")

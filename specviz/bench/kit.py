@@ -61,7 +61,7 @@ COMMON: dict[str, Any] = {}
 
 @dataclass
 class Bencher:
-    """Prepares requests on one target and runs them. ``settings`` apply to all, beside ``COMMON``."""
+    """Runner of requests on one target. ``settings`` apply to all, beside ``COMMON``."""
 
     target: str
     tokens: int = 96
@@ -165,7 +165,7 @@ Measure = Callable[[Prepared, TimedRun, "str | PictureQuestion"], Mapping[str, f
 
 @dataclass
 class Samples:
-    """Samples by arm; ``missing`` holds the reason why an arm could not run, ``held_bytes`` its bytes of weights, caches and
+    """Samples by arm; ``missing`` gives the reason why an arm could not run, ``held_bytes`` its bytes of weights, caches and
     stores besides the target after its first run."""
 
     by_arm: dict[str, list[Sample]] = field(default_factory=dict)
@@ -217,7 +217,7 @@ def gather(
     """Run every arm on every prompt, ``between`` of them from one run of the target alone to the next.
 
     With ``remember``, an arm keeps one memory over all prompts, and each kind has its own seed. ``measure`` adds numbers to a
-    sample. An arm that cannot run is skipped, with the reason in ``missing``.
+    sample. ``missing`` records why an arm was skipped.
     """
     samples = Samples()
     memories = {arm.label: Memory() if remember else None for arm in arms}

@@ -20,7 +20,7 @@ WEEK = 7
 
 
 def diary(question: str, length: int, count: Callable[[str], int], every: int) -> str:
-    """Return the question behind enough days for at least ``length`` tokens; the diary repeats after ``every`` days."""
+    """Return the question after enough days for at least ``length`` tokens; the diary repeats after ``every`` days."""
 
     def day(number: int) -> str:
         words = {
@@ -36,7 +36,7 @@ def diary(question: str, length: int, count: Callable[[str], int], every: int) -
 
 
 def by_length(name: str, every: int) -> Callable[[Bencher, bool], Prompts]:
-    """Return a maker of one set of questions behind texts of each length, with one kind per length."""
+    """Return a function that makes one set of questions after texts of each length, with one kind per length."""
 
     def make(bench: Bencher, quick: bool) -> Prompts:
         loaded: Any = bench.prepared("autoregressive", "a").loaded

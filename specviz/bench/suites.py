@@ -180,7 +180,7 @@ def tries(bench: Bencher, quick: bool) -> Prompts:
 
 
 def stream(bench: Bencher, quick: bool) -> Prompts:
-    """Return five subjects, in two laps."""
+    """Return prompts on five subjects in two laps."""
     few, subjects = 1 if quick else 3, ("code", "stories", "copying", "translation", "maths")
     return {
         f"{subject}{again}": held_out.prompts(subject)[lap * few : (lap + 1) * few]

@@ -1,4 +1,7 @@
-"""``batch``: several prompts decoded in step on one target, each row at its own pace in a shared cache; a trace for each."""
+"""Decode several prompts in common rounds on one target, and write a trace for each.
+
+Rows share a cache and advance at their own pace.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,20 @@ from specviz.pipeline.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import End
 
-HELP = "decode several prompts in step, a trace for each"
+HELP = "decode several prompts together, with a trace for each"
 MOST = 8
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--prompts", type=Path, required=True, metavar="F", help="a file with one prompt a line, up to eight")
-    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help=f"where row-1{store.SUFFIX} and so on go")
-    parser.add_argument("--method", default="reader", metavar="M", help="a name that `methods` lists")
+    parser.add_argument("--prompts", type=Path, required=True, metavar="F", help="a file with one prompt per line, up to eight")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help=f"a folder for row-1{store.SUFFIX} and so on")
+    parser.add_argument("--method", default="reader", metavar="M", help="a name from the list of `methods`")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
     parser.add_argument("--every", type=int, default=8, metavar="R", help="rounds between two sweeps of the cache, 0 for none")
-    parser.add_argument("--max-new-tokens", type=int, default=96, metavar="N", help="how many tokens at most in each row")
+    parser.add_argument("--max-new-tokens", type=int, default=96, metavar="N", help="the maximum number of tokens per row")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest token")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first row's; each row has the next one")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first row's seed; each further row adds 1")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="a method's parameter")
 
 

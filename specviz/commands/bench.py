@@ -1,4 +1,4 @@
-"""``bench``: measure a suite on this machine; every speed is a ratio of two runs in this one process."""
+"""Measure a benchmark suite on this machine. Every speed-up is a ratio of two runs in one process."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ HELP = "measure a benchmark suite on this machine"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--suite", required=True, metavar="NAME", help="which suite, such as quick")
-    parser.add_argument("--methods", default="", metavar="A,B,C", help="only these methods, with commas between them")
+    parser.add_argument("--suite", required=True, metavar="NAME", help="the suite, such as quick")
+    parser.add_argument("--methods", default="", metavar="A,B,C", help="only these methods, separated by commas")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
     parser.add_argument("--dtype", default="auto", metavar="D", help="the number format of all runs, such as float32")
-    parser.add_argument("--quick", action="store_true", help="fewer prompts, where the suite has many")
-    parser.add_argument("--save", action="store_true", help="keep what was measured where the app draws it from (length)")
+    parser.add_argument("--quick", action="store_true", help="fewer prompts, for suites with many")
+    parser.add_argument("--save", action="store_true", help="store the results for the app (suite length)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
 
 

@@ -1,4 +1,4 @@
-"""``calibrate``: find a method's draft tree, or its depth, from decoded text, and keep it where the method looks."""
+"""Fit a method's draft tree or depth to decoded text, and store it for the method."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from specviz.commands.console import say, tell
 from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
-HELP = "find a method's draft tree from decoded text"
+HELP = "fit a method's draft tree to decoded text"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("name", metavar="METHOD", help="a method whose tree is found from data, such as stand")
+    parser.add_argument("name", metavar="METHOD", help="a method with a tree fitted to data, such as stand")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
     parser.add_argument("--draft", metavar="D", help="for polybasic: the intermediate model of the chain")
 

@@ -1,7 +1,7 @@
-"""Console output of every command: words for people on the error stream, exactly one JSON object on the output.
+"""Console output of every command: messages for people on the error stream, exactly one JSON object on the output.
 
-Names, texts and errors come from models, files and servers. Their control characters are spelled out here, so that none
-recolours, retitles or overwrites the terminal; commands print through this file alone.
+Names, texts and errors come from models, files and servers. Their control characters are escaped here, so that none recolours,
+retitles or overwrites the terminal. Commands print through this file alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from specviz.figures.theme import escape_controls
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one sentence, like every other error of this program."""
+    """An argument parser with errors of one sentence, like every other error of this program."""
 
     def error(self, message: str) -> NoReturn:
         """Raise BadInput instead of printing the usage and leaving."""
@@ -30,8 +30,10 @@ _COUNTS = re.compile(r"\d[\d,]* of ")
 
 
 class ProgressLine:
-    """Progress on the error stream: one line rewritten on a terminal; elsewhere a line for each message that differs in more
-    than its counts."""
+    """Progress on the error stream: one rewritten line on a terminal, elsewhere one line per message.
+
+    Messages that differ only in their counts print once.
+    """
 
     def __init__(self) -> None:
         self._said = ""
@@ -58,7 +60,7 @@ class ProgressLine:
 
 
 def printable(text: str) -> str:
-    """Spell out the control characters of a text, except line ends and tabs."""
+    """Escape the control characters of a text, except line ends and tabs."""
     return escape_controls(text).replace("\r", "\\r")
 
 
@@ -68,7 +70,7 @@ def say(value: object = "", end: str = "\n") -> None:
 
 
 def tell(message: str, raw: bool = False) -> None:
-    """Print a line for people on the error stream. ``raw`` keeps colours, for our own words."""
+    """Print a line for people on the error stream. ``raw`` keeps colours, for the program's own text."""
     print(message if raw else printable(message), file=sys.stderr, flush=True)
 
 

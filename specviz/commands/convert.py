@@ -1,9 +1,10 @@
-"""``convert``: a torch zip with weights into a folder of safetensors, on one's own machine and nowhere else.
+"""Convert a torch zip with weights to a folder of safetensors, on this machine alone.
 
-Many heads are published as ``pytorch_model.bin``, and LlamaGen's models as ``.pt``. Such a file is a pickle, which can run code
-when it is opened; here torch opens it with ``weights_only``, which builds tensors and plain containers and refuses everything
-else. Nothing that serves requests imports this file.
+Many heads are published as `pytorch_model.bin`, and LlamaGen's models as `.pt`. Such a file is a pickle, which can run code
+when opened. Here torch opens it with `weights_only`, which builds tensors and plain containers and refuses everything else.
 """
+
+# Nothing that serves requests imports this file.
 
 from __future__ import annotations
 
@@ -20,20 +21,20 @@ from specviz.errors import BadInput, ModelUnavailable
 if TYPE_CHECKING:
     from torch import Tensor
 
-HELP = "turn a torch zip with weights into safetensors, on your own machine"
+HELP = "convert a torch zip with weights to safetensors"
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "module")
 """Names under which trainers store the weights inside a checkpoint."""
 _LLAMAGEN, _PATCH = "tok_embeddings.weight", 16
-"""The tensor that marks a LlamaGen, and pixels a side of a cell of its pictures."""
+"""The tensor that identifies a LlamaGen, and the side of a cell of its pictures in pixels."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("file", metavar="FILE", help="a pytorch_model.bin, .pt or .pth with weights, which you trust")
+    parser.add_argument("file", metavar="FILE", help="a pytorch_model.bin, .pt or .pth with weights that you trust")
     parser.add_argument(
-        "--image-size", type=int, metavar="N", help="of a LlamaGen: pixels a side of its pictures, 256, 384 or 512"
+        "--image-size", type=int, metavar="N", help="for a LlamaGen: the side of its pictures in pixels, 256, 384 or 512"
     )
-    parser.add_argument("--out", metavar="DIR", help="the folder to write, by default FILE's folder with -safetensors")
+    parser.add_argument("--out", metavar="DIR", help="the folder to write, by default FILE's folder name with -safetensors")
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -60,7 +61,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _llamagen_config(tensors: Mapping[str, Tensor], pixels: int | None, name: str) -> dict[str, Any] | None:
-    """Config of a LlamaGen, whose weights lack it; None for other weights. Raises BadInput without a size."""
+    """Return the config of a LlamaGen, which its weights lack; None for other weights. Raises BadInput without a size."""
     if _LLAMAGEN not in tensors:
         return None
     if pixels is None or pixels < _PATCH or pixels % _PATCH:

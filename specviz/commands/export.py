@@ -1,4 +1,4 @@
-"""``export``: a trace file in another tool's format, or as one HTML page that plays without a network."""
+"""Write a trace file in another tool's format, or as one HTML page that plays without a network."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from specviz.commands.console import tell
 from specviz.trace import export, store
 from specviz.trace.schema import Trace
 
-HELP = "turn a trace file into another format"
+HELP = "write a trace file in another format"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE", help="a .spectrace.jsonl file")
-    parser.add_argument("--to", required=True, choices=tuple(export.KINDS), help="what to make of it")
+    parser.add_argument("--to", required=True, choices=tuple(export.KINDS), help="the format")
     parser.add_argument("--out", required=True, metavar="F", help="the file to write")
-    step = f"which step's tree, from 0, for {' and '.join(export.OF_ONE_STEP)}"
+    step = f"the step of the tree, from 0, for {' and '.join(export.OF_ONE_STEP)}"
     parser.add_argument("--step", type=int, metavar="N", help=step)
 
 

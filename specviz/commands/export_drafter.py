@@ -1,4 +1,4 @@
-"""``export-drafter``: a trained drafter of this project in the layout that other engines read."""
+"""Write a trained drafter of this project in the layout of another engine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from specviz.commands.console import ProgressLine, tell
 from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
-HELP = "write a drafter of ours for another engine"
+HELP = "write a trained drafter for another engine"
 _HUB = "HuggingFaceTB/SmolLM2-135M-Instruct"
-"""Hub id of the target of the drafters that ship."""
+"""The hub id of the shipped drafters' target."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("drafter", choices=("eagle3",), help="the drafter to write")
     parser.add_argument("--to", required=True, choices=("speculators", "flat"), help="the layout: vLLM's, or EAGLE's authors'")
     parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write")
-    parser.add_argument("--verifier", default=_HUB, metavar="ID", help=f"the target's hub id that it names, by default {_HUB}")
+    parser.add_argument("--verifier", default=_HUB, metavar="ID", help=f"the target's hub id, by default {_HUB}")
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``fetch``: bring a model onto this machine ahead of time; what is already here is checked, not fetched again."""
+"""Fetch a model to this machine ahead of time. Files already present are checked, not fetched again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import argparse
 from specviz.commands.console import ProgressLine, say
 from specviz.models.hub.catalog import entries
 
-HELP = "bring a model onto this machine"
+HELP = "fetch a model to this machine"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""``import``: a file that another engine wrote, as trace files."""
+"""Convert another engine's file to trace files, or print the metrics of the requests in it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from specviz.commands.console import say, tell
 from specviz.errors import BadInput
 from specviz.trace import store
 
-HELP = "make traces of another engine's file"
+HELP = "convert another engine's file to traces"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("file", metavar="FILE", help="a server's response, a dump of drafts, or records of requests")
-    parser.add_argument("--out", metavar="F", help=f"the trace file to write ({store.SUFFIX}); with several, F-2 and so on")
+    parser.add_argument("--out", metavar="F", help=f"the trace file to write ({store.SUFFIX}); further ones are F-2 and so on")
 
 
 def execute(options: argparse.Namespace) -> int:
@@ -40,7 +40,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def _numbered(out: str, number: int) -> Path:
-    """Path of file ``number``: the first as named, the others with their number before the suffix."""
+    """Return the path of file ``number``: the first as named, the others with their number before the suffix."""
     place = Path(out)
     if number == 1:
         return place

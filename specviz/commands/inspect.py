@@ -1,4 +1,4 @@
-"""``inspect``: what a drafter is, how well it foresees the target as it was loaded, and whether another reading does better."""
+"""Inspect a drafter: its layout, how well it predicts the target as loaded, and whether another reading does better."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from specviz.commands.text_file import read_text
 from specviz.errors import BadInput
 from specviz.models.hub.catalog import DEFAULT_TEXT_TARGET
 
-HELP = "look at a drafter: is it the right one, and read right?"
+HELP = "inspect a drafter: does it fit the target, and is it read right?"
 MISREAD = 1
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("head", metavar="HEAD", help="a folder or hub id with heads; or eagle3, eagle, medusa, which ship")
+    parser.add_argument("head", metavar="HEAD", help="a folder or hub id with heads; or eagle3, eagle or medusa, which ship")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
-    parser.add_argument("--image", metavar="FILE", help="the picture that a target which reads pictures is asked about")
-    parser.add_argument("--prompts", metavar="F", help="a file with a prompt a line, by default four of our own")
-    parser.add_argument("--tokens", type=int, default=64, metavar="N", help="how long the target answers each at most")
+    parser.add_argument("--image", metavar="FILE", help="the picture of the questions, for a target that reads pictures")
+    parser.add_argument("--prompts", metavar="F", help="a file with one prompt per line, by default four built-in ones")
+    parser.add_argument(
+        "--tokens", type=int, default=64, metavar="N", help="the maximum number of tokens in each answer of the target"
+    )
     parser.add_argument("--depth", type=int, default=5, metavar="K", help="drafted tokens in a chain")
-    parser.add_argument("--out", metavar="DIR", help="write figures there: acceptance, calibration, logit lens of every state")
+    parser.add_argument("--out", metavar="DIR", help="a folder for figures: acceptance, calibration, logit lens of every state")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a report")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Inspect. The exit status is 1 where another reading of the weights is clearly better than the one as loaded."""
+    """Inspect the drafter. The exit status is 1 if another reading of the weights is clearly better than the loaded one."""
     for name, low, high in (("tokens", 16, 1024), ("depth", 1, 12)):
         if not low <= getattr(options, name) <= high:
             raise BadInput(f"--{name} is {getattr(options, name)}; choose a whole number from {low} to {high}.")

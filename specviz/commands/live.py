@@ -1,4 +1,4 @@
-"""Live run on the terminal: accepted text coloured by how each token came to be, then the numbers."""
+"""Live run on the terminal: accepted text coloured by the origin of each token, then the numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STYLES = {"accepted": "\x1b[4;34m", "relaxed": "\x1b[4;33m", "own": "\x1b[32m"}
 
 
 class Live:
-    """Shows events of a run. ``quiet`` prints warnings alone, and one JSON object at the end."""
+    """Terminal view of a run's events. ``quiet`` prints warnings alone, and one JSON object at the end."""
 
     def __init__(self, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -63,7 +63,7 @@ class Live:
 
 
 def _outcome(trace: Trace) -> dict[str, Any]:
-    """The object that ``--json`` prints."""
+    """Return the object that ``--json`` prints."""
     run, end = trace.run, trace.end
     assert end is not None
     sampling = run.sampling

@@ -1,4 +1,6 @@
-"""``methods``: every decoding method with its exactness, parameters, weights and paper. Imports no torch."""
+"""List every decoding method with its exactness, parameters, weights and paper."""
+
+# Imports no torch.
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def card(method: Method) -> dict[str, Any]:
-    """A method as plain data."""
+    """Return a method as plain data."""
     return {
         **method.plain(),
         "bound": method.bound,

@@ -1,4 +1,4 @@
-"""``run --engine vllm``: a method on a running vLLM, or the command that starts one; beside our own run on one page."""
+"""``run --engine vllm``: run a method on a running vLLM, or print the command that starts one; both runs on one page."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ WARM_UP, WARM_TOKENS = "Say hello, hello, hello.", 16
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for another engine."""
-    parser.add_argument("--engine", default="specviz", choices=("specviz", "vllm"), help="who runs the method")
-    parser.add_argument("--server", metavar="URL", help="the running vLLM; without it the command that starts one is printed")
-    parser.add_argument("--key", default="", metavar="K", help="the server's key, if it wants one")
-    help_text = "the folder that the server's plugin writes to, where it is on this machine: rejected drafts then have their text"
+    parser.add_argument("--engine", default="specviz", choices=("specviz", "vllm"), help="the engine that runs the method")
+    parser.add_argument("--server", metavar="URL", help="the running vLLM; without it, print the command that starts one")
+    parser.add_argument("--key", default="", metavar="K", help="the server's key, if it requires one")
+    help_text = "the folder of the server's plugin, if it is on this machine: its traces have the text of rejected drafts"
     parser.add_argument("--traces", metavar="DIR", help=help_text)
-    parser.add_argument("--compare", metavar="F", help="run the method here too, and keep both on one HTML page")
+    parser.add_argument("--compare", metavar="F", help="run the method here too, and write both to one HTML page")
 
 
 def only_there(options: argparse.Namespace) -> None:

@@ -1,4 +1,6 @@
-"""``pairs``: published targets with published heads for them, what they weigh, and what to type. Imports no torch."""
+"""List published targets with published heads for them, their sizes, and the commands to run them."""
+
+# Imports no torch.
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 from specviz.commands.console import emit, say
 from specviz.models.hub.pairs import PAIRS, Pair
 
-HELP = "list published drafter heads and the targets they are for"
+HELP = "list published drafter heads and their targets"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +28,7 @@ def execute(options: argparse.Namespace) -> int:
 
 
 def card(pair: Pair) -> dict[str, Any]:
-    """A pair as plain data; sizes in bytes."""
+    """Return a pair as plain data; sizes in bytes."""
     return {
         "target": pair.target,
         "heads": pair.heads,

@@ -1,12 +1,11 @@
-"""``record``: make the recorded runs that the app opens with anew, as the file beside each asks for.
+"""Record the app's opening runs again, each from its file NAME.json.
 
-``NAME.json`` says under ``request`` what to run (the fields of a ``Request``). ``rehearsals`` is how often to
-run it before, so that a method with a memory has something to remember. Every run is decoded several times, and the one with
-the median speed-up is kept: neither the luckiest nor one that something else held up.
+The file has the fields of a request under `request`, and under `rehearsals` the number of runs before it that fill a method's
+memory. Each run is decoded several times, and the one with the median speed-up is kept, neither a lucky nor a disturbed one.
 
-Under ``beside`` it may name prompts that are decoded in step with its own, their cache swept every ``every`` rounds: then
-the trace is that of its own row. What a row waits for is the whole round's work, so it is not held against a run alone, and of
-several the one with the median time is kept.
+The file may list further prompts under `beside`. They are decoded in common rounds, with the cache swept every `every`
+rounds, and the trace is that of the first row. A row waits for the whole round's work, so it has no speed-up over a run alone;
+the run of median time is kept.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from specviz.pipeline.request import Memory, Request
 from specviz.trace import store
 from specviz.trace.schema import Trace
 
-HELP = "make the app's recorded runs anew"
+HELP = "record the app's opening runs again"
 FOLDER = ASSETS / "traces"
 KNOWN = {field.name for field in fields(Request)}
 Decode = Callable[..., Trace]
@@ -35,13 +34,13 @@ Decode = Callable[..., Trace]
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("names", nargs="*", metavar="NAME", help="which runs; all of them when none is named")
-    parser.add_argument("--folder", type=Path, default=FOLDER, metavar="F", help="where they lie")
-    parser.add_argument("--times", type=int, default=3, metavar="N", help="how often each is decoded; the median is kept")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="the runs, by default all")
+    parser.add_argument("--folder", type=Path, default=FOLDER, metavar="F", help="the folder of the runs")
+    parser.add_argument("--times", type=int, default=3, metavar="N", help="decodings of each run; the median one is kept")
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Record the runs one by one; each is kept even when a later one fails."""
+    """Record the runs one by one; each is written even if a later one fails."""
     if options.times < 1:
         raise BadInput("--times is how often each run is decoded; give a whole number from 1.")
     entries = _requested_entries(options.folder, options.names)
@@ -82,7 +81,7 @@ def _prompts(beside: Any) -> bool:
 def _median(decode: Callable[[Mapping[str, Any]], Trace], name: str, entry: Mapping[str, Any], times: int) -> Trace:
     """Decode ``times`` runs, each with its own memory, and return the one with the median speed-up.
 
-    Runs without a speed-up are ordered by their time. Raises BadInput when a run broke off.
+    Runs without a speed-up are ordered by their time. Raises BadInput if a run broke off.
     """
     runs = []
     for turn in range(times):
@@ -106,7 +105,7 @@ def _once(decode: Decode, entry: Mapping[str, Any]) -> Trace:
 
 
 def _row(entry: Mapping[str, Any]) -> Trace:
-    """The entry's own row of a batch, decoded in step with the prompts beside it; each row's seed follows the last one's."""
+    """Decode the entry and its prompts ``beside`` in common rounds, with consecutive seeds; return the trace of its own row."""
     from specviz.pipeline.batch import traces
     from specviz.pipeline.runner import prepare
 

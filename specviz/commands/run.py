@@ -1,4 +1,4 @@
-"""``run``: decode a prompt with a method, the text as it is accepted, then the numbers; or one JSON object."""
+"""Decode a prompt with a method; print the text as it is accepted, then the numbers, or one JSON object."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from specviz.trace.schema import Run, Trace
 if TYPE_CHECKING:
     from specviz.commands.live import Live
 
-HELP = "decode a prompt and show how it went"
+HELP = "decode a prompt and show the run"
 BROKEN = 1
 OUT_OF_MEMORY = 2
 STOPPED = 130
@@ -30,40 +30,40 @@ STOPPED = 130
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--method", required=True, metavar="M", help="a name that `methods` lists")
+    parser.add_argument("--method", required=True, metavar="M", help="a name from the list of `methods`")
     parser.add_argument("--target", default=DEFAULT_TEXT_TARGET, metavar="T", help="the model that verifies")
-    parser.add_argument("--draft", metavar="D", help="the model or heads that draft, or several with commas between")
+    parser.add_argument("--draft", metavar="D", help="the model or heads that draft, several separated by commas")
     prompt = parser.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt", metavar="TEXT", help="what to write about")
-    prompt.add_argument("--prompt-file", metavar="F", help="a file with the prompt in it, - for the input")
-    parser.add_argument("--image", metavar="F", help="the picture that the prompt asks about, for a target that reads pictures")
+    prompt.add_argument("--prompt", metavar="TEXT", help="the prompt")
+    prompt.add_argument("--prompt-file", metavar="F", help="a file with the prompt, - for standard input")
+    parser.add_argument("--image", metavar="F", help="the picture of the prompt, for a target that reads pictures")
     parser.add_argument("--raw", action="store_true", help="continue the prompt as it stands, without a chat template")
-    help_text = "how many tokens at most; a picture has as many codes as its grid"
+    help_text = "the maximum number of tokens; a picture has as many codes as its grid"
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help=help_text)
     help_text = "0 takes the likeliest token; by default 0 for text and 1 for images"
     parser.add_argument("--temperature", type=float, metavar="T", help=help_text)
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="keep the likeliest tokens up to this mass")
-    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="keep so many tokens, 0 for all")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="same seed, same text where a tree's size is stated")
+    parser.add_argument("--top-k", type=int, default=0, metavar="K", help="keep the K likeliest tokens, 0 for all")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="same seed, same text if the tree's size is stated")
     kinds = ("auto", "float64", "float32", "bfloat16", "float16")
-    parser.add_argument("--dtype", default="auto", choices=kinds, help="numbers the models compute with")
+    parser.add_argument("--dtype", default="auto", choices=kinds, help="the models' number format")
     parser.add_argument(
         "--device",
         default="auto",
-        help="where they compute: auto, cpu, cuda, cuda:1; text also over several: cuda:all, cuda:0,cuda:1",
+        help="the models' device: auto, cpu, cuda, cuda:1; for text also several: cuda:all, cuda:0,cuda:1",
     )
-    parser.add_argument("--tier", default="auto", choices=("auto", "eager", "graph"), help="how passes are run")
+    parser.add_argument("--tier", default="auto", choices=("auto", "eager", "graph"), help="eager passes or captured graphs")
     parser.add_argument("--param", action="append", default=[], metavar="NAME=VALUE", help="a method's parameter")
-    parser.add_argument("--baseline", action="store_true", help="also run one token at a time, for the speed-up")
-    parser.add_argument("--guidance", type=float, metavar="S", help="how hard an image follows its prompt, 1 is not harder")
-    parser.add_argument("--picture", metavar="F", help="keep the picture of an image run in this PNG file")
-    parser.add_argument("--out", metavar="F", help=f"keep the trace in this file ({store.SUFFIX})")
+    parser.add_argument("--baseline", action="store_true", help="also decode one token at a time, for the speed-up")
+    parser.add_argument("--guidance", type=float, metavar="S", help="the strength of an image's guidance, 1 for none")
+    parser.add_argument("--picture", metavar="F", help="write the picture of an image run to this PNG file")
+    parser.add_argument("--out", metavar="F", help=f"write the trace to this file ({store.SUFFIX})")
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     on_vllm.arguments(parser)
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Decode, and keep the trace in ``--out`` however the run ends."""
+    """Decode, and write the trace to ``--out`` however the run ends."""
     request = _request(options)
     _check_out(options.out)
     _check_out(options.picture)

@@ -1,4 +1,4 @@
-"""Ctrl-C handling: the first stops the engine after this step, so that the trace stays whole."""
+"""Ctrl-C handling: the first one stops the engine after the current step, so that the trace stays whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from types import FrameType, TracebackType
 
 
 class Stopping:
-    """While open, an interrupt sets ``event`` once the run has ``started``; before that, or again, it raises."""
+    """Context in which an interrupt sets ``event`` once the run has ``started``.
+
+    An earlier or second interrupt raises KeyboardInterrupt.
+    """
 
     def __init__(self) -> None:
         self.event = threading.Event()

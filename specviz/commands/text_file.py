@@ -1,4 +1,4 @@
-"""Prompts from a file, or from the input."""
+"""Prompts from a file or from standard input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specviz.errors import BadInput
 
 
 def read_text(name: str | Path) -> str:
-    """Read a file, or the input for the ``name`` "-", without a byte order mark. Lines end in "\\n".
+    """Read a file, or standard input for the ``name`` "-", without a byte order mark. Lines end in "\\n".
 
     Raises BadInput for a file that cannot be read or is not UTF-8.
     """

@@ -1,4 +1,4 @@
-"""``train``: make the weights that ship with this project again, from data and recipe."""
+"""Train weights that ship with this project again, from data and recipe."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ HELP = "train weights that ship with this project"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("name", metavar="NAME", help="which weights, such as small_draft")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="where to train")
-    parser.add_argument("--minutes", type=float, metavar="N", help="stop after this long, with what there is then")
-    parser.add_argument("--data", metavar="FILE", nargs="+", default=(), help="the dialogues to learn from, not the usual ones")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
+    parser.add_argument("name", metavar="NAME", help="the weights, such as small_draft")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="the device")
+    parser.add_argument("--minutes", type=float, metavar="N", help="the training time; then the weights so far are written")
+    parser.add_argument("--data", metavar="FILE", nargs="+", default=(), help="dialogue files, in place of the default one")
+    parser.add_argument("--resume", action="store_true", help="continue from the last checkpoint")
 
 
 def execute(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``validate``: whether a trace file keeps the format, and if not, which line and field breaks it."""
+"""Check whether a trace file follows the format; an error names the line and field that break it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace) -> int:
-    """Print that the file is valid. Raises BadTrace naming line and field of an invalid one."""
+    """Print that the file is valid. Raises BadTrace with the line and field if it is not."""
     trace = store.read(Path(options.file))
     ended = "still going on" if trace.end is None else f"ended by {trace.end.reason}"
     say(f"{options.file} is a valid trace: {trace.run.title}, {len(trace.steps)} steps, {ended}.")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MEMORY = 0.5
 """Share of a GPU's free memory for hidden states, 4.6 kB per token of SmolLM2."""
 BATCH_TOKENS, PADDED = 2048, 1.25
-"""The maximum of tokens in a pass on a CPU, padding included, and the maximum ratio of text lengths in it."""
+"""The maximum number of tokens in a pass on a CPU, padding included, and the maximum ratio of text lengths in it."""
 BATCH_TOKENS_GPU, PADDED_GPU = 32768, 2.5
 LARGEST = 65504.0
 SUPPORT = 8192

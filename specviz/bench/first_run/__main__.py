@@ -83,7 +83,7 @@ def entry(row: Row) -> str:
 
 
 def _too_old() -> str | None:
-    """Return an error if transformers is too old, else None: rented machines have preinstalled packages."""
+    """Return an error message if transformers is too old, else None: rented machines have preinstalled packages."""
     found = version("transformers")
     if tuple(map(int, found.split(".")[:2])) >= OLDEST:
         return None

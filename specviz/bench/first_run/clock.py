@@ -24,7 +24,7 @@ TREE = {"depth": LEVELS, "width": 10, "nodes": 59, "rule": "match"}
 
 
 def bytes_of_a_pass(model: Any, columns: float) -> float:
-    """Return the bytes that a pass over one token behind ``columns`` tokens must read: every weight once, keys and values.
+    """Return the bytes that a pass over one token after ``columns`` tokens must read: every weight once, keys and values.
 
     An embedding separate from the head is not counted, since only one row of it is read.
     """

@@ -31,7 +31,7 @@ HELD_OUT_TEMPERATURES = (0.0, 0.0, 0.0, 1.0)
 """Mostly greedy: figures are measured along held-out greedy answers."""
 WARM = (0.7, 1.0)
 ASKED_AGAIN = 3
-"""The maximum of repeats of a turn, at higher temperatures for other answers: some kinds have few templates."""
+"""The maximum number of repeats of a turn, at higher temperatures for other answers: some kinds have few templates."""
 LONGEST_TURN = 320
 LONGEST_OWN_TURN = 80
 SHORTEST_OWN_TURN = 3

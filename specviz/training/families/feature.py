@@ -41,7 +41,7 @@ _RIDGE = 1e-2
 _SELF = 1.0
 
 _DEEPEST = 64
-"""The maximum of self-fed steps, for rotary positions."""
+"""The maximum number of self-fed steps, for rotary positions."""
 Own = list[tuple[Tensor, Tensor]]
 """Keys and values [start, kv, size] of each self-fed step so far."""
 
@@ -98,11 +98,8 @@ class Truth:
         return self.net.finish(self._residual[starts], self._look(chosen, self.net.queries(self._x[starts], starts), []))
 
     def deeper(self, chosen: Tensor, words: Tensor, features: Tensor, own: Own, step: int) -> Tensor:
-        """Return the outputs [start, hidden] of a self-fed step on ``words`` and ``features``, both [start, hidden].
-
-        ``features`` are the outputs of the step before. ``own`` are the keys and values of each start's earlier steps; those of
-        this step are appended.
-        """
+        """Return the outputs [start, hidden] of a self-fed step on ``words`` and ``features`` (the outputs before), both
+        [start, hidden]. ``own`` are the keys and values of each start's earlier steps; those of this step are appended."""
         net, places = self.net, chosen.to(self._device) + step
         x, residual = net.mix(words, net.stepped(features, step))
         own.append(net.keys_values(x, places))
@@ -421,10 +418,8 @@ def fit(inputs: Tensor, outputs: Tensor, ridge: float = _RIDGE) -> Tensor:
 
 
 def _start_wide(net: FeatureNet, model: Any, rows: Sample) -> None:
-    """Start the projection as a prediction from the features, and self-attention as one from the embedding.
-
-    Both are in units that the final norm hardly changes.
-    """
+    """Start the projection as a prediction from the features, and self-attention as one from the embedding. Both are in units
+    that the final norm hardly changes."""
     config, attention = net.config, net.layer.self_attn
     net.norm.weight.copy_(model.base_model.norm.weight)
     features = _even_out(net, rows.features)

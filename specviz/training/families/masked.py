@@ -215,8 +215,8 @@ START = "masked_lm"
 RANK = 24
 """The rank of the change."""
 REACH, EMPHASIS = 32, 1.2
-"""The second stage's maximum of hidden tokens and its alpha. The paper has 96, with blocks accepted three times as far, and
-1.01: its first token weighs 2.6 times the last. Here the rarely reached last tokens weigh less."""
+"""The second stage's maximum number of hidden tokens and its alpha. The paper has 96, with blocks accepted three times as far,
+and 1.01: its first token weighs 2.6 times the last. Here the rarely reached last tokens weigh less."""
 CALM = 0.25
 """The second stage's peak learning rate over the first's. Its texts have few hidden tokens: at the first stage's rate their
 noise lowered acceptance at the first place (0.405 to 0.385)."""

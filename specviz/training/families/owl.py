@@ -37,7 +37,7 @@ SHARES = (1.0, 0.6, 0.45, 0.35, 0.3, 0.25)
 """Shares of the starts that continue to each step; these weigh more, so that each step counts as if all continued."""
 DEPTH_WEIGHT = 0.85
 ANSWERED = 16
-"""The minimum of answer tokens in a window."""
+"""The minimum number of answer tokens in a window."""
 AT_START = 0.2
 """Share of the dialogues with their beginning as their first window, if that reaches into the answer."""
 WITHOUT = 0.2
