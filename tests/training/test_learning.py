@@ -16,7 +16,7 @@ JOINED = ("eagle", "eagle3", "falcon", "medusa", "small_draft")
 """Recipes that read several dialogues in one pass."""
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("name", JOINED)
 def test_dialogues_read_in_one_pass_give_the_loss_and_the_gradients_of_each_by_itself(
     name: str, tmp_path: Path, monkeypatch: Patch

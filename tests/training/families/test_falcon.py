@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -32,11 +32,12 @@ from tests.support.training.stand_ins import Patch, begun
 from tests.support.training.tiny_training import IDS, VOCAB
 
 
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: Patch) -> BlockTraining:
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockTraining]:
     """A training whose draft vocabulary lacks some of the answers' tokens."""
-    monkeypatch.setattr(features, "SUPPORT", 30)
-    return begun("falcon", tmp_path, monkeypatch)
+    with Patch.context() as patch:
+        patch.setattr(features, "SUPPORT", 30)
+        yield begun("falcon", tmp_path_factory.mktemp("falcon"), patch)
 
 
 def one_text(state: BlockTraining) -> tuple[BlockNet, DialogueFeatures, Truth]:
@@ -89,7 +90,7 @@ def test_less_is_shown_the_further_the_training_is(
 ) -> None:
     shown, nothing = list[float](), torch.zeros(0, dtype=torch.long)
     monkeypatch.setattr(falcon, "glanced", lambda *asked: shown.append(asked[4]) or nothing)
-    state.share = share
+    monkeypatch.setattr(state, "share", share)
     state.taught(state.store.get([4])[0], torch.Generator().manual_seed(0), 1.0)
     assert shown == ([] if ratio is None else [pytest.approx(ratio)])
 

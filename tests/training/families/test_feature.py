@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,11 +32,18 @@ from tests.support.training.stand_ins import Patch, begun
 from tests.support.training.tiny_training import VOCAB, dialogues
 
 
-@pytest.fixture
-def one(tmp_path: Path, monkeypatch: Patch) -> FeatureTraining:
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FeatureTraining]:
     """EAGLE-3's training with a draft vocabulary that lacks some of the answers' tokens."""
-    monkeypatch.setattr(features, "SUPPORT", 30)
-    return begun("eagle3", tmp_path, monkeypatch)
+    with Patch.context() as patch:
+        patch.setattr(features, "SUPPORT", 30)
+        yield begun("eagle3", tmp_path_factory.mktemp("eagle3"), patch)
+
+
+@pytest.fixture
+def one(once: FeatureTraining) -> FeatureTraining:
+    """The same, to be changed by a test."""
+    return copy.copy(once)
 
 
 def test_a_resumed_training_goes_on_in_the_same_round(one: FeatureTraining) -> None:
