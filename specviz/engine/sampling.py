@@ -77,6 +77,11 @@ def exponentials_of(keys: Tensor, counts: Tensor) -> Tensor:
     return _uniform(counts + keys[:, None]).log_().neg_()
 
 
+def keys_below(key: Tensor, numbers: Tensor) -> Tensor:
+    """int64 [place]: the noise keys of the places that continue the one with ``key`` [1] by these ``numbers`` [place]."""
+    return _mix((numbers + 1) * _GOLDEN + key)
+
+
 @dataclass(frozen=True)
 class Noise:
     """Random numbers keyed by place.

@@ -89,12 +89,12 @@ def dynamic_tree(
     ``default_depth``. With ``drawn``, a sampling target gets a tree of drawn tokens, sized in each round.
     """
     from specviz.drafting.trees.depth_profile import DepthProfile, depth_that_pays
-    from specviz.drafting.trees.drawn import Drawn
     from specviz.drafting.trees.dynamic import Dynamic
+    from specviz.drafting.trees.sampled_dynamic import SampledDynamicTree
 
     if drawn and not resources.warp.greedy:
         pays = None if parameters.nodes else tree_costs(resources, network, 1 if resources.guidance is None else 2)
-        return Drawn(parameters.depth or default_depth, parameters.width, parameters.nodes, pays)
+        return SampledDynamicTree(parameters.depth or default_depth, parameters.width, parameters.nodes, pays)
     if parameters.depth and parameters.nodes:
         return Dynamic(parameters.depth, parameters.width, parameters.nodes)
     pays = tree_costs(resources, network, parameters.width * (1 if resources.guidance is None else 2))  # plus one guided row each

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 import torch
 
 from specviz.acceptance.rejection import Rejection
-from specviz.drafting.trees import drawn
-from specviz.drafting.trees.drawn import Drawn
+from specviz.drafting.trees import sampled_dynamic
 from specviz.drafting.trees.dynamic import SpeedupMaximising
+from specviz.drafting.trees.sampled_dynamic import SampledDynamicTree
 from specviz.engine.cost import CostCurve
 from specviz.engine.interfaces import Draft
 from specviz.engine.sampling import Noise, Warp
@@ -34,14 +34,14 @@ def orders(q: torch.Tensor, count: int) -> Chances:
     return found
 
 
-def every_draft(world: World, builder: Drawn, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[float, Draft]]:
+def every_draft(world: World, builder: SampledDynamicTree, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[float, Draft]]:
     """All trees that the builder may draw, by the probability of drawing them."""
     waiting: list[list[int]] = [[]]
     while waiting:
         script = waiting.pop()
         chances: list[float] = []
 
-        def told(q: torch.Tensor, nodes: Sequence[int], most: int, noise: object) -> tuple[torch.Tensor, torch.Tensor]:
+        def told(q: torch.Tensor, key: object, nodes: object, most: int, places: int) -> tuple[torch.Tensor, ...]:
             rows = []
             for row in q:
                 size = min(most, int((row > 0).sum()))
@@ -52,19 +52,19 @@ def every_draft(world: World, builder: Drawn, monkeypatch: pytest.MonkeyPatch) -
                 probability, order = found[script[at]]
                 chances.append(probability)
                 # What has no probability comes last, as minus infinity does.
-                rows.append([*order, *(place for place in range(len(row)) if place not in order)][:most])
-            return q, torch.tensor(rows)
+                rows.append([*order, *(place for place in range(len(row)) if place not in order)][: min(most, len(row))])
+            return q, torch.tensor(rows), q
 
         with monkeypatch.context() as patched:
-            patched.setattr(drawn, "_drawn", told)
+            patched.setattr(sampled_dynamic, "_draws", told)
             draft = builder.build(world, context(Noise(0), world.warp))
         yield float(torch.tensor(chances, dtype=torch.float64).prod()), draft
 
 
 BUILDERS = {
-    "small": Drawn(2, 2, 4),
-    "wide": Drawn(2, 3, 6),
-    "paying": Drawn(2, 2, 0, SpeedupMaximising.on(CostCurve((1, 8), (10.0, 14.0)))),
+    "small": SampledDynamicTree(2, 2, 4),
+    "wide": SampledDynamicTree(2, 3, 6),
+    "paying": SampledDynamicTree(2, 2, 0, SpeedupMaximising.on(CostCurve((1, 8), (10.0, 14.0)))),
 }
 
 
@@ -93,7 +93,7 @@ def test_noticed_a_child_dropped_for_what_was_drawn(monkeypatch: pytest.MonkeyPa
         tokens = [draft.tree.host_tokens[node] for node in kept]
         return Draft(DraftTree.of(tokens, [-1, 0, 0][: len(kept)]), {0: draft.proposals[0]})
 
-    drafts = list(every_draft(world, Drawn(1, 2, 2), monkeypatch))
+    drafts = list(every_draft(world, SampledDynamicTree(1, 2, 2), monkeypatch))
     as_drawn, changed = (
         exact_distribution(world, iter(several), Rejection(), monkeypatch)
         for several in (drafts, [(probability, choosy(draft)) for probability, draft in drafts])

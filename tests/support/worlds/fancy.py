@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from specviz.drafting.levels import HostLevels
 from specviz.engine.interfaces import Context, Draft, Pick
 from specviz.engine.sampling import Noise, Warp
 from specviz.trace.schema import Note
@@ -35,6 +36,14 @@ class Fancy:
             number = number * 31 + token + 1
         size = VOCAB if self.support is None else len(self.support)
         return self._temperature * torch.randn(size, generator=torch.Generator().manual_seed(number), dtype=torch.float64)
+
+    def levels(self, context: Context) -> HostLevels | None:
+        root = self.logits(context, [context.ids[-1]], [-1], [0])
+        if root is None:
+            return None
+        levels = HostLevels(self, context, root)
+        levels.deepest = min(levels.deepest, self._most)
+        return levels
 
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
         if len(self.asked) == self._most:

@@ -84,6 +84,15 @@ class World:
         prefixes = _prefixes(DraftTree.of(tokens, parents))
         return [self.proposal(prefixes[node]) for node in nodes]
 
+    @property
+    def support(self) -> Tensor | None:
+        return torch.arange(self.vocab).flip(0) if self.sparse else None
+
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor:
+        prefixes = _prefixes(DraftTree.of(tokens, parents))
+        rows = torch.stack([self.drafter[len(prefixes[node])][prefixes[node]] for node in nodes])
+        return rows.flip(1) if self.sparse else rows
+
     def calls(self) -> int:
         return 1
 

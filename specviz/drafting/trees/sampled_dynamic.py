@@ -1,0 +1,293 @@
+"""Sampled dynamic trees: grown by the drafter's confidence as EAGLE-2's, with children drawn from its distribution.
+
+They are judged by that distribution, and a sampling target accepts them far more often than the likeliest tokens. Rejection
+sampling without replacement (SpecInfer, arXiv 2305.09781; EAGLE, arXiv 2401.15077) requires that the choice to offer a child does
+not depend on which token was drawn. So no child is ever pruned. A node's number of children is fixed before they are drawn, from
+the drafter's distribution there and the tokens above it. A tree grows level by level and is not reranked.
+
+Each level is drawn and given its places in the tree by tensors on the drafter's device; one copy goes to the host at the end. On
+an accelerator a level has the same shape in every round, with rows that stand for nothing and levels that the tree may not reach,
+since computing them costs less than a look by the host. A CPU computes what the tree needs. Axis names: ``row`` (of a level),
+``child`` (of a row, in draw order), ``offer`` (a child that may be drawn, best first), ``place`` (of the tree, the root not
+counted), ``support``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from specviz.drafting.levels import Levels, levels_of
+from specviz.drafting.trees.gains import UNSEEN, decay, gain_of, gains
+from specviz.drafting.trees.sampled import Growing, Levelled, NodeNoise
+from specviz.engine.interfaces import Context, Draft, Pick, Proposal
+from specviz.engine.sampling import DRAFT, Warp, counters, exponentials_of, keys_below
+from specviz.engine.to_device import to_device
+from specviz.engine.tree import DraftTree
+from specviz.trace.notes.drafts import GrowthNote
+
+if TYPE_CHECKING:
+    from specviz.drafting.trees.dynamic import CurrentCosts, SpeedupMaximising
+
+MOST = 64
+"""Nodes of a tree without a given size."""
+
+
+@lru_cache(maxsize=64)
+def expected_below(levels: int, width: int, most: int) -> tuple[list[float], list[int]]:
+    """Probabilities that a certainly reached node and its expected descendants are reached, the ``most`` likeliest, best first;
+    and the level of each below the node, which has ``levels`` levels below it."""
+    typical = gains(torch.tensor([UNSEEN], dtype=torch.float64), torch.tensor(decay(width), dtype=torch.float64))[0].tolist()
+    waiting = [(-1.0, 0)]
+    values: list[float] = []
+    depths: list[int] = []
+    while waiting and len(values) < most:
+        value, depth = heappop(waiting)
+        values.append(-value)
+        depths.append(depth)
+        if depth < levels:
+            for share in typical:
+                heappush(waiting, (value * share, depth + 1))
+    return values, depths
+
+
+@dataclass(frozen=True)
+class _Constants:
+    """Constants of all rounds: :func:`expected_below` each level, from 1, float64 and int64 [descendant]; each child's factor in
+    :func:`gains` [child]; and numbers from 0."""
+
+    below: Sequence[tuple[Tensor, Tensor]]
+    decay: Tensor
+    numbers: Tensor
+
+
+@dataclass(frozen=True)
+class _Beam:
+    """Rows of a level: tokens, parents (rows of the level above), nodes, probabilities that they are reached, and whether a row
+    stands for a node."""
+
+    tokens: Tensor
+    parents: Tensor
+    nodes: Tensor
+    reach: Tensor
+    alive: Tensor
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The tree so far: probabilities that its nodes are reached, and their depths [place + 1], of which ``count`` [] are valid;
+    the last entry takes the values of rows without a place."""
+
+    values: Tensor
+    depths: Tensor
+    count: Tensor
+
+
+@dataclass(frozen=True)
+class _Level:
+    """A drawn level, and the ``beam`` below it. ``host_facts`` [row, 2 * child + 3] go to the host: tokens, the drafter's
+    probabilities, the number of children in the tree, the row's node, and whether it has one. ``held`` keeps a tensor alive that
+    a captured step reads."""
+
+    q: Tensor
+    perturbed: Tensor
+    order: Tensor
+    host_facts: Tensor
+    places: _Places
+    beam: _Beam
+    held: Tensor
+
+
+class SampledDynamicTree:
+    """Tree of at most ``depth`` levels and ``width`` children a node, drawn without replacement; ``nodes`` in all, the root not
+    counted. With 0, ``pays`` decides their number and the levels in every round."""
+
+    def __init__(self, depth: int, width: int, nodes: int = 0, pays: SpeedupMaximising | CurrentCosts | None = None) -> None:
+        if not nodes and pays is None:
+            raise ValueError("a tree without a given size needs a size policy")
+        self.depth, self.width, self.places, self._pays = depth, width, nodes or MOST, None if nodes else pays
+        self._known: dict[Hashable, _Constants] = {}
+        self._costs: tuple[SpeedupMaximising, Tensor] | None = None
+
+    def build(self, drafter: Levelled, context: Context) -> Draft:
+        growing = Growing([context.ids[-1]])
+        beams, reach = self._grow(growing, drafter, context)
+        tree, calls = DraftTree.of(growing.tokens, growing.parents, context.device), drafter.calls()
+        growth = GrowthNote(beams, [math.log(value) for value in reach], kept=len(reach), considered=len(reach) - 1)
+        notes = context.notes(lambda: (growth.to_note(), *drafter.draft_notes(growing.picks)))
+        return Draft(tree, growing.proposals, growing.confidence, calls, notes=notes)
+
+    @torch.inference_mode()
+    def _grow(self, growing: Growing, drafter: Levelled, context: Context) -> tuple[list[list[int]], list[float]]:
+        """Grow the tree; return the nodes of the beam at each of its levels, and the probability that each node is reached."""
+        deepest, pays = min(self.depth, context.max_depth - 1), None if self._pays is None else self._pays.now()
+        levels = levels_of(drafter, context) if deepest > 0 else None
+        if levels is None:
+            return [[0]], [1.0]
+        constants = self._constants(deepest, context.device)
+        key = levels.given("drawn", context.noise.keys(DRAFT, [(context.round,)], context.device))
+        # Costs change from run to run and within one, so a captured step takes them as an input.
+        costs = None if pays is None else levels.given("costs", self._paid(pays, context.device))
+        name = ("drawn", context.warp, self.width, self.places, deepest, pays is None)
+        drawn: list[_Level] = []
+        for level in range(1, 1 + min(deepest, levels.deepest)):
+            above = drawn[-1] if drawn else None
+            work = partial(self._level, levels, level, above, drafter.support, context.warp, constants, key, costs)
+            drawn.append(levels.step(name, work))
+            if context.device.type == "cpu":
+                drawn[-1] = replace(drawn[-1], beam=_trimmed(drawn[-1].beam))
+            if not len(drawn[-1].beam.nodes):
+                break
+        return _hang(growing, drawn, drafter.support)
+
+    def _constants(self, deepest: int, device: torch.device) -> _Constants:
+        if (deepest, device) not in self._known:
+            below = [expected_below(deepest - level, self.width, self.places) for level in range(1, 1 + deepest)]
+            self._known[deepest, device] = _Constants(
+                [(to_device(values, device, torch.float64), to_device(depths, device)) for values, depths in below],
+                to_device(decay(self.width), device, torch.float64),
+                torch.arange(max(self.places, self.width), device=device),
+            )
+        return self._known[deepest, device]
+
+    def _paid(self, pays: SpeedupMaximising, device: torch.device) -> Tensor:
+        """Return the cost of a tree by its nodes, and last that of a drafter forward, float64 [place + 2]."""
+        if self._costs is None or self._costs[0] is not pays:
+            numbers = [*pays.cost[: self.places + 1].tolist(), pays.forward]
+            self._costs = pays, to_device(numbers, device, torch.float64)
+        return self._costs[1]
+
+    def _level(
+        self, levels: Levels, level: int, above: _Level | None, support: Tensor | None, warp: Warp, constants: _Constants,
+        key: Tensor, costs: Tensor | None,
+    ) -> _Level:  # fmt: skip
+        """Return the next level: children drawn from each row's distribution, and the beam of those with a place in the tree.
+
+        The number of a row's children in the tree depends on distributions and on the tokens above, never on the children.
+        """
+        if above is None:
+            nodes = key.new_zeros(1)
+            values = torch.zeros(self.places + 1, dtype=torch.float64, device=key.device)
+            beam = _Beam(nodes, nodes, nodes, values.new_ones(1), nodes == 0)
+            places = _Places(values, key.new_zeros(self.places + 1), key.new_zeros(()))
+            logits = levels.first()
+        else:
+            beam, places = above.beam, above.places
+            logits = levels.below(beam.tokens, beam.parents)
+        q = warp.log_probabilities(logits).exp()
+        perturbed, order, held = _draws(q, key, beam.nodes, self.width, self.places)
+        shares = gains(q.amax(1).double(), constants.decay[: order.shape[1]])
+        offered = constants.numbers[: order.shape[1]] < (q > 0).sum(1, keepdim=True)
+        offers = torch.where(offered & beam.alive[:, None], beam.reach[:, None] * shares, -1.0).flatten()
+        best = offers.sort(stable=True, descending=True)
+        wanted, deeper = self._planned(best.values, places, level, constants, costs)
+        chosen = torch.zeros_like(wanted).scatter(0, best.indices, wanted)
+        tokens = order if support is None else support[order]
+        confidence = q.gather(1, order).double()  # as ids are exact in a double
+        facts = torch.stack((chosen.view_as(order).sum(1), beam.nodes, beam.alive.long()), dim=1)
+        host_facts = torch.cat((tokens.double(), confidence, facts.double()), dim=1)
+        places, below = self._placed(offers.view_as(order), chosen, confidence, tokens, beam, places, level)
+        below = replace(below, alive=below.alive & deeper)
+        return _Level(q, perturbed, order, host_facts, places, below, held)
+
+    def _planned(
+        self, best: Tensor, places: _Places, level: int, constants: _Constants, costs: Tensor | None
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """Return which of the ``best`` offers [offer] get a place, and whether to go deeper.
+
+        Offers, and the nodes expected below each, compete for the free places in the order of their values. With ``costs``, the
+        tree ends where its expected length per unit of time is largest.
+        """
+        below, further = constants.below[level - 1]
+        together = (best[: self.places, None] * below).flatten()
+        most = min(self.places, len(together))
+        queue = together.topk(most)
+        place = constants.numbers[: self.places]
+        queued = (place - places.count).clamp(0, most - 1)
+        own, old = queue.indices % len(below) == 0, place < places.count
+        values = torch.where(old, places.values[:-1], queue.values[queued])
+        exists = old | ((place - places.count < most) & (values > 0))
+        if costs is not None:
+            depths = torch.where(old, places.depths[:-1], level + further[queue.indices[queued] % len(below)])
+            expected = 1 + values.cumsum(0)
+            paid = costs[1:-1] + costs[-1] * depths.cummax(0).values
+            ratios = torch.where(exists, expected / paid, -1.0)
+            size = torch.cat((1 / costs[:1], ratios)).argmax()
+            exists = exists & (place < size)
+        fresh = exists & ~old
+        drawn = fresh & own[queued]
+        count = drawn.sum()
+        wanted = torch.arange(len(best), device=best.device) < count
+        return wanted, fresh.sum() > count
+
+    def _placed(
+        self, offers: Tensor, chosen: Tensor, confidence: Tensor, tokens: Tensor, beam: _Beam, places: _Places, level: int
+    ) -> tuple[_Places, _Beam]:  # fmt: skip
+        """Return the tree with the ``chosen`` children [row * child], numbered row by row, and the likeliest of them as a beam.
+
+        The value of a child drawn first follows from its own probability, now known.
+        """
+        first = beam.reach[:, None] * gain_of(confidence[:, :1])
+        reach = torch.cat((first, offers[:, 1:]), dim=1).flatten()
+        place = places.count + chosen.cumsum(0) - 1
+        entry = torch.where(chosen, place, self.places)
+        values = places.values.scatter(0, entry, reach)
+        depths = places.depths.index_fill(0, entry, level)
+        kept = _Places(values, depths, places.count + chosen.sum())
+        ranked = torch.where(chosen, reach, -1.0).sort(stable=True, descending=True)
+        none = len(reach)
+        slots = torch.where(ranked.values > 0, ranked.indices, none)[: self.width].sort().values
+        alive, slots = slots < none, slots.clamp_max(none - 1)
+        parents = slots.div(offers.shape[1], rounding_mode="floor")
+        return kept, _Beam(tokens.flatten()[slots], parents, (place[slots] + 1).clamp_max(self.places), reach[slots], alive)
+
+
+def _trimmed(beam: _Beam) -> _Beam:
+    """Return the beam without rows that stand for nothing, which are its last ones."""
+    rows = int(beam.alive.sum())
+    return _Beam(beam.tokens[:rows], beam.parents[:rows], beam.nodes[:rows], beam.reach[:rows], beam.alive[:rows])
+
+
+def _draws(q: Tensor, key: Tensor, nodes: Tensor, width: int, places: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log q [row, support] with the nodes' Gumbel noise, the places of its ``width`` largest, which are draws without
+    replacement in their order, and the counters that the noise was made from. ``key`` [1] is the round's; small supports share a
+    block of noise for all ``places``."""
+    size = q.shape[1]
+    if size > NodeNoise.WIDTH:
+        counts = counters(size, key.device)
+        noise = exponentials_of(keys_below(key, nodes), counts).log_().neg_()
+    else:
+        counts = counters((1 + places) * NodeNoise.WIDTH, key.device)
+        noise = exponentials_of(key, counts).log_().neg_().view(-1, NodeNoise.WIDTH)[nodes, :size]
+    perturbed = q.double().log() + noise
+    return perturbed, perturbed.topk(min(width, size)).indices, counts
+
+
+def _hang(growing: Growing, drawn: Sequence[_Level], support: Tensor | None) -> tuple[list[list[int]], list[float]]:
+    """Append the drawn levels to the tree, in one copy to the host; return the nodes of each beam, and each node's probability
+    of being reached."""
+    last = drawn[-1]
+    waiting = last.beam.nodes * last.beam.alive  # a beam below which the drafter cannot go on
+    parts = [*(level.host_facts.flatten() for level in drawn), last.places.values, waiting.double()]
+    *host_facts, reach, unasked = torch.cat(parts).cpu().split([len(part) for part in parts])
+    beams: list[list[int]] = []
+    for level, numbers in zip(drawn, host_facts, strict=True):
+        rows, children, beam = numbers.view(len(level.q), -1).tolist(), level.order.shape[1], []
+        for row, (*listed, count, node, alive) in enumerate(rows):
+            if alive:
+                beam.append(int(node))
+            if count:
+                picked = int(count)
+                pick = Pick(int(node), Proposal(level.q[row], support), level.perturbed[row], level.order[row], picked)
+                tokens = [int(token) for token in listed[:picked]]
+                growing.add(int(node), pick, tokens, listed[children : children + picked], greedy=False)
+        beams.append(beam)
+    beams.append([int(node) for node in unasked.tolist() if node])
+    return [beam for beam in beams if beam], [1.0, *reach.tolist()[: len(growing.tokens) - 1]]

@@ -1,0 +1,118 @@
+"""Dynamic trees of drawn tokens: as large as was asked or as pays, deep where the drafter is sure, drawn anew in each round."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as some
+
+from specviz.drafting.trees import sampled_dynamic
+from specviz.drafting.trees.dynamic import SpeedupMaximising
+from specviz.drafting.trees.gains import decay, gain_of, gains
+from specviz.drafting.trees.sampled_dynamic import MOST, SampledDynamicTree
+from specviz.engine.cost import CostCurve
+from specviz.engine.interfaces import Context, Draft
+from specviz.engine.sampling import Noise, Warp
+from tests.support.worlds.fancy import Fancy, path_to, paths
+
+
+def context(number: int = 0, room: int = 100, warp: Warp | None = None) -> Context:
+    return Context([5, 1], 2, number, warp or Warp(1.0), Noise(0), torch.device("cpu"), room, True)
+
+
+def pays(node: float, forward: float) -> SpeedupMaximising:
+    """Where a node more costs so much of a pass, and a forward so much."""
+    return SpeedupMaximising.on(CostCurve((1, 101), (1.0, 1.0 + 100 * node)), forward=forward)
+
+
+@given(seed=some.integers(0, 9999), depth=some.integers(1, 5), width=some.integers(1, 5), nodes=some.integers(1, 30))
+def test_no_more_nodes_than_asked_for_no_twins_and_a_distribution_with_every_parent(
+    seed: int, depth: int, width: int, nodes: int
+) -> None:
+    draft = SampledDynamicTree(depth, width, nodes).build(Fancy(seed), context())
+    found = paths(draft)
+    assert len(set(found)) == len(found) <= nodes + 1
+    assert max(map(len, found)) <= depth and draft.tree.shape.parents[0] == -1
+    assert set(draft.proposals) == {node for node, below in enumerate(draft.tree.shape.children) if below}
+    assert all(len(below) <= width for below in draft.tree.shape.children)
+
+
+def test_the_distribution_kept_with_a_node_is_the_one_its_children_were_drawn_from() -> None:
+    drafter = Fancy(3)
+    draft = SampledDynamicTree(3, 3, 12).build(drafter, context())
+    for node, proposal in draft.proposals.items():
+        path = path_to(draft.tree.host_tokens, draft.tree.shape.parents, node)
+        assert torch.equal(proposal.probability, Warp(1.0).log_probabilities(drafter.distribution(path)).exp())
+
+
+def test_a_sure_drafter_gets_a_chain_and_a_doubtful_one_a_bush() -> None:
+    sure, doubtful = (
+        SampledDynamicTree(5, 4, 5).build(Fancy(1, temperature), context()).tree.shape for temperature in (40.0, 0.1)
+    )
+    assert max(sure.depths) == 5 and max(map(len, sure.children)) == 1
+    assert max(doubtful.depths) < 5 and len(doubtful.children[0]) > 1
+
+
+def test_dear_nodes_make_small_trees_and_dear_forwards_shallow_ones() -> None:
+    cheap, dear_nodes, dear_forwards = (
+        SampledDynamicTree(6, 4, 0, pays(*costs)).build(Fancy(2), context())
+        for costs in ((0.001, 0.01), (0.2, 0.01), (0.001, 0.4))
+    )
+    assert len(cheap.tree) > len(dear_nodes.tree)
+    assert max(cheap.tree.shape.depths) > max(dear_forwards.tree.shape.depths) and cheap.calls > dear_forwards.calls
+    assert len(cheap.tree) <= 1 + MOST
+
+
+def test_a_round_can_be_drawn_again_and_the_next_one_differs() -> None:
+    trees = [SampledDynamicTree(3, 3, 9).build(Fancy(4), context(number)).tree for number in (0, 0, 1)]
+    assert trees[0].host_tokens == trees[1].host_tokens != trees[2].host_tokens
+
+
+def test_a_drafter_that_cannot_go_on_ends_the_tree_there() -> None:
+    assert len(SampledDynamicTree(4, 2, 8).build(Fancy(most=0), context()).tree) == 1
+    assert max(SampledDynamicTree(4, 2, 8).build(Fancy(most=1), context()).tree.shape.depths) == 1
+
+
+def test_never_past_the_end_of_the_context() -> None:
+    draft = SampledDynamicTree(5, 2, 10).build(Fancy(), context(room=3))
+    assert max(draft.tree.shape.depths) == 2
+
+
+@given(
+    seed=some.integers(0, 9999),
+    temperature=some.floats(0.1, 8.0),
+    support=some.sampled_from([None, [2, 6, 1]]),
+    most=some.integers(1, 6),
+    sizes=some.tuples(some.integers(1, 5), some.integers(1, 5), some.integers(0, 40)),
+    costs=some.sampled_from([(0.001, 0.03), (0.05, 0.001), (0.2, 0.4)]),
+    warp=some.sampled_from([Warp(1.0), Warp(0.6), Warp(1.4, top_p=0.9), Warp(1.0, top_k=2)]),
+)
+def test_rows_that_stand_for_nothing_change_nothing(
+    seed: int, temperature: float, support: list[int] | None, most: int, sizes: tuple[int, int, int], costs: tuple[float, float],
+    warp: Warp,
+) -> None:  # fmt: skip
+    """An accelerator asks them, as its levels have one shape, and goes on below a finished tree; a CPU does not."""
+
+    def grown() -> tuple[Draft, Fancy]:
+        drafter = Fancy(seed, temperature, support, most)
+        return SampledDynamicTree(*sizes, pays(*costs)).build(drafter, context(seed, 6, warp)), drafter
+
+    here, short = grown()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sampled_dynamic, "_trimmed", lambda beam: beam)
+        there, long = grown()
+    assert sum(map(len, short.asked)) <= sum(map(len, long.asked))
+    assert (here.tree.host_tokens, here.tree.shape.parents) == (there.tree.host_tokens, there.tree.shape.parents)
+    assert here.confidence == there.confidence and here.notes == there.notes
+    assert [(node, one.probability.tolist()) for node, one in here.proposals.items()] == [
+        (node, one.probability.tolist()) for node, one in there.proposals.items()
+    ]
+
+
+@pytest.mark.parametrize("likeliest", [0.0, 0.3, 0.7, 1.0])
+def test_later_children_are_worth_less_and_all_together_no_more_than_one(likeliest: float) -> None:
+    shares = gains(torch.tensor([likeliest]), torch.tensor(decay(12)))[0].tolist()
+    assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 1
+    likely, unlikely = gain_of(torch.tensor([1.0, 0.1])).tolist()
+    assert 0 < unlikely < likely <= 1
