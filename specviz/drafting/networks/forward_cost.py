@@ -10,7 +10,7 @@ import torch
 
 from specviz.drafting.networks.block_net import BlockNet
 from specviz.drafting.networks.feature_head import FeatureRuntime
-from specviz.drafting.runtimes.block_drafter import BlockDrafter
+from specviz.drafting.runtimes.block_drafter import BlockDrafter, BlockLevels
 from specviz.engine.cached import cached
 from specviz.engine.cost import CONTEXT
 from specviz.engine.interfaces import Context, TargetPass
@@ -57,19 +57,25 @@ def _measured(network: FeatureRuntime, rows: int) -> float:
 
 @torch.inference_mode()
 def _blocks(network: BlockNet, rows: int) -> float:
-    """The same for a block below each of ``rows`` seeds, each at the end of a chain of its own below the root."""
-    device, block = network.embedding.device, network.block
+    """Measure the same for a block below each of ``rows`` seeds, each at the end of its own chain below the root."""
+    device = network.embedding.device
     ids = [1] * (CONTEXT + 1)
     context = Context(ids, len(ids), 0, Warp(), Noise(0), device, CONTEXT)
     states = network.embedding[torch.ones(CONTEXT, dtype=torch.long, device=device)]
     drafter = BlockDrafter(network)
     drafter.begin(context, TargetPass(states[:0], {network.config.tap: states}))
-    parents = [-1, *(0 if place % block == 0 else place for place in range(rows * block))]
-    tokens, seeds = [1] * len(parents), range(block, len(parents), block)
-    root = [0]
-    return _least(
-        lambda: drafter.blocks(context, tokens, parents, seeds), device, lambda: drafter.blocks(context, tokens, parents, root)
-    )
+    tokens, parents = torch.ones(rows, dtype=torch.long, device=device), torch.arange(rows, device=device)
+    seeds: list[BlockLevels] = []
+
+    def grow_seeds() -> None:
+        levels = drafter.levels(context)
+        assert levels is not None
+        levels.first()
+        for level in range(1, network.block):
+            levels.below(tokens, parents if level > 1 else 0 * parents)
+        seeds[:] = [levels]
+
+    return _least(lambda: seeds[0].below(tokens, parents if network.block > 1 else 0 * parents), device, grow_seeds)
 
 
 def _least(forward: Callable[[], object], device: torch.device, before: Callable[[], object] = bool) -> float:

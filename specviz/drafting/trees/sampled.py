@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specviz.drafting.levels import Levels
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
-from specviz.engine.sampling import DRAFT
+from specviz.engine.sampling import DRAFT, Warp
 from specviz.engine.to_device import device_cache, to_device
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.trace.schema import Note
@@ -296,7 +296,7 @@ class Sampled:
                 above, level = drawn[-1]
                 slots, parents = _slots(shape, tuple(above), tuple(inner_nodes), level.tokens.shape[1], context.device)
                 logits = levels.ask(level.tokens.flatten()[slots], parents)
-            q = context.warp.log_probabilities(logits).exp()
+            q = (Warp() if self._ranked else context.warp).log_probabilities(logits).exp()
             most = max(len(shape.children[node]) for node in inner_nodes)
             drawn.append((inner_nodes, self._drawn(q, support, inner_nodes, most, context, noise)))
         place = {0: 0}

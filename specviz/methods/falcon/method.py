@@ -77,14 +77,14 @@ def compose(parameters: Parameters, resources: MethodResources) -> Composition:
     from specviz.engine.controller import single_drafter
     from specviz.engine.interfaces import TreeBuilder
     from specviz.engine.tree import shape_from_counts
-    from specviz.methods.falcon.block_tree import Blocks, Ranked, by_forwards
+    from specviz.methods.falcon.block_tree import Blocks, by_forwards
 
     network = resources.drafter_weights("falcon")
     block, depth = network.block, parameters.forwards * network.block
     pays = None if parameters.nodes else by_forwards(tree_costs(resources, network, parameters.width), block)
     builders: dict[str, TreeBuilder[BlockDrafter]] = {
         "fitted": Dynamic(depth, parameters.width, parameters.nodes, pays=pays),
-        "published": Ranked(shape_from_counts(PUBLISHED)),
+        "published": Sampled(shape_from_counts(PUBLISHED), ranked=True),
         "drawn": Sampled(shape_from_counts(DRAWN)),
     }
     acceptance = Rejection() if parameters.tree == "drawn" else Match()

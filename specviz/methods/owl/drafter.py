@@ -54,27 +54,24 @@ class RecurrentDrafter(NullDrafter):
         self.support: Tensor | None = stepper.draft_ids
         self.taps = (stepper.config.tap,)
         self._stepper = stepper
-        self._calls = 0
         self._levels: RecurrentLevels | None = None
         self._last: Tensor | None = None
-        self._states: dict[int, State] = {}
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
-        self._states, self._levels, self._calls = {}, None, 0
+        self._levels = None
         self._last = None if prefill is None else self._read(prefill, -1)
 
     def observe(self, finished: Round) -> None:
         path = (0, *finished.verdict.path)[: len(finished.emitted)]
         self._last = self._read(finished.target, path[-1])
-        self._states = {}
 
     def close(self) -> None:
-        self._last, self._levels, self._states = None, None, {}
+        self._last = self._levels = None
 
     def calls(self) -> int:
-        count, self._calls = self._calls, 0
-        if self._levels is not None:
-            count, self._levels.calls = count + self._levels.calls, 0
+        if self._levels is None:
+            return 0
+        count, self._levels.calls = self._levels.calls, 0
         return count
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
@@ -87,25 +84,6 @@ class RecurrentDrafter(NullDrafter):
         if self._last is not None:
             self._levels = RecurrentLevels(self._stepper, self._last, to_device([context.ids[-1]], context.device))
         return self._levels
-
-    @torch.inference_mode()
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        """Return raw logits [node, support] after each of ``nodes`` of the tree so far, whose parents were evaluated before.
-
-        None for a prompt of one token, whose state is unknown.
-        """
-        if self._last is None:
-            return None
-        words = to_device([tokens[node] for node in nodes], context.device)
-        if list(nodes) == [0]:
-            state = self._stepper.begin(self._last, words)
-        else:
-            above = [self._states[parents[node]] for node in nodes]
-            state = self._stepper.go_on((torch.cat([pair[0] for pair in above]), torch.cat([pair[1] for pair in above])), words)
-        for place, node in enumerate(nodes):
-            self._states[node] = state[0][place : place + 1], state[1][place : place + 1]
-        self._calls += 1
-        return self._stepper.logits(state[0])
 
     def _read(self, passed: TargetPass, node: int) -> Tensor:
         """Return the state at ``node`` and that of the [SPEC] token below it (zeros if missing), [1, 2 * hidden]."""

@@ -18,8 +18,6 @@ from specviz.errors import ModelUnavailable
 from tests.support.tiny.networks import TAP, block_net
 from tests.support.tiny.text import tiny_target
 
-LOOSE = Warp(1.0)
-
 
 def whole(network: BlockNet, tokens: list[int], features: Tensor) -> Tensor:
     """Training's forward over a committed text: its last k outputs, blocks laid so that the last one ends with the text.
@@ -37,8 +35,8 @@ def random_text(length: int, seed: int = 0) -> tuple[list[int], Tensor]:
     return tokens, torch.randn(length, 32, generator=generator, dtype=torch.float64)
 
 
-def context(ids: list[int], number: int = 0, warp: Warp = LOOSE) -> Context:
-    return Context(ids, 1, number, warp, Noise(0), torch.device("cpu"), 100)
+def context(ids: list[int]) -> Context:
+    return Context(ids, 1, 0, Warp(1.0), Noise(0), torch.device("cpu"), 100)
 
 
 def started(network: BlockNet, tokens: list[int], features: Tensor) -> BlockDrafter:
@@ -59,8 +57,17 @@ def committed(drafter: BlockDrafter, tokens: list[int], features: Tensor) -> Non
     drafter.observe(Round(context([0]), Draft(tree), scored, verdict, tokens))
 
 
-def root(drafter: BlockDrafter) -> Tensor | None:
-    return drafter.blocks(context([0]), [0], [-1], [0])
+def level(tokens: list[int], parents: list[int]) -> tuple[Tensor, Tensor]:
+    return torch.tensor(tokens), torch.tensor(parents)
+
+
+def root(drafter: BlockDrafter) -> list[Tensor] | None:
+    """The logits [k, support] of the first block, below whichever token."""
+    levels = drafter.levels(context([0]))
+    if levels is None:
+        return None
+    found = [levels.first(), *(levels.below(*level([11], [0])) for _ in range(1, drafter.network.block))]
+    return [torch.cat(found)]
 
 
 @pytest.mark.parametrize("block", [1, 2, 3])
@@ -79,16 +86,13 @@ def test_how_many_tokens_each_round_committed_makes_no_difference(pieces: list[i
     drafter, place = started(network, tokens[:7], features[:7]), 7
     for number, piece in enumerate(pieces):
         if number % 2:  # with and without a draft in between, which must leave nothing behind
-            drafter.blocks(context([0]), *grown(drafter), [5])
+            levels = drafter.levels(context([0]))
+            levels.first()
+            levels.below(*level([11, 12], [0, 0]))
+            levels.below(*level([13, 14], [0, 1]))
         committed(drafter, tokens[place : place + piece], features[place : place + piece])
         place += piece
     torch.testing.assert_close(root(drafter)[0], network.logits(whole(network, tokens, features)))
-
-
-def grown(drafter: BlockDrafter) -> tuple[list[int], list[int]]:
-    """A tree under the root, two levels deep, whose root was asked: tokens and parents."""
-    root(drafter)
-    return [0, 11, 12, 13, 14, 15], [-1, 0, 0, 1, 1, 2]
 
 
 def follow(
@@ -107,18 +111,18 @@ def follow(
 def test_every_branch_is_drafted_as_if_it_were_the_text(length: int) -> None:
     network = block_net(tiny_target())
     tokens, features = random_text(length)
-    drafter = started(network, tokens, features)
-    said, parents = grown(drafter)
-    first = drafter.blocks(context([0]), said, parents, [3, 5])
-    more = [*said, 21, 22, 23, 24, 25, 26]
-    parents = [*parents, 3, 6, 6, 5, 9, 9]
-    second = drafter.blocks(context([0]), more, parents, [8, 10, 7])
-    for logits, chain in ((first[0], [11, 13]), (first[1], [12, 15])):
-        expected = follow(network, tokens, features, chain, 2)[-1]
-        torch.testing.assert_close(logits, network.logits(expected))
+    levels = started(network, tokens, features).levels(context([0]))
+    levels.first()
+    levels.below(*level([11, 12], [0, 0]))
+    first = levels.below(*level([13, 15], [0, 1]))
+    inside = levels.below(*level([21, 24], [0, 1]))
+    second = levels.below(*level([23, 25, 22], [0, 1, 0]))
+    for logits, more, chain in zip(first, inside, ([11, 13], [12, 15]), strict=True):
+        expected = network.logits(follow(network, tokens, features, chain, 2)[-1])
+        torch.testing.assert_close(torch.stack((logits, more)), expected)
     for logits, chain in zip(second, ([11, 13, 21, 23], [12, 15, 24, 25], [11, 13, 21, 22]), strict=True):
         expected = follow(network, tokens, features, chain, 2)[-1]
-        torch.testing.assert_close(logits, network.logits(expected))
+        torch.testing.assert_close(logits, network.logits(expected)[0])
 
 
 def test_a_block_is_seen_whole_and_what_follows_is_not() -> None:
@@ -135,19 +139,13 @@ def test_a_block_is_seen_whole_and_what_follows_is_not() -> None:
 def test_distributions_inside_a_block_are_the_same_under_every_parent_and_cost_no_forward() -> None:
     network = block_net(tiny_target())
     drafter = started(network, *random_text(9))
-    ask = context([0], warp=Warp(0.7))
-    top = drafter.rows(ask, [0], [-1], [0])
-    below = drafter.rows(ask, [0, 4, 5], [-1, 0, 0], [1, 2])
+    levels = drafter.levels(context([0]))
+    top, below = levels.first(), levels.below(*level([4, 5], [0, 0]))
     assert drafter.calls() == 1
-    assert torch.equal(below[0].probability, below[1].probability)
-    assert not torch.equal(top[0].probability, below[0].probability)
-    assert torch.equal(top[0].ids, network.draft_ids)
-    assert float(below[0].probability.sum()) == pytest.approx(1.0)
-    logits = drafter.blocks(ask, [0], [-1], [0])[0]
-    torch.testing.assert_close(below[0].probability, torch.softmax(logits[1] / 0.7, -1))
-    deep = drafter.rows(ask, [0, 4, 5, 6, 7], [-1, 0, 0, 1, 2], [3, 4])
-    assert not torch.equal(deep[0].probability, deep[1].probability)
-    assert drafter.calls() == 2
+    assert torch.equal(below[0], below[1]) and not torch.equal(top[0], below[0])
+    deep = levels.below(*level([6, 7], [0, 1]))
+    assert not torch.equal(deep[0], deep[1])
+    assert drafter.calls() == 1 and torch.equal(drafter.support, network.draft_ids)
 
 
 @pytest.mark.parametrize("length", [0, 1])
@@ -160,7 +158,6 @@ def test_less_than_a_block_of_text_gives_no_draft_until_there_is_more(length: in
         drafter = BlockDrafter(network)
         drafter.begin(context([0]), None)
     assert root(drafter) is None
-    assert drafter.rows(context([0]), [0], [-1], [0]) == [None]
     assert drafter.calls() == 0
     committed(drafter, tokens[length:], features[length:])
     torch.testing.assert_close(root(drafter)[0], network.logits(whole(network, tokens, features)))

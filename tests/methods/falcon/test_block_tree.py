@@ -10,12 +10,13 @@ from torch import Tensor
 
 from specviz.drafting.trees.dynamic import Dynamic
 from specviz.drafting.trees.sampled import Sampled
-from specviz.engine.interfaces import Context, Pick, Proposal
+from specviz.engine.interfaces import Context, Pick
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import chain, shape_from_counts
-from specviz.methods.falcon.block_tree import Blocks, Ranked
+from specviz.methods.falcon.block_tree import Blocks
 from specviz.methods.falcon.method import DRAWN, PUBLISHED
 from specviz.trace.schema import Note
+from tests.support.worlds.host_levels import ByTokens
 
 VOCAB = 30
 
@@ -24,20 +25,18 @@ def context(room: int = 100, story: bool = True, warp: Warp | None = None) -> Co
     return Context([3, 4], 2, 0, warp or Warp(0.9), Noise(0), torch.device("cpu"), room, story)
 
 
-class Pairs:
+class Pairs(ByTokens):
     """Two levels a forward: logits hang on the seed's whole path and on the level, not on the node inside the block."""
 
-    support: Tensor | None = None
-
-    def __init__(self, support: Tensor | None = None, most: int = 99) -> None:
-        self.support, self.forwards, self._most, self._told = support, 0, most, 0
+    def __init__(self, support: Tensor | None = None, deepest: int = 99) -> None:
+        self.support, self.forwards, self.deepest, self._told = support, 0, deepest, 0
 
     def distribution(self, path: tuple[int, ...], level: int) -> Tensor:
         size = VOCAB if self.support is None else len(self.support)
         seed = hash((*path, level)) % 2**31
         return 2 * torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor:
         paths = []
         for node in nodes:
             path: list[int] = []
@@ -46,17 +45,8 @@ class Pairs:
                 node = parents[node]
             paths.append(tuple(reversed(path)))
         inside = len(paths[0]) % 2
-        if not inside:
-            if self.forwards == self._most:
-                return None
-            self.forwards += 1
+        self.forwards += not inside
         return torch.stack([self.distribution(path[: len(path) - inside], inside) for path in paths])
-
-    def rows(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> list[Proposal | None]:
-        found = self.logits(context, tokens, parents, nodes)
-        return [None] * len(nodes) if found is None else [Proposal(row.softmax(-1), self.support) for row in found]
 
     def calls(self) -> int:
         made, self._told = self.forwards - self._told, self.forwards
@@ -69,7 +59,7 @@ class Pairs:
 def test_the_published_tree_has_its_165_nodes_and_seeds_four_forwards() -> None:
     shape, drafter = shape_from_counts(PUBLISHED), Pairs()
     assert [len(level) for level in shape.levels] == [1, 20, 15, 19, 23, 21, 23, 21, 23]
-    draft = Blocks(Ranked(shape), 2).build(drafter, context())
+    draft = Blocks(Sampled(shape, ranked=True), 2).build(drafter, context())
     assert draft.tree.shape.parents == shape.parents
     assert draft.calls == 4 and not draft.proposals
     told = draft.notes[-1].data
@@ -82,7 +72,7 @@ def test_the_published_tree_has_its_165_nodes_and_seeds_four_forwards() -> None:
 
 def test_the_rth_child_carries_the_rth_best_token_of_its_level() -> None:
     drafter = Pairs(torch.arange(50, 50 + VOCAB))
-    draft = Ranked(shape_from_counts([[3], [2, 2], [1, 0, 2]])).build(drafter, context())
+    draft = Sampled(shape_from_counts([[3], [2, 2], [1, 0, 2]]), ranked=True).build(drafter, context())
     tokens, parents = draft.tree.host_tokens, draft.tree.shape.parents
     first, second = drafter.distribution((), 0), drafter.distribution((), 1)
     assert list(tokens[1:4]) == [50 + token for token in first.topk(3).indices.tolist()]
@@ -99,21 +89,21 @@ def test_the_rth_child_carries_the_rth_best_token_of_its_level() -> None:
 @pytest.mark.parametrize("warp", [Warp(), Warp(1.3, top_k=4)])
 def test_a_ranked_tree_is_the_same_at_every_temperature(warp: Warp) -> None:
     shape = shape_from_counts([[3], [2, 1], [2, 1, 1]])
-    assert Ranked(shape).build(Pairs(), context(warp=warp)).tree.host_tokens == (
-        Ranked(shape).build(Pairs(), context()).tree.host_tokens
-    )
+    builder = Sampled(shape, ranked=True)
+    one, other = (builder.build(Pairs(), context(warp=each)) for each in (warp, Warp(0.9)))
+    assert one.tree.host_tokens == other.tree.host_tokens and one.confidence == other.confidence
 
 
 @pytest.mark.parametrize(("room", "depth"), [(1, 0), (2, 1), (3, 2), (4, 3), (50, 5)])
 def test_a_tree_leaves_the_contexts_last_place_to_the_bonus_token(room: int, depth: int) -> None:
-    for builder in (Ranked(chain(5)), Dynamic(5, 2, 40), Sampled(chain(5))):
+    for builder in (Sampled(chain(5), ranked=True), Dynamic(5, 2, 40), Sampled(chain(5))):
         draft = Blocks(builder, 2).build(Pairs(), context(room=room))
         assert max(draft.tree.shape.depths) == depth
         assert draft.calls == (depth + 1) // 2
 
 
 def test_a_drafter_that_stops_ends_the_tree_at_its_last_block() -> None:
-    assert max(Ranked(chain(7)).build(Pairs(most=2), context()).tree.shape.depths) == 4
+    assert max(Sampled(chain(7), ranked=True).build(Pairs(deepest=4), context()).tree.shape.depths) == 4
 
 
 def test_drawn_trees_keep_the_distributions_they_were_drawn_from() -> None:

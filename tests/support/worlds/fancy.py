@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specviz.drafting.levels import HostLevels
 from specviz.engine.interfaces import Context, Draft, Pick
 from specviz.engine.sampling import Noise, Warp
 from specviz.trace.schema import Note
+from tests.support.worlds.host_levels import ByTokens
 
 VOCAB = 7
 Path = tuple[int, ...]
@@ -20,12 +20,12 @@ def context(room: int = 100, story: bool = True, warp: Warp | None = None) -> Co
     return Context([5, 1], 2, 0, warp or Warp(), Noise(0), torch.device("cpu"), room, story)
 
 
-class Fancy:
+class Fancy(ByTokens):
     """Has a distribution of its own after every path; remembers what it was asked."""
 
     def __init__(self, seed: int = 0, temperature: float = 2.0, support: Sequence[int] | None = None, most: int = 99) -> None:
         self.support = None if support is None else torch.tensor(support)
-        self._seed, self._temperature, self._most = seed, temperature, most
+        self._seed, self._temperature, self.deepest = seed, temperature, most
         self.asked: list[list[Path]] = []
         self._told = 0
 
@@ -37,17 +37,7 @@ class Fancy:
         size = VOCAB if self.support is None else len(self.support)
         return self._temperature * torch.randn(size, generator=torch.Generator().manual_seed(number), dtype=torch.float64)
 
-    def levels(self, context: Context) -> HostLevels | None:
-        root = self.logits(context, [context.ids[-1]], [-1], [0])
-        if root is None:
-            return None
-        levels = HostLevels(self, context, root)
-        levels.deepest = min(levels.deepest, self._most)
-        return levels
-
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        if len(self.asked) == self._most:
-            return None
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor:
         paths = [path_to(tokens, parents, node) for node in nodes]
         self.asked.append(paths)
         return torch.stack([self.distribution(path) for path in paths])

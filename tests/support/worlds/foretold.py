@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from specviz.drafting.levels import Levels
 from specviz.drafting.runtimes.block_drafter import BlockDrafter
 from specviz.engine.interfaces import Composition, Context
 from specviz.engine.sampling import Warp
-from specviz.engine.tree import shape_of
 from specviz.methods.diffuspec.drafter import MaskedBlock
 from specviz.methods.owl.drafter import RecurrentDrafter
 from specviz.targets.text import TextTarget
@@ -31,21 +31,36 @@ class Foretold:
             logits[self.support == self.text[place]] = 30.0
 
 
-class ForetoldBlocks(Foretold, BlockDrafter):
-    """Falcon's drafter, asked by tokens that the host knows."""
+class ForetoldLevels(Levels):
+    """A drafter's levels, whose logits know the text to come from place ``start`` on."""
 
-    levels = None
+    def __init__(self, drafter: Foretold, levels: Any, start: int) -> None:
+        self.deepest, self._drafter, self._levels, self._place = levels.deepest, drafter, levels, start
 
-    def blocks(self, context: Context, tokens: Sequence[int], parents: Sequence[int], seeds: Sequence[int]) -> Tensor | None:
-        found = super().blocks(context, tokens, parents, seeds)
-        if found is None:
-            return None
-        found, start = found.clone(), len(context.ids) - context.prompt_length
-        for row, seed in zip(found, seeds, strict=True):
-            depth = shape_of(tuple(parents)).depths[seed]
-            for level, logits in enumerate(row):
-                self.raised(logits, start + depth + level)
-        return found
+    def _raised(self, logits: Tensor) -> Tensor:
+        logits = logits.clone()
+        for row in logits:
+            self._drafter.raised(row, self._place)
+        self._place += 1
+        return logits
+
+    def first(self) -> Tensor:
+        return self._raised(self._levels.first())
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        return self._raised(self._levels.below(tokens, parents))
+
+
+class ByLevels(Foretold):
+    """One that drafts level by level."""
+
+    def levels(self, context: Context) -> ForetoldLevels | None:
+        levels = super().levels(context)  # type: ignore[misc]
+        return None if levels is None else ForetoldLevels(self, levels, len(context.ids) - context.prompt_length)
+
+
+class ForetoldBlocks(ByLevels, BlockDrafter):
+    """Falcon's drafter."""
 
 
 class ForetoldMasks(Foretold, MaskedBlock):
@@ -58,19 +73,8 @@ class ForetoldMasks(Foretold, MaskedBlock):
         return found
 
 
-class ForetoldStates(Foretold, RecurrentDrafter):
-    """The drafter of OWL, asked by tokens that the host knows."""
-
-    levels = None
-
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        found = super().logits(context, tokens, parents, nodes)
-        if found is None:
-            return None
-        found, start = found.clone(), len(context.ids) - context.prompt_length
-        for row, node in zip(found, nodes, strict=True):
-            self.raised(row, start + shape_of(tuple(parents)).depths[node])
-        return found
+class ForetoldStates(ByLevels, RecurrentDrafter):
+    """The drafter of OWL."""
 
 
 def foretold(

@@ -20,6 +20,7 @@ from specviz.engine.interfaces import Acceptance, Context, Draft, Pick, Proposal
 from specviz.engine.sampling import Noise, Warp
 from specviz.engine.tree import DraftTree, TreeShape
 from specviz.targets.text import TextTarget
+from tests.support.worlds.host_levels import ByTokens
 
 PLAIN = Warp(1.0)
 VOCAB = 3
@@ -35,7 +36,7 @@ def tables(vocab: int, seed: int, temperature: float) -> tuple[Tensor, Tensor, T
 
 
 @dataclass
-class World:
+class World(ByTokens):
     """``target`` and ``drafter`` are logits by prefix; both distributions are those under ``warp``."""
 
     vocab: int = 4
@@ -48,6 +49,7 @@ class World:
         near = tables(self.vocab, self.seed + 1000, 1.0)
         self.drafter = tuple(0.6 * ours + theirs for ours, theirs in zip(self.target, near, strict=True))
         self.p0, self.p1, self.p2 = (self.warp.probabilities(table) for table in self.target)
+        self.support = torch.arange(self.vocab).flip(0) if self.sparse else None
 
     def distribution(self) -> Tensor:
         """The target's own distribution of three tokens, [token, token, token]."""
@@ -77,16 +79,6 @@ class World:
             out[path[0], path[1]] += spread
 
     # What a growth asks of a drafter.
-
-    def rows(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> list[Proposal | None]:
-        prefixes = _prefixes(DraftTree.of(tokens, parents))
-        return [self.proposal(prefixes[node]) for node in nodes]
-
-    @property
-    def support(self) -> Tensor | None:
-        return torch.arange(self.vocab).flip(0) if self.sparse else None
 
     def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor:
         prefixes = _prefixes(DraftTree.of(tokens, parents))
