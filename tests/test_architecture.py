@@ -58,7 +58,7 @@ BUDGETS = {
     "bench": 24_986,
     "commands": 10_952,
     "drafting": 56_990,
-    "engine": 25_125,
+    "engine": 25_174,
     "figures": 9_972,
     "inspection": 7_829,
     "interop": 22_396,

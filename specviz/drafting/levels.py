@@ -5,13 +5,13 @@ Axis names: ``row`` (of a level), ``support`` (tokens with drafter's mass).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol, TypeVar
 
-import torch
 from torch import Tensor
 
-from specviz.engine.interfaces import Context
+from specviz.engine.interfaces import Context, Pick
+from specviz.trace.schema import Note
 
 Result = TypeVar("Result")
 
@@ -61,57 +61,18 @@ class ChainLevels(Levels):
         return self._after(tokens)[None]
 
 
-class RanksNodes(Protocol):
-    """A drafter that is asked by tokens which the host knows."""
+class Levelled(Protocol):
+    """A drafter of logits level by level, all over one vocabulary."""
 
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        """Raw logits [node, support] after each of ``nodes`` of the tree so far, in one forward; None when it cannot.
+    @property
+    def support(self) -> Tensor | None:
+        """Ids of its vocabulary, int64 [support], or None for the target's own."""
 
-        Within a round ``tokens`` and ``parents`` only grow, and a node is asked after its parent.
-        """
+    def levels(self, context: Context) -> Levels | None:
+        """Return this round's levels, or None if the drafter has nothing to offer."""
 
+    def calls(self) -> int:
+        """Return the number of drafter forwards since the last call."""
 
-class HostLevels(Levels):
-    """Levels of a drafter that wants to know its tokens: the host reads those of every level."""
-
-    def __init__(self, drafter: RanksNodes, context: Context, root: Tensor) -> None:
-        self.deepest = context.max_depth
-        self._drafter, self._context, self._root = drafter, context, root
-        self._tokens, self._parents = [context.ids[-1]], [-1]
-        self._above = [0]
-
-    def first(self) -> Tensor:
-        return self._root
-
-    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
-        """As every drafter's, its level's nodes numbered behind all above. Raises DraftExhausted where it cannot go on."""
-        nodes = list(range(len(self._tokens), len(self._tokens) + len(tokens)))
-        listed, rows = torch.stack((tokens, parents)).tolist()
-        self._tokens += listed
-        self._parents += [self._above[row] for row in rows]
-        self._above = nodes
-        logits = self._drafter.logits(self._context, self._tokens, self._parents, nodes)
-        if logits is None:
-            raise DraftExhausted
-        return logits
-
-
-class DraftExhausted(Exception):
-    """A drafter that cannot go on from this level."""
-
-
-def levels_of(drafter: Any, context: Context) -> Levels | None:
-    """The drafter's levels in this round, its own where it has them; None where it has nothing to offer."""
-    own = getattr(drafter, "levels", None)
-    if own is not None:
-        levels: Levels | None = own(context)
-        return levels
-    root = drafter.logits(context, [context.ids[-1]], [-1], [0])
-    return None if root is None else HostLevels(drafter, context, root)
-
-
-def tell_places(drafter: Any, rows: Mapping[int, tuple[int, int]]) -> None:
-    """Tell a drafter that wants to know it which nodes of the tree stand for rows of its levels: (level, row) by node."""
-    placed = getattr(drafter, "placed", None)
-    if placed is not None:
-        placed(rows)
+    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
+        """Return notes on the picked children."""

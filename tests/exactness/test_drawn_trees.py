@@ -51,11 +51,9 @@ def world_of(target: TextTarget, kind: str, warp: Warp) -> World:
     world = World(VOCAB, 0, warp)
     world.target = spoken(target)
     world.p0, world.p1, world.p2 = (warp.probabilities(table) for table in world.target)
-    drafter = drafter_on(target, kind, warp)
-    tokens, parents = [PROMPT[-1], *range(VOCAB)], [-1] + [0] * VOCAB
-    first = drafter.logits(context(warp), tokens, parents, [0])
-    second = drafter.logits(context(warp), tokens, parents, range(1, 1 + VOCAB))
-    assert first is not None and second is not None
+    levels = drafter_on(target, kind, warp).levels(context(warp))
+    assert levels is not None
+    first, second = levels.ask(), levels.ask(torch.arange(VOCAB), torch.zeros(VOCAB, dtype=torch.long))
     world.drafter = (first[0], second, torch.zeros(VOCAB, VOCAB, VOCAB, dtype=torch.float64))
     return world
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from specviz.acceptance.rejection import Rejection
 from specviz.drafting.trees.dynamic import Dynamic
@@ -52,29 +51,8 @@ def test_a_stop_saves_drafter_forwards_where_it_counts() -> None:
 # The distribution, by enumeration: a tree of this kind is certain, and only as such may it be judged.
 
 
-class Best:
-    """The three-token world as a drafter that can be asked about several nodes."""
-
-    support = None
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def logits(self, about: object, tokens: list[int], parents: list[int], nodes: list[int]) -> Tensor:
-        def path(node: int) -> tuple[int, ...]:
-            return (*path(parents[node]), tokens[node]) if node else ()
-
-        return torch.stack([self._world.drafter[len(path(node))][path(node)] for node in nodes])
-
-    def calls(self) -> int:
-        return 1
-
-    def draft_notes(self, picks: object) -> tuple[()]:
-        return ()
-
-
 def ranked(world: World, nodes: int) -> Draft:
-    return Dynamic(2, 3, nodes).build(Best(world), context(Noise(0), world.warp))  # type: ignore[arg-type]
+    return Dynamic(2, 3, nodes).build(world, context(Noise(0), world.warp))
 
 
 def strays(world: World, drafts: list[tuple[float, Draft]], monkeypatch: pytest.MonkeyPatch) -> float:

@@ -18,10 +18,9 @@ from torch import Tensor
 from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.runtimes.feature_levels import ROOM, EagerLevels, FixedLevels, borrow, give_back
 from specviz.drafting.runtimes.null import NullDrafter
-from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
+from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.engine.stop import chunks
-from specviz.engine.to_device import copy_to_device, to_device
-from specviz.engine.tree import DraftTree
+from specviz.engine.to_device import to_device
 from specviz.trace.schema import Note
 
 # Rows of a prompt that go through the network at once: the mask grows with their number times the prompt's length.
@@ -102,11 +101,8 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._end_round()
 
     def _end_round(self) -> None:
-        self._outputs: dict[int, Tensor] = {}
-        self._ancestry: dict[int, tuple[int, ...]] = {}
-        """By node: the columns behind the committed ones that hold its drafted ancestors and itself."""
-        self._drafted = 0
-        self._root_logits: Tensor | None = None
+        self._root: Tensor | None = None
+        """The network's output [1, hidden] after the root."""
         self._levels: EagerLevels | FixedLevels | None = None
         self._rows: Mapping[int, tuple[int, int]] = {}
         """By node of a tree that was grown by levels: its level and its row there."""
@@ -151,30 +147,24 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
             rows = to_device(list(path), finished.context.device)
             self._waiting.append(self._features(finished.target, rows))
         else:
-            self._waiting += self._imagined(finished, path)
+            self._waiting += self._drafted(finished, path)
         self._end_round()
 
-    def _imagined(self, finished: Round, path: Sequence[int]) -> list[Tensor]:
-        """Where a pass came without states, the network's own outputs stand for them, as they do while it drafts."""
-        tree, outputs = finished.draft.tree, []
-        for node in path:
-            if self._levels is not None and self._rows:
-                outputs.append(self._told(self._levels, node, tree))
-                continue
-            if node not in self._outputs:
-                self.logits(finished.context, tree.host_tokens, tree.shape.parents, [node])
-            if node not in self._outputs:
-                break
-            outputs.append(self._outputs[node])
-        return outputs
+    def _drafted(self, finished: Round, path: Sequence[int]) -> list[Tensor]:
+        """Return the network's own outputs after the nodes of ``path``, which replace the states of a pass that has none.
 
-    def _told(self, levels: EagerLevels | FixedLevels, node: int, tree: DraftTree) -> Tensor:
-        """The output after a node of a tree that was grown by levels; a node below which nothing was drafted is asked about
-        now, as the last one of its path."""
-        level, row = self._rows.get(node, (levels.asked, 0))
-        if level < levels.asked:
-            return levels.output(level, row)
-        return levels.output_below(*self._rows[tree.shape.parents[node]], tree.host_tokens[node])
+        A node below which nothing was drafted is run now, as the last one of its path.
+        """
+        levels, tree, outputs = self._levels, finished.draft.tree, list[Tensor]()
+        if levels is None:
+            return []
+        for node in path:
+            level, row = self._rows.get(node, (levels.asked, 0))
+            if level < levels.asked:
+                outputs.append(levels.output(level, row))
+            else:
+                outputs.append(levels.output_below(*self._rows[tree.shape.parents[node]], tree.host_tokens[node]))
+        return outputs
 
     def bookmark(self) -> tuple[int, list[Tensor]]:
         """Where the drafter stands between two rounds, to come :meth:`back` to when what follows was provisional."""
@@ -200,39 +190,15 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         return ()
 
-    def rows(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> list[Proposal | None]:
-        """The warped distribution after each of ``nodes``; the plain softmax at temperature 0."""
-        logits = self.logits(context, tokens, parents, nodes)
-        if logits is None:
-            return [None] * len(nodes)
-        return [Proposal(distribution, self.support) for distribution in context.warp.log_probabilities(logits).exp()]
-
-    @torch.inference_mode()
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        """Raw logits [node, support] after each of ``nodes`` of the tree so far, whose parents were asked before.
-
-        None where the network cannot go on: the context is full, or no token has a feature yet (a prompt of one token).
-        """
-        if list(nodes) == [0]:
-            return self._after_root(context)
-        if self._root_logits is None:
-            self._after_root(context)
-        depths = [self._depth(parents, node) for node in nodes]
-        if self._root_logits is None or context.position + max(depths) > self._context_length:
-            return None
-        outputs = self._grow(context, [tokens[node] for node in nodes], [parents[node] for node in nodes], nodes, depths)
-        return self._stepper.logits(outputs)
-
     @torch.inference_mode()
     def levels(self, context: Context) -> EagerLevels | FixedLevels | None:
-        """This round's levels, from the root down; None where the network cannot go on, as :meth:`logits`."""
+        """This round's levels, from the root down; None where the context is full, or no token has a
+        feature yet (a prompt of one token)."""
         deepest = 1 + self._context_length - context.position
         if self._fixed is None:
-            if self._after_root(context) is not None:
-                extend = partial(self.extend, context)
-                self._levels = EagerLevels(extend, self._stepper.logits, self._outputs[0], self._committed, deepest)
+            root = self._after_root(context)
+            if root is not None:
+                self._levels = EagerLevels(partial(self.extend, context), self._stepper.logits, root, self._committed, deepest)
             return self._levels
         known = self._committed + sum(map(len, self._waiting))
         if not 0 < context.position <= min(self._context_length, known) or context.position <= self._committed:
@@ -260,20 +226,18 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._room(start + rows)
         self._stepper.reach(context.position + depth)
         places = torch.full((rows,), context.position - 1 + depth, device=tokens.device)
-        own = self._own(features, [depth] * rows)
         assert self._cache is not None
+        own = self._own(features, depth)
         outputs = self._stepper(tokens, own, self._places(places), self._cache, start, mask, **self._beside_drafted())
         self._calls += 1
         return outputs
 
     def _after_root(self, context: Context) -> Tensor | None:
-        """Take in what was committed since, the root last, whose output gives the distribution of its children."""
+        """Return the output [1, hidden] after the root, once all inputs committed since are in the cache."""
         known = self._committed + sum(map(len, self._waiting))
-        if self._root_logits is None and 0 < context.position <= min(self._context_length, known):
-            last = self._commit(context.ids, context.position)
-            self._outputs[0], self._ancestry[0] = last, ()
-            self._root_logits = self._stepper.logits(last)
-        return self._root_logits
+        if self._root is None and 0 < context.position <= min(self._context_length, known):
+            self._root = self._commit(context.ids, context.position)
+        return self._root
 
     def _commit(self, ids: Sequence[int], until: int) -> Tensor:
         """Run the inputs from ``_committed`` up to ``until`` over what waits. The last output [1, hidden]."""
@@ -297,32 +261,12 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
         self._waiting = [features[done:]]
         return last
 
-    def _grow(self, context: Context, tokens: list[int], parents: list[int], nodes: Sequence[int], depths: list[int]) -> Tensor:
-        """One forward over drafted nodes; what it gives is kept for their children."""
-        assert self._cache is not None
-        start = self._committed + self._drafted
-        device = context.device
-        for place, (node, parent) in enumerate(zip(nodes, parents, strict=True)):
-            self._ancestry[node] = (*self._ancestry[parent], start + place)
-        self._room(start + len(nodes))
-        self._stepper.reach(context.position + max(depths))
-        features = self._own(torch.cat([self._outputs[parent] for parent in parents]), depths)
-        places = to_device([context.position - 1 + depth for depth in depths], device)
-        mask = self._tree_mask(nodes, start + len(nodes), device)
-        words, more = to_device(tokens, device), self._beside_drafted()
-        outputs = self._stepper(words, features, self._places(places), self._cache, start, mask, **more)
-        self._drafted += len(nodes)
-        self._calls += 1
-        for place, node in enumerate(nodes):
-            self._outputs[node] = outputs[place : place + 1]
-        return outputs
-
     def _true(self, features: Tensor) -> Tensor:
         """What the network takes of the target's features [row, tap * hidden]."""
         return self._stepper.fuse(features)
 
-    def _own(self, outputs: Tensor, depths: Sequence[int]) -> Tensor:
-        """What it takes of its own outputs [row, hidden] as features of drafted nodes at these depths."""
+    def _own(self, outputs: Tensor, depth: int) -> Tensor:
+        """Return the features [row, hidden] of drafted nodes at this depth, from the outputs of their parents."""
         return outputs
 
     def _opened(self, cache: Any) -> None:
@@ -344,21 +288,6 @@ class FeatureDrafter(NullDrafter, Generic[Cache]):
     def _beside_drafted(self) -> dict[str, Tensor]:
         """The same beside drafted tokens, which are words."""
         return {}
-
-    def _tree_mask(self, nodes: Sequence[int], columns: int, device: torch.device) -> Tensor:
-        """Bool [node, column]: all that is committed, a node's drafted ancestors, and itself."""
-        mask = torch.zeros(len(nodes), columns, dtype=torch.bool)
-        mask[:, : self._committed] = True
-        for row, node in enumerate(nodes):
-            mask[row, list(self._ancestry[node])] = True
-        return copy_to_device(mask, device)
-
-    @staticmethod
-    def _depth(parents: Sequence[int], node: int) -> int:
-        depth = 0
-        while node:
-            node, depth = parents[node], depth + 1
-        return depth
 
     def _features(self, passed: TargetPass, rows: Tensor | None) -> Tensor:
         """What the network reads of the target's pass, of these rows or of all: [row, hidden]."""

@@ -50,6 +50,8 @@ class EagerLevels(Levels):
         """Which drafted columns each level's rows see [row, drafted], as many as there were then."""
         self._known = torch.ones(1, committed, dtype=torch.bool, device=root.device)
         self._outputs = [root]
+        self.rows: list[tuple[Tensor, Tensor]] = []
+        """Tokens [row] and parents [row] of each level below the root's."""
 
     @property
     def asked(self) -> int:
@@ -77,6 +79,7 @@ class EagerLevels(Levels):
     def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
         """Raw logits [row, support] after ``tokens`` [row], whose parents are these rows of the level above."""
         rows, depth = len(tokens), len(self._outputs)
+        self.rows.append((tokens, parents))
         above = self._seen[-1].index_select(0, parents)
         self._seen.append(torch.cat((above, _own(rows, tokens.device)), dim=1))
         mask = torch.cat((self._known.expand(rows, -1), self._seen[-1]), dim=1)

@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from specviz.drafting.levels import Levels
 from specviz.drafting.networks.feature_head import FeatureRuntime
 from specviz.drafting.runtimes.feature_drafter import FeatureDrafter
-from specviz.engine.interfaces import Context, Pick, Proposal, Round, TargetPass
+from specviz.engine.interfaces import Context, Pick, Round, TargetPass
 from specviz.trace.notes.images import VisualTokensNote
 from specviz.trace.schema import Note
 
@@ -134,26 +135,14 @@ class TextAlone:
     def calls(self) -> int:
         return self._drafter.calls()
 
-    @property
-    def levels(self) -> Callable[[Context], Any] | None:
-        """The drafter's own levels, None where it is asked by tokens that the host knows."""
-        own = getattr(self._drafter, "levels", None)
-        return None if own is None else lambda context: own(self._view.context(context))
+    def levels(self, context: Context) -> Levels | None:
+        """Return the drafter's own levels."""
+        return self._drafter.levels(self._view.context(context))
 
     @property
     def placed(self) -> Callable[[Mapping[int, tuple[int, int]]], None] | None:
         """As the drafter's own, where it wants to know."""
         return getattr(self._drafter, "placed", None)
-
-    def rows(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> list[Proposal | None]:
-        """As the drafter's own."""
-        return self._drafter.rows(self._view.context(context), tokens, parents, nodes)
-
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        """As the drafter's own."""
-        return self._drafter.logits(self._view.context(context), tokens, parents, nodes)
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
         markers = [place for place in self._layout.hidden if place not in frozenset(self._layout.visual)]

@@ -18,9 +18,9 @@ import numpy
 import torch
 from torch import Tensor
 
-from specviz.drafting.levels import DraftExhausted, Levels, levels_of, tell_places
+from specviz.drafting.levels import Levelled, Levels
 from specviz.engine.cost import FORWARD, CostCurve
-from specviz.engine.interfaces import Context, Draft, Pick
+from specviz.engine.interfaces import Context, Draft
 from specviz.engine.tiers import padded_width
 from specviz.engine.tree import DraftTree
 from specviz.trace.notes.drafts import GrowthNote, TreeDepth
@@ -45,20 +45,6 @@ target's distribution says how often the target would draw a token, which is les
 def ahead_on(device: torch.device) -> int:
     """How many levels are drafted before a stop rule is asked."""
     return 1 if device.type == "cpu" else AHEAD
-
-
-class RanksChildren(Protocol):
-    """A drafter with levels of its own, or one that is asked as :class:`~specviz.drafting.levels.RanksNodes`."""
-
-    @property
-    def support(self) -> Tensor | None:
-        """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
-
-    def calls(self) -> int:
-        """Drafter forwards since the last call of this."""
-
-    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        """Notes of its own."""
 
 
 class Stop(Protocol):
@@ -261,7 +247,7 @@ class Dynamic:
         self.cooled = cooled if cooled is not None else 0.0 if nodes else SHARPER
         self.chosen = chosen
 
-    def build(self, drafter: RanksChildren, context: Context) -> Draft:
+    def build(self, drafter: Levelled, context: Context) -> Draft:
         limit = min(self.depth, context.max_depth - 1)
         candidates, stopped = self._grown(drafter, context, limit)
         ranked, calls = candidates.ranked(), drafter.calls()
@@ -272,26 +258,25 @@ class Dynamic:
                 pruned_nodes = candidates.best_pruned(ranked[len(kept_nodes) :])
         notes = context.notes(lambda: self._make_notes(drafter, candidates, kept_nodes, pruned_nodes, stopped, limit))
         kept_nodes = sorted(kept_nodes)
-        row_of = {node: (level, row) for level, beam in enumerate(candidates.beams) for row, node in enumerate(beam)}
-        tell_places(drafter, {place: row_of[node] for place, node in enumerate([0, *kept_nodes]) if node in row_of})
+        placed = getattr(drafter, "placed", None)  # a drafter that reads its own outputs after the round
+        if placed is not None:
+            row_of = {node: (level, row) for level, beam in enumerate(candidates.beams) for row, node in enumerate(beam)}
+            placed({place: row_of[node] for place, node in enumerate([0, *kept_nodes]) if node in row_of})
         return _draft(candidates, kept_nodes, pruned_nodes, calls, notes, context.device)
 
     @torch.inference_mode()
-    def _grown(self, drafter: RanksChildren, context: Context, limit: int) -> tuple[_Candidates, bool]:
+    def _grown(self, drafter: Levelled, context: Context, limit: int) -> tuple[_Candidates, bool]:
         """All that is found down to level ``limit``, and whether it was stopped before. The host gets it at the end, or as often
         as ``stop`` has to be asked."""
         candidates = _Candidates([context.ids[-1]])
         temperature = max(self.cooled, context.warp.temperature) if self.cooled else 1.0
-        levels = levels_of(drafter, context) if limit > 0 else None
+        levels = drafter.levels(context) if limit > 0 else None
         beam: _Beam | None = None
         waiting: list[_Beam] = []
         for level in range(1, 1 + (0 if levels is None else min(limit, levels.deepest))):
             assert levels is not None
             work = partial(_level, levels, beam, drafter.support, self.width, temperature)
-            try:
-                beam = levels.step((self.width, temperature), work)
-            except DraftExhausted:
-                break
+            beam = levels.step((self.width, temperature), work)
             waiting.append(beam)
             if self.stop is not None and self._asks(self.stop, level, limit, context.device):
                 ended, stopped = self._take(candidates, waiting, limit)
@@ -328,7 +313,7 @@ class Dynamic:
 
     def _make_notes(
         self,
-        drafter: RanksChildren,
+        drafter: Levelled,
         candidates: _Candidates,
         kept_nodes: list[int],
         pruned_nodes: list[int],

@@ -13,7 +13,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from specviz.drafting.levels import Levels
+from specviz.drafting.levels import Levelled, Levels
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
 from specviz.engine.sampling import DRAFT, Warp
 from specviz.engine.to_device import device_cache, to_device
@@ -25,26 +25,8 @@ WIDE = 1024
 """Distributions over at most so many tokens are drawn from together, a level of the tree at a time."""
 
 
-class Levelled(Protocol):
-    """A drafter that gives logits level by level, all over one vocabulary."""
-
-    @property
-    def support(self) -> Tensor | None:
-        """Ids of its vocabulary, int64 [support], or None when that is the target's own."""
-
-    def levels(self, context: Context) -> Levels | None:
-        """This round's levels, None where it has nothing to offer."""
-
-    def calls(self) -> int:
-        """Drafter forwards since the last call of this."""
-
-    def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        """Notes on what was picked where."""
-
-
 class Rows(Protocol):
-    """A drafter that gives the distribution of a node's children, asked by tokens that the host knows. One that is
-    :class:`Levelled` as well is asked as such."""
+    """A drafter on the host: the distributions of nodes' children by the tree's tokens."""
 
     def rows(
         self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
@@ -108,13 +90,6 @@ class NodeNoise:
             self._block = noise.view(self._nodes, self.WIDTH)
         return self._block[node, :size]
 
-    def each(self, nodes: Sequence[int], size: int, device: torch.device) -> Tensor:
-        """float64 [node, size]: what :meth:`at` gives for each of ``nodes``, with as many operations as for one."""
-        if size <= self.WIDTH:
-            return torch.stack([self.at(node, size, device) for node in nodes])
-        places = [(self._context.round, node) for node in nodes]
-        return self._context.noise.exponentials(size, DRAFT, places, device=device).log_().neg_()
-
     def level(self, nodes: Sequence[int], size: int, device: torch.device) -> Tensor:
         """float64 [node, size] for the nodes of a level, of one support: all with as many operations as one."""
         if size <= self.WIDTH:
@@ -123,7 +98,8 @@ class NodeNoise:
             return self._block[to_device(nodes, device), :size]
         context = self._context
         if size > WIDE or len(nodes) == 1:
-            return self.each(nodes, size, device)
+            places = [(context.round, node) for node in nodes]
+            return context.noise.exponentials(size, DRAFT, places, device=device).log_().neg_()
         if self._wide is None or self._wide.shape[1] != size:
             place = (context.round, self._nodes, size)
             self._wide = context.noise.gumbel(self._nodes * size, DRAFT, *place, device=device).view(self._nodes, size)
@@ -177,17 +153,6 @@ def _slots(
         return slots, to_device(rows, device)
 
 
-def _together(distributions: Sequence[Proposal | None]) -> bool:
-    """Whether these distributions are over one support that is not too wide."""
-    if len(distributions) < 2 or any(distribution is None for distribution in distributions):
-        return False
-    first = distributions[0]
-    assert first is not None
-    return first.probability.numel() <= WIDE and all(
-        distribution is not None and distribution.ids is first.ids for distribution in distributions
-    )
-
-
 class Sampled:
     """Fills a shape level by level with draws; at temperature 0 with the drafter's best, which are point masses.
 
@@ -213,17 +178,6 @@ class Sampled:
             if not inner_nodes or depth >= context.max_depth - 1:
                 break
             distributions = drafter.rows(context, growing.tokens, growing.parents, [place[node] for node in inner_nodes])
-            if _together(distributions):
-                self._level(
-                    growing,
-                    shape,
-                    inner_nodes,
-                    [distribution for distribution in distributions if distribution is not None],
-                    place,
-                    context,
-                    noise,
-                )
-                continue
             for node, distribution in zip(inner_nodes, distributions, strict=True):
                 if distribution is None:
                     continue
@@ -238,16 +192,6 @@ class Sampled:
         notes = context.notes(lambda: drafter.draft_notes(growing.picks[:SHOWN]))
         return Draft(tree, growing.proposals, growing.confidence, drafter.calls(), notes=notes)
 
-    def _level(
-        self, growing: Growing, shape: TreeShape, inner_nodes: Sequence[int], distributions: Sequence[Proposal],
-        place: dict[int, int], context: Context, noise: NodeNoise,
-    ) -> None:  # fmt: skip
-        """One level's children, with a handful of operations however many nodes it has."""
-        nodes, counts = [place[node] for node in inner_nodes], [len(shape.children[node]) for node in inner_nodes]
-        q = torch.stack([distribution.probability for distribution in distributions])
-        level = self._drawn(q, distributions[0].ids, nodes, max(counts), context, noise)
-        self._hang(growing, shape, inner_nodes, level, _host([level])[0], place, distributions)
-
     def _drawn(
         self, q: Tensor, ids: Tensor | None, nodes: Sequence[int], most: int, context: Context, noise: NodeNoise
     ) -> _Level:  # fmt: skip
@@ -259,17 +203,16 @@ class Sampled:
 
     def _hang(
         self, growing: Growing, shape: TreeShape, inner_nodes: Sequence[int], level: _Level, host_facts: _HostFacts,
-        place: dict[int, int], distributions: Sequence[Proposal] | None = None,
+        place: dict[int, int],
     ) -> None:  # fmt: skip
         """Append a level's children, as many below each node as the shape wants and the drafter has."""
         tokens, shares, supports = host_facts
-        rows: Sequence[Proposal] = distributions or [Proposal(row, level.ids) for row in level.q.unbind()]
         for row, node in enumerate(inner_nodes):
             if node not in place:
                 continue
             count = min(len(shape.children[node]), supports[row], len(tokens[row]))
             scores = None if level.perturbed is None else level.perturbed[row]
-            pick = Pick(place[node], rows[row], scores, level.order[row], count)
+            pick = Pick(place[node], Proposal(level.q[row], level.ids), scores, level.order[row], count)
             fresh = growing.add(place[node], pick, tokens[row][:count], shares[row][:count], level.perturbed is None)
             place.update(zip(shape.children[node], fresh, strict=False))
 

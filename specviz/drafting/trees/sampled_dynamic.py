@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from specviz.drafting.levels import Levels, levels_of
+from specviz.drafting.levels import Levelled, Levels
 from specviz.drafting.trees.gains import UNSEEN, decay, gain_of, gains
-from specviz.drafting.trees.sampled import Growing, Levelled, NodeNoise
+from specviz.drafting.trees.sampled import Growing, NodeNoise
 from specviz.engine.interfaces import Context, Draft, Pick, Proposal
 from specviz.engine.sampling import DRAFT, Warp, counters, exponentials_of, keys_below
 from specviz.engine.to_device import to_device
@@ -128,7 +128,7 @@ class SampledDynamicTree:
     def _grow(self, growing: Growing, drafter: Levelled, context: Context) -> tuple[list[list[int]], list[float]]:
         """Grow the tree; return the nodes of the beam at each of its levels, and the probability that each node is reached."""
         deepest, pays = min(self.depth, context.max_depth - 1), None if self._pays is None else self._pays.now()
-        levels = levels_of(drafter, context) if deepest > 0 else None
+        levels = drafter.levels(context) if deepest > 0 else None
         if levels is None:
             return [[0]], [1.0]
         constants = self._constants(deepest, context.device)

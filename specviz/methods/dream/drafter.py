@@ -8,7 +8,7 @@ Axis names: ``token``, ``hidden``, ``row``, ``column``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from itertools import chain, islice
 from typing import Any, Protocol
 
 import torch
@@ -56,9 +56,6 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         self._embeddings: Tensor | None = None
         self._thoughts: Tensor | None = None
         self._map: AttentionEntropyNote | None = None
-        self._noted: list[tuple[tuple[int, ...], Tensor]] = []
-        self._aside: AbstractContextManager[None] = nullcontext()
-        self._far = False
 
     def begin(self, context: Context, prefill: TargetPass | None) -> None:
         if prefill is None:
@@ -66,7 +63,7 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         self._kept_places = self._chosen(prefill.hidden)
         kept_places = frozenset(self._kept_places)
         view = self._view = View(self._layout.length, [place for place in self._layout.visual if place not in kept_places])
-        self._aside, self._map, self._far = context.untimed, None, context.device.type != "cpu"
+        self._map = None
         if context.record_notes:
             with context.untimed:
                 self._map = self._attention.entropy_note(prefill.hidden)
@@ -76,20 +73,17 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         self._embeddings, self._thoughts = prefill.hidden[EMBEDDINGS], prefill.hidden[self.taps[0]]
         super().begin(view.context(context), prefill)
         self._embeddings = self._thoughts = None
-        self._forget()
 
-    @property
-    def levels(self) -> Callable[[Context], EagerLevels | FixedLevels | None] | None:  # type: ignore[override]
-        """As the feature drafter's, on the pruned prompt.
-
-        None while notes are recorded, since reporting attention by tokens requires them on the host. None on a CPU too, where
-        they are on the host anyway, so that recording changes nothing.
-        """
-        if self._stepper.watched is not None or not self._far:
-            return None
+    @torch.inference_mode()
+    def levels(self, context: Context) -> EagerLevels | FixedLevels | None:
+        """Return the feature drafter's levels on the pruned prompt."""
         assert self._view is not None
-        view = self._view
-        return lambda context: FeatureDrafter.levels(self, view.context(context))
+        if self._stepper.watched is not None:
+            self._stepper.watched.clear()
+        levels = super().levels(self._view.context(context))
+        if self._stepper.watched:
+            self._stepper.watched[:] = [self._stepper.watched[-1][-1:]]  # the root's row, the last committed one
+        return levels
 
     def _chosen(self, hidden: Hidden) -> tuple[int, ...]:
         """Return the kept visual places, ascending."""
@@ -99,33 +93,6 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         weights = self._attention.importance(hidden, visual)
         best = weights.topk(max(1, round(self._share * len(visual)))).indices.tolist()
         return tuple(sorted(visual[rank] for rank in best))
-
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        """As the feature drafter's, on the pruned prompt."""
-        assert self._view is not None
-        logits = super().logits(self._view.context(context), tokens, parents, nodes)
-        if self._stepper.watched is not None:
-            with context.untimed:
-                self._take(tokens, parents, nodes)
-        return logits
-
-    def _take(self, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> None:
-        """Store the nodes' attention rows, keyed by each node's token path."""
-        if self._stepper.watched:
-            rows = self._stepper.watched[-1][-len(nodes) :]
-            for row, node in zip(rows, nodes, strict=True):
-                path: list[int] = []
-                while node:
-                    path.insert(0, tokens[node])
-                    node = parents[node]
-                self._noted.append((tuple(path), row))
-        self._forget(rows=False)
-
-    def _forget(self, rows: bool = True) -> None:
-        if self._stepper.watched is not None:
-            self._stepper.watched.clear()
-        if rows:
-            self._noted = []
 
     def _opened(self, cache: Any) -> None:
         assert self._embeddings is not None and self._thoughts is not None
@@ -141,9 +108,11 @@ class CrossDrafter(FeatureDrafter[CrossCache]):
         return {} if self._embeddings is None else {"embedded": self._embeddings[first : first + len(tokens)]}
 
     def draft_notes(self, picks: Sequence[Pick]) -> tuple[Note, ...]:
-        with self._aside:
-            looks = [self._look(path, row) for path, row in self._noted[:ROWS]]
-        self._noted = []
+        paths: list[list[tuple[int, ...]]] = [[()]]
+        for tokens, parents in self._levels.rows if isinstance(self._levels, EagerLevels) else ():
+            paths.append([(*paths[-1][parent], token) for token, parent in zip(tokens.tolist(), parents.tolist(), strict=True)])
+        watched = zip(chain.from_iterable(paths), chain.from_iterable(self._stepper.watched or ()), strict=False)
+        looks = [self._look(path, row) for path, row in islice(watched, ROWS)]
         if self._map is not None:
             note, self._map = self._map.replace(looks=looks), None
         else:

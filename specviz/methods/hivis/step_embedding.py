@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from specviz.drafting.networks.feature_head import FeatureRuntime, HeadCache
@@ -37,11 +36,8 @@ class StepwiseDrafter(FeatureDrafter[HeadCache]):
     def _true(self, features: Tensor) -> Tensor:
         return super()._true(features) + self._steps[0]
 
-    def _own(self, outputs: Tensor, depths: Sequence[int]) -> Tensor:
-        return outputs + self._step(depths, outputs)
-
-    def _step(self, depths: Sequence[int], like: Tensor) -> Tensor:
-        return F.embedding(to_device(list(depths), like.device).clamp_max(len(self._steps) - 1), self._steps)
+    def _own(self, outputs: Tensor, depth: int) -> Tensor:
+        return outputs + self._steps[min(depth, len(self._steps) - 1)]
 
     def observe(self, finished: Round) -> None:
         self._count(finished)
@@ -58,10 +54,11 @@ class StepwiseDrafter(FeatureDrafter[HeadCache]):
     @torch.inference_mode()
     def guesses(self, context: Context, emitted: Sequence[int]) -> list[int]:
         """Return the likeliest token at each level along ``emitted``; overwrites the round's tree in the cache."""
-        if self._after_root(context) is None:
+        output = self._after_root(context)
+        if output is None:
             return []
         assert self._cache is not None
-        output, guesses, device = self._outputs[0], [], context.device
+        guesses, device = [], context.device
         for depth, token in enumerate(emitted):
             best = int(self._stepper.logits(output).argmax())
             guesses.append(best if self.support is None else int(self.support[best]))
@@ -69,7 +66,7 @@ class StepwiseDrafter(FeatureDrafter[HeadCache]):
             self._cache.reserve(column + 1)
             self._stepper.reach(context.position + depth + 1)
             place = to_device([context.position + depth], device)
-            fed = self._own(output, [depth + 1])
+            fed = self._own(output, depth + 1)
             output = self._stepper(to_device([token], device), fed, place, self._cache, column, None)
         return guesses
 

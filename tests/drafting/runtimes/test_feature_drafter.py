@@ -34,17 +34,18 @@ class Scripted:
 
     def build(self, drafter: Audited, context: Context) -> Draft:
         tokens, parents, here = [context.ids[-1]], [-1], 0
-        asked = drafter.logits(context, tokens, parents, [0])
+        levels, beam = drafter.levels(context), torch.tensor([0, 0])
+        if levels is not None:
+            levels.ask()
         for level in range(min(4, context.max_depth - 1)):
             place = len(context.ids) - context.prompt_length + level
             right = self.truth[place] if place < len(self.truth) else 0
             best = right if level < context.round % 5 else (right + 7) % VOCAB
             tokens += [(best + 1) % VOCAB if (best + 1) % VOCAB != right else (best + 2) % VOCAB, best]
             parents += [here, here]
-            fresh = [len(tokens) - 2, len(tokens) - 1]
-            here = fresh[1]
-            if asked is not None:
-                asked = drafter.logits(context, tokens, parents, fresh)
+            here = len(tokens) - 1
+            if levels is not None:
+                levels.ask(torch.tensor(tokens[-2:]), beam if level == 0 else beam + 1)
         return Draft(DraftTree.of(tokens, parents, context.device), calls=drafter.calls())
 
 
@@ -110,46 +111,13 @@ def test_a_full_target_context_ends_the_run_cleanly() -> None:
     assert drafter.worst < 1e-9
 
 
-def test_rows_are_warped_distributions_over_its_vocabulary() -> None:
-    target = tiny_target()
-    drafter = audited(target, True, support=20)
-    seen = []
-
-    class Looking:
-        def build(self, drafter: Audited, context: Context) -> Draft:
-            raw = drafter.logits(context, [context.ids[-1]], [-1], [0])
-            distribution = drafter.rows(context, [context.ids[-1]], [-1], [0])[0]
-            seen.append((raw, distribution))
-            return Draft(DraftTree.of([context.ids[-1]], [-1], context.device), calls=drafter.calls())
-
-    decode(
-        target,
-        Composition(SingleDrafter(drafter, Looking()), Match(), hidden_state_layers=drafter.taps),
-        PROMPT,
-        4,
-        Warp(0.5, top_k=3),
-    )
-    for raw, distribution in seen:
-        best = raw[0].topk(3)
-        assert torch.equal(distribution.probability.nonzero()[:, 0].sort().values, best.indices.sort().values)
-        assert torch.allclose(distribution.probability[best.indices], (best.values / 0.5).softmax(-1))
-        assert torch.equal(distribution.ids, drafter.support)
-
-
-class ByTokens(FeatureDrafter[Any]):
-    """The same drafter, asked by tokens that the host knows."""
-
-    levels = None  # type: ignore[assignment]
-
-
-@pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("right", range(5))
-def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_was_grown(fixed: bool, right: int) -> None:
+def test_what_stands_for_states_that_a_pass_lacked_is_the_same_however_the_tree_was_grown(right: int) -> None:
     """Paths of every length, to the last level too, which the network was not asked about while it drafted."""
     target = tiny_target()
     net, width = tiny_net(target.model, False, None), 3
     after = []
-    for drafter in (ByTokens(net.runtime(), fixed=False), FeatureDrafter[Any](net.runtime(), fixed=fixed)):
+    for drafter in (FeatureDrafter[Any](net.runtime(), fixed=fixed) for fixed in (False, True)):
         session = target.open(64, drafter.taps)
         prefill = session.prefill(PROMPT[:-1])
         context = Context(PROMPT, len(PROMPT), 0, Warp(), Noise(0), torch.device("cpu"), 50, False)

@@ -90,13 +90,11 @@ def test_siblings_never_leak_into_each_other_through_the_cross_attention() -> No
     found = []
     for siblings in ([], [30, 31], [77, 12]):
         drafter.begin(context, prefill)
-        tokens, parents = [here.prompt[-1], *siblings, 20], [-1, *[0] * len(siblings), 0]
-        drafter.logits(context, tokens, parents, [0])
-        first = drafter.logits(context, tokens, parents, list(range(1, len(tokens))))
-        own = len(tokens) - 1
-        tokens, parents = [*tokens, *[40] * len(siblings), 50], [*parents, *range(1, own), own]
-        below = drafter.logits(context, tokens, parents, list(range(own + 1, len(tokens))))
-        assert first is not None and below is not None
+        levels, rows = drafter.levels(context), len(siblings) + 1
+        assert levels is not None
+        levels.ask()
+        first = levels.ask(torch.tensor([*siblings, 20]), torch.zeros(rows, dtype=torch.long))
+        below = levels.ask(torch.tensor([*[40] * len(siblings), 50]), torch.arange(rows))
         found.append((first[-1], below[-1]))
     for other in found[1:]:
         assert torch.allclose(found[0][0], other[0], atol=1e-12)

@@ -11,18 +11,17 @@ from specviz.drafting.runtimes.null import NullDrafter
 from specviz.drafting.trees.dynamic import Dynamic, SpeedupMaximising
 from specviz.engine.controller import SingleDrafter
 from specviz.engine.cost import CostCurve
-from specviz.engine.interfaces import Acceptance, Composition, Context, Pick, Proposal, Round, Session, TargetPass, TreeBuilder
+from specviz.engine.interfaces import Acceptance, Composition, Context, Pick, Round, Session, TargetPass, TreeBuilder
 from specviz.engine.tree import DraftTree
 from specviz.methods.ddd.depth import BeamMass
 from specviz.targets.text import TextTarget
 from specviz.trace.schema import Note
 from tests.support.tiny.text import perturbed
+from tests.support.worlds.host_levels import ByTokens
 
 
-class Foreseer(NullDrafter):
+class Foreseer(ByTokens, NullDrafter):
     """Says about any node of a tree what a copy of the target, its weights shaken by ``noise``, would say there."""
-
-    support: Tensor | None = None
 
     def __init__(self, target: TextTarget, noise: float) -> None:
         self._model = TextTarget(perturbed(target.model, noise), "foreseeing", ())
@@ -34,19 +33,12 @@ class Foreseer(NullDrafter):
         if len(context.ids) > 1:
             self._session.prefill(list(context.ids[:-1]))
 
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
+    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor:
         assert self._session is not None
         found = self._session.score(DraftTree.of(tokens, parents)).logits[list(nodes)]
         self._session.rewind(self._session.length)
         self._calls += 1
         return found
-
-    def rows(
-        self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]
-    ) -> list[Proposal | None]:
-        found = self.logits(context, tokens, parents, nodes)
-        assert found is not None
-        return [Proposal(distribution) for distribution in context.warp.log_probabilities(found).exp()]
 
     def observe(self, finished: Round) -> None:
         assert self._session is not None

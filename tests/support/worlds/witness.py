@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
+from specviz.drafting.levels import Levels
 from specviz.engine.interfaces import Context
 from tests.support.worlds.vision import World
 
 
 class Witness:
-    """A drafter whose every answer is kept with the path it was asked about, node by node and not by levels of its own."""
-
-    levels = placed = None
+    """A drafter whose every answer is kept with the path below the root that it was asked about."""
 
     def __init__(self, drafter: Any) -> None:
         self.drafter = drafter
@@ -23,15 +21,26 @@ class Witness:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.drafter, name)
 
-    def logits(self, context: Context, tokens: Sequence[int], parents: Sequence[int], nodes: Sequence[int]) -> Tensor | None:
-        found = self.drafter.logits(context, tokens, parents, nodes)
-        for row, node in zip([] if found is None else found, [] if found is None else nodes, strict=True):
-            path: list[int] = []
-            while node:
-                path.insert(0, tokens[node])
-                node = parents[node]
-            self.answers.append((list(context.ids), path, row))
-        return found
+    def levels(self, context: Context) -> Witnessed | None:
+        levels = self.drafter.levels(context)
+        return None if levels is None else Witnessed(self, levels, list(context.ids))
+
+
+class Witnessed(Levels):
+    def __init__(self, witness: Witness, levels: Any, ids: list[int]) -> None:
+        self.deepest, self._witness, self._levels, self._ids = levels.deepest, witness, levels, ids
+        self._paths: list[list[int]] = [[]]
+
+    def first(self) -> Tensor:
+        return self._kept(self._levels.ask())
+
+    def below(self, tokens: Tensor, parents: Tensor) -> Tensor:
+        self._paths = [[*self._paths[row], token] for token, row in zip(tokens.tolist(), parents.tolist(), strict=True)]
+        return self._kept(self._levels.ask(tokens, parents))
+
+    def _kept(self, logits: Tensor) -> Tensor:
+        self._witness.answers += [(self._ids, path, row) for path, row in zip(self._paths, logits, strict=True)]
+        return logits
 
 
 def hidden_states(here: World, ids: list[int]) -> tuple[Tensor, Tensor]:
